@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import vllm_names
 from forked import Forker
 from helpers import ROOT
 
 from pipeline.config import compose
-from pipeline.engines import vllm_names
 
 TABLE = Path(vllm_names.__file__)
 FILES = [
@@ -27,7 +27,7 @@ VARIABLE = re.compile(r"\bVLLM_[A-Z0-9_]*[A-Z0-9]\b")
 # Run where vLLM has been imported.
 CHECK = """
 from pathlib import Path
-from pipeline.engines import vllm_names
+import vllm_names
 renamed = {"vllm.sampling_params:RequestOutputKind": ("DELTA", "LAST"), "vllm.v1.engin:Core": ()}
 passed = {"vllm:SamplingParams": ("seed", "sead"), "vllm:LLM.generate": ("prompts", "tqdm")}
 found = [vllm_names.gone(), vllm_names.gone(renamed, passed, ("VLLM_NO_SUCH_THING",))]

@@ -1,8 +1,8 @@
 """Every name of vLLM that this project uses, and which of them the installed version lacks.
 
 vLLM's step loop and its settings are no public interface and change between versions. Of the
-pipeline only the other `engines/vllm*.py` touch them; `tests/test_vllm_names.py`
-reads this table against the installed version, and the project's files against this table.
+pipeline only `engines/vllm*.py` touch them; `test_vllm_names.py` reads this table against the
+installed version, and the project's files against this table.
 """
 
 import dis
