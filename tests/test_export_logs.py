@@ -52,16 +52,14 @@ def test_logs_are_imported_again_with_equal_matrices(tmp_path: Path, form: str) 
     back(tmp_path / f"_export-{form}-all", tmp_path / "back")
     for run in runs:
         again = opened(tmp_path / "back" / run.path.relative_to(tmp_path))
-        same(run, again, codes=form == "eee", ids=form == "eee")
+        same(run, again, codes=form == "eee")
 
 
-def same(run: Run, again: Run, codes: bool, ids: bool) -> None:
-    """A run came back: matrix with its mask, texts; where there is room for them codes and ids."""
+def same(run: Run, again: Run, codes: bool) -> None:
+    """A run came back: matrix with its mask, questions, texts; where there is room also codes."""
     first, found = outcomes.read(run), outcomes.read(again)
-    order = [*range(len(first.hashes))]
-    if ids:
-        order = [found.question_ids.index(name) for name in first.question_ids]
-        assert {q["problem"] for q in run.questions} == {q["problem"] for q in again.questions}
+    order = [found.question_ids.index(name) for name in first.question_ids]
+    assert {q["problem"] for q in run.questions} == {q["problem"] for q in again.questions}
     trials = found.codes.shape[1]
     assert (first.codes[:, trials:] == outcomes.OWED).all()
     ours, theirs = first.codes[:, :trials], found.codes[order]
@@ -339,7 +337,12 @@ def test_inspect_reads_its_logs_and_computes_the_same_scores(tmp_path: Path) -> 
     assert before == {path.name: path.read_bytes() for path in folder.glob("*.eval")}
     back(folder, tmp_path / "back")
     for run in runs:
-        same(run, opened(tmp_path / "back" / run.path.relative_to(tmp_path)), codes=True, ids=True)
+        again = opened(tmp_path / "back" / run.path.relative_to(tmp_path))
+        same(run, again, codes=True)
+        seeds = [
+            {row["seed"] for row in pq.read_table(r.attempts).to_pylist()} for r in (run, again)
+        ]
+        assert seeds[1] <= seeds[0]
 
 
 def test_damaged_and_other_lines_of_every_eval_ever_are_counted(

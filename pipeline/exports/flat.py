@@ -38,13 +38,12 @@ def write_parquet(export: Export, folder: Path) -> None:
     write_rows(tables(export, export.sources), folder / "attempts.parquet")
 
 
-def write_rows(batches: Iterator[pa.Table], path: Path, writer: Any = parquet.writer) -> pa.Schema:
-    """Write tables, of which there is one at least, as one file; returns its columns."""
+def write_rows(batches: Iterator[pa.Table], path: Path, writer: Any = parquet.writer) -> None:
+    """Write tables, of which there is one at least, as one file."""
     first = next(batches)
     with path.open("wb") as file, writer(file, first.schema) as written:
         for batch in itertools.chain([first], batches):
             written.write(batch)
-    return first.schema
 
 
 def tables(export: Export, sources: list[Source]) -> Iterator[pa.Table]:

@@ -5,6 +5,7 @@ Scores after github.com/huggingface/hub-docs, docs/hub/eval-results.md and model
 """
 
 import json
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -64,30 +65,29 @@ def write(export: Export, folder: Path) -> None:
 
     Raises UserError: nothing is graded.
     """
-    import huggingface_hub  # seconds, both
-    from datasets import DatasetInfo, Features
-    from datasets.info import DatasetInfosDict
+    import huggingface_hub  # seconds
 
-    cohorts, infos = cohorts_of.load(export.cfg), DatasetInfosDict()
+    cohorts = cohorts_of.load(export.cfg)
+    names = [file_stem(source.dataset) for source in export.sources]
     for number, source in enumerate(export.sources):
-        name = file_stem(source.dataset)
-        path = folder / "data" / name / f"{number:03d}-{file_stem(source.name)}.parquet"
+        path = folder / "data" / names[number] / f"{number:03d}-{file_stem(source.name)}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        schema = flat.write_rows(flat.tables(export, [source]), path)
-        infos[name] = DatasetInfo(features=Features.from_arrow_schema(schema))
+        flat.write_rows(flat.tables(export, [source]), path)
     title = f"Attempts of reasoning models: {', '.join(cohort.dataset for cohort in cohorts)}"
     front = huggingface_hub.DatasetCardData(
         pretty_name=title,
         task_categories=["text-generation"],
         tags=["evaluation", "reasoning", LIBRARY],
-        configs=[{"config_name": name, "data_files": f"data/{name}/*.parquet"} for name in infos],
+        configs=[
+            {"config_name": name, "data_files": f"data/{name}/*.parquet"}
+            for name in dict.fromkeys(names)
+        ],
     )
-    infos.to_dataset_card_data(front)
     (folder / "images").mkdir()
     parts = "\n\n".join(_part(cohort, export.cfg, folder / "images") for cohort in cohorts)
     rows = counted(sum(source.table.num_rows for source in export.sources), "attempt")
-    names = {"title": markdown(title), "attempts": rows, "config": next(iter(infos))}
-    text = _CARD.format(front=front, parts=parts, **names)
+    heads = {"title": markdown(title), "attempts": rows, "config": names[0]}
+    text = _CARD.format(front=front, parts=parts, **heads)
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -104,7 +104,7 @@ def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
         to_markdown(compare.brief(tables, cfg)),
         f"![Scores with intervals](images/{stem}.png)",
         f"How {markdown(cohort.names[0])} was sampled; where others differ the table says so:",
-        json.dumps(protocol, indent=6).replace("{", "    {", 1).replace("\n}", "\n    }"),
+        textwrap.indent(json.dumps(protocol, indent=2), "    "),
     )
     return "\n\n".join(parts)
 
@@ -137,9 +137,10 @@ def write_scores(export: Export, folder: Path) -> None:
     from huggingface_hub import EvalResult, ModelCardData
 
     found: dict[Path, list[EvalResult]] = defaultdict(list)
+    told: dict[str, None] = {}
     for source in export.sources:
         of, cfg, place = About(source), source.run.cfg.dataset, folder / file_stem(source.name)
-        (place / ".eval_results").mkdir(parents=True, exist_ok=True)
+        place.mkdir(exist_ok=True)
         on_hub = {"config": cfg.subset, "split": cfg.split, "revision": cfg.revision}
         data: dict[str, Any] = {f"dataset_{k}": v for k, v in on_hub.items() if of.dataset_id}
         results = []
@@ -152,20 +153,25 @@ def write_scores(export: Export, folder: Path) -> None:
             names = "text-generation", of.dataset_id or of.dataset, of.dataset, kind
             results.append(EvalResult(*names, value, **data))
         if of.dataset_id is None:
-            note(f"export: {of.dataset} is on no hub, so its scores are in model-index.yaml alone")
+            told[f"{of.dataset} is on no hub, so its scores are in model-index.yaml alone"] = None
         elif results:
+            if of.dataset_id not in _TASKS:
+                told[f"task_id of {of.dataset_id} is not known here: see the eval.yaml there"] = (
+                    None
+                )
             path = place / ".eval_results" / f"{file_stem(source.dataset)}.yaml"
+            path.parent.mkdir(exist_ok=True)
             path.write_text(yaml.safe_dump([_entry(of, results[0])], sort_keys=False), "utf-8")
         found[place] += results
         card = ModelCardData(model_name=of.called, eval_results=found[place])
         (place / "model-index.yaml").write_text(f"{card}\n", "utf-8")
         export.meter.advance(source.table.num_rows)
+    for line in told:
+        note(f"export: {line}")
 
 
 def _entry(of: About, avg: Any) -> dict[str, Any]:
     """avg@N of a run as its data set's leaderboard takes it."""
-    if avg.dataset_type not in _TASKS:
-        note(f"export: task_id of {avg.dataset_type} is not known here: see the eval.yaml there")
     data = {"id": avg.dataset_type, "task_id": _TASKS.get(avg.dataset_type, "default")}
     notes = [avg.metric_name, _SPREAD.format(**avg.metric_args)]
     notes += [] if of.stderr is None else [f"{100 * of.stderr:.2f} over questions"]

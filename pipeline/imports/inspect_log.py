@@ -140,8 +140,9 @@ def _attempt(
         several = score.value if isinstance(score.value, dict) else {"": score.value}
         values |= {f"{scorer}/{name}" if name else scorer: several[name] for name in several}
     (outcome,) = logs.outcomes(values, metric, 1, place, troubles)
-    if outcome["outcome"] is False and sample.metadata.get("outcome") in _UNDECIDED:  # of our logs
-        outcome["outcome"] = sample.metadata["outcome"]
+    said = sample.metadata if {"trial", "outcome"} <= sample.metadata.keys() else {}  # of our logs
+    if outcome["outcome"] is False and said.get("outcome") in _UNDECIDED:
+        outcome["outcome"] = said["outcome"]
     score = scores.get(outcome["reason"], next(iter(scores.values()), None))
     found = logs.answered(sample.output.model_dump(), run)
     if found and (probs := sample.output.choices[0].logprobs):
@@ -154,6 +155,7 @@ def _attempt(
         **({"finish_reason": "length"} if sample.limit else {}),
         "question": sample.id - run["below"] if whole else sample.id,
         "trial": sample.epoch - 1,
+        "seed": said.get("seed"),
         "answer": score and score.answer,
         "problem": asked if isinstance(asked, str) else asked[-1].text,
         "prompt": "\n\n".join(message.text for message in sample.messages),

@@ -104,18 +104,19 @@ def _attempts(
     answers = _first(sample.get("filtered_resps")) if texts else None
     if not isinstance(answers, list):  # one of several repeats, and which is not said
         answers = [answers] if len(texts) == 1 else []
-    said, trials = sample.get("trials"), list(range(len(outcomes)))
+    said, trials, doc = sample.get("trials"), list(range(len(outcomes))), sample.get("doc")
     trials = said if isinstance(said, list) and len(said) == len(trials) else trials  # of our logs
+    ours = isinstance(doc, dict) and {"question_id", "problem", "gold"} <= doc.keys()
     for trial, outcome in enumerate(outcomes):
         yield {
             **run,
             **outcome,
-            "question": sample["doc_id"],
+            "question": doc["question_id"] if ours else sample["doc_id"],
             "trial": trials[trial],
             "answer": text(answers[trial]) if trial < len(answers) else None,
             "text": texts[trial] if texts else None,
             "gold": text(sample.get("target")),
-            "problem": logs.problem(sample.get("doc")),
+            "problem": logs.problem(doc),
             "prompt": _first(prompt),
         }
 
