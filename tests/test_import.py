@@ -222,7 +222,7 @@ def test_killed_import_leaves_nothing_that_looks_finished(tmp_path: Path) -> Non
     assert done.returncode == -signal.SIGKILL
     assert folders(runs) == []
     assert list(runs.glob("_import-*"))
-    bring(tmp_path, source)
+    bring(tmp_path, write(source, [*rows, rows[0]]))  # another source, which removes it, too
     assert len(folders(runs)) == 4
     assert not list(runs.glob("_import-*"))
     assert len(rows_of(opened(runs / "aime24" / "qwen3-4b"), "attempts", ATTEMPTS)) == 12
@@ -737,11 +737,21 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     for name, said in (
         ("empty.csv", "is empty"),
         ("binary", "neither Parquet"),
-        ("folder", r"holds neither \*.parquet nor"),
+        ("folder", r"no records as \*.eval, .* name the file"),
         ("nothing", "no such file or folder"),
     ):
         with pytest.raises(UserError, match=said):
             bring(tmp_path, tmp_path / name)
+    (tmp_path / "folder" / "samples_a.jsonl").write_text('{"doc_id": 1}')
+    with pytest.raises(UserError, match=r"kind=trace \(\*.parquet\), but 1 of lm_eval"):
+        bring(tmp_path, tmp_path / "folder", "kind=trace")
+    (tmp_path / "a.csv").write_text("question,correct\n1,1\n")
+    for given, said in (
+        ("model=m", "give dataset=NAME: a.csv, line 2"),
+        ("kind=jsonl", "2 damaged"),
+    ):
+        with pytest.raises(UserError, match=f"no record that can be used: .*{said}"):
+            bring(tmp_path, tmp_path / "a.csv", given)
     with pytest.raises(UserError, match="kind=x: must be auto or"):
         bring(tmp_path, tmp_path / "empty.csv", "kind=x")
     assert folders(tmp_path / "runs") == []
@@ -977,7 +987,7 @@ def test_trials_from_one_and_a_row_without_trial(
     source = csv_of(tmp_path / "e.csv", "question_id,trial,correct", *rows)
     run = opened(bring(tmp_path / "e", source, *NAMES) / "d" / "m")
     said = capsys.readouterr().err
-    assert "2 duplicates left out: m, d-00" in said
+    assert "2 duplicates left out: m, d-00, trial 0" in said
     assert "1 damaged rows skipped: m, d-01 (no trial)" in said
     owed = ["owed"] * 3
     assert outcome_words(run).tolist() == [["correct", *owed[1:], "wrong"], ["wrong", *owed]]

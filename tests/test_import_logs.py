@@ -14,10 +14,12 @@ from test_import import bring, folders, opened, rows_of, write_lines
 
 from pipeline.base import jsonl
 from pipeline.base.errors import UserError
+from pipeline.config import overrides
 from pipeline.config.compose import load_folder
+from pipeline.config.imports import RecordsConfig
 from pipeline.grade.stage import grade
 from pipeline.imports import inspect_log
-from pipeline.imports.formats import FORMATS
+from pipeline.imports.formats import FORMATS, locate
 from pipeline.store.columns import ATTEMPTS, GRADES
 from pipeline.store.runfolder import Run
 
@@ -277,7 +279,7 @@ def test_details_of_lighteval(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr().err
     assert "10-01.parquet is older" in said and "1 damaged files" in said
     assert "3 samples of several answers with one value" in said
-    assert "avg@n:n=2 left out: pass@k:k=1 counts" in said
+    assert "6 values of avg@n:n=2 left out: pass@k:k=1 counts, or metric=NAME\n" in said
     assert folders(runs) == ["aime24/qwen3-4b", "aime25/qwen3-4b"]
     run = opened(runs / "aime25" / "qwen3-4b")
     got = {g["question_id"]: g["outcome"] for g in rows_of(run, "grades", GRADES)}
@@ -374,6 +376,11 @@ def test_reviews_of_evalscope(
         assert run.questions[0]["problem"].startswith("What is") and one["text"][-4:] == "{0}."
         return
     assert "values of other left out: acc counts" in said
+    alone = made / "reviews" / "served" / "my_sums_Level 1.jsonl"
+    source = overrides.load(RecordsConfig, [f"source={alone}"])
+    before = locate(source).fingerprint
+    write_lines(made / "predictions" / "served" / alone.name, predicted[1:])
+    assert locate(source).fingerprint != before
     swapped = layout == "1.0"  # trials are in the order of the rows, of which 3 came first
     assert grades == {
         ("Level 1-0", 0): "correct",

@@ -40,11 +40,12 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
     runs are not sound, are being written, or others have their names; the rest is copied all the
     same. OSError: the disk is full, or fails.
     """
-    cfg, targets, faults = source.cfg, list[Path](), list[str]()
+    cfg, targets, faults, seen = source.cfg, list[Path](), list[str](), list[str]()
     with Meter("import", len(source.files)) as meter:
         for number, folder in enumerate(source.files):
             try:
                 dataset, name = runfolder.opened(folder).cfg.dataset.name, folder.resolve().name
+                seen.append(shown(f"{dataset}/{name}"))
                 if dataset in (cfg.dataset or [dataset]) and name in (cfg.model or [name]):
                     name += f"-{cfg.source.tag}" if cfg.source.tag else ""
                     targets.append(root / names.safe_name(dataset) / names.safe_name(name))
@@ -52,9 +53,12 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
             except UserError as error:
                 faults.append(str(error))
             meter.advance(1)
-    if faults or not targets:
+    if faults:
         of = f"{len(faults)} of {len(source.files)} runs are not imported: "
-        raise UserError(of + ("; ".join(faults) or "none has the names of dataset= and model="))
+        raise UserError(of + "; ".join(faults))
+    if not targets:
+        what = "no run has the names of dataset= and model=; there are"
+        raise UserError(f"{source.path}: {what} {', '.join(seen[:20])}")
     return targets
 
 

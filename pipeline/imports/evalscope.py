@@ -50,10 +50,15 @@ def _run(path: Path) -> dict[str, str]:
     return {"task": task, "model": model, "subset": "" if subset == "default" else subset}
 
 
+def predictions(path: Path) -> Path:
+    """What was sampled for a file of reviews; before version 1 there is none."""
+    *above, _, model, name = path.resolve().parts
+    return Path(*above, "predictions", model, name)
+
+
 def _rows(first: bool, troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
     """The reviews of a file; in the second pass each with its prediction, wherever that stands."""
-    *above, _, model, name = path.resolve().parts
-    file, at, where = Path(*above, "predictions", model, name), 0, dict[int, int]()
+    file, at, where = predictions(path), 0, dict[int, int]()
     if first or not file.is_file():
         yield from json_lines(path, troubles)
         return
@@ -63,13 +68,13 @@ def _rows(first: bool, troubles: Troubles, path: Path) -> Iterator[tuple[str, An
         if index := _INDEX.match(line):
             where[int(index[1])] = at
         at += len(line)
-    with file.open("rb") as predictions:
+    with file.open("rb") as sampled:
         for place, review in json_lines(path, troubles):
             index = review.get("index")
             if isinstance(index, int) and index in where:
-                predictions.seek(where[index])
+                sampled.seek(where[index])
                 with contextlib.suppress(ValueError):
-                    review["predicted"] = jsonl.value(predictions.readline(jsonl.MOST_LINE))
+                    review["predicted"] = jsonl.value(sampled.readline(jsonl.MOST_LINE))
             yield place, review
 
 

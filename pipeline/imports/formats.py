@@ -171,7 +171,7 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
                     break
     for name in patterns:
         if kind in ("auto", name) and (files := found.pop(name, [])):
-            for other, others in found.items():
+            for other, others in found.items() if kind == "auto" else ():
                 warn(
                     f"import: {where} also holds {len(others)} files of {other}, such as"
                     f" {shown(others[0].name)}, not read: kind={other} imports them"
@@ -179,8 +179,12 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
             return name, f"{len(files)} files {FORMATS[name].pattern}", files
     if packed := next(where.rglob("*.gz"), None):
         raise UserError(f"{packed}: is packed with gzip; unpack it first: gunzip -r {where}")
-    none = " nor ".join(" ".join(patterns.values()).split())
-    raise UserError(f"{where}: holds neither {none}; name a single file for other kinds")
+    if kind != "auto":
+        there = ", ".join(f"{len(files)} of {other}" for other, files in found.items())
+        what = f"no files of kind={kind} ({patterns[kind]})"
+        raise UserError(f"{where}: {what}, but {there or 'none of another kind, too'}")
+    none = ", ".join(sorted(set(" ".join(patterns.values()).split())))
+    raise UserError(f"{where}: holds no records as {none}; others are read alone: name the file")
 
 
 def _head(path: Path) -> bytes:
@@ -218,6 +222,9 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
         settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
         for folder in sorted({path.parent for path in files}):
             covered += sorted(folder.glob("results_*.json"))
+    if kind == "evalscope":
+        beside = set(map(evalscope.predictions, files)) - {path.resolve() for path in files}
+        covered += sorted(path for path in beside if path.is_file())
     if cfg.source.questions is not None:
         questions = Path(cfg.source.questions).expanduser()
         covered += [questions] if questions.is_file() else sorted(questions.glob("*.jsonl"))

@@ -1,7 +1,9 @@
 """The verb `import`: source, first pass, plan, second pass, and run folders renamed into place."""
 
+import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from pipeline.imports.formats import FORMATS, locate
 from pipeline.imports.plan import Plan
 from pipeline.imports.source import Source, Troubles, shown
 from pipeline.imports.staging import Staging
-from pipeline.store import runfolder
+from pipeline.store import lease, runfolder
 from pipeline.store.runfolder import Run
 
 _DONE = "_imports"  # folder of runs: one file for each import that was completed
@@ -43,6 +45,9 @@ def import_records(cfg: RecordsConfig) -> None:
         note(f"import: nothing owed, all {len(done)} runs of this source are there")
         answer({"runs": list(map(str, done))})
         return
+    for left in root.glob("_import-*.lease"):  # of imports that were killed, of any source
+        with suppress(lease.Taken), lease.held(left, "importing"):
+            shutil.rmtree(left.with_suffix(""), ignore_errors=True)
     with staging.opened(root, source.fingerprint) as stage:
         targets = copies.copy(source, root, stage.folder) if ours else _import(source, root, stage)
     names = [str(folder.relative_to(root)) for folder in targets]

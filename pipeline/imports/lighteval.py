@@ -50,6 +50,8 @@ def _run(path: Path) -> dict[str, str]:
 def _rows(troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
     with limits.room(path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
+    if missing := _STRUCTS - own.keys():
+        raise ValueError(f"no column {', '.join(sorted(missing))}")
     leaves = [f"{own['doc']}.{name}" for name in _DOC]
     leaves += [own["metric"], *(f"{own['model_response']}.{name}" for name in _RESPONSE)]
     seen, size = 0, path.stat().st_size

@@ -16,7 +16,8 @@ def read_json(files: Source, first: bool, troubles: Troubles) -> Records:
     for place, record in source.json_lines(files.files[0], troubles):
         names |= dict.fromkeys(list(record)[:30] if not names else known & record.keys())
         yield place, record
-    row.check_names(files.path, list(names))
+    if names:
+        row.check_names(files.path, list(names))
 
 
 def read_csv(files: Source, first: bool, troubles: Troubles) -> Records:

@@ -70,16 +70,6 @@ def rename(source: Source, runs: Iterable[dict[str, Any]]) -> None:
             run[what] = [*given, run[what]][0]
 
 
-def check_metric(metric: str, values: Mapping[str, Any], place: str) -> None:
-    """Refuse `metric=` where a sample has no such value.
-
-    Raises UserError: with the names of what it has.
-    """
-    if metric not in values:
-        there = ", ".join(map(shown, values)) or "none"
-        raise UserError(f"metric={shown(metric)}: {shown(place)} has no such value, but {there}")
-
-
 def outcomes(
     values: Mapping[str, Any], metric: str | None, repeats: int, place: str, troubles: Troubles
 ) -> list[dict[str, Any]]:
@@ -88,12 +78,13 @@ def outcomes(
     A single value for several repeats is of none of them in particular. Raises UserError: there are
     values, and none of that metric.
     """
-    if metric is not None and values:
-        check_metric(metric, values, place)
+    if metric is not None and values and metric not in values:
+        there = ", ".join(map(shown, values))
+        raise UserError(f"metric={shown(metric)}: {shown(place)} has no such value, but {there}")
     name = metric or next(iter(values), "no metric")
     if metric is None and len(values) > 1:
         others = ", ".join(map(shown, [*values][1:10]))
-        troubles.add(f"values of {others} left out: {shown(name)} counts, or metric=NAME", place)
+        troubles.add(f"values of {others} left out: {shown(name)} counts, or metric=NAME")
     value = values.get(name)
     each = value if isinstance(value, list) else [value]
     if len(each) != repeats:

@@ -201,9 +201,9 @@ class Plan:
             for row, before in zip(rows[rows != earlier], earlier[rows != earlier], strict=True):
                 kind = "duplicates left out"
                 if answer[row] != answer[before]:
-                    kind = "second answers for one question and seed left out, the first counts"
-                of_seed = f", seed {seed[row]}" if seed[row] != _NONE else ""
-                troubles.add(kind, f"{plan.model}, {ids[question[row]].id}{of_seed}")
+                    kind = "second answers for one question and trial left out, the first counts"
+                name, at = ("trial", trial) if seed[row] == _NONE else ("seed", seed)
+                troubles.add(kind, f"{plan.model}, {ids[question[row]].id}, {name} {at[row]}")
                 run[row] = _NONE
             plan.trials = int(trial[rows].max(initial=-1)) + 1
             if len(ids) * plan.trials > MOST_CELLS:

@@ -298,11 +298,13 @@ def parse(
     row["question"] = row["question"] or row["number"]
     if row["question"] is None:
         why = why or "no question"
-    if not row["task"] or not (row["model"] or row["model_key"]):
-        why = why or "no data set or no model: name it with dataset= or model="
+    there = {"dataset": row["task"], "model": row["model"] or row["model_key"]}
+    unnamed = " ".join(f"{key}=NAME" for key, name in there.items() if not name)
     if why:
         troubles.add("damaged rows skipped", f"{place} ({why})")
-    return None if why else row
+    elif unnamed:
+        troubles.add(f"rows without a name skipped, give {unnamed}", place)
+    return None if why or unnamed else row
 
 
 @lru_cache

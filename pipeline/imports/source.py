@@ -47,19 +47,21 @@ class Troubles:
         self.places: dict[str, list[str]] = {}
         self.read = 0  # bytes of the source that were read, about
 
-    def add(self, kind: str, place: str, number: int = 1) -> None:
-        """Count `number` more of one kind."""
+    def add(self, kind: str, place: str = "", number: int = 1) -> None:
+        """Count `number` more of one kind; without a place where it is the same everywhere."""
         self.counts[kind] += number
         places = self.places.setdefault(kind, [])
-        if len(places) < _NAMED:
+        if place and len(places) < _NAMED:
             places.append(shown(place))
 
     def lines(self) -> list[str]:
         """One line a kind."""
         return [
-            f"{number} {kind}: {'; '.join(self.places[kind])}"
-            + " ..." * (number > len(self.places[kind]))
-            for kind, number in self.counts.items()
+            f"{number} {kind}"
+            + (f": {'; '.join(places)}" + " ..." * (number > len(places)) if places else "")
+            for (kind, number), places in zip(
+                self.counts.items(), self.places.values(), strict=True
+            )
         ]
 
 
@@ -88,7 +90,7 @@ def json_lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, dict[str, 
             record = jsonl.value(line)
             why = "not an object"
         except ValueError as error:
-            record, why = None, shown(str(error))[:60]
+            record, why = None, shown(getattr(error, "msg", str(error)))[:60]
         if isinstance(record, dict):
             yield place, record
         else:
