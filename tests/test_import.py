@@ -746,11 +746,9 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"kind=trace \(\*.parquet\), but 1 of lm_eval"):
         bring(tmp_path, tmp_path / "folder", "kind=trace")
     (tmp_path / "a.csv").write_text("question,correct\n1,1\n")
-    for given, said in (
-        ("model=m", "give dataset=NAME: a.csv, line 2"),
-        ("kind=jsonl", "2 damaged"),
-    ):
-        with pytest.raises(UserError, match=f"no record that can be used: .*{said}"):
+    wrong = {"model=m": "1 rows without a name skipped, give dataset=NAME: a.csv, line 2"}
+    for given, said in (wrong | {"kind=jsonl": "2 damaged lines"}).items():
+        with pytest.raises(UserError, match=f"no record that can be used: {said}"):
             bring(tmp_path, tmp_path / "a.csv", given)
     with pytest.raises(UserError, match="kind=x: must be auto or"):
         bring(tmp_path, tmp_path / "empty.csv", "kind=x")

@@ -216,7 +216,7 @@ def test_names_choose_and_cannot_leave_the_folder(there: Path, tmp_path: Path) -
     shutil.copytree(there / "sums" / "m", there / "sums" / "n")
     runs = bring(tmp_path, there, "model=n")
     assert [p.name for p in (runs / "sums").iterdir()] == ["n"]
-    with pytest.raises(UserError, match="no run has the names .* there are sums/m, sums/n"):
+    with pytest.raises(UserError, match=r"no run has the names .* there are sums/m, sums/n"):
         bring(tmp_path, there, "dataset=aime25")
     config = there / "sums" / "m" / "config.yaml"
     config.write_text(config.read_text().replace("name: sums", "name: ../../x"))
