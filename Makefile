@@ -2,13 +2,14 @@
 PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
-PIP = $(BIN)/python -m pip --disable-pip-version-check install -qq --progress-bar off
+EXTRAS = .venv-extras
+PIP = $(@D)/bin/python -m pip --disable-pip-version-check install -qq --progress-bar off
 
 # Two processes of one thread each: tests/conftest.py says which files stay together.
 # Compiled tests are kept, also where the environment says to keep none.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test soak check env clean
+.PHONY: demo test soak extras check env clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)  ## the main job on four embedded models, 2,400 attempts each; then all side by side
@@ -22,6 +23,9 @@ test: check  ## lint, format, types, doctests, tests: at most six minutes on two
 soak: $(READY)  ## the long versions: every kill, every case, the whole cluster scenario
 	$(PYTEST) -m soak
 
+extras: $(EXTRAS)/eee/.ready  ## tests with inspect_ai, W&B, MLflow, Trackio, in an environment of their own
+	PATH="$(CURDIR)/$(EXTRAS)/eee/bin:$$PATH" $(EXTRAS)/bin/python -m pytest -m extras
+
 check: $(READY)  ## lint, format and types only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -29,17 +33,24 @@ check: $(READY)  ## lint, format and types only
 
 env: $(READY)  ## only the environment
 
+$(READY): requirements/cpu.lock
+$(EXTRAS)/.ready: requirements/extras.lock
+
 # torch first and by itself: from an index with CPU builds if pip knows one
 # (PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu), else the ordinary, larger build.
-$(READY): requirements/cpu.lock pyproject.toml
+$(READY) $(EXTRAS)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v < (3, 14) else \
 	    f"Python {v[0]}.{v[1]} found, 3.11 to 3.13 needed: make PYTHON=python3.12 ...")'
-	@echo "making the environment in .venv: two minutes and more"
-	@$(PYTHON) -m venv .venv
+	@echo "making the environment in $(@D): two minutes and more"
+	@$(PYTHON) -m venv $(@D)
 	@$(PIP) torch==2.13.0
-	@$(PIP) --no-deps --require-hashes -r requirements/cpu.lock
+	@$(PIP) --no-deps --require-hashes -r $(filter %.lock,$^)
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Every Eval Ever's validator needs Python 3.12 and another numpy; its test is skipped without.
+$(EXTRAS)/eee/.ready: $(EXTRAS)/.ready
+	-@python3.12 -m venv $(@D) && $(PIP) every_eval_ever==0.3.0 && touch $@
+
 clean:  ## remove the environment and caches, never runs/
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv $(EXTRAS) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

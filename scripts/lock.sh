@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuild requirements/cpu.lock and gpu.lock from cpu.in, gpu.in and pyproject.toml.
+# Rebuild requirements/cpu.lock, extras.lock and gpu.lock from their .in files and pyproject.toml.
 # Usage: scripts/lock.sh   (needs `pip install uv`; set UV_FIND_LINKS if torch's CPU build lies in a folder)
 # torch comes from whichever index has a CPU build, so its hash is not fixed: a file of its own.
 set -euo pipefail
@@ -10,8 +10,14 @@ compile() {
         --custom-compile-command scripts/lock.sh --quiet "$@"
 }
 
-compile requirements/cpu.in --override requirements/overrides.txt --no-emit-package torch \
-    --output-file requirements/cpu.lock
+on_cpu() {
+    compile "requirements/$1.in" --override requirements/overrides.txt --no-emit-package torch \
+        --output-file "requirements/$1.lock"
+}
+
+on_cpu cpu
 # uv keeps the versions that it finds in its output: GPU nodes grade with what was tested on CPUs.
+cp requirements/cpu.lock requirements/extras.lock
+on_cpu extras
 cp requirements/cpu.lock requirements/gpu.lock
 compile requirements/gpu.in --output-file requirements/gpu.lock

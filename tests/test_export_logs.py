@@ -249,10 +249,11 @@ def test_a_run_without_grades_is_refused_and_leaves_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.soak
+@pytest.mark.extras
 def test_their_validator_finds_nothing(tmp_path: Path) -> None:
     program = shutil.which("every_eval_ever")
     if program is None:
-        pytest.skip("pip install every_eval_ever (needs Python 3.12), and have it in PATH")
+        pytest.skip("no every_eval_ever in PATH: make extras, where python3.12 is")
     two_runs(tmp_path)
     out(tmp_path, "to=eee", f"out={tmp_path / 'out'}")
     command = [program, "validate", "data/*/*/*/*.json*"]
@@ -291,8 +292,9 @@ def test_chat_turns_of_a_server_are_messages_again() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.extras
 def test_inspect_reads_its_logs_and_computes_the_same_scores(tmp_path: Path) -> None:
-    log = pytest.importorskip("inspect_ai.log", reason='pip install "bayes-at-n[inspect]"')
+    log = pytest.importorskip("inspect_ai.log", reason="no inspect_ai: make extras")
     runs = two_runs(tmp_path)
     out(tmp_path, "to=inspect")
     folder = tmp_path / "sums" / "_export-inspect-all"

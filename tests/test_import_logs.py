@@ -139,10 +139,11 @@ def test_without_the_library_one_line_names_the_extra(
 
 @pytest.fixture
 def library() -> Any:
-    return pytest.importorskip("inspect_ai.log", reason="pip install inspect_ai")
+    return pytest.importorskip("inspect_ai.log", reason="no inspect_ai: make extras")
 
 
 @pytest.mark.soak
+@pytest.mark.extras
 @pytest.mark.parametrize("make", [eval_file, json_file])
 def test_epochs_become_trials(
     make: Any, library: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -200,6 +201,7 @@ def test_epochs_become_trials(
 
 
 @pytest.mark.soak
+@pytest.mark.extras
 def test_what_inspect_wrote_itself_comes_in_whole(
     library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

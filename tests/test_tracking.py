@@ -1,6 +1,6 @@
 """Trackers: what they get of a run, who follows it, faults; the real libraries, where they are.
 
-`make soak` tries the libraries themselves: pip install "bayes-at-n[wandb,mlflow,trackio]".
+`make extras` tries the libraries themselves.
 """
 
 import itertools
@@ -301,8 +301,8 @@ READ: dict[str, Callable[[Path], list[Found]]] = {
 @pytest.fixture(params=[*TRACKERS])
 def library(request: pytest.FixtureRequest) -> str:
     """A tracker whose library is there."""
-    pytest.importorskip(request.param)
     name: str = request.param
+    pytest.importorskip(name, reason=f"no {name}: make extras")
     return name
 
 
@@ -317,6 +317,7 @@ def here(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.soak
+@pytest.mark.extras
 def test_a_library_has_what_was_exported(library: str, tmp_path: Path) -> None:
     run = run_of(tmp_path, "a", {"a": "1101", "b": ".10~"})
     words = ["export", f"to={library}", "project=soak", str(run.path)]
@@ -339,6 +340,7 @@ def test_a_library_has_what_was_exported(library: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.extras
 def test_a_killed_run_goes_on_where_it_is_shown(
     library: str, forker: Forker, tmp_path: Path
 ) -> None:
