@@ -937,6 +937,25 @@ def test_a_late_fault_does_not_replace_a_newer_attempt(browser: Any, copied: Pat
 
 
 @pytest.mark.browser
+def test_a_filter_that_comes_before_an_attempt_is_drawn_does_not_stop_it(page: Any) -> None:
+    go(page, "set", "evil", "q2", 0)
+    page.evaluate(
+        """async () => {
+          const [{ head }, held] = [document, []];
+          head.append = (script) => held.push(script);
+          for (const address of ["set/plain/q2/1", "set/plain/q2/1?models=all"]) {
+            location.hash = address;
+            await new Promise((go) => addEventListener("hashchange", go, { once: true }));
+            await new Promise((go) => setTimeout(go));
+          }
+          delete head.append;
+          head.append(...held);
+        }"""
+    )
+    page.wait_for_selector("#attempt h3:has-text('plain · q2 · trial 1')")
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_cell_of_the_map_can_be_read(page: Any, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)

@@ -1,15 +1,16 @@
 // One attempt: verdicts, signals, categories, prompt and response.
 
+// Whether all of it is there; what has a fault is tried again.
 async function drawAttempt(token) {
   const { row, dataset } = reading;
   const { models, questions } = page.datasets[dataset];
   const [m, q, t, file] = ["m", "q", "t", "file"].map((name) => at(name, row));
   const name = `${dataset}-${m}`;
   const parts = [];
-  let more;
+  let [more, sound] = [null, true];
   try {
     more = await side(`${dataset}-d${fileOf(row)}`, soundMore);
-    if (reading.token !== token) return;
+    if (reading.token !== token) return false;
     parts.push(attemptHead(models[m].name, questions[q], t), attemptCards(more, row));
     if (file < 0) {
       const reason = models[m].note ?? "No text of this attempt is here: the report was made without it.";
@@ -17,18 +18,19 @@ async function drawAttempt(token) {
     } else {
       const [texts, prompts] = await Promise.all([side(`${name}-${file}`, soundTexts),
         side(`${name}-p`, soundTexts), library()]);
-      if (reading.token !== token) return;
+      if (reading.token !== token) return false;
       if (!texts.rows[`${q}/${t}`] || !prompts.rows[q]) throw new Error(page.single || `The texts of ${name} are damaged: this attempt is not among them.`);
       parts.push(...textParts(texts.rows[`${q}/${t}`], prompts.rows[q], models[m].reasoning_end, row));
     }
   } catch (error) {
-    if (reading.token !== token) return;
-    reading.pane = null; // to be tried again
+    if (reading.token !== token) return false;
+    sound = false;
     parts.push(el("section", {}, el("p", { role: "alert" }, error.message)));
   }
   if (more) parts.push(rubricCard(more, row % page.rows));
   showAttempt(...parts);
   document.title = `${models[m].name}, ${questions[q]}, trial ${t}`;
+  return sound;
 }
 
 // The focus is never lost: it goes to the heading when an attempt was opened from the map, or what

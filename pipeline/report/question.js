@@ -17,11 +17,12 @@ async function drawQuestion(token, question) {
   } catch (error) {
     asked.push(el("p", { role: "alert" }, error.message));
   }
-  if (reading.token !== token) return;
+  if (reading.token !== token) return false;
   showAttempt(el("div", { class: "head" }, el("h3", { tabindex: -1 }, named(data.questions[question])),
     moves(["← Previous", "p", () => stepAside(0, -1)], ["Next →", "n", () => stepAside(0, 1)])),
   card("Problem", ...asked), card("Answers", ...histogram(rows, question, data)), card("Trials", ...strips(rows, data)));
   document.title = `${data.questions[question]}, all answers`;
+  return true;
 }
 
 // Each answer with its grade: how many gave it, and how many of each model; a number lists them.

@@ -92,12 +92,13 @@ async function openReader(query, datasetName, modelName, questionName = "", tria
   if (questionName && question < 0) return complain(`There is no question ${questionName} in ${datasetName} here.`);
   if (trial && reading.row < 0) return complain(`${modelName} has no trial ${trial} of ${questionName}: it is owed, or out of range.`);
   if (!reading.rows.length) return say("Nothing found", "No attempt passes these filters. Reset lists all of them.");
-  const before = reading.pane;
-  reading.pane = `${dataset}/${question}/${reading.row}`;
+  const pane = `${dataset}/${question}/${reading.row}`;
   if (question < 0) return say("No attempt is open", "Choose one of the list, or press j. A question alone shows what all models answered.");
-  if (trial && before === reading.pane) return null; // only the list is another
-  await (trial ? drawAttempt(token) : drawQuestion(token, question));
-  if (before !== reading.pane && matchMedia("(max-width: 800px)").matches) byId("attempt").scrollIntoView(); // it is below the list
+  if (trial && reading.pane === pane) return null; // only the list is another
+  const sound = await (trial ? drawAttempt(token) : drawQuestion(token, question));
+  if (reading.token !== token) return null; // before it was drawn
+  if (reading.pane !== pane && matchMedia("(max-width: 800px)").matches) byId("attempt").scrollIntoView(); // it is below the list
+  reading.pane = sound ? pane : null;
   return null;
 }
 
