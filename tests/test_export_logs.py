@@ -239,6 +239,16 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
     assert texts({"a": None, "b": 1.5, "c": "d"}) == {"b": "1.5", "c": "d"}
 
 
+def test_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "sk-of-mine-123456")
+    given = "engine.args={effort: high, api_key: abcdefgh, extra: {h: sk-of-mine-123456}}"
+    run_of(tmp_path, "x", {"a": "10"}, "engine=openai", "engine.url=[http://inner:8000]", given)
+    out(tmp_path, "to=eee")
+    written = next(tmp_path.rglob("_export-eee-all/data/**/*.json")).read_text()
+    assert '"engine.args.effort": "high"' in written
+    assert not any(text in written for text in ("sk-of", "abcdefgh", "inner"))
+
+
 def test_a_run_without_grades_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     run_of(tmp_path, "x", {"a": "++"})
     with pytest.raises(UserError, match=r"nothing graded yet; run `.* grade`"):

@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.config import overrides
+from pipeline.config.settings import RunConfig
 from pipeline.store import heartbeat, judged, runfolder
 from pipeline.store.outcomes import OWED, Codes
 from pipeline.store.runfolder import Run
@@ -17,7 +19,7 @@ _PROTOCOL = ("sampling.", "prompt.", "engine.")
 
 
 def protocol(run: Run) -> dict[str, Any]:
-    """How a run was sampled: its settings of sampling, prompt and engine, by dotted key.
+    """How a run was sampled: its settings of sampling, prompt and engine, by dotted key; no secret.
 
     Of imported records that do not say how they were sampled, the settings of sampling are None.
     """
@@ -26,7 +28,7 @@ def protocol(run: Run) -> dict[str, Any]:
     identity["prompt.shots_hash"] = made.get("prompt.shots_hash")  # of the examples themselves
     return {
         key: value if known or not key.startswith("sampling.") else None
-        for key, value in identity.items()
+        for key, value in overrides.public(RunConfig, identity).items()
         if key.startswith(_PROTOCOL)
     }
 

@@ -39,6 +39,7 @@ _HEADS = {
     "verifier.engine": "name",
 }
 _RENAMED = {"schema": "rubric", "pass_k": "metrics"}  # parts of keys
+_SECRET = re.compile("key|token|secret|passw|auth|credential|cookie", re.I)
 _SHAPE = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)\s*=(.*)", re.DOTALL)
 # A quoted text, or a word: what neither begins with a bracket or a quote nor holds a comma.
 _WORD = re.compile(
@@ -136,6 +137,18 @@ def flat(values: Mapping[str, Any], prefix: str = "", dot: str = ".") -> Iterato
             yield from flat(value, f"{prefix}{name}{dot}", dot)
         else:
             yield f"{prefix}{name}", value
+
+
+def public(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by full key; no free key and no environment variable's value that is called secret."""
+    hidden = [v for k, v in os.environ.items() if _SECRET.search(k) and len(v) >= 8]
+    known = keys(kind)
+    return {
+        key: value
+        for key, value in flat(values)
+        if (key in known or not _SECRET.search(key))
+        and not any(text in str(value) for text in hidden)
+    }
 
 
 def full_key(kind: Any, key: str) -> str | None:
