@@ -7,21 +7,24 @@ import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import run_of
+from scipy.stats import kendalltau
 from scorio import rank
 
 from pipeline.base.console import Meter
 from pipeline.base.errors import UserError
 from pipeline.cohorts.cohort import complete, from_arrays
-from pipeline.cohorts.compare import compare
+from pipeline.cohorts.compare import compare, tables_of
 from pipeline.cohorts.rankings import bootstrap, replicates, scores
 from pipeline.config import analysis
 from pipeline.config.rankings import METHODS
+from pipeline.display.table import Table
 
 MARKS = {
     "good": {"a": "111101", "b": "110110", "c": "0111~1"},
@@ -99,7 +102,9 @@ def huge(*_: Any, **__: Any) -> Any:
 
 
 def slow(tensor: Any, **_: Any) -> Any:
-    sum(range(300_000))
+    until = time.process_time() + 0.01
+    while time.process_time() < until:
+        pass
     return None, tensor.mean(axis=(1, 2))
 
 
@@ -111,7 +116,7 @@ def ended(*_: Any, **__: Any) -> Any:
     ("what", "said"),
     [
         (ended, "no ranks: its process ended with status 1"),
-        (forever, "no ranks: more than 0.2 s of processor time; that grows as L M N;"),
+        (forever, "no ranks: more than 0.1 s of processor time; that grows as L M N;"),
         (killed, "no ranks: its process ended with status -9"),
         (nothing, "no ranks: ValueError: the result holds nan"),
         (huge, "no ranks: MemoryError|no ranks: _ArrayMemoryError"),
@@ -120,7 +125,7 @@ def ended(*_: Any, **__: Any) -> Any:
 )
 def test_what_cannot_be_done_is_said(what: Any, said: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(rank, "borda", what)
-    made, lacking = drawn(99_999, 0.2)
+    made, lacking = drawn(99_999, 0.1)
     assert len(made) == (what is slow)
     assert re.match(said, lacking), lacking
 
@@ -131,7 +136,7 @@ def test_a_bootstrap_that_is_cut_off_shows_no_interval(monkeypatch: Any) -> None
 
     calls = [forever, slow, slow]
     monkeypatch.setattr(rank, "borda", late)
-    made, lacking = drawn(4, 0.2)
+    made, lacking = drawn(4, 0.1)
     assert len(made) == 1 and "no intervals, 2 of 4 replicates" in lacking
 
 
@@ -148,76 +153,66 @@ def test_failed_replicates_are_counted(monkeypatch: Any) -> None:
     assert lacking == f"{failed} of 20 replicates have none: RuntimeError: no convergence"
 
 
-def compared(root: Path, *arguments: str) -> dict[str, Any]:
-    settings = [f"runs={root}", f"out={root / 'out'}", "dataset=sums", *arguments]
-    compare(analysis.load(settings))
-    found: dict[str, Any] = json.loads((root / "out" / "compare.json").read_text())
-    return found["datasets"][0]
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("rankings")
-    for name, marks in MARKS.items():
-        run_of(root, name, marks)
-    return root
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_compare_shows_them_beside_the_default(
-    root: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = compared(
-        root, "ranking=copeland,bradley_terry", "ranking.replicates=40", "metrics=bayes,avg"
-    )
+    for name, marks in MARKS.items():
+        run_of(tmp_path, name, marks)
+    out = tmp_path / "out"
+    asked = "ranking=copeland,bradley_terry,nanson", "replicates=40", "metrics=bayes,avg"
+    compare(analysis.load([f"runs={tmp_path}", f"out={out}", "dataset=sums", *asked]))
+    [found] = json.loads((out / "compare.json").read_text())["datasets"]
     shown = " ".join(capsys.readouterr().out.split())
-    rows = found["ranking_methods"]
-    assert [row["model"] for row in rows] == ["good", "near", "poor"]
+    ours, *others = found["ranking_methods"]
+    rows = {row["method"]: row for row in others}
+    assert ours["method"] == "avg@N" and "tau_b" not in ours
     tensor = np.array([[[int(m == "1") for m in line[:4]] for line in marks.values()]
                        for marks in MARKS.values()])  # fmt: skip
-    for name in ("copeland", "bradley_terry"):
-        try:
-            theirs, scores = getattr(rank, name)(tensor, return_scores=True, method="dense")
-        except ValueError as error:
-            assert f"{name}: no ranks: ValueError: {error}" in shown
-            assert f"{name}_score" not in rows[0]
-            continue
-        assert [row[f"{name}_rank"] for row in rows] == theirs.tolist()
-        assert [row[f"{name}_score"] for row in rows] == scores.tolist()
-        others = [getattr(rank, name)(t, method="dense") for t in replicates(tensor, 40)]
-        for i, row in enumerate(rows):
-            of_model = sorted(int(ranks[i]) for ranks in others)
-            assert (row[f"{name}_from"], row[f"{name}_to"]) == (of_model[0], of_model[38])
-            first = sum((ranks[i] == 1) / (ranks == 1).sum() for ranks in others) / 40
-            assert row[f"{name}_first"] == pytest.approx(first)
+    with pytest.raises(ValueError, match="connected") as refused:
+        rank.bradley_terry(tensor)
+    assert f"bradley_terry: no ranks: ValueError: {refused.value}" in shown
+    assert list(rows) == ["copeland", "nanson"]
+    for name, row in rows.items():
+        theirs, scores = getattr(rank, name)(tensor, return_scores=True, method="dense")
+        again = [getattr(rank, name)(t, method="dense") for t in replicates(tensor, 40)]
+        assert row["tau_b"] == pytest.approx(kendalltau(-theirs, [3, 2, 1]).statistic)
+        for i, model in enumerate(MARKS):
+            drawn = sorted(int(ranks[i]) for ranks in again)
+            first = sum((ranks[i] == 1) / (ranks == 1).sum() for ranks in again) / 40
+            expected = theirs[i], scores[i], drawn[0], drawn[38], pytest.approx(first)
+            keys = ("rank", "score", "from", "to", "first")
+            assert tuple(row[f"{model}_{key}"] for key in keys) == expected
+            text = f"{theirs[i]} ({drawn[0]}–{drawn[38]}) {first:.2f}"
+            assert row[f"{model}_shown"] == text and text in shown
     assert "sums: 4 of 6 trials are complete" in shown
-    assert {row["rank"] for row in rows} <= {1, 2, 3}
-    lines = csv.DictReader((root / "out" / "ranking_methods.csv").open())
-    assert [line["copeland_rank"] for line in lines] == [str(row["copeland_rank"]) for row in rows]
-    again = compared(root, "ranking=copeland,bradley_terry", "replicates=40", "metrics=bayes,avg")
-    assert again["ranking_methods"] == rows
+    _, *lines = csv.DictReader((out / "ranking_methods.csv").open())
+    assert [line["good_rank"] for line in lines] == [str(row["good_rank"]) for row in others]
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_one_trial_has_ranks_and_no_intervals(tmp_path: Path) -> None:
+def tabled(data: Any, *asked: str) -> dict[str, Table]:
+    models, questions = ([*"abcdef"[:size]] for size in np.shape(data)[:2])
+    return tables_of(from_arrays("made", models, questions, data), analysis.load([*asked]))
+
+
+def test_one_trial_has_ranks_and_no_intervals() -> None:
     """And a question that all got right is not given to a method that would refuse it."""
-    for name, marks in {"a": "1101", "b": "1010", "c": "1001"}.items():
-        run_of(tmp_path, name, dict(zip("wxyz", marks, strict=True)))
-    found = compared(tmp_path, "ranking=borda,rasch_map", "replicates=20")
-    assert {"borda_rank", "rasch_map_rank"} <= found["ranking_methods"][0].keys()
-    assert "borda_from" not in found["ranking_methods"][0]
-    notes = " ".join(found["notes"]["ranking_methods"])
+    data = [[[1], [1], [0], [1]], [[1], [0], [1], [0]], [[1], [0], [0], [1]]]
+    found = tabled(data, "ranking=borda,rasch_map", "replicates=20")["ranking_methods"]
+    _, *rows = found.rows
+    assert [row["method"] for row in rows] == ["borda", "rasch_map"]
+    assert rows[0]["a_shown"] == str(rows[0]["a_rank"]) and "a_from" not in rows[0]
+    notes = " ".join(found.notes)
     assert "no intervals: of one trial" in notes and "not used: 1 questions, rasch_map" in notes
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_nothing_of_scorio_without_ranking(root: Path, monkeypatch: Any) -> None:
+def test_nothing_of_scorio_without_ranking(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "scorio", None)
-    assert "ranking_methods" not in compared(root)
+    assert "ranking_methods" not in tabled(TENSOR)
     with pytest.raises(UserError, match="of no method; write ranking="):
-        compared(root, "ranking.replicates=20")
+        tabled(TENSOR, "ranking.replicates=20")
     with pytest.raises(UserError, match=r'pip install "bayes-at-n\[rank\]"'):
-        compared(root, "ranking=borda")
+        tabled(TENSOR, "ranking=borda")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pipeline.cohorts.cohort import Bits, Cohort, complete
 from pipeline.cohorts.leaderboard import title
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.rankings import METHODS, SEED
-from pipeline.display.table import Column, Table, of_columns
+from pipeline.display.table import Column, Table
 from scoring.metrics.table import parse
 from scoring.numerics.arrays import finite_array
 from scoring.numerics.inputs import Floats
@@ -115,52 +115,56 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     count = (cfg.ranking.replicates or 0) * (tensor.shape[2] > 1)
     seconds = cfg.ranking.seconds or SECONDS
     board = zip(tables["leaderboard"].rows, tables["posterior_ranks"].rows, strict=True)
-    rows = [{**row, **posterior} for row, posterior in board]
-    own = {"rank": f"rank_{cfg.scoring.rule}", "rank_by_score": "rank", "from": "from", "to": "to"}
-    values = {key: [row[its] for row in rows] for key, its in (own | {"first": "best"}).items()}
-    models = [row["model"] for row in rows]
-    columns = {Column("model", "model", align="left"): models} | _group(head, "", values)
-    order, taus, lacks = [*map(cohort.names.index, models)], [], []
+    ours = [{**row, **posterior} for row, posterior in board]
+    models, plain = [row["model"] for row in ours], [row["rank"] for row in ours]
+    own = {"rank": f"rank_{cfg.scoring.rule}", "from": "from", "to": "to", "first": "best"}
+    rows = [_row(head, models, {key: [row[its] for row in ours] for key, its in own.items()})]
+    order, lacks = [*map(cohort.names.index, models)], []
     with Meter("rankings", len(names) * (1 + count)) as meter:
         for number, name in enumerate(names, 1):
             made, lacking = bootstrap(name, tensor, count, seconds, meter)
             meter.reach(number * (1 + count))
             lacks += [f"{name}: {lacking}"] * bool(lacking)
             if made:
-                of = _values(np.stack(made)[:, order], values["rank_by_score"], cfg)
-                columns |= _group(name, f"{name}_", of)
-                taus.append(f"{name} {of['tau_b'][0]:.3f}".replace("nan", "none, all tied"))
-    notes = [f"τ_b with the order by {head}: {', '.join(taus)}"] * bool(taus)
-    notes += [f"methods of scorio {version('scorio')}; equal scores tie"]
+                values = _values(np.stack(made)[:, order], cfg)
+                tau = np.ma.filled(scoring.kendall_tau_b(values["rank"], plain), np.nan)
+                rows.append(_row(name, models, values) | {"tau_b": float(tau)})
+    notes = [f"ranks by methods of scorio {version('scorio')}; τ_b: with the order by {head}"]
+    first = f"rank (from–to) first: central {level} of ranks, chance to be the first; {head} by its"
+    notes += [f"{first} posterior"]
     if count:
-        notes[-1] += (
-            f"; from, to, first: central {level} and wins in {count:,} bootstrap replicates"
-        )
+        notes[-1] += f", the others by {count:,} bootstrap replicates"
     elif cfg.ranking.replicates:
         gaps += ["no intervals: of one trial there are no others to draw"]
     same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].telling]
     if same.any() and those:
         gaps += [f"all right or all wrong, so not used: {same.sum()} questions, {', '.join(those)}"]
-    return of_columns(title("rankings by method", cohort), columns, [*notes, *gaps, *lacks])
+    columns = [Column("method", "method", align="left"), Column("tau_b", "τ_b", format="{:.3f}")]
+    columns += [Column(f"{model}_shown", model) for model in models]
+    narrow = {column.key for column in columns}
+    wide = [key for key in dict.fromkeys(chain(*rows)) if key not in narrow]
+    columns += [Column(key, key, wide=True) for key in wide]
+    return Table(title("rankings by method", cohort), columns, rows, [*notes, *gaps, *lacks])
 
 
-def _group(group: str, prefix: str, values: Mapping[str, Any]) -> dict[Column, Any]:
-    """Columns under one head; only files have those that are not named here."""
-    shown = {"rank": "{}", "from": "{}", "to": "{}", "first": "{:.2f}"}
-    return {
-        Column(prefix + key, key, None, shown.get(key, ""), group=group, wide=key not in shown): of
-        for key, of in values.items()
-    }
+def _row(name: str, models: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's row: what is shown of each model, and the values."""
+    row: dict[str, Any] = {"method": name}
+    for model, *of in zip(models, *values.values(), strict=True):
+        its = dict(zip(values, of, strict=True))
+        more = f" ({its['from']}–{its['to']}) {its['first']:.2f}" if "to" in its else ""
+        row |= {f"{model}_{key}": value for key, value in its.items()}
+        row[f"{model}_shown"] = f"{its['rank']}{more}"
+    return row
 
 
-def _values(made: Floats, plain: Sequence[int], cfg: AnalysisConfig) -> dict[str, Any]:
-    """What is shown of a method, from its scores (1 + replicates, L)."""
+def _values(made: Floats, cfg: AnalysisConfig) -> dict[str, Any]:
+    """What is shown of each model by a method, from its scores (1 + replicates, L)."""
     ranks, *drawn = scoring.ranks(made, cfg.scoring.method)  # type: ignore[arg-type]
-    tau = np.ma.filled(scoring.kendall_tau_b(ranks, plain), np.nan)
-    values = {"rank": ranks, "score": made[0], "tau_b": np.full(len(plain), tau)}
+    values = {"rank": ranks, "score": made[0]}
     if drawn:
         tail, best = (1 - cfg.scoring.confidence) / 2, np.array(drawn) == 1
         ends = np.quantile(drawn, [tail, 1 - tail], axis=0, method="inverted_cdf")
         first = (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
         values |= {"from": ends[0], "to": ends[1], "first": first}
-    return values
+    return {key: of.tolist() for key, of in values.items()}
