@@ -249,13 +249,19 @@ def test_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not any(text in written for text in ("sk-of", "abcdefgh", "inner"))
 
 
-def test_a_run_without_grades_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_run_without_grades_is_left_out_or_refused_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_of(tmp_path, "x", {"a": "++"})
     with pytest.raises(UserError, match=r"nothing graded yet; run `.* grade`"):
         out(tmp_path, "to=eee")
     with pytest.raises(UserError, match="to=lm_eval has no room for lists; use to=parquet"):
         out(tmp_path, "to=lm_eval", "logprobs=true")
     assert not [*tmp_path.rglob("*export*")]
+    run_of(tmp_path, "y", {"a": "10"})
+    out(tmp_path, "to=lm_eval")
+    assert "x is left out: " in capsys.readouterr().err
+    assert [path.parent.name for path in tmp_path.rglob("samples_*.jsonl")] == ["y"]
 
 
 @pytest.mark.soak

@@ -12,6 +12,7 @@ from uuid import UUID
 import pyarrow.compute as pc
 
 import scoring
+from pipeline.base.console import warn
 from pipeline.base.engines import kind
 from pipeline.base.environment import version
 from pipeline.base.errors import UserError
@@ -74,6 +75,24 @@ class About:
         self.uid = UUID(bytes=hashlib.sha256(itself.encode()).digest()[:16], version=4)
         times = pc.min(table["started"]), pc.max(table["finished"])
         self.began, self.ended = (_moment(time.as_py(), made.get("time")) for time in times)
+
+
+def abouts(export: Export) -> Iterator[tuple[Source, About]]:
+    """The runs and what is said of them; of what has no grade at all only a warning says so.
+
+    Raises UserError: no run has one.
+    """
+    left = len(export.sources)
+    for source in export.sources:
+        try:
+            of = About(source)
+        except UserError as error:
+            if not (left := left - 1):
+                raise
+            warn(f"{source.name} is left out: {error}")
+            export.meter.advance(source.table.num_rows)
+        else:
+            yield source, of
 
 
 def questions(source: Source) -> dict[str, dict[str, Any]]:

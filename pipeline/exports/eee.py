@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.exports.about import LIBRARY, VERSION, About, graded, questions, texts
+from pipeline.exports.about import LIBRARY, VERSION, About, abouts, graded, questions, texts
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import safe_name
 from pipeline.store import runfolder
@@ -25,10 +25,10 @@ _US |= {"source_organization_name": "unknown", "evaluator_relationship": "other"
 def write(export: Export, folder: Path) -> None:
     """Write data/DATASET/DEVELOPER/MODEL/UUID.json and UUID_samples.jsonl of every run.
 
-    Raises UserError: nothing of a run is graded.
+    Raises UserError: nothing is graded.
     """
-    for source in export.sources:
-        of, checksum = About(source), hashlib.sha256()
+    for source, of in abouts(export):
+        checksum = hashlib.sha256()
         model = of.hub_id or f"local/{of.called}"
         parts = ["data", *map(_portable, (of.dataset, *model.split("/", 1)))]
         place, name = folder.joinpath(*parts), f"{of.uid}_samples.jsonl"

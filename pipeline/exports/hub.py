@@ -22,7 +22,7 @@ from pipeline.config.exports import ExportConfig
 from pipeline.display import style
 from pipeline.display.table import markdown, to_markdown
 from pipeline.exports import flat
-from pipeline.exports.about import LIBRARY, About, hub_id
+from pipeline.exports.about import LIBRARY, About, abouts, hub_id
 from pipeline.exports.reading import Export
 from pipeline.prepare.hub import from_hub
 from pipeline.store.files import file_stem
@@ -132,14 +132,14 @@ def push(repo: str, folder: Path) -> str:
 def write_scores(export: Export, folder: Path) -> None:
     """Write RUN/.eval_results/DATASET.yaml and, of all data sets, RUN/model-index.yaml; in percent.
 
-    Raises UserError: nothing of a run is graded.
+    Raises UserError: nothing is graded.
     """
     from huggingface_hub import EvalResult, ModelCardData
 
     found: dict[Path, list[EvalResult]] = defaultdict(list)
     told: dict[str, None] = {}
-    for source in export.sources:
-        of, cfg, place = About(source), source.run.cfg.dataset, folder / file_stem(source.name)
+    for source, of in abouts(export):
+        cfg, place = source.run.cfg.dataset, folder / file_stem(source.name)
         place.mkdir(exist_ok=True)
         on_hub = {"config": cfg.subset, "split": cfg.split, "revision": cfg.revision}
         data: dict[str, Any] = {f"dataset_{k}": v for k, v in on_hub.items() if of.dataset_id}

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.base.errors import UserError, one_line
-from pipeline.exports.about import LIBRARY, VERSION, About, graded, questions, usage
+from pipeline.exports.about import LIBRARY, VERSION, About, abouts, graded, questions, usage
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import safe_name
 
@@ -22,7 +22,7 @@ _STOPS = {"stop": "stop", "length": "max_tokens"}
 def write(export: Export, folder: Path) -> None:
     """Write DATE_DATASET_ID.eval of every run.
 
-    Raises UserError: nothing of a run is graded; inspect_ai is not installed.
+    Raises UserError: nothing is graded; inspect_ai is not installed.
     """
     try:
         import inspect_ai.log
@@ -31,17 +31,17 @@ def write(export: Export, folder: Path) -> None:
     except ImportError:
         needed = f'inspect_ai, which is not installed: pip install "{LIBRARY}[inspect]"'
         raise UserError(f"to=inspect needs {needed}") from None
-    for source in export.sources:
+    for source, of in abouts(export):
         try:
-            _write(inspect_ai, export, source, folder)
+            _write(inspect_ai, export, source, of, folder)
         except (TypeError, ValueError) as error:  # of texts where something else should be
             raise UserError(
                 f"{source.run.path}: no log of inspect_ai: {one_line(error)}"
             ) from error
 
 
-def _write(lib: Any, export: Export, source: Source, folder: Path) -> None:
-    of, summaries = About(source), []
+def _write(lib: Any, export: Export, source: Source, of: About, folder: Path) -> None:
+    summaries = []
     asked = {id: _question(row) for id, row in questions(source).items()}
     name = f"{of.ended:%Y-%m-%dT%H-%M-%S}+00-00_{safe_name(of.dataset)}_{of.uid.hex}.eval"
     with zipfile.ZipFile(folder / name, "w") as archive:

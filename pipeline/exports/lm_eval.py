@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from pipeline.exports.about import LIBRARY, About, graded, questions
+from pipeline.exports.about import LIBRARY, About, abouts, graded, questions
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import safe_name
 from pipeline.store import runfolder
@@ -23,10 +23,10 @@ _METRICS = ("acc", "exact_match")
 def write(export: Export, folder: Path) -> None:
     """Write MODEL/results_DATE.json and MODEL/samples_TASK_DATE.jsonl of every run.
 
-    Raises UserError: nothing of a run is graded.
+    Raises UserError: nothing is graded.
     """
-    for source in export.sources:
-        of, task = About(source), safe_name(source.dataset)
+    for source, of in abouts(export):
+        task = safe_name(source.dataset)
         place = folder / re.sub(r'["<>:/|\\?*\[\]]+', "__", of.called)  # as they make it
         place.mkdir(exist_ok=True)
         # Two runs may have ended in one second: the rest of it is of the run's id.
