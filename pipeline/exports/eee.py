@@ -88,7 +88,7 @@ def _results(source: Source, of: About, evaluation: str) -> list[dict[str, Any]]
         kind = "pass_at_k" if metric.name.startswith("pass@") else usual
         config: dict[str, Any] = {"metric_id": kind, "metric_kind": kind, **_UNIT}
         config["metric_name"] = metric.title(of.trials)
-        config["metric_parameters"] = {"k": metric.k, "trials": of.trials}
+        config["metric_parameters"] = {"trials": of.trials} | ({"k": metric.k} if metric.k else {})
         is_avg = metric.name == "avg"
         interval = {"lower": score.low, "upper": score.high, "confidence_level": of.confidence}
         interval["method"] = of.interval if is_avg else "normal"

@@ -97,7 +97,7 @@ def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
     style.save(compare.figures_of(cohort, cfg, tables)["forest"], images / stem)
     models = {member.name: member.run.cfg.model for member in cohort.members}
     ids = {name: [of.id, of.revision] for name, of in models.items() if hub_id(of.id)}
-    protocol = {"models": ids} | differences.protocol(cohort.members[0].run)
+    protocol = differences.protocol(cohort.members[0].run) | ({"models": ids} if ids else {})
     parts = (
         f"## {markdown(cohort.dataset)}",
         markdown(verdict(cohort, cfg).sentence()),
