@@ -734,7 +734,9 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "binary").write_bytes(b"\x00\x01\x02")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "list.json").write_text('[{"question": 1, "correct": 1}]')
     for name, said in (
+        ("list.json", r"one JSON list, .*: jq -c '.\[\]' list.json > list.jsonl"),
         ("empty.csv", "is empty"),
         ("binary", "neither Parquet"),
         ("folder", r"no records as \*.eval, .* name the file"),
@@ -747,6 +749,8 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         bring(tmp_path, tmp_path / "folder", "kind=trace")
     (tmp_path / "a.csv").write_text("question,correct\n1,1\n")
     wrong = {"model=m": "1 rows without a name skipped, give dataset=NAME: a.csv, line 2"}
+    with pytest.raises(UserError, match="questions=/nowhere: no such file or folder"):
+        bring(tmp_path, tmp_path / "a.csv", "questions=/nowhere")
     for given, said in (wrong | {"kind=jsonl": "2 damaged lines"}).items():
         with pytest.raises(UserError, match=f"no record that can be used: {said}"):
             bring(tmp_path, tmp_path / "a.csv", given)
@@ -1020,7 +1024,7 @@ def test_what_was_asked_and_is_not_there_is_said(tmp_path: Path) -> None:
             bring(tmp_path, source, wrong)
     plain = csv_of(tmp_path / "p.csv", "question_id,trial,correct", "0,0,1")
     for both in (("dataset=d,e", "model=m"), ("dataset=d", "model=m,n")):
-        with pytest.raises(UserError, match="names one for csv"):
+        with pytest.raises(UserError, match="csv takes one name"):
             bring(tmp_path, plain, *both)
     assert folders(tmp_path / "runs") == []
 

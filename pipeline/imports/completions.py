@@ -97,7 +97,7 @@ def chats(source: Source, first: bool, troubles: Troubles) -> Records:
         if not isinstance(choices, list) or not choices:
             troubles.add("requests without an answer left out", place)
             continue
-        prompt = "\n\n".join(str(text) for text in map(_words, messages) if text)
+        prompt = "\n\n".join(str(text) for text in map(logs.words, messages) if text)
         name = questions.setdefault(prompt or custom, custom or len(questions))
         extra = {"question_id": name, **_object(line.get("metadata")), **line}
         called = str(answer.get("model") or request.get("model") or "")
@@ -128,7 +128,7 @@ def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> di
     message = _object(choice.get("message"))
     if not message and "text" not in choice:
         raise Later("a choice without a message")
-    choice = {**choice, "message": {**message, "content": _words(message)}}
+    choice = {**choice, "message": {**message, "content": logs.words(message)}}
     read = DIALECTS["chat" if message else "completions"].read(
         {"usage": answer.get("usage"), "choices": [choice]}
     )
@@ -145,11 +145,3 @@ def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> di
 
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _words(message: Any) -> Any:
-    """The text of a message, or of a plain prompt; of several parts those that are text."""
-    content = message.get("content") if isinstance(message, dict) else message
-    if not isinstance(content, list):
-        return content
-    return "".join(str(_object(part).get("text", "")) for part in content)

@@ -202,6 +202,11 @@ def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
         raise UserError(f"{path}: is empty")
     if kind != "auto":
         return kind, f"kind={kind}", [path]
+    if head.lstrip(b"\xef\xbb\xbf\r\n ")[:1] == b"[":
+        raise UserError(
+            f"{path}: is one JSON list, and one object a line is read:"
+            f" jq -c '.[]' {path.name} > {path.stem}.jsonl"
+        )
     for name, form in FORMATS.items():
         if form.looks(path, head):
             return name, form.what, [path]
@@ -227,6 +232,8 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
         covered += sorted(path for path in beside if path.is_file())
     if cfg.source.questions is not None:
         questions = Path(cfg.source.questions).expanduser()
+        if not questions.exists():
+            raise UserError(f"questions={cfg.source.questions}: no such file or folder")
         covered += [questions] if questions.is_file() else sorted(questions.glob("*.jsonl"))
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode(errors="surrogatepass"))
     for path in covered:

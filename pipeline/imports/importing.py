@@ -131,8 +131,8 @@ def _batches(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]
     for key, given in (("dataset", cfg.dataset), ("model", cfg.model)):
         if len(given) > 1 and not kind.chooses and (key, source.kind) != ("model", "npz"):
             raise UserError(
-                f"{key}={shown(','.join(given))}: names one for {source.kind}, what the source does"
-                " not name itself; give one name"
+                f"{key}={shown(','.join(given))}: {source.kind} takes one name, for what its"
+                " records do not name"
             )
     names = [*cfg.dataset, ""][0], [*cfg.model, ""][0]
     found: Any = kind.read(source, first, troubles)

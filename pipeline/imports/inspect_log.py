@@ -16,11 +16,11 @@ from pipeline.base.console import warn
 from pipeline.base.errors import UserError, one_line
 from pipeline.config import compose
 from pipeline.imports import logs, names
+from pipeline.imports.row import UNDECIDED
 from pipeline.imports.source import Records, Source, Troubles, shown
 
 _VERSION = 2
 _MOST, _RATIO = 256 << 20, 256  # bytes that a zip may unpack to: so many, and times its size
-_UNDECIDED = ("no_answer", "unparsable", "timeout")  # outcomes that logs have as wrong
 _UNUSED = ("events", "events_data", "timelines", "store", "error_retries")  # most of a sample
 
 
@@ -83,9 +83,7 @@ def _run(path: Path, head: Any) -> dict[str, Any]:
         "model": "/".join(owner),
         "level": effort or "",
         "folder": path.parent,
-        "below": int(
-            min(ids, default=0) == 1
-        ),  # the library's own ids count from 1, records from 0
+        "below": int(min(ids, default=0) == 1),  # its own ids count from 1, records from 0
     }
 
 
@@ -141,7 +139,7 @@ def _attempt(
         values |= {f"{scorer}/{name}" if name else scorer: several[name] for name in several}
     (outcome,) = logs.outcomes(values, metric, 1, place, troubles)
     said = sample.metadata if {"trial", "outcome"} <= sample.metadata.keys() else {}  # of our logs
-    if outcome["outcome"] is False and said.get("outcome") in _UNDECIDED:
+    if outcome["outcome"] is False and said.get("outcome") in UNDECIDED:
         outcome["outcome"] = said["outcome"]
     score = scores.get(outcome["reason"], next(iter(scores.values()), None))
     found = logs.answered(sample.output.model_dump(), run)

@@ -102,19 +102,27 @@ def answered(output: Mapping[str, Any], run: Mapping[str, str]) -> dict[str, Any
     if not output.get("choices"):
         return {}
     choice, usage = output["choices"][0], output.get("usage") or {}
-    content = choice["message"]["content"]
-    parts = [{"text": content}] if isinstance(content, str) else content
-    text = "".join(part.get("text") or "" for part in parts)
+    message = choice["message"]
+    parts = () if isinstance(message["content"], str) else message["content"]
     of = (part.get("summary" if part.get("redacted") else "reasoning") for part in parts)
+    thought = "".join(filter(None, of))
     made = usage.get("output_tokens", usage.get("completion_tokens"))
     asked = usage.get("total_tokens", 0) - (made or 0)  # with those of a cache
     end = choice.get("stop_reason", choice.get("finish_reason"))
     return {
-        "text": joined("".join(filter(None, of)), text, run["model"], run.get("level")),
+        "text": joined(thought, words(message), run["model"], run.get("level")),
         "finish_reason": _ENDS.get(end, end),
         "num_prompt_tokens": max(asked, usage.get("input_tokens", 0)) or None,
         "num_completion_tokens": made,
     }
+
+
+def words(message: Any) -> Any:
+    """The text of a message, or of a plain prompt; of several parts those that are text."""
+    content = message.get("content") if isinstance(message, dict) else message
+    if not isinstance(content, list):
+        return content
+    return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
 
 
 def problem(row: Any) -> str | None:

@@ -28,7 +28,7 @@ MOST_NUMBER = 1 << 31
 MOST_SEED = 1 << 63
 MOST_TRIAL = 100_000
 _WHOLE = re.compile(r"([0-9]{1,20})(?:\.0{1,20})?")
-_UNDECIDED = ("no_answer", "unparsable", "timeout")  # outcomes beside correct and wrong
+UNDECIDED = ("no_answer", "unparsable", "timeout")  # outcomes beside correct and wrong
 _TRUTH = dict.fromkeys(("true", "correct", "1", "1.0", "yes"), 1)
 _TRUTH |= dict.fromkeys(("false", "wrong", "incorrect", "0", "0.0", "no"), 0)
 
@@ -121,7 +121,7 @@ def _gold(value: Any) -> str | None:
 
 
 def _outcome(value: Any) -> str | None:
-    if isinstance(value, str) and value.strip().lower() in _UNDECIDED:
+    if isinstance(value, str) and value.strip().lower() in UNDECIDED:
         return value.strip().lower()
     return {None: None, True: "correct", False: "wrong"}[truth(value)]
 
