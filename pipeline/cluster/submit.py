@@ -26,7 +26,7 @@ from pipeline.cluster.scripts import Submission
 from pipeline.config import compose, overrides, sweep
 from pipeline.config.checks import AUTO
 from pipeline.config.settings import RunConfig
-from pipeline.display.table import Column, Table, answer, show
+from pipeline.display.table import Table, answer, columns, show
 from pipeline.prepare import costs, preview, questions_table, stage
 from pipeline.store import find, judged, runfolder
 from pipeline.store.runfolder import Run
@@ -268,14 +268,13 @@ def _point(run: Run, submission: Submission, record: dict[str, Any]) -> None:
 
 
 def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
-    columns = [Column(name, name, align="left") for name in ("job", "id")]
-    columns += [Column(name, name) for name in ("runs", "tasks")]
+    heads = [*columns(align="left", job="job", id="id"), *columns(runs="runs", tasks="tasks")]
     rows = [
         {"job": kind, "id": job["id"], "runs": len(submission.of(kind)), "tasks": job["tasks"] or 1}
         for kind, job in record["jobs"].items()
     ]
     answer({"jobs": rows, "folder": str(submission.folder)})
-    show(Table(f"submitted: {counted(len(submission.runs), 'run')}", columns, rows))
+    show(Table(f"submitted: {counted(len(submission.runs), 'run')}", heads, rows))
     note(f"scripts and output: {submission.folder}")
     note(f"report, at the end: {submission.out / 'index.html'}")
     note(f"where it stands: {PROGRAM} status RUN_FOLDER, or squeue --me")

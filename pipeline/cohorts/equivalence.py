@@ -12,7 +12,7 @@ from pipeline.cohorts.pair import Pair
 from pipeline.cohorts.replay import Replay
 from pipeline.config.equivalence import EquivalenceConfig
 from pipeline.display import table as display
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, columns
 from pipeline.store import files, runfolder
 from scoring.numerics.inputs import Floats, Ints
 from scoring.numerics.results import Summary
@@ -137,14 +137,13 @@ def of_scores(both: Pair, e: Equivalence, unit: str) -> Table:
             turned = (first, second) if unit == "trials" else (first.T, second.T)
             rows.append(_row(name, first, second, paired_trials(*turned)))
     number = "{:.4g}"
-    columns = [
-        Column("what", "what", align="left"),
-        *(Column(key, name, None, number) for key, name in zip("ab", both.names, strict=True)),
+    heads = [
+        *columns(align="left", what="what"),
+        *columns(number, a=both.names[0], b=both.names[1]),
         Column("difference", "difference", None, "{:+.2g}", short="diff."),
-        Column("sigma", "s.e.", None, number, wide=True),
-        Column("low", "low", None, "{:+.2g}"),
-        Column("high", "high", None, "{:+.2g}"),
-        Column("smallest", "95 % power", None, number, wide=True),
+        *columns(number, wide=True, sigma="s.e."),
+        *columns("{:+.2g}", low="low", high="high"),
+        *columns(number, wide=True, smallest="95 % power"),
         Column("trials", f"{unit} needed", None, "{:.0f}", wide=True),
     ]
     n, m = len(both.trials[0]), len(both.questions[0])
@@ -155,7 +154,7 @@ def of_scores(both: Pair, e: Equivalence, unit: str) -> Table:
     ]
     if unit == "questions":
         notes[1] = "low, high: 95 % interval, with the questions as a sample of others like them"
-    return Table(f"{both.names[0]} and {both.names[1]}", columns, rows, notes)
+    return Table(f"{both.names[0]} and {both.names[1]}", heads, rows, notes)
 
 
 def _row(what: str, a: Floats, b: Floats, summary: Summary) -> dict[str, Any]:
@@ -187,16 +186,16 @@ def of_tokens(both: Pair, replayed: Replay | None) -> Table:
             "tokens differ: share of the attempts with the same seed in both runs; first that"
             " differs: the position of the token, from 0"
         )
-    columns = [
-        Column("what", "what", align="left"),
-        Column("number", "of"),
-        *(Column(key, key, None, "{:.2g}") for key in ("mean", "low", "high")),
+    heads = [
+        *columns(align="left", what="what"),
+        *columns(number="of"),
+        *columns("{:.2g}", mean="mean", low="low", high="high"),
         *(
             Column(key, f"{q:.0%}", None, "{:.2g}", wide=q in (0.25, 0.75))
             for key, q in zip(_keys(), QUANTILES, strict=True)
         ),
     ]
-    return Table(f"tokens of {both.names[0]}, and of {both.names[1]}", columns, rows, notes)
+    return Table(f"tokens of {both.names[0]}, and of {both.names[1]}", heads, rows, notes)
 
 
 def _mean(what: str, number: int, mean: Summary) -> dict[str, Any]:
@@ -237,14 +236,14 @@ def of_questions(both: Pair) -> Table:
     """Each question's accuracy in both runs."""
     a, b = both.correct()
     ids = [both.runs[0].questions[row]["question_id"] for row in both.questions[0]]
-    columns = {
+    cells = {
         Column("question", "question", align="left"): ids,
         Column("a", both.names[0], None, "{:.3f}"): a.mean(axis=1),
         Column("b", both.names[1], None, "{:.3f}"): b.mean(axis=1),
         Column("difference", "difference", None, "{:+.3f}"): (a - b).mean(axis=1),
         Column("unlike", "trials that differ"): (a != b).sum(axis=1),
     }
-    return display.of_columns("accuracy by question", columns)
+    return display.of_columns("accuracy by question", cells)
 
 
 def _differences(both: Pair) -> list[str]:

@@ -83,6 +83,26 @@ class Table:
         return to_markdown(self)  # in a notebook
 
 
+def columns(
+    format: str = "{}",
+    titles: Mapping[str, str] | None = None,
+    *,
+    group: str = "",
+    align: Align = "right",
+    wide: bool = False,
+    **more: str,
+) -> list[Column]:
+    """Columns beside each other of one format and one head; their titles by key.
+
+    >>> [(c.key, c.title, c.group) for c in columns(group="τ", low="from", high="to")]
+    [('low', 'from', 'τ'), ('high', 'to', 'τ')]
+    """
+    return [
+        Column(key, title, format=format, align=align, group=group, wide=wide)
+        for key, title in {**(titles or {}), **more}.items()
+    ]
+
+
 def of_columns(title: str, columns: Mapping[Column, Any], notes: Sequence[str] = ()) -> Table:
     """A table from the values of each column, one a row; NaN becomes None, an array's Python's.
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pipeline.base import atomic
 from pipeline.base.console import note, warn
-from pipeline.display.table import Column, Table, show
+from pipeline.display.table import Table, columns, show
 from pipeline.store import parquet, rowkeys
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
@@ -75,15 +75,10 @@ def _table(changes: list[dict[str, Any]], compared: int) -> Table:
         answer = example["answer"] if example["answer"] is not None else example["answer_before"]
         row = {name: _cut(example[name]) for name in ("question_id", "gold", "reason")}
         rows.append(row | {"kind": " → ".join(kind), "count": count, "answer": _cut(answer)})
-    columns = [
-        Column("kind", "from → to", align="left"),
-        Column("count", "count"),
-        Column("question_id", "for example", align="left"),
-        Column("gold", "gold", align="left"),
-        Column("answer", "answer", align="left"),
-        Column("reason", "why", align="left"),
-    ]
-    return Table(f"{len(changes)} of {compared} outcomes changed", columns, rows)
+    heads = [*columns(align="left", kind="from → to"), *columns(count="count")]
+    heads += columns(align="left", question_id="for example", gold="gold", answer="answer")
+    heads += columns(align="left", reason="why")
+    return Table(f"{len(changes)} of {compared} outcomes changed", heads, rows)
 
 
 def _cut(text: str | None) -> str:

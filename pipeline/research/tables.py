@@ -1,4 +1,4 @@
-"""What `trajectory` and `prr` share of their tables: rows, columns that look alike, the page."""
+"""What `trajectory` and `prr` share of their tables: rows, columns that name them, the page."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,30 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.display.table import Align, Column, Table, to_markdown
+from pipeline.display.table import Column, Table, to_markdown
 
 Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
-
-
-def columns(
-    format: str = "{}",
-    titles: Mapping[str, str] | None = None,
-    *,
-    group: str = "",
-    align: Align = "right",
-    wide: bool = False,
-    **more: str,
-) -> list[Column]:
-    """Columns beside each other of one format and one head; their titles by key.
-
-    >>> [(c.key, c.title, c.group) for c in columns(group="τ", low="from", high="to")]
-    [('low', 'from', 'τ'), ('high', 'to', 'τ')]
-    """
-    return [
-        Column(key, title, format=format, align=align, group=group, wide=wide)
-        for key, title in {**(titles or {}), **more}.items()
-    ]
 
 
 def names(rows: Rows, **titles: str) -> list[Column]:

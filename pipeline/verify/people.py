@@ -14,7 +14,7 @@ from pipeline.base import atomic, jsonl
 from pipeline.base.console import note, warn
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
-from pipeline.display.table import Column, Table, show
+from pipeline.display.table import Table, columns, show
 from pipeline.store import outcomes, parquet, rowkeys, runfolder
 from pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
 from pipeline.store.rowkeys import Ints
@@ -116,16 +116,11 @@ def _report(run: Run, path: Path) -> dict[str, Any]:
     alone = prediction_powered(np.zeros(views.keys.size), labels, at, views.weights, level)
     found["labels_alone"] = alone._asdict()
     rows.append({"who": "labels alone", **_shown(found["labels_alone"])})
-    columns = [
-        Column("who", "score by", align="left"),
-        Column("value", "value", format="{:.4f}"),
-        Column("interval", f"{level:.0%} interval"),
-        Column("missed", "missed"),
-        Column("accepted", "let pass"),
-    ]
+    heads = [*columns(align="left", who="score by"), *columns("{:.4f}", value="value")]
+    heads += columns(interval=f"{level:.0%} interval", missed="missed", accepted="let pass")
     notes = ["missed: right ones called wrong; let pass: wrong ones called right"]
     title = f"{at.size} labels of people, {views.keys.size} attempts"
-    show(Table(title, columns, rows, notes))
+    show(Table(title, heads, rows, notes))
     if at.size < _FEW:
         warn(f"{path}: {at.size} labels say little; label {_FEW} or more")
     runfolder.write_json(run.path / "labels.json", found)

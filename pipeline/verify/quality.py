@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pipeline.base import atomic
 from pipeline.base.console import mention, note, percent, results, warn
-from pipeline.display.table import Column, Table, show
+from pipeline.display.table import Table, columns, show
 from pipeline.store import outcomes, parquet, rowkeys, runfolder
 from pipeline.store.columns import KEY
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
@@ -120,13 +120,11 @@ def _measures_table(measures: dict[str, Any]) -> Table:
         values = {side: measures[side][key] for side in ("before", "after")}
         shown = {side: "undefined" if v is None else v for side, v in values.items()}
         rows.append({"measure": name, **shown})
-    columns = [
-        Column("measure", "measure", align="left"),
-        Column("before", "softmax", format="{:.3f}"),
-        Column("after", f"calibrated, T = {measures['temperature']:g}", format="{:.3f}"),
-    ]
+    heads = columns(align="left", measure="measure")
+    after = f"calibrated, T = {measures['temperature']:g}"
+    heads += columns("{:.3f}", before="softmax", after=after)
     attempts = f"{measures['attempts']} {'held-out' if measures['fit'] else 'graded'} attempts"
-    return Table(f"calibration against the grader, {attempts}", columns, rows)
+    return Table(f"calibration against the grader, {attempts}", heads, rows)
 
 
 def agree(run: Run) -> None:
@@ -172,9 +170,9 @@ def _show_deciders(run: Run) -> None:
         judged = of_rule & found.judged
         row = {head: int((judged & (found.codes == c)).sum()) for c, head in heads.items()}
         rows.append({"rule": name, "kept": int((of_rule & ~judged).sum()), **row})
-    columns = [Column("rule", "rule grader", align="left"), Column("kept", "kept")]
-    columns += [Column(head, head) for head in heads.values()]
-    show(Table(f"what the verifier decides, judge={run.cfg.dataset.judge}", columns, rows))
+    shown = [*columns(align="left", rule="rule grader"), *columns(kept="kept")]
+    shown += columns(titles={head: head for head in heads.values()})
+    show(Table(f"what the verifier decides, judge={run.cfg.dataset.judge}", shown, rows))
     results.print(outcomes.who(run, found))
     n = found.deciders()
     if run.cfg.dataset.judge == "unmatched" and n["accepted"] == n["verifier"] >= _MANY:
@@ -185,12 +183,8 @@ def _show_deciders(run: Run) -> None:
 
 
 def _show_agreement(both: agreement.Agreement, left_out: int) -> None:
-    columns = [
-        Column("grader", "grader", align="left"),
-        Column("A", "A correct"),
-        Column("B", "B incorrect"),
-        Column("C", "C invalid"),
-    ]
+    heads = columns(align="left", grader="grader")
+    heads += columns(A="A correct", B="B incorrect", C="C invalid")
     rows = []
     for i, name in enumerate(("correct", "not correct")):
         cells = [
@@ -199,7 +193,7 @@ def _show_agreement(both: agreement.Agreement, left_out: int) -> None:
         ]
         rows.append({"grader": name, **dict(zip(LABELS, cells, strict=True))})
     extra = f" ({left_out} on which the grader has no view are left out)" if left_out else ""
-    show(Table(f"grader and verifier, {both.table.sum()} attempts{extra}", columns, rows))
+    show(Table(f"grader and verifier, {both.table.sum()} attempts{extra}", heads, rows))
     cohen = both.cohen
     kappa = (
         "undefined, since both know one word only"
@@ -222,17 +216,11 @@ def _show_kinds(run: Run, questions: Ints, correct: Bools, accepted: Bools) -> l
         counted = {way: int((of & which).sum()) for way, which in ways.items()}
         agreed = (counted["both"] + counted["neither"]) / int(of.sum())
         rows.append({"kind": kind, "attempts": int(of.sum()), "agreed": agreed, **counted})
-    columns = [
-        Column("kind", "gold answer", align="left"),
-        Column("attempts", "attempts"),
-        Column("agreed", "agree", format="{:.1%}"),
-        Column("both", "both correct"),
-        Column("neither", "neither"),
-        Column("grader", "grader only"),
-        Column("verifier", "verifier only"),
-    ]
     if len(rows) > 1:
-        show(Table("who says correct, by the kind of gold answer", columns, rows))
+        heads = [*columns(align="left", kind="gold answer"), *columns(attempts="attempts")]
+        heads += columns("{:.1%}", agreed="agree") + columns(both="both correct", neither="neither")
+        heads += columns(grader="grader only", verifier="verifier only")
+        show(Table("who says correct, by the kind of gold answer", heads, rows))
     return rows
 
 

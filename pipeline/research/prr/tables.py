@@ -8,12 +8,12 @@ import numpy as np
 from pipeline.base.console import percent
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.prr import ReversalConfig
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, columns
 from pipeline.research import protocols
 from pipeline.research.protocols import AVG, GREEDY, PASS, Tokens
 from pipeline.research.prr.pairing import distinct
 from pipeline.research.prr.rates import CHANCE, Reversals, pair_counts
-from pipeline.research.tables import Row, Rows, columns, records, where
+from pipeline.research.tables import Row, Rows, records, where
 
 _MOST_NAMED = 5  # pairs in a note
 _THREE = "{:.3f}"

@@ -8,9 +8,9 @@ import numpy as np
 import scoring
 from pipeline.base.console import percent, warn
 from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, columns
 from pipeline.research.protocols import AVERAGE
-from pipeline.research.tables import Row, Rows, columns, grouped, names, records, values, where
+from pipeline.research.tables import Row, Rows, grouped, names, records, values, where
 from pipeline.research.trajectory.stability import INDEPENDENT
 from pipeline.research.trajectory.tracks import Track, common_steps
 

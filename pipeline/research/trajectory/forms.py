@@ -8,9 +8,9 @@ from Table 4, which is of single checkpoints at all of theirs.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline.display.table import Table
+from pipeline.display.table import Table, columns
 from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS, largest_k
-from pipeline.research.tables import Row, Rows, columns, grouped, names, values, where
+from pipeline.research.tables import Row, Rows, grouped, names, values, where
 from pipeline.research.trajectory.stability import ALL, COMMON, THREE
 
 _NOTE = "Kendall's τ between score and training, ties discordant"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pipeline.base.console import results, warn
 from pipeline.base.program import PROGRAM
-from pipeline.display.table import Table
-from pipeline.research.tables import Row, columns, names
+from pipeline.display.table import Table, columns
+from pipeline.research.tables import Row, names
 from pipeline.research.trajectory import windows
 from pipeline.research.trajectory.evaluate import Work
 from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan

@@ -12,10 +12,10 @@ import numpy as np
 
 from pipeline.base.console import Meter, percent
 from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, columns
 from pipeline.research import protocols
 from pipeline.research.protocols import AVERAGE, AVERAGES, BAYES, GREEDY
-from pipeline.research.tables import Row, Rows, columns, values
+from pipeline.research.tables import Row, Rows, values
 from pipeline.research.trajectory.stability import DRAWN, KEYS, TAU_B, THREE, TIES, ends, place
 from pipeline.research.trajectory.steadiness import Steadiness, replicates, spread, steadiness
 from pipeline.research.trajectory.tracks import Track, common_steps, together

@@ -7,10 +7,10 @@ import numpy as np
 import scoring
 from pipeline.base.console import Meter, percent, warn
 from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.display.table import Column, Table
+from pipeline.display.table import Column, Table, columns
 from pipeline.research import protocols
 from pipeline.research.protocols import AVERAGES, AVG, BAYES, GREEDY
-from pipeline.research.tables import Row, Rows, columns, names, records, values, varies, where
+from pipeline.research.tables import Row, Rows, names, records, values, varies, where
 from pipeline.research.trajectory.steadiness import replicates, spread, steadiness
 from pipeline.research.trajectory.tracks import Track, common_steps, together
 from scoring.metrics.table import Summary

@@ -12,9 +12,9 @@ import numpy as np
 from scipy.stats import binom
 
 from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.display.table import Table
+from pipeline.display.table import Table, columns
 from pipeline.research import protocols
-from pipeline.research.tables import Row, columns
+from pipeline.research.tables import Row
 from pipeline.research.trajectory.stability import place
 from pipeline.research.trajectory.tracks import Track
 from scoring.metrics.passk_variance import delta_variance, posterior_variance, sampling_variance
