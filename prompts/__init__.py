@@ -6,24 +6,11 @@
 [{'role': 'user', 'content': 'What is 2+2?'}]
 """
 
-from prompts.bounded import PromptError
-from prompts.render import (
-    Rendered,
-    control_tokens,
-    fill,
-    options,
-    plain,
-    render,
-    turns,
-)
-
-__all__ = [
-    "PromptError",
-    "Rendered",
-    "control_tokens",
-    "fill",
-    "options",
-    "plain",
-    "render",
-    "turns",
-]
+from prompts.bounded import PromptError as PromptError
+from prompts.render import Rendered as Rendered
+from prompts.render import control_tokens as control_tokens
+from prompts.render import fill as fill
+from prompts.render import options as options
+from prompts.render import plain as plain
+from prompts.render import render as render
+from prompts.render import turns as turns

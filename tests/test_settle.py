@@ -28,7 +28,7 @@ from pipeline.settle.plan import RECORD, Contender, Goal, Plan, record_of
 from pipeline.settle.race import states
 from pipeline.status import watch
 from pipeline.status.watch import Above
-from pipeline.store import runfolder
+from pipeline.store import find, runfolder
 from scoring.sequential import Race, Target
 
 QUESTIONS, TRIALS = 20, 40
@@ -289,7 +289,8 @@ def test_the_report_has_a_tab_for_each_race_of_its_models(tmp_path: Path) -> Non
     looked = (folder.parent / "of-others" / looks.FILE).read_text().replace('"a"', '"x"')
     (folder.parent / "of-others" / looks.FILE).write_text(looked)
     notices: list[str] = []
-    cohorts = cohort.load(AnalysisConfig(folders=plan.of_folders([str(tmp_path / "sums")])))
+    runs = [str(run) for run in find.within(tmp_path / "sums")]
+    cohorts = cohort.load(AnalysisConfig(folders=runs))
     [page] = races.panels(cohorts, notices)
     assert (page["title"], page["counts"]) == ("settle order", None)
     board, left = page["tables"]

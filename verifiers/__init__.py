@@ -26,44 +26,25 @@ True
 Grade(outcome='wrong', layer='number', reason='another number', grader='math')
 """
 
-from verifiers.answers import own
-from verifiers.answers.choice import LETTERS, lettered
-from verifiers.answers.grading import (
-    NO_ANSWER,
-    Grade,
-    check_golds,
-    grade,
-    grade_answer,
-    grader,
-    in_form,
-)
-from verifiers.answers.kinds import KINDS, Asked, find, problems
-from verifiers.maths.boxed import Extraction, Policy, extract
-from verifiers.maths.compare import compare
-from verifiers.maths.conventions import Conventions, Outcome
+from verifiers.answers import own as own
+from verifiers.answers.choice import LETTERS as LETTERS
+from verifiers.answers.choice import lettered as lettered
+from verifiers.answers.grading import NO_ANSWER as NO_ANSWER
+from verifiers.answers.grading import Grade as Grade
+from verifiers.answers.grading import check_golds as check_golds
+from verifiers.answers.grading import grade as grade
+from verifiers.answers.grading import grade_answer as grade_answer
+from verifiers.answers.grading import grader as grader
+from verifiers.answers.grading import in_form as in_form
+from verifiers.answers.kinds import KINDS as KINDS
+from verifiers.answers.kinds import Asked as Asked
+from verifiers.answers.kinds import find as find
+from verifiers.answers.kinds import problems as problems
+from verifiers.maths.boxed import Extraction as Extraction
+from verifiers.maths.boxed import Policy as Policy
+from verifiers.maths.boxed import extract as extract
+from verifiers.maths.compare import compare as compare
+from verifiers.maths.conventions import Conventions as Conventions
+from verifiers.maths.conventions import Outcome as Outcome
 
 VERSION = "5"  # raise it whenever an outcome may change: runs are then graded anew
-
-__all__ = [
-    "KINDS",
-    "LETTERS",
-    "NO_ANSWER",
-    "VERSION",
-    "Asked",
-    "Conventions",
-    "Extraction",
-    "Grade",
-    "Outcome",
-    "Policy",
-    "check_golds",
-    "compare",
-    "extract",
-    "find",
-    "grade",
-    "grade_answer",
-    "grader",
-    "in_form",
-    "lettered",
-    "own",
-    "problems",
-]

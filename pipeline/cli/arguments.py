@@ -34,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         more = f"settings of a verb, and what else it does: {PROGRAM} VERB --help\n{_TAB}"
         self.epilog = _epilog(self.verb) if self.verb else f"examples:\n{EXAMPLES}\n\n{more}"
-        return _called(super().format_help())
+        return super().format_help().replace("  $ ", f"  {PROGRAM} ")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,10 +60,6 @@ def parser() -> argparse.ArgumentParser:
         for names, summary in _SAID.items():
             sub.add_argument(*names, action="store_true", help=summary)
     return command_line
-
-
-def _called(text: str) -> str:
-    return text.replace("  $ ", f"  {PROGRAM} ")
 
 
 def _epilog(verb: Verb) -> str:

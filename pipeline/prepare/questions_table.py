@@ -100,7 +100,8 @@ def _build(run: Run, file: BinaryIO) -> Built:
     asked, ahead = itertools.tee(
         _asked(cfg, question, shots.of(cfg, examples, question)) for question in _emptied(loaded)
     )
-    prompts = _sent(ahead) if chat else _rendered(cfg, ahead, tokenizer)
+    sent = ((json.dumps(one.turns, ensure_ascii=False), None) for one in ahead)  # a server renders
+    prompts = sent if chat else _rendered(cfg, ahead, tokenizer)
     rows = (
         _row(cfg, one, prompt, tokenizer, context)
         for one, prompt in zip(asked, prompts, strict=True)
@@ -238,12 +239,6 @@ def _emptied(loaded: list[Any]) -> Iterator[Any]:
     loaded.reverse()
     while loaded:
         yield loaded.pop()
-
-
-def _sent(asked: Iterable[_Asked]) -> Iterator[tuple[str, None]]:
-    """The chat turns, for a server to render."""
-    for one in asked:
-        yield json.dumps(one.turns, ensure_ascii=False), None
 
 
 def _rendered(cfg: RunConfig, asked: Iterable[_Asked], tokenizer: Any) -> Iterator[Rendered]:

@@ -97,7 +97,8 @@ def _client(url: str, key: str | None, trusted: ssl.SSLContext) -> httpx.AsyncCl
     # Servers of uvicorn close what has been idle for five seconds.
     limits = httpx.Limits(keepalive_expiry=2.0)
     transport = None
-    if urllib.request.proxy_bypass(urlsplit(url).hostname or "") or not _proxied(url):
+    proxied = not {urlsplit(url).scheme, "all"}.isdisjoint(urllib.request.getproxies())
+    if urllib.request.proxy_bypass(urlsplit(url).hostname or "") or not proxied:
         # A request may be silent for an hour. If the machine at the other end is gone, the kernel
         # notices in two minutes.
         transport = httpx.AsyncHTTPTransport(
@@ -107,10 +108,6 @@ def _client(url: str, key: str | None, trusted: ssl.SSLContext) -> httpx.AsyncCl
     return httpx.AsyncClient(
         headers=headers, limits=limits, transport=transport, timeout=timeout, verify=trusted
     )
-
-
-def _proxied(url: str) -> bool:
-    return not {urlsplit(url).scheme, "all"}.isdisjoint(urllib.request.getproxies())
 
 
 def _keep_alive() -> list[tuple[int, int, int]]:

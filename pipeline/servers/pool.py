@@ -131,7 +131,8 @@ class Pool:
                     pause = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 10))
                     await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))
                 continue  # of several servers the one that failed rests, and another is asked
-            self._succeeded(chosen)
+            self._answered, chosen.failures, chosen.rest_until = time.monotonic(), 0, 0.0
+            self.limit = min(float(self.most), self.limit + 1 / self.limit)
             return answer
 
     async def _send(
@@ -214,10 +215,6 @@ class Pool:
             times = self.again[failure.reason]
             warn(f"{server.url}: {failure.reason} ({times} times so far); sent again")
         return wait
-
-    def _succeeded(self, server: Server) -> None:
-        self._answered, server.failures, server.rest_until = time.monotonic(), 0, 0.0
-        self.limit = min(float(self.most), self.limit + 1 / self.limit)
 
     def _silence(self, server: Server, failure: Later) -> str:
         hosts = ", ".join(urlsplit(s.url).netloc for s in self.servers)

@@ -59,10 +59,8 @@ async def probe(
     sample = await _fitting(
         model, server, Ask(prompt, min(TOKENS, limit), seed, hot, s.logprobs), s
     )
-    asks = [
-        [Ask(p, min(TOKENS, most), _plus(seed, k), hot, s.logprobs) for k in range(_SEEDS)]
-        for p, most in tried
-    ]
+    seeds = [None if seed is None else seed + k for k in range(_SEEDS)]
+    asks = [[Ask(p, min(TOKENS, most), one, hot, s.logprobs) for one in seeds] for p, most in tried]
     answers = [await asyncio.gather(*(model.ask(a, server) for a in some)) for some in asks]
     if decode is not None and sample.token_ids is not None:
         said = [answer for some in answers for answer in some]
@@ -238,7 +236,3 @@ def _same(one: Answer, other: Answer) -> bool:
     if one.token_ids is not None:
         return one.token_ids == other.token_ids
     return (one.text, one.reasoning) == (other.text, other.reasoning)
-
-
-def _plus(seed: int | None, k: int) -> int | None:
-    return None if seed is None else seed + k

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
-from pipeline.settle.plan import Contender, of_folders
-from pipeline.store import outcomes, runfolder
+from pipeline.settle.plan import Contender
+from pipeline.store import find, outcomes, runfolder
 from pipeline.store.outcomes import Codes
 from pipeline.store.runfolder import Run, opened
 
@@ -97,7 +98,8 @@ def matched(folders: Sequence[str]) -> tuple[Cohort, list[Cohort]]:
 
     Raises UserError: folders that hold no runs that can be compared.
     """
-    cohorts = cohort.load(AnalysisConfig(folders=of_folders(folders)))
+    runs = [str(run) for text in folders for run in find.within(Path(text).expanduser())]
+    cohorts = cohort.load(AnalysisConfig(folders=runs))
     return cohorts[0] if len(cohorts) == 1 else cohort.pooled(cohorts), cohorts
 
 

@@ -21,7 +21,7 @@ from pipeline.settle import budget, data, looks
 from pipeline.settle.data import Outcomes
 from pipeline.settle.looks import Course
 from pipeline.settle.plan import RECORD, Contender, Plan, record_of
-from pipeline.settle.race import Bools, State, ended, owed, states
+from pipeline.settle.race import Bools, State, owed, states
 from pipeline.settle.tables import told
 from pipeline.store import heartbeat, lease, runfolder
 
@@ -177,9 +177,3 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
             manifest = runfolder.read_manifest(run)
             if so_many == trials and manifest.get(KEY) != how:
                 runfolder.write_json(run.manifest, manifest | {KEY: how})
-
-
-def warn_unsettled(state: State, plan: Plan) -> None:
-    """Say that more trials may settle what all of these did not."""
-    if ended(state, plan.goal) and not state.known.settled:
-        warn(f"all {plan.goal.trials} trials are used; sampling.trials=N and out=FOLDER go on")

@@ -13,7 +13,7 @@ from pipeline.config import compose
 from pipeline.config.overrides import INTERPOLATION
 from pipeline.config.settings import RunConfig
 from pipeline.config.settle import BLOCK, Asked, Decision, Until, load, until
-from pipeline.store import find, runfolder
+from pipeline.store import runfolder
 from pipeline.store.runfolder import Run
 
 LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
@@ -170,11 +170,3 @@ def record_of(plan: Plan) -> dict[str, Any]:
         "runs": [[str(run.path) for run in contender.runs] for contender in plan.contenders],
         "looks": plan.goal.looks,
     }
-
-
-def of_folders(texts: Sequence[str]) -> list[str]:
-    """Run folders that folders hold, or are.
-
-    Raises UserError: one holds none.
-    """
-    return [str(run) for text in texts for run in find.within(Path(text).expanduser())]

@@ -19,7 +19,7 @@ from pipeline.settle import data, live, looks, plan, preview, tables
 from pipeline.settle.data import Outcomes
 from pipeline.settle.looks import Course
 from pipeline.settle.plan import Goal
-from pipeline.settle.race import State, states
+from pipeline.settle.race import State, ended, states
 
 
 def run(asked: Asked, dry_run: bool = False, then: bool = False) -> None:
@@ -43,7 +43,10 @@ def run(asked: Asked, dry_run: bool = False, then: bool = False) -> None:
         return
     seen, known = live.settle(planned)
     written = tables.write(planned.folder, seen, known)
-    live.warn_unsettled(seen.states[-1], planned)
+    last = seen.states[-1]
+    if ended(last, planned.goal) and not last.known.settled:
+        most = planned.goal.trials
+        warn(f"all {most} trials are used; sampling.trials=N and out=FOLDER go on")
     _tell(seen, tables.record(seen, known))
     note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
     if not then:

@@ -173,7 +173,8 @@ def _batches(run: Run, work: Survey, replicas: int) -> Iterator[tuple[Ints, list
         ]
         answers = work.answers.take(pa.array(rows)).fill_null("").to_pylist()
         said = [options.letter(q, x) for q, x in zip(questions, answers, strict=True)]
-        yield rows, list(map(_candidate, questions, texts, said))
+        told = zip(questions, texts, said, strict=True)
+        yield rows, [asked(q)._replace(response=text, answer=x) for q, text, x in told]
 
 
 def _table(work: Survey, rows: Ints, numbers: dict[str, Any]) -> pa.Table:
@@ -209,7 +210,3 @@ def check(run: Run, work: Survey, bases: Floats) -> None:
             " verdicts are not kept; check verifier.prompt, verifier.labels and the chat"
             " template, or leave the verifier out with verifier=none"
         )
-
-
-def _candidate(question: dict[str, Any], response: str, answer: str = "") -> Candidate:
-    return asked(question)._replace(response=response, answer=answer)
