@@ -21,7 +21,7 @@ from verifiers.judge.calibration import (
     of_attempts,
 )
 from verifiers.judge.guards import certain, check_verdicts, turned
-from verifiers.judge.quality import auroc, brier, ece, nll, reliability, report
+from verifiers.judge.quality import auroc, brier, calibration_error, nll, reliability, report
 
 INF = math.inf
 RNG = np.random.default_rng(20261121)
@@ -29,6 +29,11 @@ LOGITS = RNG.normal(0, 4, (30, 8, 3))
 """Raw logits: 30 questions of 8 attempts."""
 FREE = RNG.normal(0, 2, (3, 30, 1, 3))
 """Raw logits for three content-free strings, one row a question."""
+
+
+def ece(prob: Any, labels: Any, bins: int = 15) -> float:
+    p = np.asarray(prob)
+    return calibration_error(reliability(p.max(axis=1), p.argmax(axis=1) == labels, bins))
 
 
 def loop_softmax(values: list[float]) -> list[float]:

@@ -99,20 +99,6 @@ def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Re
     )
 
 
-def ece(prob: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
-    """Expected calibration error of the largest probability (the first of equal ones), 0 to 1.
-
-    Few attempts in a bin bias it upwards: a perfectly calibrated verifier does not get 0. Source:
-    Guo et al. 2017, arXiv 1706.04599, equation 3; Naeini et al. 2015.
-
-    >>> round(ece([[0.8, 0.1, 0.1]] * 4 + [[0.3, 0.6, 0.1]], [0, 0, 0, 1, 1]), 4)
-    0.12
-    """
-    p = probability_rows(prob, "prob")
-    truth = label_array(labels, "labels", len(p))
-    return calibration_error(reliability(p.max(axis=1), p.argmax(axis=1) == truth, bins))
-
-
 def auroc(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float | None:
     """How well P(A) tells correct attempts (label A) from all others, 0.5 for chance.
 
@@ -134,7 +120,14 @@ def auroc(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float | None:
 
 
 def calibration_error(diagram: Reliability) -> float:
-    """The mean of |observed - predicted| of a diagram, bins weighted by their counts."""
+    """Expected calibration error of a diagram, 0 to 1: bins weighted by their counts.
+
+    Few attempts in a bin bias it upwards: a perfectly calibrated verifier does not get 0. Source:
+    Guo et al. 2017, arXiv 1706.04599, equation 3; Naeini et al. 2015.
+
+    >>> round(calibration_error(reliability([0.8, 0.8, 0.8, 0.8, 0.6], [1, 1, 1, 0, 1])), 4)
+    0.12
+    """
     gap = np.ma.filled(np.abs(diagram.observed - diagram.predicted), 0.0)
     return float((gap * diagram.counts).sum() / diagram.counts.sum())
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,8 +145,8 @@ def groups(compared: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
     return lines
 
 
-def pages(sections: Sequence[Section], compared: Table, left_out: Sequence[str]) -> dict[str, str]:
-    """`index.html` (needs only the figures' PNGs beside it) and `index.md`."""
+def page(sections: Sequence[Section], compared: Table, left_out: Sequence[str]) -> str:
+    """The page, `index.html`, which needs only the figures' PNGs beside it."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -155,7 +155,7 @@ def pages(sections: Sequence[Section], compared: Table, left_out: Sequence[str])
         lstrip_blocks=True,
     )
     environment.globals |= {"heads": _heads, "shown": tabular.shown, "rounded": tabular.rounded}
-    html = environment.get_template("page.html").render(
+    return environment.get_template("page.html").render(
         sections=sections,
         compared=compared,
         groups=groups(compared),
@@ -164,7 +164,6 @@ def pages(sections: Sequence[Section], compared: Table, left_out: Sequence[str])
         left_out=left_out,
         preamble=PREAMBLE,
     )
-    return {"index.html": html, "index.md": "".join(_markdown(sections, compared, left_out))}
 
 
 def _heads(columns: Sequence[Column]) -> list[tuple[str, int]]:
@@ -172,23 +171,3 @@ def _heads(columns: Sequence[Column]) -> list[tuple[str, int]]:
     grouped = itertools.groupby(columns, key=lambda column: column.group)
     spans = [(group, len(list(those))) for group, those in grouped]
     return spans if any(name for name, _ in spans) else []
-
-
-def _markdown(
-    sections: Sequence[Section], compared: Table, left_out: Sequence[str]
-) -> Iterator[str]:
-    yield f"# The paper's tables and figures\n\n{PREAMBLE}\n\n"
-    for name, number, records in counts(compared):
-        yield f"- {name} ({FINDINGS[name]}): {number}, of which {records} need the records\n"
-    for line in left_out:
-        yield f"- left out: {line}\n"
-    for section in sections:
-        yield f"\n## {section.title}\n\n"
-        for line in section.notes:
-            yield f"- {line}\n"
-        for stem, table in section.tables.items():
-            links = ", ".join(f"[{kind}]({stem}.{kind})" for kind in ("csv", "json", "tex"))
-            yield f"\n{tabular.to_markdown(table).rstrip()}\n\n{links}\n"
-        for stem in section.figures:
-            yield f"\n![{stem}]({stem}.png)\n\n[{stem}.pdf]({stem}.pdf)\n"
-    yield f"\n## {compared.title}\n\n{tabular.to_markdown(compared).rstrip()}\n"

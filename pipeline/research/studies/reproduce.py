@@ -60,7 +60,7 @@ def study(cfg: AnalysisConfig) -> None:
 
 
 def reproduce(cfg: AnalysisConfig) -> None:
-    """Make every study, and `index.html` and `index.md` with printed numbers beside ours.
+    """Make every study, and `index.html` with printed numbers beside ours.
 
     Raises UserError: no study at all can be made, or runs that were named are not there.
     """
@@ -92,7 +92,7 @@ def reproduced(
     # What lacks only runs counts as lacking them, not as left out.
     made = {section.name for section in sections} | {n for n, fault in faults.items() if not fault}
     compared = page.comparison(numbers, {*settings.STUDIES} - made)
-    texts = page.pages(sections, compared, left_out)
+    texts = {"index.html": page.page(sections, compared, left_out)}
     files.write(folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts)
     for finding, number, records in page.counts(compared):
         note(f"{finding}: {number} printed numbers, {records} of them need the authors' records")
