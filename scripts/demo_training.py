@@ -8,7 +8,7 @@ import copy
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,28 +136,6 @@ def load(folder: Path, **options: Any) -> tuple[Qwen3ForCausalLM, Any]:
     for key in ("is_local", "local_files_only"):  # where it was read from is nobody's business
         tokenizer.init_kwargs.pop(key, None)
     return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32), tokenizer
-
-
-@torch.no_grad()
-def sample(folder: Path, problems: Sequence[str], limit: int) -> list[tuple[str, bool]]:
-    """Sample a checkpoint, T = 0.6, top-p = 0.95, at most `limit` tokens; seed it first.
-
-    Returns an attempt of every problem: the text, and whether it ended.
-    """
-    model, tokenizer = load(folder, padding_side="left")
-    prompts = [chat(tokenizer, user_turn(problem)) for problem in problems]
-    inputs = tokenizer(prompts, padding=True, return_tensors="pt", return_token_type_ids=False)
-    output = model.generate(
-        **inputs,
-        do_sample=True,
-        temperature=0.6,
-        top_p=0.95,
-        top_k=0,
-        max_new_tokens=limit,
-    )[:, inputs["input_ids"].shape[1] :]
-    texts = tokenizer.batch_decode(output, skip_special_tokens=True)
-    ended = (output == tokenizer.eos_token_id).any(1).tolist()
-    return list(zip(texts, ended, strict=True))
 
 
 def chat(tokenizer: Any, text: str) -> str:

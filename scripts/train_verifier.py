@@ -3,9 +3,9 @@ r"""Train the tiny verifier of the demo from a demo generator: one model, some m
     python scripts/train_verifier.py
 
 writes ``demo/verifier/``, a Hugging Face folder (Qwen3 architecture, bf16) that reads the prompt
-``prompts/verifier/demo.txt`` and answers with one token: A, B or C. Then it prints what it is
-worth on held-out cases and on real outputs. The cases are in ``verifier_task.py``, the figures in
-``demo/README.md``.
+``prompts/verifier/demo.txt`` and answers with one token: A, B or C. The cases are in
+``verifier_task.py``, the figures in ``demo/README.md``; what it is worth on cases and outputs that
+it has not seen is in ``tests/test_demo_verifier.py``.
 
 A label at the answer slot alone does not teach so small a model to compare two strings, so while
 training, every token of the restated gold answer has a label too: does it match so far? The labels
@@ -16,20 +16,15 @@ same with the same PyTorch and kind of CPU.
 
 import argparse
 import itertools
-import random
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from demo_task import FAMILIES
-from demo_training import WARMUP, Sample, batches, chat, fit, load, sample, save
+from demo_training import WARMUP, Sample, batches, chat, fit, load, save
 from transformers.utils.logging import disable_progress_bar
-from verifier_task import HELD_OUT, LABELS, PROMPT, TEMPLATE, Case, cases, turn
-
-from verifiers.maths.boxed import extract
+from verifier_task import LABELS, PROMPT, TEMPLATE, Case, cases, turn
 
 SEED = 20251121
 MODELS = PROMPT.parent.parent.parent / "demo" / "models"
@@ -40,7 +35,6 @@ DENSE = 1.0  # weight of all labels at gold tokens together, beside 1 for the an
 ADAM_RATE = 2e-3
 SOFT = 2.5  # the loss sees logits divided by this, so that without it the verifier is too sure
 COOL = 0.25  # the last share of the steps, in which the rates fall to a twentieth
-REAL = ("0300", "1200", "2100", "3000", "3600", "4000")  # checkpoints whose outputs are judged
 WIDTH = 16  # of the restated answers in the prompt
 
 
@@ -104,77 +98,15 @@ def train(start: Path, out: Path, steps: int) -> None:
     save(model, tokenizer, out)
 
 
-def outputs(folder: Path, count: int, limit: int, seed: int) -> list[Case]:
-    """An attempt of a demo checkpoint, of at most `limit` tokens, at each of `count` new questions.
-
-    The label is C when the attempt was cut or has no box, else A if the last box is the gold
-    answer, as a string, else B. T = 0.6, top-p = 0.95.
-    """
-    rng = random.Random(seed)
-    torch.manual_seed(seed)
-    families = list(FAMILIES.values())
-    drawn = (rng.choice(families).make(rng) for _ in itertools.count())
-    items = list(itertools.islice((i for i in drawn if i.problem not in HELD_OUT), count))
-    attempts = sample(folder, [item.problem for item in items], limit)
-    labelled = []
-    for item, (text, ended) in zip(items, attempts, strict=True):
-        answer = extract(text, truncated=not ended).answer or ""
-        label = "C" if not answer else "A" if answer == item.answer else "B"
-        labelled.append(Case(item.problem, item.answer, text, answer, label, "real"))
-    return labelled
-
-
-@torch.no_grad()
-def judge(folder: Path, judged: Sequence[Case]) -> torch.Tensor:
-    """Log-probabilities of A, B and C at the answer slot, float32 (cases, 3)."""
-    model, tokenizer = load(folder, padding_side="left")
-    prompts = [chat(tokenizer, turn(TEMPLATE, case)) for case in judged]
-    labels = label_ids(tokenizer, prompts[0])
-    options = {"add_special_tokens": False, "padding": True, "return_token_type_ids": False}
-    logprobs = []
-    for start in range(0, len(prompts), 64):
-        batch = tokenizer(prompts[start : start + 64], return_tensors="pt", **options)
-        logits = model(**batch, logits_to_keep=1).logits[:, -1]
-        logprobs.append(logits.log_softmax(-1)[:, labels])
-    return torch.cat(logprobs)
-
-
-def report(name: str, folder: Path, judged: Sequence[Case]) -> None:
-    """Print accuracy, mean probability of what it says, and labels against verdicts."""
-    logprobs = judge(folder, judged)
-    verdicts = [LABELS[i] for i in logprobs.argmax(1).tolist()]
-    table = Counter(zip((case.label for case in judged), verdicts, strict=True))
-    right = sum(table[label, label] for label in LABELS)
-    share, said = right / len(judged), logprobs.exp().max(1)[0].mean().item()
-    print(f"{name}: {right} of {len(judged)} right ({share:.3f}), it says {said:.3f}")
-    for label in LABELS:
-        row = ", ".join(f"{verdict} {table[label, verdict]:5d}" for verdict in LABELS)
-        print(f"  {label}: says {row}", flush=True)
-
-
-def evaluate(folder: Path) -> None:
-    """Print what the verifier is worth on cases that training has not seen."""
-    stream = (c for c in cases(SEED + 1) if c.kind != "free")
-    report("held-out cases", folder, list(itertools.islice(stream, 2000)))
-    stream = (c for c in cases(SEED + 2, TEMPLATE, talk=1.0) if c.kind != "free")
-    report("responses that pretend to be prompt", folder, list(itertools.islice(stream, 1000)))
-    for limit in (96, 32):
-        steps = enumerate(REAL, SEED + limit)
-        real = [c for seed, n in steps for c in outputs(MODELS / f"step-{n}", 250, limit, seed)]
-        report(f"outputs of {len(REAL)} checkpoints, at most {limit} tokens", folder, real)
-
-
 def main() -> None:
-    """Read the command line, train, and print what came of it."""
+    """Read the command line and train."""
     parser = argparse.ArgumentParser(description="Train the tiny verifier of the demo.")
     parser.add_argument("--out", type=Path, default=Path("demo/verifier"), help="folder to write")
-    parser.add_argument("--steps", type=int, default=STEPS, help="how many; 0 only evaluates --out")
+    parser.add_argument("--steps", type=int, default=STEPS, help="how many")
     args = parser.parse_args()
     torch.set_num_threads(1)
     disable_progress_bar()
-    if args.steps:
-        train(MODELS / START, args.out, args.steps)
-    evaluate(args.out)
+    train(MODELS / START, args.out, args.steps)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pytest
 
 from pipeline.config import compose
 from pipeline.verify.prompts import Candidate, Prompts, read_template
+from verifiers import extract
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -28,11 +29,68 @@ VERIFIER = ROOT / "demo" / "verifier"
 TEMPLATE = verifier_task.TEMPLATE
 
 
+def sampled(folder: Path, problems: Sequence[str], limit: int) -> list[tuple[str, bool]]:
+    """An attempt at every problem, T = 0.6, top-p = 0.95: the text, and whether it ended."""
+    import torch
+    from demo_training import chat, load, user_turn
+
+    model, tokenizer = load(folder, padding_side="left")
+    prompts = [chat(tokenizer, user_turn(problem)) for problem in problems]
+    inputs = tokenizer(prompts, padding=True, return_tensors="pt", return_token_type_ids=False)
+    how: Any = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 0}
+    with torch.no_grad():
+        output = model.generate(**inputs, **how, max_new_tokens=limit)
+    output = output[:, inputs["input_ids"].shape[1] :]
+    texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+    ended = (output == tokenizer.eos_token_id).any(1).tolist()
+    return list(zip(texts, ended, strict=True))
+
+
+def attempted(folder: Path, count: int, limit: int, seed: int) -> list[Case]:
+    """An attempt of a demo checkpoint, of at most `limit` tokens, at each of `count` new questions.
+
+    The label is C when the attempt was cut or has no box, else A if the last box is the gold
+    answer, as a string, else B.
+    """
+    import torch
+
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    families = list(verifier_task.FAMILIES.values())
+    drawn = (rng.choice(families).make(rng) for _ in itertools.count())
+    new = (item for item in drawn if item.problem not in verifier_task.HELD_OUT)
+    items = list(itertools.islice(new, count))
+    attempts = sampled(folder, [item.problem for item in items], limit)
+    labelled = []
+    for item, (text, ended) in zip(items, attempts, strict=True):
+        answer = extract(text, truncated=not ended).answer or ""
+        label = "C" if not answer else "A" if answer == item.answer else "B"
+        labelled.append(Case(item.problem, item.answer, text, answer, label, "real"))
+    return labelled
+
+
+def judged(cases: Sequence[Case]) -> Any:
+    """Log-probabilities of A, B and C at the answer slot, float32 (cases, 3)."""
+    import torch
+    from demo_training import chat, load
+    from train_verifier import label_ids
+
+    model, tokenizer = load(VERIFIER, padding_side="left")
+    prompts = [chat(tokenizer, verifier_task.turn(TEMPLATE, case)) for case in cases]
+    labels = label_ids(tokenizer, prompts[0])
+    options = {"add_special_tokens": False, "padding": True, "return_token_type_ids": False}
+    logprobs = []
+    for start in range(0, len(prompts), 64):
+        batch = tokenizer(prompts[start : start + 64], return_tensors="pt", **options)
+        with torch.no_grad():
+            logits = model(**batch, logits_to_keep=1).logits[:, -1]
+        logprobs.append(logits.log_softmax(-1)[:, labels])
+    return torch.cat(logprobs)
+
+
 def said(cases: Sequence[Case]) -> np.ndarray:
     """Probabilities (n, 3) of the labels, whose mass must be near 1."""
-    import train_verifier
-
-    found = np.exp(train_verifier.judge(VERIFIER, cases).double().numpy())
+    found = np.exp(judged(cases).double().numpy())
     assert found.sum(1).min() > 0.98
     return found
 
@@ -55,10 +113,7 @@ def outputs() -> list[Case]:
     import train_verifier
 
     folder = train_verifier.MODELS / "step-3300"
-    return [
-        *train_verifier.outputs(folder, 120, 64, seed=31),
-        *train_verifier.outputs(folder, 80, 20, seed=32),
-    ]
+    return [*attempted(folder, 120, 64, seed=31), *attempted(folder, 80, 20, seed=32)]
 
 
 def test_labels_are_recognised_in_real_outputs(outputs: list[Case]) -> None:
