@@ -135,9 +135,6 @@ from scoring.ranking.reversal import Reversal as Reversal
 from scoring.ranking.reversal import reversal_probability as reversal_probability
 from scoring.ranking.reversal import reversal_rate as reversal_rate
 from scoring.ranking.reversal import reversal_rate_ci as reversal_rate_ci
-from scoring.ranking.trajectory import Stability as Stability
 from scoring.ranking.trajectory import down_share as down_share
 from scoring.ranking.trajectory import monotone_tau as monotone_tau
 from scoring.ranking.trajectory import progress_tau_b as progress_tau_b
-from scoring.ranking.trajectory import stabilities as stabilities
-from scoring.ranking.trajectory import stability as stability

@@ -8,7 +8,7 @@ import math
 import tracemalloc
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from scoring import Counts, avg, bayes, down_share, monotone_tau, pass_at_k, progress_tau_b
 from scoring.numerics import resampling
-from scoring.ranking.trajectory import resample, resampled_scores, stabilities, stability
+from scoring.ranking.trajectory import resample, resampled_scores, spread
 
 Scores = dict[str, Callable[[Any], Any]]
 AVG: Scores = {"avg": lambda R: avg(R)[0]}
@@ -53,6 +53,43 @@ def correlated(runs: int, n: int = 3, M: int = 12, N: int = 16, seed: int = 0) -
     level = rng.normal(0, 0.7, (n, M, 1)) + np.linspace(-0.6, 0.6, n)[:, None, None]
     luck = 0.8 * rng.normal(size=(runs, 1, 1, N)) + 0.6 * rng.normal(size=(runs, n, M, N))
     return luck < level
+
+
+class Stability(NamedTuple):
+    """How steadily one score follows training: of the trials, and mean and ends of replicates."""
+
+    tau: float
+    tau_mean: float
+    tau_low: float
+    tau_high: float
+    tau_b: float | None
+    tau_b_mean: float | None
+    tau_b_low: float | None
+    tau_b_high: float | None
+    tau_b_undefined: float
+    down: float
+    down_mean: float
+    down_low: float
+    down_high: float
+
+
+def stabilities(
+    R: Any, scores: Scores, trials: Any = None, confidence: float = 0.95, **how: Any
+) -> dict[str, Stability]:
+    drawn, found = resampled_scores(R, scores, trials, **how), {}
+    for label, score in scores.items():
+        own, again = resampling.scored(score, resampling.track_counts(R), label), drawn[label]
+        tau_b, taus_b = progress_tau_b(own), progress_tau_b(again)
+        values: list[Any] = [monotone_tau(own), *spread(monotone_tau(again), confidence)]
+        values += [None if tau_b.mask else float(tau_b)]
+        values += [*spread(taus_b.compressed(), confidence), float(np.mean(taus_b.mask))]
+        values += [down_share(own), *spread(down_share(again), confidence)]
+        found[label] = Stability(*values)
+    return found
+
+
+def stability(R: Any, score: Callable[[Any], Any], trials: Any = None, **how: Any) -> Stability:
+    return stabilities(R, {"score": score}, trials, **how)["score"]
 
 
 @given(trajectories)

@@ -67,8 +67,15 @@ def resampled_scores(
     """Scores of the checkpoints in every replicate of :func:`resample`, the same for all scores.
 
     Replicates are paired: ``monotone_tau(drawn["a"]) - monotone_tau(drawn["b"])`` are draws of
-    the difference of two scores' taus. Arguments and errors are those of
-    :func:`scoring.ranking.trajectory.stability`, with scores by label. Shapes: (replicates, n).
+    the difference of two scores' taus. They hold the noise of the trials twice, once from the
+    trials at hand, so that their mean tau is mostly below tau itself; with ``trials`` below N it is
+    about what tau fewer trials would have shown. Beware of Pass@k with k near N: ties are
+    discordant, so that its tau is far below that of the true scores; replicates tie less.
+
+    R, as for :func:`scoring.pass_at_k`, is of the n checkpoints of one training in their order, n
+    at least 2: shape (n, M, N), or counts, with at least one trial of each question. ``scores``, by
+    label, reduce counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``. All else,
+    and what raises a ValueError, is as in :func:`resample`. Shapes: (replicates, n).
 
     >>> from scoring import pass_at_k
     >>> drawn = resampled_scores([[[0, 1]], [[1, 1]]], {"Pass@2": lambda R: pass_at_k(R, 2)})

@@ -9,45 +9,18 @@ Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-tr
 2025), section 3.1, for tau; arXiv 2510.04265, section 2.7, for tau_b; the bootstrap is in neither.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.arrays import check_models
 from scoring.numerics.checks import check_confidence
-from scoring.numerics.inputs import Floats, Ints, Outcomes
-from scoring.numerics.resampling import Score as Score
+from scoring.numerics.inputs import Floats, Ints
 from scoring.numerics.resampling import resample as resample
 from scoring.numerics.resampling import resampled_scores as resampled_scores
-from scoring.numerics.resampling import scored, track_counts
 from scoring.numerics.results import result
 from scoring.ranking.ranks import kendall_tau_b, ranks
-
-
-class Stability(NamedTuple):
-    """How steadily one score follows training.
-
-    tau is :func:`monotone_tau` of the trials themselves; _mean, _low and _high are its mean and
-    percentile interval over replicates. tau_b is :func:`progress_tau_b`, ``None`` where all scores
-    are tied, likewise over the replicates that are not; tau_b_undefined is the share of those that
-    are. down is :func:`down_share`, likewise.
-    """
-
-    tau: float
-    tau_mean: float
-    tau_low: float
-    tau_high: float
-    tau_b: float | None
-    tau_b_mean: float | None
-    tau_b_low: float | None
-    tau_b_high: float | None
-    tau_b_undefined: float
-    down: float
-    down_mean: float
-    down_low: float
-    down_high: float
 
 
 def monotone_tau(scores: npt.ArrayLike) -> Any:
@@ -102,65 +75,6 @@ def down_share(scores: npt.ArrayLike) -> Any:
     return result(np.mean(levels[..., 1:] < levels[..., :-1], axis=-1))
 
 
-def stabilities(
-    R: Outcomes,
-    scores: Mapping[str, Score],
-    trials: int | None = None,
-    replicates: int = 2000,
-    seed: int = 0,
-    confidence: float = 0.95,
-) -> dict[str, Stability]:
-    """:func:`stability` of several scores by label, on the same replicates.
-
-    >>> from scoring import Counts, avg, pass_at_k
-    >>> track = Counts([[[9, 1], [8, 2]], [[7, 3], [5, 5]], [[4, 6], [3, 7]]])
-    >>> scores = {"avg": lambda R: avg(R)[0], "Pass@4": lambda R: pass_at_k(R, 4)}
-    >>> {label: round(s.tau_mean, 2) for label, s in stabilities(track, scores).items()}
-    {'avg': 0.92, 'Pass@4': 0.91}
-    """
-    check_confidence(confidence)
-    counts = track_counts(R)
-    drawn = resampled_scores(R, scores, trials, replicates, seed)
-    return {
-        label: _summary(scored(score, counts, label), drawn[label], confidence)
-        for label, score in scores.items()
-    }
-
-
-def stability(
-    R: Outcomes,
-    score: Score,
-    trials: int | None = None,
-    replicates: int = 2000,
-    seed: int = 0,
-    confidence: float = 0.95,
-) -> Stability:
-    """How steadily a score follows training, with the uncertainty that few trials leave.
-
-    Replicates are those of :func:`resample`; pass outcomes rather than counts, so that trials which
-    share a seed are drawn together. They hold the noise of the trials twice, once from the trials
-    at hand, so that their mean tau is mostly below tau itself. With ``trials`` below N, the mean is
-    about what tau fewer trials would have shown.
-
-    Beware of Pass@k with k near N: ties are discordant, so that its tau is far below that of the
-    true scores; replicates tie less, and the interval may miss both.
-
-    R, as for :func:`scoring.pass_at_k`, is of the n checkpoints of one training in their order, n
-    at least 2: shape (n, M, N), or counts, with at least one trial of each question. ``score``
-    reduces counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``. What is not over
-    replicates is of R itself. ``confidence``, in (0, 1), is that of the percentile intervals, whose
-    ends are values that occurred. Raises ValueError: an argument not as above; what ``score``
-    raises, such as a k above the trials.
-
-    >>> from scoring import Counts, pass_at_k
-    >>> track = Counts([[[9, 1], [8, 2]], [[7, 3], [5, 5]], [[4, 6], [3, 7]]])
-    >>> s = stability(track, lambda R: pass_at_k(R, 4))
-    >>> s.tau, round(s.tau_mean, 2), round(s.tau_low, 2), s.tau_high
-    (1.0, 0.91, 0.33, 1.0)
-    """
-    return stabilities(R, {"score": score}, trials, replicates, seed, confidence)["score"]
-
-
 def _levels(scores: npt.ArrayLike) -> Ints:
     """Whole numbers in the order of the scores, equal where those are but for rounding."""
     values = check_models(scores, "scores")
@@ -182,13 +96,3 @@ def spread(values: Floats, confidence: float) -> tuple[float | None, float | Non
     tail = (1 - check_confidence(confidence)) / 2
     low, high = np.quantile(values, [tail, 1 - tail], method="inverted_cdf")
     return float(values.mean()), float(low), float(high)
-
-
-def _summary(own: Floats, drawn: Floats, confidence: float) -> Stability:
-    """Of the scores (n,) themselves, and of those of the replicates (replicates, n)."""
-    tau_b, taus_b = progress_tau_b(own), progress_tau_b(drawn)
-    values: list[Any] = [monotone_tau(own), *spread(monotone_tau(drawn), confidence)]
-    values += [None if tau_b.mask else float(tau_b), *spread(taus_b.compressed(), confidence)]
-    values += [float(np.mean(taus_b.mask))]
-    values += [down_share(own), *spread(down_share(drawn), confidence)]
-    return Stability(*values)
