@@ -732,7 +732,7 @@ def test_a_line_without_end_of_a_data_set_is_refused(
 
 def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("")
-    (tmp_path / "binary").write_bytes(b"\x00\x01\x02")
+    (tmp_path / "binary").write_bytes(b"\x00\xff\x02")
     (tmp_path / "folder").mkdir()
     (tmp_path / "list.json").write_text('[{"question": 1, "correct": 1}]')
     for name, said in (
@@ -749,6 +749,8 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         bring(tmp_path, tmp_path / "folder", "kind=trace")
     (tmp_path / "a.csv").write_text("question,correct\n1,1\n")
     wrong = {"model=m": "1 rows without a name skipped, give dataset=NAME: a.csv, line 2"}
+    with pytest.raises(UserError, match=r"1 damaged lines skipped: binary, line 1 \(not UTF-8\)"):
+        bring(tmp_path, tmp_path / "binary", "kind=jsonl", "model=m")
     with pytest.raises(UserError, match="questions=/nowhere: no such file or folder"):
         bring(tmp_path, tmp_path / "a.csv", "questions=/nowhere")
     for given, said in (wrong | {"kind=jsonl": "2 damaged lines"}).items():

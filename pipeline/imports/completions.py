@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.base.errors import UserError
 from pipeline.imports import logs
 from pipeline.imports.row import truth
-from pipeline.imports.source import Records, Source, Troubles, json_lines
+from pipeline.imports.source import Records, Source, Troubles, json_lines, start
 from pipeline.servers.dialects import DIALECTS
 from pipeline.servers.http import Later
 
@@ -81,7 +81,7 @@ def chats(source: Source, first: bool, troubles: Troubles) -> Records:
     asked: dict[str, Any] = {}  # of requests apart from their answers, by custom_id
     questions: dict[str, Any] = {}  # what they are called, by their prompts
     models, seen = set[str](), set[int]()
-    files = sorted(source.files, key=lambda path: b'"response":' in path.open("rb").read(1 << 18))
+    files = sorted(source.files, key=lambda path: b'"response":' in start(path))
     for place, line in (pair for path in files for pair in json_lines(path, troubles)):
         custom, response = str(line.get("custom_id", "")), _object(line.get("response"))
         request = _object(line.get("request")) or _object(line.get("body")) or line

@@ -27,12 +27,11 @@ from pipeline.imports import (
     parquet,
 )
 from pipeline.imports.batches import Batch
-from pipeline.imports.source import Records, Source, Troubles, shown
+from pipeline.imports.source import Records, Source, Troubles, shown, start
 from pipeline.prepare.hub import from_hub
 from pipeline.prepare.questions import find_local
 
 _GZIP = b"\x1f\x8b"
-_HEAD = 1 << 18  # bytes that a file is recognised by
 
 
 class Format(NamedTuple):
@@ -165,7 +164,7 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
         head = None
         for name, pattern in patterns.items():
             if any(map(path.match, pattern.split())):
-                head = _head(path) if head is None else head
+                head = start(path) if head is None else head
                 if FORMATS[name].looks(path, head):
                     found.setdefault(name, []).append(path)
                     break
@@ -187,15 +186,10 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
     raise UserError(f"{where}: holds no records as {none}; others are read alone: name the file")
 
 
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEAD)
-
-
 def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
     if not path.is_file():
         raise UserError(f"{path}: is no ordinary file")
-    head = _head(path)
+    head = start(path)
     if head.startswith(_GZIP):
         raise UserError(f"{path}: is packed with gzip; unpack it first: gunzip {path.name}")
     if not head.strip():

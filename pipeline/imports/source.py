@@ -11,6 +11,7 @@ from pipeline.base.console import clean_line
 from pipeline.config.imports import RecordsConfig
 
 _NAMED = 3
+_START = 1 << 18
 _LONGEST = 160  # characters of one place
 
 # Where a record is, and its values by name; None for a record that is damaged: both passes count
@@ -71,6 +72,12 @@ def shown(text: str) -> str:
     return line if len(text) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
+def start(path: Path) -> bytes:
+    """What a file is recognised by."""
+    with path.open("rb") as file:
+        return file.read(_START)
+
+
 def lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, bytes]]:
     """Every line of a text file with its place; of those beyond all measure, counted, nothing."""
     for number, line in jsonl.lines(path):
@@ -90,7 +97,8 @@ def json_lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, dict[str, 
             record = jsonl.value(line)
             why = "not an object"
         except ValueError as error:
-            record, why = None, shown(getattr(error, "msg", str(error)))[:60]
+            why = "not UTF-8" if isinstance(error, UnicodeError) else str(error)
+            record, why = None, shown(getattr(error, "msg", why))[:60]
         if isinstance(record, dict):
             yield place, record
         else:
