@@ -35,7 +35,7 @@ def same(ours: dict[str, object], theirs: dict[str, object]) -> None:
     st.sampled_from([0.5, 0.8, 0.95]),
     st.sampled_from(["zscore_adjacent", "ci_overlap_adjacent"]),
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_ranks_are_theirs(pairs: list[tuple[float, float]], level: float, rule: str) -> None:
     scores, sigmas = [score for score, _ in pairs], [sigma for _, sigma in pairs]
     same(rank_scores(scores), utils.rank_scores(scores))
@@ -75,7 +75,7 @@ def test_equal_scores_of_other_sigmas_are_in_the_order_given_as_theirs() -> None
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=9))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_agreement_is_theirs(pairs: list[tuple[int, int]]) -> None:
     a, b = ([pair[i] for pair in pairs] for i in (0, 1))
     with warnings.catch_warnings():

@@ -327,8 +327,8 @@ def test_the_tables_are_those_of_plain_loops(size: tuple[int, int, int], more: s
 
 
 def test_a_greedy_prior_is_one_more_trial_that_is_never_drawn_again(tmp_path: Path) -> None:
-    tensor, once = known(3, 5, 8, seed=1), np.random.default_rng(5).integers(2, size=(3, 5))
-    for name, of, greedy in zip("abc", tensor, once, strict=True):
+    tensor, once = known(6, 5, 8, seed=1)[2:4], np.random.default_rng(5).integers(2, size=(2, 5))
+    for name, of, greedy in zip("ab", tensor, once, strict=True):
         texts = {f"q{i}": "".join("01"[x] for x in line) for i, line in enumerate(of)}
         run_of(tmp_path, name, texts)
         one = {f"q{i}": "01"[x] for i, x in enumerate(greedy)}
@@ -337,7 +337,7 @@ def test_a_greedy_prior_is_one_more_trial_that_is_never_drawn_again(tmp_path: Pa
     loaded = cohorts.load(analysis.load([f"runs={tmp_path}"]))
     asked = plan("ranking=borda", "ranking.replicates=12")
     found = studies.run("rankings", asked, loaded)
-    assert {*rows(found, "rankings_sums")} == {"bayes", "borda"}  # of three models, not of six
+    assert {*rows(found, "rankings_sums")} == {"bayes", "borda"}  # of two models, not of four
     table = rows(found, "rankings_sums_greedy", "N")
     gold = scoring.ranks(tensor.sum(axis=(1, 2)))
     drawn = list(replicates(tensor, 12, asked.seed))
@@ -357,7 +357,7 @@ def test_a_greedy_prior_is_one_more_trial_that_is_never_drawn_again(tmp_path: Pa
 
 
 def test_what_takes_too_long_is_cut_off_and_said() -> None:
-    asked = plan("ranking=borda,davidson_luce_map", "ranking.seconds=0.2", "ranking.replicates=2")
+    asked = plan("ranking=borda,davidson_luce_map", "ranking.seconds=0.1", "ranking.replicates=2")
     found = studies.run("rankings", asked, [cohort(known(14, 6, 8))])
     table = rows(found)
     assert [table[name]["replicates"] for name in ("borda", "davidson_luce_map")] == [2, 0]

@@ -153,10 +153,10 @@ def test_failed_replicates_are_counted(monkeypatch: Any) -> None:
     assert lacking == f"{failed} of 20 replicates have none: RuntimeError: no convergence"
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_compare_shows_them_beside_the_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
+    monkeypatch.setattr("pipeline.cohorts.compare.figures_of", lambda *_: {})
     for name, marks in MARKS.items():
         run_of(tmp_path, name, marks)
     out = tmp_path / "out"
