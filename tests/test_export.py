@@ -202,6 +202,9 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     back(data_set / "data" / "sums", tmp_path / "back")
     again, run = (outcome_words(opened(f / "sums" / "x")) for f in (tmp_path / "back", root))
     assert (again == run).all()
+    out(tmp_path / "back", "to=hub")
+    card = (tmp_path / "back" / "sums" / "_export-hub" / "README.md").read_text()
+    assert "95% interval" in card and "sampling." not in card  # that is not known of imports
 
 
 def test_a_push_uploads_the_folder_and_says_what_keeps_it_from_that(

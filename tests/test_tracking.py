@@ -113,6 +113,17 @@ def test_the_key_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert key_of(monkeypatch, runfolder.opened(tmp_path / "y/sums/a")) == key
 
 
+def test_how_an_import_was_sampled_is_not_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, made = run_of(tmp_path, "a"), fakes(monkeypatch, "wandb")
+    for imported in ({}, {"imported": {}}):
+        runfolder.write_json(run.manifest, runfolder.read_manifest(run) | imported)
+        trackers.begin("wandb", run, "p")
+    groups = [{key.partition(".")[0] for key in of.config} for of in made]
+    assert groups[0] - groups[1] == {"sampling", "prompt", "engine"}
+
+
 def test_what_is_followed_is_what_status_and_score_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from pipeline.exports.about import LIBRARY, About, abouts, hub_id
 from pipeline.exports.reading import Export
 from pipeline.prepare.hub import from_hub
 from pipeline.store.files import file_stem
+from pipeline.store.runfolder import read_manifest
 
 # The tasks of benchmarks on the hub, as their eval.yaml calls them.
 _TASKS = {"Idavidrein/gpqa": "gpqa_diamond", "openai/gsm8k": "gsm8k"}
@@ -95,17 +96,21 @@ def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
     """The results of a data set, and how its runs were sampled, without paths of this machine."""
     tables, stem = compare.tables_of(cohort, cfg), file_stem(cohort.dataset)
     style.save(compare.figures_of(cohort, cfg, tables)["forest"], images / stem)
-    models = {member.name: member.run.cfg.model for member in cohort.members}
-    ids = {name: [of.id, of.revision] for name, of in models.items() if hub_id(of.id)}
-    protocol = differences.protocol(cohort.members[0].run) | ({"models": ids} if ids else {})
-    parts = (
+    parts = [
         f"## {markdown(cohort.dataset)}",
         markdown(verdict(cohort, cfg).sentence()),
         to_markdown(compare.brief(tables, cfg)),
         f"![Scores with intervals](images/{stem}.png)",
-        f"How {markdown(cohort.names[0])} was sampled; where others differ the table says so:",
-        textwrap.indent(json.dumps(protocol, indent=2), "    "),
-    )
+    ]
+    models = {member.name: member.run.cfg.model for member in cohort.members}
+    ids = {name: [of.id, of.revision] for name, of in models.items() if hub_id(of.id)}
+    known = [member for member in cohort.members if "imported" not in read_manifest(member.run)]
+    if known:
+        protocol = differences.protocol(known[0].run) | ({"models": ids} if ids else {})
+        parts += [
+            f"How {markdown(known[0].name)} was sampled; where others differ the table says so:",
+            textwrap.indent(json.dumps(protocol, indent=2), "    "),
+        ]
     return "\n\n".join(parts)
 
 

@@ -15,6 +15,7 @@ from scoring.metrics.table import parse
 
 AXES = ("attempts", "trials")  # of curves, which are called AXIS/...
 _PRIVATE = ("cluster.", "engine.url", "verifier.engine.url", "run_dir", "track.")
+_SAMPLED = ("sampling.", "prompt.", "engine.")
 _SCORES = ("attempts", "trials", "questions", "shares", "cost")
 Values = dict[str, float]
 
@@ -31,8 +32,11 @@ def begin(tracker: str, run: Run, project: str) -> Tracker:
     """A run in a tracker. Raises UserError: no library; and whatever that raises."""
     name, made = "/".join(run.path.resolve().parts[-2:]), runfolder.read_manifest(run)
     own = [made.get(origin.HASH), made.get("created_with"), name]  # not of a copy beside it
+    sent = config(run.cfg)
+    if "imported" in made:  # how it was sampled is not known
+        sent = {key: value for key, value in sent.items() if not key.startswith(_SAMPLED)}
     try:
-        return _OPEN[tracker](project, name, runfolder.short_hash(json.dumps(own)), config(run.cfg))
+        return _OPEN[tracker](project, name, runfolder.short_hash(json.dumps(own)), sent)
     except (ImportError, AttributeError) as error:
         remedy = f'pip install -U "bayes-at-n[{tracker}]"'
         raise UserError(f"{tracker}: not there, or too old ({error}); {remedy}") from error
