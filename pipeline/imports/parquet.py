@@ -1,11 +1,12 @@
 """Parquet with a row an attempt, as in `harimo/scorio-trace`; what is damaged in it is named."""
 
+import contextlib
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.base import limits
@@ -18,8 +19,10 @@ from pipeline.imports.source import Source, Troubles, shown
 
 _NEAR = 32 << 20  # bytes of rows that are read together
 _MOST_ROWS = 2048
+_LONG = 256  # bytes of a text, about, from which equal ones are not looked for
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(),
           pa.binary(), pa.large_binary(), pa.binary_view())  # fmt: skip
+_DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
 
 
 def read(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
@@ -45,41 +48,37 @@ def read(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
                 )
                 del names[name]
         seen = 0
-        for number, batch in _gathered(batches(path, names, troubles), count):
+        for number, batch in batches(path, names, troubles):
+            number = min(number, count - seen)  # a hostile file may hold more than it says
 
             def place(i: int, start: int = seen, name: str = path.name) -> str:
                 return f"{name}, row {start + i}"
 
             if batch is None:
                 yield Batch({}, np.zeros(number, bool), place)
-            else:
-                arrays = {name: batch[where].chunk(0) for name, (where, _) in names.items()}
+            elif number:
+                batch = batch.slice(0, number).flatten()
+                arrays = {name: _joined(batch[where]) for name, (where, _) in names.items()}
                 yield of_arrays(arrays, place, cfg.source, run, troubles)
             seen += number
-            troubles.read += path.stat().st_size * number // count
+            troubles.read += path.stat().st_size * number // max(count, 1)
         if seen < count:
             what = f"{path.name}, rows {seen} to {count}"
             troubles.add("damaged rows skipped", what, count - seen)
             yield Batch({}, np.zeros(count - seen, bool), place)
 
 
-def _gathered(
-    batches: Iterator[tuple[int, pa.RecordBatch | None]], count: int
-) -> Iterator[tuple[int, pa.Table | None]]:
-    """Small batches as larger ones, for each call has its price; no more than `count` rows."""
-    waiting, held, size = list[pa.RecordBatch](), 0, 0
-    for number, batch in chain(batches, [(0, None)]):
-        number = min(number, count)  # a hostile file may hold more than it says
-        count -= number
-        if waiting and (batch is None or held + number > _MOST_ROWS or size > _NEAR // 2):
-            table = pa.Table.from_batches(waiting).flatten()
-            yield held, table.unify_dictionaries().combine_chunks() if waiting[1:] else table
-            waiting, held, size = [], 0, 0
-        if batch is None and number:
-            yield number, None
-        elif batch is not None:
-            waiting.append(batch.slice(0, number))
-            held, size = held + number, size + batch.get_total_buffer_size()
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece; where folded texts are long, equal ones are not looked for."""
+    if column.num_chunks > 1 and pa.types.is_dictionary(column.type):
+        texts = [chunk.dictionary for chunk in column.chunks]
+        if sum(one.nbytes for one in texts) > _LONG * len(column):
+            starts = map(pa.scalar, np.cumsum([0, *map(len, texts[:-1])], dtype=np.int32))
+            codes = map(pc.add, (chunk.indices for chunk in column.chunks), starts)
+            return pa.DictionaryArray.from_arrays(
+                pa.concat_arrays(list(codes)), pa.concat_arrays(texts)
+            )
+    return column.combine_chunks()
 
 
 def _paths(schema: pa.Schema) -> dict[str, tuple[str, pa.DataType]]:
@@ -137,7 +136,7 @@ def _readable(kind: pa.DataType, nested: bool) -> bool:
 
 def batches(
     path: Path, names: dict[str, tuple[str, pa.DataType]], troubles: Troubles
-) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+) -> Iterator[tuple[int, pa.Table | None]]:
     """Rows in their order: how many, and the batch or None where they are damaged.
 
     Texts stay folded (dictionary-encoded): a small file can say that one long text stands in
@@ -145,23 +144,43 @@ def batches(
     """
     wanted = [where for where, _ in names.values()]
     folded = [name for name, (_, kind) in names.items() if kind in _TEXTS]
+    size = path.stat().st_size
     with pq.ParquetFile(path, read_dictionary=folded) as file:
-        for group in range(file.num_row_groups):
-            about = file.metadata.row_group(group)
-            near = _NEAR * about.num_rows // max(about.total_byte_size, 1)
-            together, left = max(1, min(_MOST_ROWS, near)), about.num_rows
-            found = file.iter_batches(together, [group], wanted)
-            try:
-                while left:
-                    with limits.room(path.stat().st_size):  # whatever the file says of itself
-                        if (batch := next(found, None)) is None:
-                            break
-                    left -= batch.num_rows
-                    yield batch.num_rows, batch
-            except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-                if isinstance(error, OSError) and error.errno is not None:
-                    raise  # a failing disk is no damage of the file
-                why = one_line(error)
-                place = f"{path.name}, {left} rows of group {group} ({why})"
-                troubles.add("damaged rows skipped", place, left)
-                yield left, None
+        for span in _spans(file.metadata):
+            found, rows = None, [file.metadata.row_group(group).num_rows for group in span]
+            with contextlib.suppress(*_DAMAGE), limits.room(size):  # else a group at a time
+                found = file.read_row_groups(span, wanted) if span[1:] else None
+            if found is not None and found.num_rows == sum(rows) and found.nbytes < 4 * _NEAR:
+                yield found.num_rows, found
+                continue
+            del found
+            for group, left in zip(span, rows, strict=True):
+                near = _NEAR * left // max(file.metadata.row_group(group).total_byte_size, 1)
+                parts = file.iter_batches(max(1, min(_MOST_ROWS, near)), [group], wanted)
+                try:
+                    while left:
+                        with limits.room(size):  # whatever the file says of itself
+                            if (batch := next(parts, None)) is None:
+                                break
+                        left -= batch.num_rows
+                        yield batch.num_rows, pa.Table.from_batches([batch])
+                except _DAMAGE as error:
+                    if isinstance(error, OSError) and error.errno is not None:
+                        raise  # a failing disk is no damage of the file
+                    why = one_line(error)
+                    place = f"{path.name}, {left} rows of group {group} ({why})"
+                    troubles.add("damaged rows skipped", place, left)
+                    yield left, None
+
+
+def _spans(about: pq.FileMetaData) -> list[list[int]]:
+    """Groups of rows that are read together: of small ones the call would take most of the time."""
+    spans, rows, size = list[list[int]](), 0, 0
+    for number in range(about.num_row_groups):
+        group = about.row_group(number)
+        rows, size = rows + group.num_rows, size + group.total_byte_size
+        if not spans or rows > _MOST_ROWS or size > _NEAR // 2:
+            spans.append([])
+            rows, size = group.num_rows, group.total_byte_size
+        spans[-1].append(number)
+    return spans

@@ -28,10 +28,7 @@ from pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, di
 
 MOST_BYTES = 64 << 20  # of rows that wait to be written, about
 _PIECE = 16 << 20  # of texts that are unfolded together
-_GROUPS = (
-    1024,
-    parquet.ROWS_PER_GROUP,
-)  # rows of tables that a second import makes again, of texts
+_GROUPS = (1024, parquet.ROWS_PER_GROUP)  # rows of tables but attempts, and of attempts
 _ROW_BYTES = 400  # of a row without its texts and lists
 
 # Per table its columns, and those of which a row that belongs there has one.

@@ -79,11 +79,16 @@ def digest(row: Mapping[str, Any]) -> int:
     >>> digest(made) == digest({**made, "seed": 7}), digest(made) == digest({**made, "text": "5"})
     (True, False)
     """
-    words = json.dumps([row.get(name) for name in _DIGESTED[:3]])
+    return _digest(*map(row.get, _DIGESTED))
+
+
+def _digest(text: Any, reason: Any, number: Any, tokens: Any, logprobs: Any) -> int:
+    words = json.dumps([text, reason, number])
     found = hashlib.blake2b(words.encode(), digest_size=8)
-    for name, kind in zip(_DIGESTED[3:], (np.int32, np.float32), strict=True):
-        if row.get(name) is not None:
-            found.update(name.encode() + np.asarray(row[name], kind).tobytes())
+    if tokens is not None:
+        found.update(b"token_ids" + np.asarray(tokens, np.int32).tobytes())
+    if logprobs is not None:
+        found.update(b"logprobs" + np.asarray(logprobs, np.float32).tobytes())
     return int.from_bytes(found.digest(), "little", signed=True)
 
 
@@ -95,12 +100,13 @@ def digests(attempts: pa.Table) -> list[int]:
     >>> digests(table) == [digest(made), digest({**made, "text": "5"})]
     True
     """
-    found = []
+    found = list[int]()
     for batch in attempts.to_batches(max_chunksize=64):  # a little memory, again and again
-        words = (batch[name].to_pylist() for name in _DIGESTED[:3])
-        lists = ([one.values for one in batch[name]] for name in _DIGESTED[3:])
-        for row in zip(*words, *lists, strict=True):
-            found.append(digest(dict(zip(_DIGESTED, row, strict=True))))
+        columns = [batch[name].to_pylist() for name in _DIGESTED[:3]]
+        for lists in (batch[name] for name in _DIGESTED[3:]):
+            none = lists.null_count == len(lists)
+            columns.append([None] * len(lists) if none else [one.values for one in lists])
+        found += map(_digest, *columns)
     return found
 
 
