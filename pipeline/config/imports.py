@@ -7,7 +7,7 @@ from pipeline.config.checks import limited
 from pipeline.config.settings import bad_folder_name
 
 KINDS = {
-    "trace": "scorio-trace",  # Parquet, one row an attempt
+    "trace": "Parquet",  # one row an attempt, as in scorio-trace
     "inspect": "inspect_ai",  # .eval and JSON
     "lighteval": "lighteval",
     "evalscope": "evalscope",

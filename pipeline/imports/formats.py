@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.config.imports import RecordsConfig
+from pipeline.config.imports import KINDS, RecordsConfig
 from pipeline.imports import (
     completions,
     copies,
@@ -39,7 +39,6 @@ class Format(NamedTuple):
 
     # The records of a source, in the first pass or the second; damage goes to the troubles.
     read: Callable[[Source, bool, Troubles], Records | Iterator[Batch]]
-    what: str
     looks: Callable[[Path, bytes], bool]  # whether a file of this name that begins so is one
     pattern: str = ""  # of the files of a folder, where it may be one; several, apart by spaces
     chooses: bool = False  # `dataset=` and `model=` choose among what the records name
@@ -47,56 +46,31 @@ class Format(NamedTuple):
 
 
 FORMATS = {  # a file is of the first kind that it looks like
-    "lighteval": Format(
-        lighteval.read, "details of lighteval", lighteval.looks, "*.parquet", positions=True
-    ),
+    "lighteval": Format(lighteval.read, lighteval.looks, "*.parquet", positions=True),
     "trace": Format(
         parquet.read,
-        "a Parquet file",
         lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet",
-        pattern="*.parquet",
+        "*.parquet",
         chooses=True,
     ),
-    "inspect": Format(
-        inspect_log.read, "a log of inspect_ai", inspect_log.looks, "*.eval *.json", positions=True
-    ),
-    "npz": Format(
-        npz.read, "a zip of arrays", lambda _, head: head[:4] == b"PK\x03\x04", positions=True
-    ),
-    "lm_eval": Format(
-        lm_eval.read,
-        "objects with doc_id and resps, or in a file samples_*",
-        lm_eval.looks,
-        "samples_*.jsonl",
-        positions=True,
-    ),
-    "evalscope": Format(
-        evalscope.read, "reviews of evalscope", evalscope.looks, "*.jsonl", positions=True
-    ),
+    "inspect": Format(inspect_log.read, inspect_log.looks, "*.eval *.json", positions=True),
+    "npz": Format(npz.read, lambda _, head: head[:4] == b"PK\x03\x04", positions=True),
+    "lm_eval": Format(lm_eval.read, lm_eval.looks, "samples_*.jsonl", positions=True),
+    "evalscope": Format(evalscope.read, evalscope.looks, "*.jsonl", positions=True),
     "eee": Format(
         eee.read,
-        "attempts of Every Eval Ever",
         lambda _, head: b'"evaluation_id"' in head and b'"interaction_type"' in head,
-        pattern="*_samples.jsonl",
+        "*_samples.jsonl",
         chooses=True,
         positions=True,
     ),
-    "nemo_skills": Format(
-        completions.nemo, "NeMo-Skills", completions.is_nemo, "output*.jsonl", positions=True
-    ),
-    "openai": Format(
-        completions.chats, "chats of OpenAI's interface", completions.is_chat, "*.jsonl"
-    ),
+    "nemo_skills": Format(completions.nemo, completions.is_nemo, "output*.jsonl", positions=True),
+    "openai": Format(completions.chats, completions.is_chat, "*.jsonl"),
     "jsonl": Format(
         lines.read_json,
-        "one JSON object a line",
         lambda path, head: path.suffix == ".jsonl" or head.lstrip(b"\xef\xbb\xbf\n ")[:1] == b"{",
     ),
-    "csv": Format(
-        lines.read_csv,
-        "text with a line of column names",
-        lambda _, head: b"\0" not in head.splitlines()[0],
-    ),
+    "csv": Format(lines.read_csv, lambda _, head: b"\0" not in head.splitlines()[0]),
 }
 
 
@@ -203,7 +177,7 @@ def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
         )
     for name, form in FORMATS.items():
         if form.looks(path, head):
-            return name, form.what, [path]
+            return name, KINDS[name], [path]
     raise UserError(f"{path}: is neither Parquet, NPZ nor text; name its kind with kind=")
 
 
