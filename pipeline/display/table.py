@@ -191,7 +191,7 @@ def to_rich(table: Table, width: int = 80) -> Group:
     names = [i for i, c in enumerate(columns) if all(d.align == "left" for d in columns[: i + 1])]
     needs = [max(map(len, (h, c.group, *t))) for h, c, t in zip(heads, columns, cells, strict=True)]
     for i in names if sum(needs) + 2 * len(needs) > width else ():
-        needs[i] = min(needs[i], max(12, width * (2 + len(names)) // (10 * len(names))))
+        needs[i] = min(needs[i], max(12, width * (3 + len(names)) // (12 * len(names))))
     parts: list[RichTable | Text] = [Text(clean_line(table.title))]
     for block in _blocks(needs, len(names), width):
         grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
