@@ -21,6 +21,7 @@ from pipeline.store.runfolder import Run
 from scoring.metrics.table import parse
 
 SAID = ["=1+1", " @a", "-5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
+ROWS = {"sums": 12 + 13, "terms": 3}  # of the data set for the hub
 MARKED = ["'=1+1", "' @a", "-5", "''=1", SAID[4], "a�b", "'\t"]
 
 
@@ -181,19 +182,17 @@ def data_set(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     root: Path, data_set: Path, tmp_path: Path, undrawn: None
 ) -> None:
-    import datasets
-
     out(root, "to=hub", "logprobs=true", f"out={data_set}")
-    rows = []
-    for name in ("sums", "terms"):
-        cache = str(tmp_path / "cache")
-        data = datasets.load_dataset(str(data_set), name, split="train", cache_dir=cache)
-        written = pq.read_schema(next((data_set / "data" / name).iterdir()))
-        assert data.features.arrow_schema.types == written.types
-        rows.append(data.num_rows)
-        first = data[0]
-        assert (first["trial"], len(first["completion_token_list"])) == (0, 5)
-    assert rows == [12 + 13, 3]
+    head = yaml.safe_load((data_set / "README.md").read_text().split("---\n")[1])
+    tables = {
+        one["config_name"]: [pq.read_table(file) for file in data_set.glob(one["data_files"])]
+        for one in head["configs"]
+    }
+    assert {name: sum(t.num_rows for t in of) for name, of in tables.items()} == ROWS
+    for first, *more in tables.values():
+        assert all(table.schema.equals(first.schema) for table in more)
+        row = first.slice(0, 1).to_pylist()[0]
+        assert (row["trial"], len(row["completion_token_list"])) == (0, 5)
     card = (data_set / "README.md").read_text()
     for line in ("| y ", "95% interval", "images/sums.png", '"sampling.temperature": 0.6'):
         assert line in card
@@ -205,6 +204,21 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     out(tmp_path / "back", "to=hub")
     card = (tmp_path / "back" / "sums" / "_export-hub" / "README.md").read_text()
     assert "95% interval" in card and "sampling." not in card  # that is not known of imports
+
+
+@pytest.mark.soak
+def test_the_folder_for_the_hub_is_loaded_by_datasets(
+    root: Path, data_set: Path, tmp_path: Path, undrawn: None
+) -> None:
+    import datasets
+
+    out(root, "to=hub", "logprobs=true", f"out={data_set}")
+    for name, rows in ROWS.items():
+        cache = str(tmp_path / "cache")
+        data = datasets.load_dataset(str(data_set), name, split="train", cache_dir=cache)
+        written = pq.read_schema(next((data_set / "data" / name).iterdir()))
+        assert data.features.arrow_schema.types == written.types
+        assert data.num_rows == rows and data[0]["trial"] == 0
 
 
 def test_a_push_uploads_the_folder_and_says_what_keeps_it_from_that(
