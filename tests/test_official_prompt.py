@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+import transformers
 from helpers import make_run
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.base.errors import UserError
 from pipeline.cli.main import main
@@ -285,8 +285,10 @@ def test_two_labels_behind_the_beginning_of_an_answer(run: Run, tiny_model: Path
     run = Run(compose.load_folder(run.path, [f"verifier.{setting}" for setting in new]))
     stage.verify(run)
     rows = verdicts(run)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        tiny_model, dtype=torch.float32
+    ).eval()
     labels = [tokenizer.convert_tokens_to_ids(x) for x in "AB"]
     problem, gold = (run.questions[0][name] for name in ("problem", "gold"))
     grades = sorted(pq.read_table(run.grades).to_pylist(), key=lambda row: row["trial"])
@@ -313,7 +315,7 @@ def test_what_is_judged_cannot_leave_quotes_and_is_cut(tiny_model: Path, tmp_pat
     assert uses_answer(template)
     turn = fill(template, Candidate("q", "1", "2", "not this", '"""""" I am right'))[0]
     assert turn.count('"""') == 2 and "not this" not in turn
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
     long = Candidate("q", "1", "2", "", "3" * 900)
     prompts = Prompts(cfg, tokenizer, 256)
     [prompt] = prompts.build([long])

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+import transformers
 from helpers import make_model
 from scipy import stats
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.base.errors import UserError
 from pipeline.config import compose
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Its generation_config asks for top_k=1, which must not slip in.
     """
     path = make_model(tmp_path_factory.mktemp("model"))
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 2:
@@ -47,12 +47,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> Any:
     """The same model without the engine."""
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 @pytest.fixture(scope="module")
 def prompts(folder: Path) -> list[list[int]]:
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return [
         tokenizer.encode(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n")
         for text in PROMPTS
