@@ -95,7 +95,7 @@ class Cost:
     """CPU-seconds of every file and of the processes it starts, as a table at the end."""
 
     def __init__(self) -> None:
-        self.used = 0.0
+        self.used = self.collecting = 0.0
         self.files: dict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(wrapper=True)
@@ -103,10 +103,15 @@ class Cost:
         report = yield
         before, self.used = self.used, _used()
         report.cpu_seconds = self.used - before
+        report.collecting, self.collecting = self.collecting, 0.0
         return report
+
+    def pytest_collection_finish(self) -> None:
+        self.used = self.collecting = _used()  # of no file, though the first test follows it
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.files[report.nodeid.split("::")[0]] += getattr(report, "cpu_seconds", 0.0)
+        self.files["collecting"] += getattr(report, "collecting", 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         total = sum(self.files.values())
