@@ -72,6 +72,7 @@ def test_the_interval_to_show_holds_the_average_and_reaches_the_edges() -> None:
     assert scoring.covering_ci(full)[2:] == scoring.empirical_bayes_ci(full)[2:]
 
 
+@pytest.mark.soak
 def test_bayes_holds_where_questions_are_spread_evenly() -> None:
     p = rates((1, 1), 30, replicates=4000, seed=1)
     found = coverage(["bayes", "empirical_bayes"], p, 16, replicates=4000)

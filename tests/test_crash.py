@@ -99,6 +99,7 @@ def test_kills_lose_nothing_and_double_nothing(
         assert (folder / "scores.json").exists() and (folder / "matrix.npz").exists()
 
 
+@pytest.mark.soak
 def test_kills_before_the_first_attempt_do_no_harm(
     forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:
@@ -160,7 +161,7 @@ def test_ctrl_c_and_sigterm_keep_what_is_finished(
 
 
 @pytest.mark.parametrize(
-    "place", [pytest.param("question_id", marks=pytest.mark.soak), "text", "footer"]
+    "place", [*(pytest.param(p, marks=pytest.mark.soak) for p in ("question_id", "text")), "footer"]
 )
 def test_damaged_attempts_are_made_again_and_no_others(
     forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, place: str

@@ -123,6 +123,7 @@ def test_labels_are_recognised_in_real_outputs(outputs: list[Case]) -> None:
     assert min(found.values()) > 0.75, found
 
 
+@pytest.mark.soak
 def test_labels_are_recognised_in_made_cases_and_long_wrong_ones_are_liked() -> None:
     cases = made(77, 300)
     prob = said(cases)

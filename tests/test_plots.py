@@ -391,6 +391,7 @@ style.save(test_plots.FIGURES["cost"](5, 3), Path(sys.argv[1]))
 """
 
 
+@pytest.mark.soak
 def test_files_are_the_same_in_every_process(tmp_path: Path) -> None:
     made = style.save(a_cost(5, 3), tmp_path / "here" / "run-v1.5")
     assert [path.name for path in made] == ["run-v1.5.pdf", "run-v1.5.png"]
