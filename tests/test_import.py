@@ -113,6 +113,10 @@ def rows_of(run: Run, name: str, columns: pa.Schema) -> list[dict[str, Any]]:
     return found
 
 
+def by_key(run: Run, name: str, columns: pa.Schema) -> dict[tuple[str, int], dict[str, Any]]:
+    return {(row["question_id"], row["trial"]): row for row in rows_of(run, name, columns)}
+
+
 def folders(runs: Path) -> list[str]:
     return sorted(
         str(p.relative_to(runs)) for p in runs.glob("[!._]*/[!._]*") if (p / "config.yaml").exists()
@@ -143,13 +147,13 @@ def test_trace_becomes_runs_that_every_verb_works_on(
     assert run.questions[0]["prompt"].startswith(f"<|{QWEN}|>")
     mine = [r for r in rows if (r["task"], r["model"]) == ("aime25", QWEN)]
     wanted = {(f"aime25-{r['data_id']:02d}", r["seed"] - 1234): r for r in mine}
-    attempts = {(r["question_id"], r["trial"]): r for r in rows_of(run, "attempts", ATTEMPTS)}
+    attempts = by_key(run, "attempts", ATTEMPTS)
     assert attempts.keys() == wanted.keys()
     for key, row in wanted.items():
         assert attempts[key]["text"] == row["text"]
         assert attempts[key]["seed"] == row["seed"]
         assert attempts[key]["completion_tokens"] == 3000
-    grades = {(r["question_id"], r["trial"]): r for r in rows_of(run, "grades", GRADES)}
+    grades = by_key(run, "grades", GRADES)
     assert {k: g["outcome"] == "correct" for k, g in grades.items()} == {
         k: r["is_correct"] for k, r in wanted.items()
     }
@@ -255,7 +259,7 @@ def test_seeds_duplicates_and_second_answers(
     assert "1 duplicates left out: qwen3-4b, aime25-00, seed 1234" in said
     assert "1 second answers" in said
     run = opened(runs / "aime25" / "qwen3-4b")
-    texts = {(r["question_id"], r["trial"]): r["text"] for r in rows_of(run, "attempts", ATTEMPTS)}
+    texts = {key: r["text"] for key, r in by_key(run, "attempts", ATTEMPTS).items()}
     assert len(texts) == 6
     assert texts["aime25-00", 1] != "other"
     other = rows_of(opened(runs / "aime25" / "other"), "attempts", ATTEMPTS)

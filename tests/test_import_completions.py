@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from helpers import outcome_words
-from test_import import bring, opened, rows_of, write, write_lines
+from test_import import bring, by_key, opened, rows_of, write, write_lines
 
 from pipeline.base.errors import UserError
 from pipeline.grade.stage import grade
@@ -146,7 +146,7 @@ def test_choices_of_a_batch_are_trials(tmp_path: Path, capsys: pytest.CaptureFix
     assert "2 requests without an answer left out: out.jsonl, line 5; out.jsonl, line 6" in err
     assert "1 damaged rows skipped: out.jsonl, line 7" in err
     run = opened(runs / "sums" / "model")
-    made = {(a["question_id"], a["trial"]): a for a in rows_of(run, "attempts", ATTEMPTS)}
+    made = by_key(run, "attempts", ATTEMPTS)
     assert {key: a["text"] for key, a in made.items()} == {
         ("q1", 0): "It is 2.",
         ("q1", 1): "3",
@@ -179,7 +179,7 @@ def test_requests_beside_answers_say_what_was_asked(
         bring(tmp_path, folder / "z_sent.jsonl", "dataset=sums")
     runs = bring(tmp_path, folder, "dataset=sums", f"questions={questions}")
     run = opened(runs / "sums" / "model-high")
-    made = {(a["question_id"], a["trial"]): a["text"] for a in rows_of(run, "attempts", ATTEMPTS)}
+    made = {key: a["text"] for key, a in by_key(run, "attempts", ATTEMPTS).items()}
     assert made == {("s2", 0): "3", ("s1", 0): "2", ("s2", 1): "1", ("s1", 1): "0"}
     asked_first = {q["question_id"]: q for q in run.questions}["s1"]
     assert asked_first["prompt"] == "Be brief.\n\nWhat is 1+1?"
@@ -222,7 +222,7 @@ def test_conversations_and_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     err = capsys.readouterr().err
     assert "2 requests without an answer left out: chats.jsonl, line 3; chats.jsonl, line 4" in err
     assert "2 damaged rows skipped: chats.jsonl, line 8" in err
-    made = {(a["question_id"], a["trial"]): a["text"] for a in rows_of(run, "attempts", ATTEMPTS)}
+    made = {key: a["text"] for key, a in by_key(run, "attempts", ATTEMPTS).items()}
     assert made == {
         ("sums-00", 0): "Sum.</think>4",
         ("sums-00", 1): "5",
@@ -290,7 +290,7 @@ def test_outputs_of_matharena(
     attempt = rows_of(run, "attempts", ATTEMPTS)[0]
     assert attempt["text"] == r"So it is \boxed{None}."
     assert (attempt["prompt_tokens"], attempt["completion_tokens"]) == (100, 2000)
-    answers = {(g["question_id"], g["trial"]): g["answer"] for g in rows_of(run, "grades", GRADES)}
+    answers = {key: g["answer"] for key, g in by_key(run, "grades", GRADES).items()}
     assert (answers["hmmt25-01", 0], answers["hmmt25-01", 1]) == (None, "1")
     bring(tmp_path, source, "dataset=hmmt25")
     assert "nothing owed" in capsys.readouterr().err

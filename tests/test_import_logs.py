@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_import import bring, folders, opened, rows_of, write_lines
+from test_import import bring, by_key, folders, opened, rows_of, write_lines
 
 from pipeline.base import jsonl
 from pipeline.base.errors import UserError
@@ -178,7 +178,7 @@ def test_epochs_become_trials(
     assert [q["question_id"] for q in run.questions] == ["aime25-00", "aime25-01"]
     assert run.questions[0]["problem"] == "What is 1?" and run.questions[1]["gold"] == "2"
     assert run.questions[0]["prompt"] == "What is 1? Box it."
-    grades = {(g["question_id"], g["trial"]): g for g in rows_of(run, "grades", GRADES)}
+    grades = by_key(run, "grades", GRADES)
     assert {key: grade["outcome"] for key, grade in grades.items()} == {
         ("aime25-00", 0): "wrong",
         ("aime25-00", 1): "correct",
@@ -187,7 +187,7 @@ def test_epochs_become_trials(
         ("aime25-01", 1): "no_answer",
         ("aime25-01", 4): "correct",
     }
-    attempts = {(a["question_id"], a["trial"]): a for a in rows_of(run, "attempts", ATTEMPTS)}
+    attempts = by_key(run, "attempts", ATTEMPTS)
     assert attempts.keys() - grades.keys() == {("aime25-01", 2)}
     one = attempts["aime25-01", 0]
     assert one["text"] == "Epoch 1.</think>It is \\boxed{2}."
@@ -290,7 +290,7 @@ def test_details_of_lighteval(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run.questions[1]["prompt"] == "Solve: 1?"
     run = opened(runs / "aime24" / "qwen3-4b")
     assert not run.grades.exists()
-    attempts = {(a["question_id"], a["trial"]): a for a in rows_of(run, "attempts", ATTEMPTS)}
+    attempts = by_key(run, "attempts", ATTEMPTS)
     assert attempts["aime24-02", 0]["text"] == r"Thinking.</think>\boxed{2}"
     assert [attempts["aime24-02", i]["completion_tokens"] for i in (0, 1)] == [9, 5]
     bring(tmp_path, tmp_path / "details")
@@ -364,8 +364,8 @@ def test_reviews_of_evalscope(
     assert "taken for evalscope" in said and "is older than" in said
     assert "1 damaged rows skipped: my_sums_Level 1.jsonl, line 5" in said
     run = opened(runs / "sums" / "served")
-    grades = {(g["question_id"], g["trial"]): g["outcome"] for g in rows_of(run, "grades", GRADES)}
-    attempts = {(a["question_id"], a["trial"]): a for a in rows_of(run, "attempts", ATTEMPTS)}
+    grades = {key: g["outcome"] for key, g in by_key(run, "grades", GRADES).items()}
+    attempts = by_key(run, "attempts", ATTEMPTS)
     one = attempts["Level 1-0", 0]
     assert (one["finish_reason"], one["prompt_tokens"], one["completion_tokens"]) == (
         "length",
