@@ -43,6 +43,7 @@ class Format(NamedTuple):
     pattern: str = ""  # of the files of a folder, where it may be one; several, apart by spaces
     chooses: bool = False  # `dataset=` and `model=` choose among what the records name
     positions: bool = False  # trials are positions from 0, not numbers that somebody gave
+    beside: Callable[[Path], Path] | None = None  # where a file that is read with each may be
 
 
 FORMATS = {  # a file is of the first kind that it looks like
@@ -56,7 +57,9 @@ FORMATS = {  # a file is of the first kind that it looks like
     "inspect": Format(inspect_log.read, inspect_log.looks, "*.eval *.json", positions=True),
     "npz": Format(npz.read, lambda _, head: head[:4] == b"PK\x03\x04", positions=True),
     "lm_eval": Format(lm_eval.read, lm_eval.looks, "samples_*.jsonl", positions=True),
-    "evalscope": Format(evalscope.read, evalscope.looks, "*.jsonl", positions=True),
+    "evalscope": Format(
+        evalscope.read, evalscope.looks, "*.jsonl", positions=True, beside=evalscope.predictions
+    ),
     "eee": Format(
         eee.read,
         lambda _, head: b'"evaluation_id"' in head and b'"interaction_type"' in head,
@@ -195,8 +198,8 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
         settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
         for folder in sorted({path.parent for path in files}):
             covered += sorted(folder.glob("results_*.json"))
-    if kind == "evalscope":
-        beside = set(map(evalscope.predictions, files)) - {path.resolve() for path in files}
+    if form and form.beside:
+        beside = set(map(form.beside, files)) - {path.resolve() for path in files}
         covered += sorted(path for path in beside if path.is_file())
     if cfg.source.questions is not None:
         questions = Path(cfg.source.questions).expanduser()
