@@ -8,6 +8,7 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.checks import limited
 from pipeline.config.tracking import PROJECT, TRACKERS
 
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # OWNER/NAME
 FORMATS = {
     "csv": "pipeline.exports.flat:write_csv",
     "parquet": "pipeline.exports.flat:write_parquet",
@@ -36,5 +37,5 @@ class ExportConfig(AnalysisConfig):
         yield from super().problems()
         if self.logprobs and self.to not in ("parquet", "hub"):
             yield f"logprobs=true: to={self.to} has no room for lists; use to=parquet"
-        if self.push and (self.to != "hub" or not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", self.push)):
+        if self.push and (self.to != "hub" or not HUB_ID.fullmatch(self.push)):
             yield f"push={self.push}: takes OWNER/NAME of a data set on the hub, with to=hub"

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +17,7 @@ from pipeline.base.environment import version
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
 from pipeline.cohorts.differences import protocol
+from pipeline.config.exports import HUB_ID
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import model_name
 from pipeline.prepare.questions import find_local
@@ -139,7 +139,7 @@ def texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 def hub_id(path: str) -> str | None:
     """A path that is a hub id OWNER/NAME, and no file or folder here; else None."""
-    return path if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", path) and not find_local(path) else None
+    return path if HUB_ID.fullmatch(path) and not find_local(path) else None
 
 
 def _moment(seconds: float | None, made: Any) -> datetime:
