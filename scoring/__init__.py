@@ -40,7 +40,6 @@ from scoring.intervals.classical import clustered_ci as clustered_ci
 from scoring.intervals.classical import wald_ci as wald_ci
 from scoring.intervals.classical import wilson_ci as wilson_ci
 from scoring.intervals.exact import bayes_exact_ci as bayes_exact_ci
-from scoring.intervals.exact import posterior_cdf as posterior_cdf
 from scoring.intervals.inflation import INFLATION_LEVEL as INFLATION_LEVEL
 from scoring.intervals.inflation import Inflation as Inflation
 from scoring.intervals.inflation import inflation as inflation
@@ -90,7 +89,6 @@ from scoring.metrics.passk import pass_hat_k_ci as pass_hat_k_ci
 from scoring.metrics.passk import unanimous_at_k as unanimous_at_k
 from scoring.metrics.passk import unanimous_at_k_ci as unanimous_at_k_ci
 from scoring.metrics.passk_variance import delta_variance as delta_variance
-from scoring.metrics.passk_variance import pass_at_k_delta_sigma as pass_at_k_delta_sigma
 from scoring.metrics.passk_variance import pass_at_k_sigma as pass_at_k_sigma
 from scoring.metrics.passk_variance import posterior_variance as posterior_variance
 from scoring.metrics.passk_variance import sampling_variance as sampling_variance
@@ -132,7 +130,6 @@ from scoring.ranking.ranks import rank_distribution as rank_distribution
 from scoring.ranking.ranks import ranks as ranks
 from scoring.ranking.ranks import ranks_with_uncertainty as ranks_with_uncertainty
 from scoring.ranking.reversal import Reversal as Reversal
-from scoring.ranking.reversal import reversal_probability as reversal_probability
 from scoring.ranking.reversal import reversal_rate as reversal_rate
 from scoring.ranking.reversal import reversal_rate_ci as reversal_rate_ci
 from scoring.ranking.trajectory import down_share as down_share

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from scoring import Counts, avg, pass_at_k, pass_at_k_ci, sampling_cost
 from scoring.metrics.passk_variance import (
     delta_variance,
-    pass_at_k_delta_sigma,
     pass_at_k_sigma,
     posterior_variance,
     sampling_variance,
@@ -187,23 +186,6 @@ def test_posterior_is_narrower_on_average_over_p_and_either_at_one() -> None:
         assert posterior < sampling_variance(grid, k, n).mean()
     assert [f"{expected(p, 1, n):.2g}" for p in (0.01, 0.1, 0.5)] == ["5.1", "1.1", "0.8"]
     assert [f"{expected(p, 16, n):.2g}" for p in (0.01, 0.1, 0.5)] == ["0.6", "0.25", "18"]
-
-
-def test_sigma_of_a_run_by_the_formula() -> None:
-    rows = [[0, 1, 1, 0, 1], [1, 1, 0, 1], [0, 0, 0], [1, 1, 1]]
-    for k in (1, 2, 3):
-        total = Fraction(0)
-        for row in rows:
-            p, n = Fraction(sum(row), len(row)), len(row)
-            total += k**2 * (1 - p) ** (2 * k - 2) * p * (1 - p) / n
-        found = pass_at_k_delta_sigma(ragged(rows), k)
-        assert isinstance(found, float)
-        close(found, math.sqrt(total) / 4)
-    assert pass_at_k_delta_sigma([[0, 0], [1, 1]], 2) == 0
-    stack = pass_at_k_delta_sigma([[[0, 1], [1, 1]], [[0, 1], [0, 1]]], 1)
-    close(stack, [math.sqrt(1 / 8) / 2, math.sqrt(2 / 8) / 2])
-    with pytest.raises(ValueError, match=r"2 trials.*Pass@3"):
-        pass_at_k_delta_sigma([[0, 1]], 3)
 
 
 def test_sigma_of_a_run_in_fractions() -> None:

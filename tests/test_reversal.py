@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from scoring import Counts, avg, pass_at_k
 from scoring.ranking import reversal
-from scoring.ranking.reversal import Reversal, reversal_probability, reversal_rate, reversal_rate_ci
+from scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
 
 pairs_of_scores = st.integers(2, 7).flatmap(
     lambda L: st.tuples(*[st.lists(st.integers(0, 5), min_size=L, max_size=L)] * 2)
@@ -194,43 +194,6 @@ def test_score_near_one_has_an_order_still() -> None:
     assert found.rate == 0 and abs(found.mean - 0.5) < 0.04
 
 
-def test_probability_of_each_pair() -> None:
-    mu, sigma = np.array([0.5, 0.55, 0.7]), np.array([0.05, 0.03, 0.04])
-    after, spread = np.array([0.6, 0.5, 0.58]), np.array([0.02, 0.06, 0.05])
-    found = reversal_probability(mu, sigma, after, spread)
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(mu, sigma, (200_000, 3)), rng.normal(after, spread, (200_000, 3))
-    for i in range(3):
-        for j in range(3):
-            seen = np.mean((x[:, i] - x[:, j]) * (y[:, i] - y[:, j]) < 0)
-            assert abs(found[i, j] - seen) < 0.005
-    assert (found == found.T).all() and (np.diag(found) == 0).all()
-    # The mean over pairs is the posterior mean of the rate.
-    assert abs(found.sum() / 6 - reversal_rate(x, y).mean()) < 0.005
-
-
-def test_probability_without_uncertainty() -> None:
-    """Then it is the rate's indicator: ties are none, also but for rounding."""
-    before, after = [0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1, 0.9], [0.5, 0.4, 0.1]
-    found = reversal_probability(before, 0.0, after, 0.0)
-    assert found.tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
-    close(found.sum() / 6, reversal_rate(before, after))
-    # Only sure before: then it is the probability after.
-    half = reversal_probability([0.1, 0.2], 0.0, [0.5, 0.5], 0.1)
-    close(half[0, 1], 0.5)
-    assert reversal_probability([0.3, 0.3], 0.0, [0.5, 0.4], 0.1)[0, 1] == 0
-
-
-def test_probability_agrees_with_the_posterior() -> None:
-    """Thirty questions: the normal form and the Beta posteriors say the same."""
-    rng = np.random.default_rng(2)
-    p = rng.uniform(0.2, 0.8, 30) + np.array([0.0, 0.02, 0.05, 0.1])[:, None]
-    before, after = (counts_of(rng.binomial(16, p), 16) for _ in range(2))
-    chances = reversal_probability(*avg(before), *avg(after))
-    found = reversal_rate_ci(before, after)
-    assert abs(chances.sum() / 12 - found.mean) < 0.01
-
-
 def test_bad_arguments() -> None:
     good = counts_of([[3, 4], [5, 6]], 8)
     for arguments, text in (
@@ -245,10 +208,4 @@ def test_bad_arguments() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             reversal_rate_ci(*arguments)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="same models"):
-        reversal_probability([0.1, 0.2], 0.1, [0.1, 0.2, 0.3], 0.1)
-    with pytest.raises(ValueError, match="at least 0"):
-        reversal_probability([0.1, 0.2], -0.1, [0.1, 0.2], 0.1)
-    with pytest.raises(ValueError, match="broadcast"):
-        reversal_probability(np.ones((2, 3)), 0.1, np.ones((4, 3)), 0.1)
     assert Reversal._fields == ("rate", "mean", "lo", "hi")

@@ -3,14 +3,10 @@
 Bayes@N: Hariri et al., arXiv 2510.04265, Algorithm 1; its interval (section 2.5) approximates this.
 """
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from scoring.numerics.arrays import broadcast_shape, number_array
 from scoring.numerics.checks import check_confidence
-from scoring.numerics.fourier import mean_cdf, mean_quantiles
+from scoring.numerics.fourier import mean_quantiles
 from scoring.numerics.inputs import Floats, Outcomes, Weights, counts_and_prior
 from scoring.numerics.moments import bayes_from_counts, merge_equal
 from scoring.numerics.results import Summary, result
@@ -56,43 +52,6 @@ def bayes_exact_ci(
     ends = mean_quantiles(nu, (levels - low) / span, np.array([tail, 1 - tail]))
     lo, hi = (low + span * end.reshape(mu.shape) for end in ends.T)
     return Summary(*map(result, (mu, sigma, lo, hi)))
-
-
-def posterior_cdf(
-    x: npt.ArrayLike, R: Outcomes, w: Weights = None, R0: Outcomes | None = None
-) -> Any:
-    """Posterior probability that the metric of Bayes@N is at most x.
-
-    The exact distribution function of which :func:`bayes_exact_ci` gives quantiles; 1 minus it is
-    the probability that the metric exceeds a target.
-
-    R, w, R0 and their errors are those of :func:`scoring.bayes`, and x is a number, or an array
-    whose last axes are those of the stack, (..., *stack); anything else is a ValueError. The
-    probability is a float for one matrix and one x, else an array of the shape to which x and the
-    stack broadcast.
-
-    One question, 3 of 5 correct: Beta(4, 3), of which 22/64 is below one half.
-
-    >>> round(posterior_cdf(0.5, [0, 1, 1, 0, 1]), 6)
-    0.34375
-    """
-    points = number_array(x, "x").astype(np.float64)
-    if np.isnan(points).any():
-        raise ValueError(f"x is {x!r}: pass a number, or an array of numbers, none of them NaN")
-    counts, weights, prior = counts_and_prior(R, w, R0)
-    stack = counts.shape[:-2]
-    points = np.broadcast_to(points, broadcast_shape(x=points, stack=counts[..., 0, 0]))
-    if points.shape[points.ndim - len(stack) :] != stack:
-        raise ValueError(
-            f"x has shape {np.shape(x)}, but the stack has shape {stack}: "
-            "pass a number, or an array whose last axes are those of the stack"
-        )
-    levels, nu = _levels(counts + prior + 1.0, weights)
-    if levels.size == 1:
-        return result((points >= levels[0]).astype(np.float64))
-    low, span = levels[0], levels[-1] - levels[0]
-    cdf = mean_cdf(nu, (levels - low) / span, (points.reshape(-1, len(nu)).T - low) / span)
-    return result(cdf.T.reshape(points.shape))
 
 
 def _levels(nu: Floats, weights: Floats) -> tuple[Floats, Floats]:

@@ -125,20 +125,6 @@ def _shrunk_variance(k: int, correct: Ints, trials: Ints) -> tuple[Floats]:
     return (np.asarray(sampling_variance((correct + 0.5) / (trials + 1), k, trials)),)
 
 
-def pass_at_k_delta_sigma(R: Outcomes, k: int) -> Any:
-    """Standard deviation of Pass@k by MaP's formula, with the observed shares in place of p.
-
-    sigma^2 = 1/M^2 sum_a delta_variance(c_a / N_a, k, N_a). A question that is always, or never,
-    solved adds nothing, however few its trials; in :func:`scoring.pass_at_k_ci` it does.
-
-    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
-    >>> round(pass_at_k_delta_sigma(R, 1), 6), round(pass_at_k_delta_sigma(R, 2), 6)
-    (0.141421, 0.094657)
-    """
-    correct, trials, _ = enough_binary(R, check_k(k), f"Pass@{k}", "raise")
-    return result(question_sigma(delta_variance(correct / trials, k, trials)))
-
-
 def _subset_variance(p: Floats, k: int, n: int) -> Floats:
     """:func:`sampling_variance` of rates (size,) at one k and n."""
     shared = np.arange(1, k + 1)

@@ -46,24 +46,12 @@ class Series(NamedTuple):
     terms: Complexes  # (n, J): the characteristic function at 2 pi j / length, from lower
 
 
-def mean_cdf(nu: Floats, levels: Floats, x: Floats) -> Floats:
-    """Return P(S <= x) for x of shape (n, q), and of that shape.
+def mean_quantiles(nu: Floats, levels: Floats, probabilities: Floats) -> Floats:
+    """Return the quantiles of S, shape (n, q), for probabilities of shape (q,).
 
     nu are Dirichlet parameters, all above 0, shape (n, M, K), and levels distinct weights (K,) in
     rising order, the first 0 and the last 1.
     """
-    inside = np.clip(x, 0.0, 1.0)
-    if nu.shape[1:] == (1, 2):
-        return np.asarray(scipy.special.betainc(nu[:, :, 1], nu[:, :, 0], inside))
-    cdf = np.empty(x.shape)
-    for rows, series in _all_series(nu, levels):
-        u = np.clip((inside[rows] - series.lower[:, None]) / series.length, 0.0, 1.0)
-        cdf[rows] = _integrate(_integral(series), u)
-    return np.where(inside == 1, 1.0, np.clip(cdf, 0.0, 1.0))
-
-
-def mean_quantiles(nu: Floats, levels: Floats, probabilities: Floats) -> Floats:
-    """Return the quantiles of S, shape (n, q), for probabilities of shape (q,)."""
     if nu.shape[1:] == (1, 2) and nu.max() < LARGEST_INVERTED:
         return np.asarray(scipy.special.betaincinv(nu[:, :, 1], nu[:, :, 0], probabilities))
     quantiles = np.empty((len(nu), probabilities.size))
@@ -73,7 +61,7 @@ def mean_quantiles(nu: Floats, levels: Floats, probabilities: Floats) -> Floats:
 
 
 def _all_series(nu: Floats, levels: Floats) -> Iterator[tuple[Ints, Series]]:
-    """Yield matrices, by number, and their densities; arguments as for :func:`mean_cdf`."""
+    """Yield matrices, by number, and their densities; arguments as for :func:`mean_quantiles`."""
     n, questions, _ = nu.shape
     states, state = np.unique(nu.reshape(n * questions, -1), axis=0, return_inverse=True)
     # Row i counts in how many of its questions matrix i is in each state.

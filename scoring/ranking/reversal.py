@@ -13,16 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from scoring.metrics.passk import pass_at_k
-from scoring.numerics.arrays import broadcast_shape, check_models, check_scores
+from scoring.numerics.arrays import broadcast_shape, check_models
 from scoring.numerics.checks import check_confidence, check_k, check_whole
 from scoring.numerics.coins import stream
 from scoring.numerics.estimate import enough_binary
 from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes
 from scoring.numerics.results import result
-from scoring.ranking.compare import pairwise_z
 from scoring.ranking.ranks import ranks
 
 # Draws of success rates held at once: 16 MB an array.
@@ -118,47 +116,6 @@ def reversal_rate_ci(
     return Reversal(point, float(rates.mean()), float(lo), float(hi))
 
 
-def reversal_probability(
-    mu_before: npt.ArrayLike,
-    sigma_before: npt.ArrayLike,
-    mu_after: npt.ArrayLike,
-    sigma_after: npt.ArrayLike,
-) -> Floats:
-    """The chance of every pair that its order reverses, for scores with normal posteriors.
-
-    With P_ij = Phi(z_ij) the probability that model i is above j before, and P'_ij after, of
-    :func:`scoring.pairwise_z`::
-
-        P_ij (1 - P'_ij) + (1 - P_ij) P'_ij
-
-    Its mean over pairs is the posterior mean of the rate, since expectations add up even where
-    pairs depend on each other.
-
-    Arguments and errors are those of :func:`scoring.pairwise_z`, of the same models in both;
-    leading axes are broadcast. The chances have shape (..., L, L), and are 0 on the diagonal and
-    for a tie: scores without uncertainty that are equal but for rounding.
-
-    >>> reversal_probability([0.5, 0.6], 0.05, [0.7, 0.7], 0.05).round(4).tolist()
-    [[0.0, 0.5], [0.5, 0.0]]
-    >>> reversal_probability([0.5, 0.6], 0.05, [0.8, 0.7], 0.05).round(4).tolist()
-    [[0.0, 0.8551], [0.8551, 0.0]]
-    """
-    above, below = _order(*check_scores(mu_before, sigma_before))
-    above_after, below_after = _order(*check_scores(mu_after, sigma_after))
-    _check_models_of_both(above.shape[-1], above_after.shape[-1], least=1)
-    broadcast_shape(mu_before=above[..., 0], mu_after=above_after[..., 0])
-    return np.asarray(above * below_after + below * above_after)
-
-
-def _order(mu: Floats, sigma: Floats) -> tuple[Floats, Floats]:
-    """The probabilities that model i is above j, and below; both 0 for a tie that is certain."""
-    z = pairwise_z(mu, sigma)
-    rank, sure = ranks(mu), sigma == 0
-    tied = (rank[..., :, None] == rank[..., None, :]) & sure[..., :, None] & sure[..., None, :]
-    tied |= np.eye(mu.shape[-1], dtype=bool)
-    return np.where(tied, 0.0, scipy.special.ndtr(z)), np.where(tied, 0.0, scipy.special.ndtr(-z))
-
-
 def _model_counts(R: Outcomes, k: int, name: str) -> Ints:
     """Counts of wrong and right (L, M, 2), with k trials of every question."""
     correct, trials, _ = enough_binary(R, k, f"{name}: Pass@{k}", "raise")
@@ -169,11 +126,11 @@ def _model_counts(R: Outcomes, k: int, name: str) -> Ints:
     return np.stack([trials - correct, correct], axis=-1)
 
 
-def _check_models_of_both(before: int, after: int, least: int = 2) -> int:
-    if before != after or before < least:
+def _check_models_of_both(before: int, after: int) -> int:
+    if before != after or before < 2:
         raise ValueError(
             f"before has {before} models and after {after}: "
-            f"pass the same models in both, at least {least}"
+            "pass the same models in both, at least 2"
         )
     return before
 
