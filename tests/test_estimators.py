@@ -456,18 +456,6 @@ def test_stacks_counts_and_masks(name: str, arguments: tuple[Any, ...]) -> None:
     assert not np.allclose(function(np.where(missing, 0, R), *arguments), stacked)
 
 
-@pytest.mark.parametrize(
-    "name", ["pass_at_k", "pass_at_k_ci", "auc_at_k_ci", "geom_at_k", "geom_ds_at_k", "max_at_k"]
-)
-def test_short_questions_are_dropped_only_when_told_to(name: str) -> None:
-    function, rows = getattr(scoring, name), [[1, 0, 1], [1], [0, 1, 1, 0]]
-    with pytest.raises(ValueError, match=r'question 1 .* has 1 trials.*short="drop"'):
-        function(ragged(rows), 2)
-    with pytest.warns(UserWarning, match="1 of 3 questions") as caught:
-        close(function(ragged(rows), 2, short="drop"), function(ragged([rows[0], rows[2]]), 2))
-    assert [warning.filename for warning in caught] == [__file__]
-
-
 BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.pass_at_k(ragged([[1, 0], [1]]), 2), "question 1 .* has 1 trials, but Pass@2"),
     (

@@ -250,19 +250,6 @@ def test_many_categories() -> None:
     close(scoring.bayes(R.filled(3), w)[0][0], scoring.bayes(R.filled(3)[0], w)[0])
 
 
-def test_questions_without_trials_are_dropped_only_when_told_to() -> None:
-    rows = [[1, 0, 1], [], [0, 1]]
-    expected = r"avg@N: 1 of 3 questions have fewer than 1 trials"
-    with pytest.warns(UserWarning, match=expected) as caught:
-        dropped = scoring.avg(ragged(rows), short="drop")
-    assert caught[0].filename == __file__
-    close(dropped, exact_avg([[1, 0, 1], [0, 1]], BINARY))
-    with pytest.warns(UserWarning):
-        close(scoring.avg_ci(ragged(rows), short="drop")[:2], dropped)
-    with pytest.raises(ValueError, match="not one question of R has 1 trials"):
-        scoring.avg(ragged([[], []]), short="drop")
-
-
 # An earlier run as a prior.
 
 
@@ -414,7 +401,6 @@ BAD: list[tuple[Callable[[], object], str]] = [
         "Counts has masked entries",
     ),
     (lambda: scoring.down_weight([[1]], 1, categories=2.5), "categories is 2.5"),  # type: ignore[arg-type]
-    (lambda: scoring.avg([[1]], short="skip"), "short is 'skip'"),  # type: ignore[arg-type]
     (lambda: scoring.bayes(scoring.Counts([[1, 2, 3]])), r"shape \(1, 3\); pass .* 2\)"),
     (
         lambda: scoring.bayes(scoring.Counts([[1, -2]])),

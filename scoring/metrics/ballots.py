@@ -23,7 +23,7 @@ from scoring.metrics.votes import REPLICATES, cons_at_k, right
 from scoring.numerics.arrays import with_masks
 from scoring.numerics.checks import check_k
 from scoring.numerics.inputs import Floats, Ints, check_trials
-from scoring.numerics.results import question_mean, question_sigma, result
+from scoring.numerics.results import question_sigma, result
 
 SUBSETS = 1000  # of the trials of a question, where there are more
 INNER = 8  # votes of a repetition, if k is small
@@ -50,7 +50,7 @@ def best_at_k(ballots: Ballots, k: int) -> Any:
     >>> round(best_at_k(Ballots([[1, 2, 0, 1]], [[0.9, 0.4, 1.0, 0.2]]), 2), 6)
     0.666667
     """
-    return result(question_mean(_each(ballots, k, _best)[..., 0]))
+    return result(_each(ballots, k, _best)[..., 0].mean(axis=-1))
 
 
 def best_at_k_sigma(ballots: Ballots, k: int, replicates: int = REPLICATES) -> Any:
@@ -85,7 +85,7 @@ def weighted_cons_at_k(ballots: Ballots, k: int, subsets: int = SUBSETS) -> tupl
         return cons_at_k(answers[None], k) + gain.mean(), gain.var(ddof=1) / subsets
 
     moments = _each(ballots, k, sample, 2, least=0.0)
-    value = np.clip(question_mean(moments[..., 0]), 0, 1)
+    value = np.clip(moments[..., 0].mean(axis=-1), 0, 1)
     return result(value), result(question_sigma(moments[..., 1]))
 
 

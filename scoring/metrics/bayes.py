@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from scoring.numerics.arrays import broadcast, finite_array, nonnegative_array
-from scoring.numerics.checks import Bounds, Short, check_positive, check_whole
+from scoring.numerics.checks import Bounds, check_positive, check_whole
 from scoring.numerics.inputs import (
     Counts,
     Floats,
@@ -27,7 +27,7 @@ from scoring.numerics.inputs import (
     weighted_counts,
 )
 from scoring.numerics.moments import bayes_from_counts, observed_means, posterior_moments
-from scoring.numerics.results import Summary, enough_trials, mean_and_sigma, normal_summary, result
+from scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
 
 SHRINKAGE_LIMIT = 0.5
 
@@ -94,7 +94,7 @@ def bayes_ci(
     return normal_summary(*bayes(R, w, R0), confidence, bounds)
 
 
-def avg(R: Outcomes, w: Weights = None, short: Short = "raise") -> tuple[Any, Any]:
+def avg(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
     """avg@N: the weighted average of the outcomes, with the posterior's sigma on its scale.
 
     With N_a trials of question a, T_a = 1 + C + N_a and Var_a the posterior variance of
@@ -106,35 +106,28 @@ def avg(R: Outcomes, w: Weights = None, short: Short = "raise") -> tuple[Any, An
     With the same N everywhere sigma is (1 + C + N) / N times that of :func:`bayes`, and both rank
     models alike (equations 18 to 20).
 
-    ``short`` says what to do about questions without trials: "raise" a ValueError that names one,
-    or "drop" them and warn. All else: :func:`bayes`.
+    A question without trials is a ValueError. All else: :func:`bayes`.
 
     >>> a, sigma = avg([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
     >>> round(a, 6), round(sigma, 6)
     (0.7, 0.165831)
     """
     counts, weights = weighted_counts(R, w)
-    included = enough_trials(counts.sum(axis=-1), 1, "avg@N", short)
-    if included is not None:
-        counts = np.where(included[..., None], counts, 1)
     trials, (_, variances) = counts.sum(axis=-1), posterior_moments(counts + 1, weights)
+    check_trials(trials, 1, "avg@N")
     scale = (trials + weights.size) / trials
-    return mean_and_sigma((observed_means(counts, weights), scale**2 * variances), included)
+    return mean_and_sigma((observed_means(counts, weights), scale**2 * variances))
 
 
 def avg_ci(
-    R: Outcomes,
-    w: Weights = None,
-    confidence: float = 0.95,
-    bounds: Bounds = None,
-    short: Short = "raise",
+    R: Outcomes, w: Weights = None, confidence: float = 0.95, bounds: Bounds = None
 ) -> Summary:
     """avg@N with the interval a -/+ z sigma; all else: :func:`avg` and :func:`bayes_ci`.
 
     >>> [round(x, 4) for x in avg_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))]
     [0.7, 0.1658, 0.375, 1.0]
     """
-    return normal_summary(*avg(R, w, short), confidence, bounds)
+    return normal_summary(*avg(R, w), confidence, bounds)
 
 
 def question_stderr(R: Outcomes, w: Weights = None) -> Any:

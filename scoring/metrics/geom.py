@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.metrics.thresholds import spectrum, upper_half
-from scoring.numerics.checks import UNIT, Bounds, Short, check_finite, check_k, check_share
+from scoring.numerics.checks import UNIT, Bounds, check_finite, check_k, check_share
 from scoring.numerics.credit import at_least, opposite_moments, spectrum_moments, subset_scores
 from scoring.numerics.estimate import (
     beta_moments,
@@ -21,17 +21,11 @@ from scoring.numerics.estimate import (
     enough_binary,
     subset_mean,
 )
-from scoring.numerics.inputs import Bools, Floats, Outcomes
-from scoring.numerics.results import Summary, normal_summary, question_mean, result
+from scoring.numerics.inputs import Floats, Outcomes
+from scoring.numerics.results import Summary, normal_summary, result
 
 
-def geom_at_k(
-    R: Outcomes,
-    k: int,
-    pass_power: float = 0.5,
-    unanimous_power: float = 0.5,
-    short: Short = "raise",
-) -> Any:
+def geom_at_k(R: Outcomes, k: int, pass_power: float = 0.5, unanimous_power: float = 0.5) -> Any:
     """Geom@k of each question, averaged: Pass@k^a Pass^k^b, blended before averaging.
 
     a is ``pass_power`` and b ``unanimous_power``. A ValueError if both are 0, or one is negative
@@ -40,9 +34,9 @@ def geom_at_k(
     >>> round(geom_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.647106
     """
-    correct, trials, included = enough_binary(R, check_k(k), f"Geom@{k}", short)
+    correct, trials = enough_binary(R, check_k(k), f"Geom@{k}")
     any_, all_ = (subset_scores(at_least(least, k), correct, trials) for least in (1, k))
-    return result(question_mean(blend(any_, all_, pass_power, unanimous_power, included), included))
+    return result(blend(any_, all_, pass_power, unanimous_power).mean(axis=-1))
 
 
 def geom_at_k_ci(
@@ -68,20 +62,14 @@ def geom_at_k_ci(
     return beta_summary(R, f"Geom@{k}", k, posterior, prior, confidence, bounds)
 
 
-def geom_ds_at_k(
-    R: Outcomes,
-    k: int,
-    pass_power: float = 0.5,
-    unanimous_power: float = 0.5,
-    short: Short = "raise",
-) -> Any:
+def geom_ds_at_k(R: Outcomes, k: int, pass_power: float = 0.5, unanimous_power: float = 0.5) -> Any:
     """Geom@k of the data set, blended after averaging over questions; all else: :func:`geom_at_k`.
 
     >>> round(geom_ds_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.653835
     """
     credit = at_least(check_k(k), k)
-    return _blended_mean(R, f"Geom@{k}", credit, pass_power, unanimous_power, short)
+    return _blended_mean(R, f"Geom@{k}", credit, pass_power, unanimous_power)
 
 
 def geom_ds_at_k_ci(
@@ -100,7 +88,7 @@ def geom_ds_at_k_ci(
     [0.6121, 0.1328, 0.3519, 0.8723]
     """
     k, prior = check_k(k), (alpha0, beta0)
-    moments, _ = beta_moments(R, f"Geom@{k}", k, (opposite_moments, k), prior)
+    moments = beta_moments(R, f"Geom@{k}", k, (opposite_moments, k), prior)
     return _blended_summary(moments, pass_power, unanimous_power, confidence, bounds)
 
 
@@ -110,7 +98,6 @@ def geo_spectrum_at_k(
     lam: float = 0.5,
     weights: npt.ArrayLike | None = None,
     lambda_: float | None = None,
-    short: Short = "raise",
 ) -> Any:
     """GeoSpectrum: Pass@k to the power lambda times S_{w,k} to the power 1 - lambda.
 
@@ -126,8 +113,8 @@ def geo_spectrum_at_k(
     """
     lam, credit = _lambda_and_credit(k, lam, weights, lambda_)
     if lam in (0.0, 1.0):
-        return subset_mean(R, f"GeoSpectrum@{k}", credit, short)
-    return _blended_mean(R, f"GeoSpectrum@{k}", credit, lam, 1.0 - lam, short)
+        return subset_mean(R, f"GeoSpectrum@{k}", credit)
+    return _blended_mean(R, f"GeoSpectrum@{k}", credit, lam, 1.0 - lam)
 
 
 def geo_spectrum_at_k_ci(
@@ -150,17 +137,17 @@ def geo_spectrum_at_k_ci(
     what, prior = f"GeoSpectrum@{k}", (alpha0, beta0)
     if lam in (0.0, 1.0):
         return beta_summary(R, what, k, credit_posterior(credit), prior, confidence, bounds)
-    moments, _ = beta_moments(R, what, k, (spectrum_moments, credit.tobytes()), prior)
+    moments = beta_moments(R, what, k, (spectrum_moments, credit.tobytes()), prior)
     return _blended_summary(moments, lam, 1.0 - lam, confidence, bounds)
 
 
-def geo_spectrum_star_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
+def geo_spectrum_star_at_k(R: Outcomes, k: int) -> Any:
     """GeoSpectrum*@k, the square root of Pass@k times mG-Pass@k: :func:`geo_spectrum_at_k`.
 
     >>> round(geo_spectrum_star_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
     0.408248
     """
-    return geo_spectrum_at_k(R, k, short=short)
+    return geo_spectrum_at_k(R, k)
 
 
 def geo_spectrum_star_at_k_ci(
@@ -175,7 +162,7 @@ def geo_spectrum_star_at_k_ci(
     return geo_spectrum_at_k_ci(R, k, 0.5, None, None, confidence, bounds, alpha0, beta0)
 
 
-def blend(x: Any, y: Any, a: float, b: float, included: Bools | None = None) -> Floats:
+def blend(x: Any, y: Any, a: float, b: float) -> Floats:
     """x^a y^b for scores from 0 up; arrays of one shape.
 
     A score that is 0 allows a negative power only where the other score makes the blend 0.
@@ -190,7 +177,7 @@ def blend(x: Any, y: Any, a: float, b: float, included: Bools | None = None) -> 
     zero = ((x == 0) & (a > 0)) | ((y == 0) & (b > 0))
     with np.errstate(all="ignore"):
         blended = np.where(zero, 0.0, x**a * y**b)
-    if not np.isfinite(blended if included is None else blended[included]).all():
+    if not np.isfinite(blended).all():
         raise ValueError(
             f"a score is 0 and its power negative, or the powers overflow (pass_power = {a}, "
             f"unanimous_power = {b}): pass powers of 0 or more, or nearer to 0"
@@ -227,12 +214,12 @@ def blend_sigma(x: Floats, y: Floats, spread: Sequence[Floats], a: float, b: flo
     return np.sqrt(blend_variance(x, y, vx, vy, cov, a, b))
 
 
-def _blended_mean(R: Outcomes, what: str, credit: Floats, a: float, b: float, short: Short) -> Any:
+def _blended_mean(R: Outcomes, what: str, credit: Floats, a: float, b: float) -> Any:
     """The blend of Pass@k and the score of a credit, both averaged over questions first."""
     k = credit.size - 1
-    correct, trials, included = enough_binary(R, k, what, short)
+    correct, trials = enough_binary(R, k, what)
     scores = (subset_scores(part, correct, trials) for part in (at_least(1, k), credit))
-    x, y = (question_mean(score, included) for score in scores)
+    x, y = (score.mean(axis=-1) for score in scores)
     return result(blend(x, y, a, b))
 
 
@@ -240,7 +227,7 @@ def _blended_summary(
     moments: tuple[Floats, ...], a: float, b: float, confidence: float, bounds: Bounds
 ) -> Summary:
     """Summary of a blend of two means over questions: their means, variances and covariance."""
-    x, y = (question_mean(means) for means in moments[:2])
+    x, y = (means.mean(axis=-1) for means in moments[:2])
     sigma = blend_sigma(x, y, moments[2:], a, b)
     return normal_summary(blend(x, y, a, b), sigma, confidence, bounds)
 

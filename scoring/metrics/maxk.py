@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from scoring.numerics.checks import Bounds, Short, check_k
+from scoring.numerics.checks import Bounds, check_k
 from scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
-from scoring.numerics.inputs import Floats, Outcomes, Weights, counts_and_prior, weighted_counts
-from scoring.numerics.moments import merge_equal
-from scoring.numerics.results import (
-    Summary,
-    enough_trials,
-    mean_and_sigma,
-    normal_summary,
-    question_mean,
-    result,
+from scoring.numerics.inputs import (
+    Floats,
+    Outcomes,
+    Weights,
+    check_trials,
+    counts_and_prior,
+    weighted_counts,
 )
+from scoring.numerics.moments import merge_equal
+from scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
 
 
-def max_at_k(R: Outcomes, k: int, w: Weights = None, short: Short = "raise") -> Any:
+def max_at_k(R: Outcomes, k: int, w: Weights = None) -> Any:
     """Max@k, the unbiased estimator: the mean best reward over k-subsets of the trials.
 
     With rewards g_1 <= ... <= g_N of a question, 1 / C(N, k) sum_{i = k..N} C(i - 1, k - 1) g_i,
@@ -38,9 +38,7 @@ def max_at_k(R: Outcomes, k: int, w: Weights = None, short: Short = "raise") -> 
     """
     k = check_k(k)
     counts, weights = weighted_counts(R, w)
-    included = enough_trials(counts.sum(axis=-1), k, f"Max@{k}", short)
-    if included is not None:
-        counts = np.where(included[..., None], counts, k)
+    check_trials(counts.sum(axis=-1), k, f"Max@{k}")
     levels, grouped = merge_equal(counts, weights)
     trials = grouped.sum(axis=-1)
     best = np.full(trials.shape, levels[0])
@@ -48,7 +46,7 @@ def max_at_k(R: Outcomes, k: int, w: Weights = None, short: Short = "raise") -> 
         above = trials - grouped[..., : level + 1].sum(axis=-1)
         chance = subset_scores(at_least(1, k), above, trials)
         best += (levels[level + 1] - levels[level]) * chance
-    return result(question_mean(best, included))
+    return result(best.mean(axis=-1))
 
 
 def max_at_k_ci(

@@ -159,7 +159,7 @@ def of_credit(
     """
     exact = [[Fraction(str(value)) for value in credit] for credit in credits]
     floats = [np.array(credit, dtype=np.float64) for credit in credits]
-    parts = tuple(partial(subset_mean, what=label, credit=x, short="raise") for x in floats)
+    parts = tuple(partial(subset_mean, what=label, credit=x) for x in floats)
 
     def tables(n: int) -> tuple[list[Value], ...]:
         return tuple(expected(credit, n) for credit in exact)

@@ -6,14 +6,14 @@ al., arXiv 2107.03374, and Yao et al., arXiv 2406.12045.
 
 from typing import Any
 
-from scoring.numerics.checks import Short, check_k
+from scoring.numerics.checks import check_k
 from scoring.numerics.credit import at_least, power_moments
 from scoring.numerics.estimate import enough_binary, interval_of, subset_mean
 from scoring.numerics.inputs import Floats, Outcomes
-from scoring.numerics.results import question_mean, result
+from scoring.numerics.results import result
 
 
-def pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
+def pass_at_k(R: Outcomes, k: int) -> Any:
     """Pass@k, the unbiased estimator.
 
     With c_a correct among the N_a trials of question a, the share of the k-subsets of its
@@ -25,11 +25,10 @@ def pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
         R: outcomes 1 (correct) and 0, else as for :func:`scoring.bayes`: shape (M, N), (N,) or
             (..., M, N), possibly masked, or :class:`scoring.Counts`, shape (..., M, 2).
         k: number of attempts, at least 1 and at most the number of trials of every question.
-        short: what to do about questions with fewer than k trials: "raise" a ValueError that names
-            one, or "drop" them from the mean and warn.
 
     Returns a float in [0, 1], or an array of shape (...) for a stack. An outcome other than 0 and
-    1, a wrong shape and k below 1 are a ValueError. Source: arXiv 2510.04265, equation 21.
+    1, a wrong shape, k below 1 and a question with fewer than k trials are a ValueError. Source:
+    arXiv 2510.04265, equation 21.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(pass_at_k(R, 1), 6), round(pass_at_k(R, 2), 6)
@@ -37,7 +36,7 @@ def pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> [round(x, 4) for x in pass_at_k_ci(R, 2)]
     [0.8393, 0.0973, 0.6487, 1.0]
     """
-    return subset_mean(R, f"Pass@{k}", at_least(1, check_k(k)), short)
+    return subset_mean(R, f"Pass@{k}", at_least(1, check_k(k)))
 
 
 def _any_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
@@ -47,7 +46,7 @@ def _any_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
 pass_at_k_ci = interval_of(pass_at_k, "Pass@{k}", lambda k: (_any_moments, k))
 
 
-def pass_hat_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
+def pass_hat_k(R: Outcomes, k: int) -> Any:
     """Pass^k, the unbiased estimator 1/M sum_a C(c_a, k) / C(N_a, k): all of k are correct.
 
     Also known as Unanimous@k (``unanimous_at_k``), and as G-Pass@k with threshold 1
@@ -58,7 +57,7 @@ def pass_hat_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> round(pass_hat_k(R, 2), 6), [round(x, 4) for x in pass_hat_k_ci(R, 2)]
     (0.45, [0.4464, 0.1462, 0.1599, 0.7329])
     """
-    return subset_mean(R, f"Pass^{k}", at_least(check_k(k), k), short)
+    return subset_mean(R, f"Pass^{k}", at_least(check_k(k), k))
 
 
 def _all_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
@@ -70,15 +69,15 @@ g_pass_at_k = unanimous_at_k = pass_hat_k
 g_pass_at_k_ci = unanimous_at_k_ci = pass_hat_k_ci
 
 
-def naive_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
+def naive_pass_at_k(R: Outcomes, k: int) -> Any:
     """Plug-in Pass@k, 1/M sum_a [ 1 - (1 - c_a / N_a)^k ]: biased, for comparison only.
 
-    What section 2.7 of the paper calls naive Pass^k. k may be above the number of trials; ``short``
-    is about questions without any. All else: :func:`pass_at_k`.
+    What section 2.7 of the paper calls naive Pass^k. k may be above the number of trials, of which
+    every question has one. All else: :func:`pass_at_k`.
 
     >>> round(naive_pass_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.9
     """
     k = check_k(k)
-    correct, trials, included = enough_binary(R, 1, f"naive Pass@{k}", short)
-    return result(question_mean(1.0 - ((trials - correct) / trials) ** k, included))
+    correct, trials = enough_binary(R, 1, f"naive Pass@{k}")
+    return result((1.0 - ((trials - correct) / trials) ** k).mean(axis=-1))

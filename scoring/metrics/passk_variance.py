@@ -116,7 +116,7 @@ def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
     >>> round(pass_at_k_sigma(R, 1), 6), round(pass_at_k_sigma(R, 2), 6)
     (0.146723, 0.114625)
     """
-    correct, trials, _ = enough_binary(R, check_k(k), f"Pass@{k}", "raise")
+    correct, trials = enough_binary(R, check_k(k), f"Pass@{k}")
     (variances,) = by_state(_shrunk_variance, (k,), correct, trials, k + 1)
     return result(question_sigma(variances))
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy.typing as npt
 
 from scoring.numerics.arrays import bounded_array
-from scoring.numerics.checks import UNIT, Bounds, Short, check_k, check_share
+from scoring.numerics.checks import UNIT, Bounds, check_k, check_share
 from scoring.numerics.credit import Credit, at_least
 from scoring.numerics.estimate import beta_summary, credit_posterior, interval_of, subset_mean
 from scoring.numerics.inputs import Floats, Outcomes
 from scoring.numerics.results import Summary
 
 
-def g_pass_at_k_tau(R: Outcomes, k: int, tau: float, short: Short = "raise") -> Any:
+def g_pass_at_k_tau(R: Outcomes, k: int, tau: float) -> Any:
     """G-Pass@k: the chance that at least ceil(tau k) of k attempts are correct::
 
         1/M sum_a sum_{j = j0..k} C(c_a, j) C(N_a - c_a, k - j) / C(N_a, k),  j0 = ceil(tau k)
@@ -34,7 +34,7 @@ def g_pass_at_k_tau(R: Outcomes, k: int, tau: float, short: Short = "raise") -> 
     >>> round(g_pass_at_k_tau(R, 2, 0.5), 6), round(g_pass_at_k_tau(R, 2, 1.0), 6)
     (0.95, 0.45)
     """
-    return subset_mean(R, f"G-Pass@{k}", at_least(needed(tau, k), k), short)
+    return subset_mean(R, f"G-Pass@{k}", at_least(needed(tau, k), k))
 
 
 def g_pass_at_k_tau_ci(
@@ -45,7 +45,6 @@ def g_pass_at_k_tau_ci(
     bounds: Bounds = UNIT,
     alpha0: float = 1.0,
     beta0: float = 1.0,
-    short: Short = "raise",
 ) -> Summary:
     """Posterior summary of :func:`g_pass_at_k_tau`; all else: :func:`scoring.pass_at_k_ci`.
 
@@ -53,10 +52,10 @@ def g_pass_at_k_tau_ci(
     [0.8393, 0.0973, 0.6487, 1.0]
     """
     posterior, prior = credit_posterior(at_least(needed(tau, k), k)), (alpha0, beta0)
-    return beta_summary(R, f"G-Pass@{k}", k, posterior, prior, confidence, bounds, short)
+    return beta_summary(R, f"G-Pass@{k}", k, posterior, prior, confidence, bounds, k)
 
 
-def mg_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
+def mg_pass_at_k(R: Outcomes, k: int) -> Any:
     """mG-Pass@k in its published closed form, with credits 2/k max(j - ceil(k/2), 0).
 
     The closed form is meant as 2 int_{0.5}^{1} G-Pass@k(tau) d tau, and is that for even k. For
@@ -69,7 +68,7 @@ def mg_pass_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> [round(x, 4) for x in mg_pass_at_k_ci(R, 2)]
     [0.4464, 0.1462, 0.1599, 0.7329]
     """
-    return subset_mean(R, f"mG-Pass@{k}", upper_half(check_k(k)), short)
+    return subset_mean(R, f"mG-Pass@{k}", upper_half(check_k(k)))
 
 
 mg_pass_at_k_ci = interval_of(
@@ -77,7 +76,7 @@ mg_pass_at_k_ci = interval_of(
 )
 
 
-def mg_pass_at_k_integral(R: Outcomes, k: int, short: Short = "raise") -> Any:
+def mg_pass_at_k_integral(R: Outcomes, k: int) -> Any:
     """2 int_{0.5}^{1} G-Pass@k(tau) d tau, exactly: credits max(2 j/k - 1, 0).
 
     j of k correct attempts pass every threshold up to j/k, which is 2 (j/k - 1/2) of the range.
@@ -87,10 +86,10 @@ def mg_pass_at_k_integral(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> round(mg_pass_at_k_integral([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
     0.45
     """
-    return subset_mean(R, f"mG-Pass@{k}", upper_ramp(check_k(k)), short)
+    return subset_mean(R, f"mG-Pass@{k}", upper_ramp(check_k(k)))
 
 
-def maj_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
+def maj_at_k(R: Outcomes, k: int) -> Any:
     """Maj@k: the chance that more than half of k attempts are correct.
 
     This is :func:`g_pass_at_k_tau` with at least floor(k/2) + 1 correct, and not a vote over
@@ -104,13 +103,13 @@ def maj_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> [round(x, 4) for x in maj_at_k_ci(R, 3)]
     [0.6845, 0.152, 0.3867, 0.9824]
     """
-    return subset_mean(R, f"Maj@{k}", at_least(check_k(k) // 2 + 1, k), short)
+    return subset_mean(R, f"Maj@{k}", at_least(check_k(k) // 2 + 1, k))
 
 
 maj_at_k_ci = interval_of(maj_at_k, "Maj@{k}", lambda k: credit_posterior(at_least(k // 2 + 1, k)))
 
 
-def auc_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
+def auc_at_k(R: Outcomes, k: int) -> Any:
     """AUC@k: the mean height of the line through Pass@1, ..., Pass@k, for k = 1 Pass@1::
 
         1/(k - 1) sum_{j = 1..k-1} (Pass@j + Pass@(j + 1)) / 2
@@ -123,15 +122,13 @@ def auc_at_k(R: Outcomes, k: int, short: Short = "raise") -> Any:
     >>> [round(x, 4) for x in auc_at_k_ci(R, 3)]
     [0.8095, 0.0951, 0.6232, 0.9958]
     """
-    return subset_mean(R, f"AUC@{k}", area(check_k(k)), short)
+    return subset_mean(R, f"AUC@{k}", area(check_k(k)))
 
 
 auc_at_k_ci = interval_of(auc_at_k, "AUC@{k}", lambda k: credit_posterior(area(k)))
 
 
-def threshold_spectrum_at_k(
-    R: Outcomes, k: int, weights: npt.ArrayLike, short: Short = "raise"
-) -> Any:
+def threshold_spectrum_at_k(R: Outcomes, k: int, weights: npt.ArrayLike) -> Any:
     """S_{w,k}: sum over r = 1..k of w_r times the chance that at least r of k are correct.
 
     As a credit for exactly j correct attempts this is w_1 + ... + w_j. ``weights`` are w_1..w_k,
@@ -142,7 +139,7 @@ def threshold_spectrum_at_k(
     >>> round(threshold_spectrum_at_k(R, 2, [0.5, 0.5]), 6)
     0.7
     """
-    return subset_mean(R, f"the spectrum at k = {k}", spectrum(weights, check_k(k)), short)
+    return subset_mean(R, f"the spectrum at k = {k}", spectrum(weights, check_k(k)))
 
 
 def threshold_spectrum_at_k_ci(

@@ -22,7 +22,7 @@ from scoring.numerics.arrays import with_masks
 from scoring.numerics.checks import UNIT, check_k, check_whole
 from scoring.numerics.credit import BLOCK
 from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, check_trials, outcome_counts
-from scoring.numerics.results import Summary, normal_summary, question_mean, question_sigma, result
+from scoring.numerics.results import Summary, normal_summary, question_sigma, result
 
 REPLICATES = 200  # for a sigma; the questions add their variances, and so their noise
 PIECES = 8  # of the answers that nobody gave yet
@@ -39,7 +39,7 @@ def cons_at_k(R: Outcomes, k: int) -> Any:
     >>> [round(cons_at_k([[1, 1, 2, 2, 3]], k), 6) for k in (1, 3, 5)]
     [0.4, 0.433333, 0.5]
     """
-    return result(question_mean(_subset_votes(_counted(R, check_k(k)), k)))
+    return result(_subset_votes(_counted(R, check_k(k)), k).mean(axis=-1))
 
 
 def cons_at_k_sigma(R: Outcomes, k: int, replicates: int = REPLICATES, seed: int = 0) -> Any:
@@ -102,7 +102,7 @@ def cons_at_k_ci(
         return found
 
     found = _by_state(moments, counts)
-    mean, sigma = question_mean(found[..., 0]), question_sigma(found[..., 1])
+    mean, sigma = found[..., 0].mean(axis=-1), question_sigma(found[..., 1])
     return normal_summary(mean, sigma, confidence, UNIT)
 
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-Short = Literal["raise", "drop"]
 Bounds = tuple[float, float] | None
 UNIT = (0.0, 1.0)
 

@@ -10,38 +10,26 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from scoring.numerics.checks import UNIT, Bounds, Short, check_k, check_positive
+from scoring.numerics.checks import UNIT, Bounds, check_k, check_positive
 from scoring.numerics.credit import Credit, by_state, credit_moments, subset_scores
-from scoring.numerics.inputs import Bools, Floats, Ints, Outcomes, binary_counts
-from scoring.numerics.results import (
-    Summary,
-    enough_trials,
-    mean_and_sigma,
-    normal_summary,
-    question_mean,
-    result,
-)
+from scoring.numerics.inputs import Floats, Ints, Outcomes, binary_counts, check_trials
+from scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
 
 Posterior: TypeAlias = tuple[Any, ...]
 
 
-def enough_binary(R: Outcomes, k: int, what: str, short: Short) -> tuple[Ints, Ints, Bools | None]:
-    """Correct and trials (..., M) of questions with k trials, and which those are.
-
-    Where a question is dropped its numbers are replaced by 0 of k, so that formulas are defined.
-    """
+def enough_binary(R: Outcomes, k: int, what: str) -> tuple[Ints, Ints]:
+    """Correct and trials (..., M) of questions, each with k trials at least."""
     correct, trials = binary_counts(R, what)
-    included = enough_trials(trials, k, what, short)
-    if included is not None:
-        correct, trials = np.where(included, correct, 0), np.where(included, trials, k)
-    return correct, trials, included
+    check_trials(trials, k, what)
+    return correct, trials
 
 
-def subset_mean(R: Outcomes, what: str, credit: Credit, short: Short) -> Any:
+def subset_mean(R: Outcomes, what: str, credit: Credit) -> Any:
     """Unbiased estimate of a credit over k attempts, averaged over questions."""
     floats = np.asarray(credit, dtype=np.float64)
-    correct, trials, included = enough_binary(R, floats.size - 1, what, short)
-    return result(question_mean(subset_scores(floats, correct, trials), included))
+    correct, trials = enough_binary(R, floats.size - 1, what)
+    return result(subset_scores(floats, correct, trials).mean(axis=-1))
 
 
 def credit_posterior(credit: Credit) -> Posterior:
@@ -50,24 +38,16 @@ def credit_posterior(credit: Credit) -> Posterior:
 
 
 def beta_moments(
-    R: Outcomes,
-    what: str,
-    k: int,
-    posterior: Posterior,
-    prior: tuple[float, float],
-    short: Short | None = None,
-) -> tuple[tuple[Floats, ...], Bools | None]:
-    """Posterior moments of each question, each of shape (..., M), and which questions are included.
+    R: Outcomes, what: str, k: int, posterior: Posterior, prior: tuple[float, float], least: int = 0
+) -> tuple[Floats, ...]:
+    """Posterior moments of each question, each of shape (..., M).
 
-    ``prior`` is alpha0 and beta0; ``short`` is about questions with fewer than k trials, which
-    ``None`` takes like all others.
+    ``prior`` is alpha0 and beta0; every question has ``least`` trials or more.
     """
     for count, name in zip(prior, ("alpha0", "beta0"), strict=True):
         check_positive(count, name, 1e-100, 1e100)  # no formula overflows within
     arguments = posterior, float(prior[0]), float(prior[1])
-    least, short = (0, "raise") if short is None else (k, short)
-    correct, trials, included = enough_binary(R, least, what, short)
-    return by_state(_at_posterior, arguments, correct, trials, 2 * k + 1), included
+    return by_state(_at_posterior, arguments, *enough_binary(R, least, what), 2 * k + 1)
 
 
 def _at_posterior(
@@ -87,11 +67,11 @@ def beta_summary(
     prior: tuple[float, float],
     confidence: float,
     bounds: Bounds,
-    short: Short | None = None,
+    least: int = 0,
 ) -> Summary:
     """Summary of the mean over questions; arguments as for :func:`beta_moments`."""
-    moments, included = beta_moments(R, what, k, posterior, prior, short)
-    return normal_summary(*mean_and_sigma(moments, included), confidence, bounds)
+    moments = beta_moments(R, what, k, posterior, prior, least)
+    return normal_summary(*mean_and_sigma(moments), confidence, bounds)
 
 
 def interval_of(
@@ -109,7 +89,6 @@ def interval_of(
         bounds: Bounds = UNIT,
         alpha0: float = 1.0,
         beta0: float = 1.0,
-        short: Short = "raise",
     ) -> Summary:
         """Posterior mean, standard deviation and credible interval of a score of k new attempts.
 
@@ -120,9 +99,10 @@ def interval_of(
             mu      = 1/M   sum_a E g(p_a)
             sigma^2 = 1/M^2 sum_a Var g(p_a)
 
-        For Pass@1 and the default prior these are those of Bayes@N. R, k, ``short`` and errors are
-        those of the score; functions without ``short`` take any number of trials, also none, and
-        any k. ``alpha0`` and ``beta0``, above 0, are prior counts of correct and wrong answers,
+        For Pass@1 and the default prior these are those of Bayes@N. R, k and errors are those of
+        the score; those of Geom@k, GeoSpectrum@k and the spectra take any number of trials, also
+        none, and any k. ``alpha0`` and ``beta0``, above 0, are prior counts of correct and wrong
+        answers,
         ``confidence`` is the posterior probability of the interval, in (0, 1), and its ends are
         moved into ``bounds``, (lowest, highest), if any.
 
@@ -132,7 +112,7 @@ def interval_of(
         """
         k, prior = check_k(k), (alpha0, beta0)
         name = what.format(k=k)
-        return beta_summary(R, name, k, posterior(k), prior, confidence, bounds, short)
+        return beta_summary(R, name, k, posterior(k), prior, confidence, bounds, k)
 
     interval.__module__ = score.__module__
     interval.__name__ = interval.__qualname__ = f"{score.__name__}_ci"

@@ -202,7 +202,7 @@ def _check_outcomes(
     )
 
 
-def check_trials(trials: Ints, least: int, what: str, option: str = "") -> None:
+def check_trials(trials: Ints, least: int, what: str) -> None:
     """Raise if a question has fewer than ``least`` trials; ``trials`` has shape (..., M)."""
     short = trials < least
     if short.any():
@@ -210,5 +210,5 @@ def check_trials(trials: Ints, least: int, what: str, option: str = "") -> None:
         raise ValueError(
             f"question {', '.join(map(str, at))} (from 0) has {trials[at]} trials, but {what} "
             f"needs at least {least} of every question, and {int(short.sum())} of {trials.size} "
-            f"have too few: run the missing trials, or leave those questions out{option}"
+            f"have too few: run the missing trials, or leave those questions out"
         )

@@ -118,7 +118,7 @@ def reversal_rate_ci(
 
 def _model_counts(R: Outcomes, k: int, name: str) -> Ints:
     """Counts of wrong and right (L, M, 2), with k trials of every question."""
-    correct, trials, _ = enough_binary(R, k, f"{name}: Pass@{k}", "raise")
+    correct, trials = enough_binary(R, k, f"{name}: Pass@{k}")
     if correct.ndim != 2:
         raise ValueError(
             f"{name} has questions of shape {correct.shape}: pass (models, questions, trials)"
