@@ -10,15 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from verifiers.judge.labels import (
-    LABELS,
-    Ints,
-    bool_array,
-    label_array,
-    number_array,
-    probability_rows,
-    refuse,
-)
+from verifiers.judge.labels import LABELS, Bools, Floats, Ints
 
 
 class Kappa(NamedTuple):
@@ -39,7 +31,7 @@ class Agreement(NamedTuple):
 
 
 def cohen_kappa(table: npt.ArrayLike) -> Kappa:
-    """Cohen's kappa of a square table of counts (K, K), rows one judge and columns the other.
+    """Cohen's kappa of counts (K, K) of some cases, rows one judge and columns the other.
 
     With shares p_ij, row sums r_i, column sums c_i, p_o = sum p_ii and p_e = sum r_i c_i::
 
@@ -49,22 +41,15 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
                   - (p_o p_e - 2 p_e + p_o)^2 ] / ( n (1 - p_e)^4 )
 
     Attempts at one question are alike, so the standard error is too small where there are many
-    trials of few questions. Raises ValueError: not square, empty, negative or broken counts.
-    Source: Cohen 1960, "A coefficient of agreement for nominal scales"; Fleiss, Cohen and Everitt
-    1969, "Large sample standard errors of kappa and weighted kappa".
+    trials of few questions. Source: Cohen 1960, "A coefficient of agreement for nominal scales";
+    Fleiss, Cohen and Everitt 1969, "Large sample standard errors of kappa and weighted kappa".
 
     >>> cohen = cohen_kappa([[20, 5], [10, 15]])
     >>> round(cohen.kappa, 6), round(cohen.stderr, 4)
     (0.4, 0.127)
     """
-    counts = number_array(table, "table").astype(np.float64)
-    if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
-        raise ValueError(f"table has shape {counts.shape}: pass a square one")
-    whole = (counts >= 0) & (counts < np.inf) & (counts == np.floor(counts))
-    refuse(~whole, counts, "table", "counts")
+    counts = np.asarray(table, dtype=np.float64)
     n = counts.sum()
-    if n == 0:
-        raise ValueError("table holds no case")
     p = counts / n
     rows, columns, diagonal = p.sum(axis=1), p.sum(axis=0), np.diag(p)
     observed, expected = float(diagonal.sum()), float(rows @ columns)
@@ -79,47 +64,40 @@ def cohen_kappa(table: npt.ArrayLike) -> Kappa:
     return Kappa(observed, expected, (observed - expected) / (1 - expected), float(stderr))
 
 
-def agreement(correct: npt.ArrayLike, labels: npt.ArrayLike) -> Agreement:
+def agreement(correct: Bools, labels: Ints) -> Agreement:
     """The 2x3 table of grader against verifier, and Cohen's kappa of "correct" against "not".
 
-    `correct`, bool, shape (n,), n > 0, says whether the grader finds the attempt correct, and
-    `labels`, likewise, the verifier's label, 0, 1, 2 for A, B, C. Raises ValueError: no attempt, a
-    wrong shape, other values.
+    `correct`, shape (n,), n > 0, says whether the grader finds the attempt correct, and `labels`,
+    likewise, the verifier's label, 0, 1, 2 for A, B, C.
 
-    >>> both = agreement([True, True, True, False, False], [0, 0, 1, 1, 2])
+    >>> correct = np.array([True, True, True, False, False])
+    >>> both = agreement(correct, np.array([0, 0, 1, 1, 2]))
     >>> both.table.tolist(), both.percent.round(1).tolist()
     ([[2, 1, 0], [0, 1, 1]], [[66.7, 33.3, 0.0], [0.0, 50.0, 50.0]])
     >>> round(both.cohen.observed, 3), round(both.cohen.kappa, 3)
     (0.8, 0.615)
     """
-    right = bool_array(correct, "correct")
-    if not len(right):
-        raise ValueError("correct is empty: pass one attempt at least")
-    label = label_array(labels, "labels", len(right))
-    cells = np.bincount(np.where(right, 0, len(LABELS)) + label, minlength=2 * len(LABELS))
+    cells = np.bincount(np.where(correct, 0, len(LABELS)) + labels, minlength=2 * len(LABELS))
     table = cells.reshape(2, len(LABELS)).astype(np.int64)
     totals = np.ma.masked_equal(table.sum(axis=1, keepdims=True), 0)  # type: ignore[no-untyped-call]
     two_by_two = np.column_stack([table[:, 0], table[:, 1:].sum(axis=1)])
     return Agreement(table, 100 * table / totals, cohen_kappa(two_by_two))
 
 
-def disagreements(correct: npt.ArrayLike, prob: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def disagreements(correct: Bools, prob: Floats) -> Ints:
     """Indices, int64, of the attempts on which verifier and grader disagree.
 
     The label is the largest probability (the first of equal ones). First come those on which the
     verifier is surest that the grader errs: P(A) where the grader says "not correct", 1 - P(A)
     where it says "correct". Equal ones stay in the order of the attempts.
 
-    `correct`, bool, shape (n,), is the grader's view, and `prob`, shape (n, 3), n > 0, the
-    verifier's probabilities, calibrated or not. Raises ValueError: a wrong shape, rows that are no
-    distributions.
+    `correct`, shape (n,), is the grader's view, and `prob`, shape (n, 3), the verifier's
+    probabilities, calibrated or not.
 
-    >>> prob = [[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.99, 0.01, 0.0]]
-    >>> disagreements([True, False, True, False], prob).tolist()
+    >>> prob = np.array([[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.99, 0.01, 0.0]])
+    >>> disagreements(np.array([True, False, True, False]), prob).tolist()
     [3, 2, 1]
     """
-    p = probability_rows(prob, "prob")
-    right = bool_array(correct, "correct", len(p))
-    differ = np.flatnonzero((p.argmax(axis=1) == 0) != right)
-    sure = np.where(right, 1 - p[:, 0], p[:, 0])[differ]
+    differ = np.flatnonzero((prob.argmax(axis=1) == 0) != correct)
+    sure = np.where(correct, 1 - prob[:, 0], prob[:, 0])[differ]
     return differ[np.argsort(-sure, kind="stable")]

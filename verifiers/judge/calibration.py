@@ -15,10 +15,11 @@ arXiv 2305.19148 (domain); Zhou et al. 2024, arXiv 2309.17249 (batch); Hariri et
 Pass@k", arXiv 2510.04265, appendix D (the formula).
 
 A log-prob of -inf is a label that the verifier cannot say: probability 0; where all three are -inf
-each label gets 1/3. A baseline of -inf is the limit of an ever lower one. NaN, +inf, wrong
-shapes are a ValueError everywhere.
+each label gets 1/3. A baseline of -inf is the limit of an ever lower one. NaN and +inf are a
+ValueError everywhere.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -33,11 +34,7 @@ from verifiers.judge.labels import (
     Floats,
     Ints,
     centred,
-    check_number,
-    entries,
-    label_array,
     log_array,
-    log_rows,
     log_softmax,
     picked,
     scores_above,
@@ -81,8 +78,7 @@ def calibrate(
     [0.1579, 0.6316, 0.2105]
     """
     scores = scores_above(log_array(logprobs, "logprobs"), baselines)
-    check_number(temperature, "temperature", lambda t: 0 < t < np.inf, "a finite one above 0")
-    return np.asarray(np.exp(log_softmax(scores, float(temperature))))
+    return np.asarray(np.exp(log_softmax(scores, temperature)))
 
 
 def baseline(
@@ -104,22 +100,17 @@ def baseline(
     [0.671, 0.141, 0.071]
     """
     array = log_array(logprobs, "logprobs")
-    if array.ndim < 2 or not len(array):
-        raise ValueError(f"logprobs has shape {array.shape}: pass (strings, ..., 3), 1 at least")
     if average == "logit":
         return np.asarray(array.mean(axis=0))
-    if average != "probability":
-        raise ValueError(f'average is {average!r}: pass "probability" or "logit"')
     return np.asarray(np.logaddexp.reduce(array, axis=0) - np.log(len(array)))
 
 
-def of_attempts(logprobs: npt.ArrayLike, labels: npt.ArrayLike | None = None) -> Floats:
+def of_attempts(logprobs: npt.ArrayLike, labels: Sequence[int] | Ints | None = None) -> Floats:
     """The baseline, float64 (3,), of n > 0 attempts: by how much each label is said too often.
 
     The mean of :func:`direct` over log-probs (n, 3), over the share of each label: of ``labels``,
     shape (n,), with half an attempt added to each, or a third where there are none, which presumes
-    that all labels are equally frequent. Raises ValueError: no attempt, a wrong shape, other
-    labels.
+    that all labels are equally frequent.
 
     Source: arXiv 2309.17249, section 3 (without labels).
 
@@ -128,11 +119,10 @@ def of_attempts(logprobs: npt.ArrayLike, labels: npt.ArrayLike | None = None) ->
     >>> np.exp(of_attempts(says, [0, 1])).round(3).tolist()
     [1.4, 0.7, 0.7]
     """
-    rows = log_rows(logprobs, "logprobs")
-    said = baseline(log_softmax(rows))
+    said = baseline(log_softmax(log_array(logprobs, "logprobs")))
     if labels is None:
         return np.asarray(said + np.log(len(LABELS)))
-    counts = np.bincount(label_array(labels, "labels", len(rows)), minlength=len(LABELS)) + 0.5
+    counts = np.bincount(labels, minlength=len(LABELS)) + 0.5
     return np.asarray(said - np.log(counts / counts.sum()))
 
 
@@ -156,7 +146,7 @@ def clipped(baselines: npt.ArrayLike, limit: float | None = CLIP) -> Floats:
 def lowers_loss(
     logprobs: npt.ArrayLike,
     baselines: npt.ArrayLike,
-    labels: npt.ArrayLike,
+    labels: Sequence[int] | Ints,
     groups: npt.ArrayLike,
     temperature: float = TEMPERATURE,
 ) -> bool:
@@ -171,9 +161,8 @@ def lowers_loss(
     >>> [lowers_loss(says, b, truth, questions) for b in ([0.5, -0.5, 0], [-0.5, 0.5, 0])]
     [True, False]
     """
-    rows = log_rows(logprobs, "logprobs")
-    truth = label_array(labels, "labels", len(rows))
-    units = np.unique(entries(groups, "groups", len(rows)), return_inverse=True)[1]
+    rows, truth = log_array(logprobs, "logprobs"), np.asarray(labels)
+    units = np.unique(groups, return_inverse=True)[1]
     before, after = (
         picked(log_softmax(scores_above(rows, base), temperature), truth)
         for base in (np.zeros(len(LABELS)), baselines)
@@ -189,8 +178,6 @@ class Fit(NamedTuple):
 
     temperature: float  # of the least negative log-likelihood
     stderr: float | None  # None where T is at an end: never wrong, or worse than chance
-    nll_before: float  # of the held-out attempts at T = 1, same baselines
-    nll_after: float  # the same at the fitted T
     fitted: int  # number of attempts that T was fitted to
     held_out: Bools  # the others, (n,)
 
@@ -198,7 +185,7 @@ class Fit(NamedTuple):
 def fit_temperature(
     logprobs: npt.ArrayLike,
     baselines: npt.ArrayLike,
-    labels: npt.ArrayLike,
+    labels: Sequence[int] | Ints,
     held_out: float = 0.2,
     seed: int = 0,
     groups: npt.ArrayLike | None = None,
@@ -221,17 +208,18 @@ def fit_temperature(
         groups: integers, the question of each attempt, shape (n,), three at least; ``None`` for
             attempts that have nothing in common.
 
-    Raises ValueError: what is not as said here, or scores that are equal for all labels. Source:
-    Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv 1706.04599, section 4.2.
+    Raises ValueError: too few labels, kinds or groups, or scores that are equal for all labels.
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv 1706.04599, section
+    4.2.
 
     >>> import numpy as np
     >>> s = np.log([[0.98, 0.01, 0.01]] * 60 + [[0.01, 0.98, 0.01]] * 60)
     >>> fit = fit_temperature(s, np.zeros(3), [0] * 50 + [1] * 60 + [0] * 10)
-    >>> fit.fitted, fit.nll_after < fit.nll_before, 1.5 < fit.temperature < 3
-    (96, True, True)
+    >>> fit.fitted, 1.5 < fit.temperature < 3
+    (96, True)
     """
-    scores = scores_above(log_rows(logprobs, "logprobs"), baselines)
-    truth = label_array(labels, "labels", len(scores))
+    scores = scores_above(log_array(logprobs, "logprobs"), baselines)
+    truth = np.asarray(labels)
     if len(truth) < LEAST_LABELLED:
         raise ValueError(f"labels has {len(truth)} entries: a fit needs {LEAST_LABELLED} at least")
     if len(np.unique(truth)) < 2:
@@ -239,10 +227,9 @@ def fit_temperature(
     scores = centred(scores)
     if not (scores < -1e-9).any():
         raise ValueError("logprobs and baselines differ by the same for all labels: no T fits best")
-    check_number(held_out, "held_out", lambda x: 0 < x < 1, "a share between 0 and 1, as in 0.2")
     units = np.arange(len(truth))  # what is held out as a whole
     if groups is not None:
-        units = np.unique(entries(groups, "groups", len(truth)), return_inverse=True)[1]
+        units = np.unique(groups, return_inverse=True)[1]
     out = _held_out(units, held_out, seed, least_fitted=1 if groups is None else 2)
     fitted, own = scores[~out], truth[~out]
 
@@ -259,8 +246,6 @@ def fit_temperature(
     return Fit(
         temperature,
         None if at_end else _stderr(fitted, own, temperature, clusters),
-        _loss(scores[out], truth[out], 1.0),
-        _loss(scores[out], truth[out], temperature),
         len(own),
         out,
     )

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
-from verifiers.judge.labels import LABELS, Floats, Ints, bool_array, check_number, log_rows
+from verifiers.judge.labels import LABELS, Floats, Ints, log_array
 
 _WHY_FLAT = {
     "direct": "the verifier does not answer the question that it is asked",
@@ -31,10 +31,9 @@ def check_verdicts(
 
     ``logprobs`` are under the full vocabulary, shape (n, 3); without attempts there is no problem.
     ``baselines`` and ``temperature`` are as for :func:`calibrate`, and ``None`` leaves the
-    calibrated ones unchecked; ``correct``, bool, shape (n,), is the grader's view, and ``None``
-    leaves "one label for all" unchecked. A label mass P(A) + P(B) + P(C) below ``mass_floor`` is
-    low. Raises ValueError: a wrong shape, NaN, log-probs of more than probability 1, a limit out of
-    range.
+    calibrated ones unchecked; ``correct``, shape (n,), is the grader's view, and ``None`` leaves
+    "one label for all" unchecked. A label mass P(A) + P(B) + P(C) below ``mass_floor`` is low.
+    Raises ValueError: NaN, log-probs of more than probability 1.
 
     >>> import numpy as np
     >>> logprobs = np.log([[0.9, 0.05, 0.01]] * 40)
@@ -43,8 +42,7 @@ def check_verdicts(
     >>> for problem in check_verdicts(logprobs, correct=[True] * 20 + [False] * 20): print(problem)
     every one of 40 attempts got the label A, though the grader finds 20 correct and 20 not
     """
-    rows = log_rows(logprobs, "logprobs")
-    check_number(mass_floor, "mass_floor", lambda x: 0 <= x <= 1, "a share from 0 to 1")
+    rows = log_array(logprobs, "logprobs")
     mass = np.exp(np.minimum(rows, 1.0)).sum(axis=1)
     if (mass > 1.01).any():  # bf16 and float32 may exceed 1 by a little
         raise ValueError(
@@ -71,7 +69,7 @@ def check_verdicts(
             )
     if correct is not None:
         labels = np.unique(prob.argmax(axis=1))  # calibrated ones where there are baselines
-        right = int(bool_array(correct, "correct", len(rows)).sum())
+        right = int(np.count_nonzero(correct))
         wrong = len(rows) - right
         if len(labels) == 1 and min(right, wrong) >= LEAST:
             problems.append(
@@ -84,13 +82,12 @@ def check_verdicts(
 def certain(baselines: npt.ArrayLike) -> Floats | None:
     """The surest of content-free baselines (n, 3), as probabilities, if they are verdicts.
 
-    They are where more than a tenth of them give one label more than .95. Else None. Raises
-    ValueError: a wrong shape, NaN.
+    They are where more than a tenth of them give one label more than .95. Else None.
 
     >>> certain([[0.0, 0.0, -1.0]]), certain([[-9.2, -9.2, -0.1]]).round(4).tolist()
     (None, [0.0001, 0.0001, 0.9998])
     """
-    prob = direct(log_rows(baselines, "baselines"))
+    prob = direct(baselines)
     top = prob.max(axis=1)
     return prob[top.argmax()] if len(top) and (top > VERDICT).mean() > MASS_SHARE else None
 
@@ -103,7 +100,7 @@ def turned(logprobs: npt.ArrayLike, baselines: npt.ArrayLike) -> Ints:
     >>> turned(np.log([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.9, 0.05, 0.05]]), [1, 0, 0]).tolist()
     [0, 1]
     """
-    before = direct(log_rows(logprobs, "logprobs"))
+    before = direct(logprobs)
     label = before.argmax(axis=1)
     changed = np.flatnonzero(label != calibrate(logprobs, baselines, 1.0).argmax(axis=1))
     ranked = np.sort(before[changed], axis=1)

@@ -1,8 +1,7 @@
 """How good label probabilities are: proper scores, calibration error, separation, diagrams.
 
 Every function takes probabilities ``prob`` (n, 3) of the labels A, B, C and the true ``labels`` 0,
-1, 2 of shape (n,), and raises ValueError for n = 0, a wrong shape, rows that are no distributions
-and other labels. With p_iy the probability of label y for attempt i and t_i the truth:
+1, 2 of shape (n,), n > 0. With p_iy the probability of label y for attempt i and t_i the truth:
 
     negative log-likelihood   -1/n sum_i log p_i,t_i                   (nats, 0 is best)
     Brier score               1/n sum_i sum_y (p_iy - [y = t_i])^2     (0 best, 2 worst)
@@ -13,39 +12,29 @@ Log-likelihood and Brier score are proper: only the true probabilities minimise 
 error is not, and AUROC looks at order only, so a temperature hardly moves it. Read them together.
 """
 
-from numbers import Integral
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
-from verifiers.judge.labels import (
-    LABELS,
-    LOWEST,
-    bool_array,
-    check_number,
-    entries,
-    label_array,
-    log_rows,
-    probability_rows,
-    refuse,
-)
+from verifiers.judge.labels import LABELS, LOWEST, Ints
 
 BINS = 15  # as in Guo et al. 2017
+Labels = Sequence[int] | Ints
 Masked = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
 class Reliability(NamedTuple):
-    """A reliability diagram: bin b holds predictions above edges[b] and up to edges[b + 1]."""
+    """A reliability diagram: bin b of B holds predictions above b / B and up to (b + 1) / B."""
 
-    edges: npt.NDArray[np.float64]  # (bins + 1,), from 0, which is in the first bin, to 1
     predicted: Masked  # mean prediction in each bin; an empty bin is masked
     observed: Masked  # share of hits in each bin, the same
     counts: npt.NDArray[np.int64]  # predictions in each bin
 
 
-def nll(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+def nll(prob: npt.ArrayLike, labels: Labels) -> float:
     """Mean negative log-likelihood, in nats: at least 0, and 1.0986 for one third everywhere.
 
     A true label of probability 0 counts 708, so that the mean stays a number. Source: Good 1952,
@@ -54,12 +43,11 @@ def nll(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     >>> round(nll([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]], [0, 0]), 4)
     1.0397
     """
-    p = probability_rows(prob, "prob")
-    own = p[np.arange(len(p)), label_array(labels, "labels", len(p))]
+    own = np.asarray(prob)[np.arange(len(labels)), labels]
     return float(-np.log(np.clip(own, np.exp(LOWEST), 1.0)).mean())
 
 
-def brier(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+def brier(prob: npt.ArrayLike, labels: Labels) -> float:
     """Brier score, from 0 to 2 (2/3 for one third everywhere); of two classes twice the usual one.
 
     Source: Brier 1950, "Verification of forecasts expressed in terms of probability".
@@ -67,39 +55,33 @@ def brier(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     >>> brier([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]], [0, 0])
     1.1875
     """
-    p = probability_rows(prob, "prob")
-    truth = label_array(labels, "labels", len(p))
-    return float(((p - np.eye(len(LABELS))[truth]) ** 2).sum(axis=1).mean())
+    misses = np.subtract(prob, np.eye(len(LABELS))[labels])
+    return float((misses**2).sum(axis=1).mean())
 
 
 def reliability(prob: npt.ArrayLike, hit: npt.ArrayLike, bins: int = BINS) -> Reliability:
     """Predictions against what happened, in bins of equal width.
 
     `prob`, shape (n,), is the predicted probability of an event (n = 0 gives empty bins), and
-    `hit`, bool, shape (n,), whether it happened; there is one of the `bins` at least. Source: Guo
-    et al. 2017, arXiv 1706.04599, section 2.
+    `hit`, bool, shape (n,), whether it happened. Source: Guo et al. 2017, arXiv 1706.04599, section
+    2.
 
     >>> diagram = reliability([0.1, 0.2, 0.9, 1.0], [False, True, True, True], bins=2)
     >>> diagram.predicted.round(3).tolist(), diagram.observed.tolist(), diagram.counts.tolist()
     ([0.15, 0.95], [0.5, 1.0], [2, 2])
     """
-    p = entries(prob, "prob").astype(np.float64)
-    refuse(~((p >= 0) & (p <= 1.001)), p, "prob", "probabilities")  # float32 may exceed 1
-    happened = bool_array(hit, "hit", len(p))
-    check_number(bins, "bins", lambda b: b >= 1, "a whole number, at least 1", Integral)
-    edges = np.linspace(0.0, 1.0, bins + 1)
-    place = np.digitize(p, edges[1:-1], right=True)
+    p = np.asarray(prob, dtype=np.float64)
+    place = np.digitize(p, np.linspace(0.0, 1.0, bins + 1)[1:-1], right=True)
     count = np.bincount(place, minlength=bins)
     size = np.ma.MaskedArray(count, mask=count == 0)  # type: ignore[no-untyped-call]
     return Reliability(
-        edges,
         np.bincount(place, weights=p, minlength=bins) / size,
-        np.bincount(place, weights=happened, minlength=bins) / size,
+        np.bincount(place, weights=hit, minlength=bins) / size,
         count.astype(np.int64),
     )
 
 
-def auroc(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float | None:
+def auroc(prob: npt.ArrayLike, labels: Labels) -> float | None:
     """How well P(A) tells correct attempts (label A) from all others, 0.5 for chance.
 
     Ties count one half; ``None`` if all attempts are correct, or none. Source: Hanley and McNeil
@@ -108,12 +90,11 @@ def auroc(prob: npt.ArrayLike, labels: npt.ArrayLike) -> float | None:
     >>> auroc([[0.9, 0.1, 0.0], [0.4, 0.6, 0.0], [0.4, 0.0, 0.6]], [0, 0, 2])
     0.75
     """
-    p = probability_rows(prob, "prob")
-    correct = label_array(labels, "labels", len(p)) == 0
+    p, correct = np.asarray(prob)[:, 0], np.asarray(labels) == 0
     right = int(correct.sum())
     if right in (0, len(p)):
         return None
-    _, place, counts = np.unique(p[:, 0], return_inverse=True, return_counts=True)
+    _, place, counts = np.unique(p, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # mid-ranks
     above = float(ranks[correct].sum()) - right * (right + 1) / 2
     return above / (right * (len(p) - right))
@@ -135,7 +116,7 @@ def calibration_error(diagram: Reliability) -> float:
 def report(
     logprobs: npt.ArrayLike,
     baselines: npt.ArrayLike,
-    labels: npt.ArrayLike,
+    labels: Labels,
     temperature: float = TEMPERATURE,
     bins: int = BINS,
 ) -> dict[str, Any]:
@@ -152,10 +133,9 @@ def report(
     >>> table["before"]["accuracy"], table["after"]["accuracy"]
     (0.5, 1.0)
     """
-    rows = log_rows(logprobs, "logprobs")
-    truth = label_array(labels, "labels", len(rows))
-    kinds = {"before": direct(rows), "after": calibrate(rows, baselines, temperature)}
-    table: dict[str, Any] = {"attempts": len(rows), "temperature": float(temperature)}
+    truth = np.asarray(labels)
+    kinds = {"before": direct(logprobs), "after": calibrate(logprobs, baselines, temperature)}
+    table: dict[str, Any] = {"attempts": len(truth), "temperature": float(temperature)}
     for kind, prob in kinds.items():
         hit = prob.argmax(axis=1) == truth
         top = reliability(prob.max(axis=1), hit, bins)
@@ -173,4 +153,4 @@ def report(
 
 def _lists(diagram: Reliability) -> dict[str, list[Any]]:
     """What is in the bins; None where one is empty."""
-    return {name: values.tolist() for name, values in diagram._asdict().items() if name != "edges"}
+    return {name: values.tolist() for name, values in diagram._asdict().items()}
