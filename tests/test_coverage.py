@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import scoring
-from scoring.studies.coverage import METHODS, coverage, pool_mean, rates
+from benchmarks.coverage import METHODS, coverage, pool_mean, rates
 
 
 def test_bayes_fails_on_easy_questions_and_avg_does_not() -> None:
@@ -170,7 +170,7 @@ def test_the_seed_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(1)
     assert run(1) == first
     assert run(2) != first
-    monkeypatch.setattr("scoring.studies.coverage.CHUNK", 7)
+    monkeypatch.setattr("benchmarks.coverage.CHUNK", 7)
     assert run(1)["avg"].coverage == first["avg"].coverage
     assert run(1)["avg"] == pytest.approx(first["avg"], rel=1e-12)
 
@@ -182,28 +182,3 @@ def test_rates_have_the_moments_of_their_distribution() -> None:
     assert rates((8, 2), 5, seed=6).shape == (5,)
     assert rates(0.25, 2, replicates=2).tolist() == [[0.25, 0.25], [0.25, 0.25]]
     assert pool_mean((0.3, 0.3)) == 0.5
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: coverage(["exact"], [0.5], 1), "'exact'.*bayes"),
-        (lambda: coverage(["avg"], [1.5], 1), "p holds 1.5"),
-        (lambda: coverage(["avg"], [math.nan], 1), "p holds nan"),
-        (lambda: coverage(["avg"], [[0.5]], 1, replicates=2), r"p has shape \(1, 1\)"),
-        (lambda: coverage(["avg"], [0.5], 0), "trials is 0"),
-        (lambda: coverage(["avg"], [0.5], 1, replicates=0), "replicates is 0"),
-        (lambda: coverage(["avg"], [0.5], 1, confidence=95), "confidence is 95"),
-        (lambda: rates(1.2, 3), "truth is 1.2"),
-        (lambda: rates((0, 1), 3), "a of truth is 0"),
-        (lambda: rates(0.5, 0), "questions is 0"),
-        (lambda: rates((8, "a"), 3), "b of truth is 'a'"),
-        (lambda: coverage(["avg"], ["0.5"], 1), "p has dtype"),
-        (lambda: coverage(["avg"], [0.5], 1, target=math.nan), "target is nan"),
-        (lambda: coverage(["avg"], [0.5], 1, seed=-1), "seed is -1"),
-        (lambda: coverage(["avg", "avg"], [0.5], 1), "each once"),
-    ],
-)
-def test_bad_input_is_named(call: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -1,7 +1,7 @@
 """Classical intervals of the plain average, for comparison with the posterior's.
 
 Over trials of these questions: Wald, Wilson, bootstrap of trials. With questions as a sample:
-clustered, bootstrap of questions. ``scoring.studies.coverage`` measures what they cover.
+clustered, bootstrap of questions. ``benchmarks/coverage.py`` measures what they cover.
 """
 
 from typing import Literal
