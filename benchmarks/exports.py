@@ -14,7 +14,7 @@ the process with all its threads, and by the clock; start-up is in both.
             process of its own; nothing is sorted or joined
   json      the same parts read and the texts written as JSON Lines by `json.dumps`
 
-192,000 attempts take 1.3 GB of disk, and up to 3 GB more while a format is measured.
+192,000 attempts take 1.3 GB of disk, and up to 6 GB more while a format is measured.
 """
 
 import os

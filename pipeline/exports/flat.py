@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pipeline.base import csvs
 from pipeline.exports.reading import Export, Source
-from pipeline.store import parquet, rowkeys
+from pipeline.store import parquet
 
 # Our columns in order; `_CALLED` are those that `imports.row.COLUMNS` calls otherwise.
 _NAMES = "dataset model question_id trial seed outcome answer gold problem prompt finish_reason"
@@ -54,13 +54,13 @@ def tables(export: Export, sources: list[Source]) -> Iterator[pa.Table]:
     for source in sources:
         called = {"dataset": source.dataset, "model": source.name}
         asked = [row | called for row in source.run.questions]
-        rows, ids = source.table, rowkeys.question_ids(source.run)
+        rows = source.table
         for head in heads:
             unknown = pa.nulls(rows.num_rows, pa.int8())
             rows = rows.append_column(head, source.categories.get(head, unknown))
         said = {name: pa.array([row[name] for row in asked], pa.string()) for name in _ASKED}
         for batch in export.batches(source, *long, table=rows):
-            question = pa.array(rowkeys.encode(batch, ids) >> 32)
+            question = pa.array(batch["key"].to_numpy() >> 32)
             for name, texts in said.items():
                 batch = batch.append_column(name, texts.take(question))
             yield batch.select(names).rename_columns([_CALLED.get(name, name) for name in names])

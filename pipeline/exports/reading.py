@@ -1,13 +1,16 @@
 """Runs as every export reads them: attempts with all that was made of them, in the order of keys.
 
-Numbers and short texts of a run are one table in memory; responses and their lists are read in
-slabs of about `SLAB` bytes. A run that holds more is read once a slab.
+Numbers and short texts of a run are one table in memory. Responses and their lists are read once,
+part by part: up to about `WHOLE` bytes into memory; of a larger run into a file beside the export,
+from which they come back in order, about `SLAB` bytes at a time.
 """
 
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +26,7 @@ from pipeline.store.columns import ATTEMPTS, KEY
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run, opened
 
-SLAB = 256 << 20
+WHOLE, SLAB = 256 << 20, 64 << 20
 LONG = {"text": 4, "token_ids": 4, "logprobs": 4}  # columns, and bytes of a token
 _ROWS, _MANY = 512, 1 << 16  # of a batch with and without them
 _UNKNOWN = 1 << 13  # tokens of an attempt that does not say them
@@ -55,6 +58,7 @@ class Source:
         keys = known[rowkeys.cells(known, trials)[0]]
         return pa.table(
             {
+                "key": keys,
                 "question_id": ids.take(pa.array(keys >> 32)),
                 "trial": pa.array(keys & 0xFFFFFFFF, pa.int32()),
                 **rowkeys.in_order(attempts, of_attempts, _SAMPLED, keys),
@@ -63,10 +67,10 @@ class Source:
             }
         )
 
-    @cached_property
-    def keys(self) -> Ints:
-        """The key of each of the K rows, ascending: see `rowkeys.encode`."""
-        return rowkeys.encode(self.table, rowkeys.question_ids(self.run))
+    @property
+    def keys(self) -> Any:
+        """The key of each of the K rows, ascending, int64: see `rowkeys.encode`."""
+        return self.table["key"].to_numpy()
 
     @cached_property
     def categories(self) -> dict[str, pa.Array]:
@@ -78,32 +82,6 @@ class Source:
             found[head] = rowkeys.in_order(of.table, known, ["category"], self.keys)["category"]
         return found
 
-    def batches(self, *long: str, table: pa.Table | None = None) -> Iterator[pa.Table]:
-        """The rows in order, some at a time, with columns of `LONG` added.
-
-        `table` in the place of :attr:`table`. What cannot be read is null, and a warning names it.
-        """
-        rows, ids = self.table if table is None else table, rowkeys.question_ids(self.run)
-        tokens = self.table["completion_tokens"].fill_null(_UNKNOWN).to_numpy().astype(np.int64)
-        slabs = np.cumsum(tokens * sum(LONG[name] for name in long)) // SLAB
-        ends = [*np.flatnonzero(np.diff(slabs)) + 1, slabs.size]
-        names, damage, size = [*KEY, *long], parquet.Damage(), _ROWS if long else _MANY
-        schema = pa.schema([ATTEMPTS.field(name) for name in names])
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            wanted = self.keys[start:end]
-            keep = partial(_within, ids, wanted) if len(ends) > 1 else None
-            parts = shards.batches(self.run.attempts, ATTEMPTS, names, damage, keep=keep)
-            slab = pa.Table.from_batches(parts if long else [], schema).combine_chunks()
-            known = rowkeys.encode(slab, ids)
-            for at in range(0, wanted.size, size):
-                keys = wanted[at : at + size]
-                batch = rows.slice(start + at, keys.size)
-                for name, column in rowkeys.in_order(slab, known, long, keys).items():
-                    batch = batch.append_column(name, column)
-                yield batch
-        if damage.lines:
-            warn(f"{self.run.path}: attempts: {damage}; run `{PROGRAM} generate` to make them anew")
-
 
 @dataclass
 class Export:
@@ -112,15 +90,60 @@ class Export:
     cfg: ExportConfig
     sources: list[Source]  # by data set, in the order named
     meter: Meter
+    folder: Path  # for the file in which a large run is put in order
     read: int = 0  # bytes
 
     def batches(self, source: Source, *long: str, table: Any = None) -> Iterator[pa.Table]:
-        """As :meth:`Source.batches`, counted by the meter."""
-        for batch in source.batches(*long, table=table):
-            yield batch
-            self.read += batch.nbytes
-            rate = self.read / 1e6 / max(time.monotonic() - self.meter.started, 1e-3)
-            self.meter.advance(batch.num_rows, f"{rate:.0f} MB/s".format)
+        """The rows of a run in order, some at a time, with columns of `LONG` added.
+
+        `table` in the place of its own. What cannot be read is null, and a warning names it.
+        """
+        rows, keys, run = source.table if table is None else table, source.keys, source.run
+        ids, damage, size = rowkeys.question_ids(run), parquet.Damage(), _ROWS if long else _MANY
+        tokens = source.table["completion_tokens"].fill_null(_UNKNOWN).to_numpy().astype(np.int64)
+        ends = np.cumsum(tokens * sum(LONG[name] for name in long))
+        slabs = np.unique(ends // (SLAB if ends[-1] > WHOLE else WHOLE + 1), return_inverse=True)[1]
+        schema = pa.schema([ATTEMPTS.field(name) for name in (*KEY, *long)])
+        parts = shards.batches(run.attempts, ATTEMPTS, schema.names, damage) if long else iter(())
+        if slabs[-1]:
+            found = self._sorted(source, slabs, parts, schema)
+        else:
+            found = iter([pa.Table.from_batches(parts, schema)])
+        for number, slab in enumerate(found):
+            slab, (first, end) = slab.combine_chunks(), np.searchsorted(slabs, [number, number + 1])
+            known = rowkeys.encode(slab, ids)
+            for at in range(first, end, size):
+                batch = rows.slice(at, min(size, end - at))
+                wanted = keys[at : at + batch.num_rows]
+                for name, column in rowkeys.in_order(slab, known, long, wanted).items():
+                    batch = batch.append_column(name, column)
+                yield batch
+                self.read += batch.nbytes
+                rate = self.read / 1e6 / max(time.monotonic() - self.meter.started, 1e-3)
+                self.meter.advance(batch.num_rows, f"{rate:.0f} MB/s".format)
+        if damage.lines:
+            warn(f"{run.path}: attempts: {damage}; run `{PROGRAM} generate` to make them anew")
+
+    def _sorted(
+        self, source: Source, slabs: Ints, parts: Iterator[pa.RecordBatch], schema: pa.Schema
+    ) -> Iterator[pa.Table]:
+        """The rows of parts, slab by slab, by way of a file; `slabs` has that of each of the K."""
+        ids, order, read = rowkeys.question_ids(source.run), np.arange(slabs.size), 0
+        places: list[list[int]] = [[] for _ in range(slabs[-1] + 1)]  # of batches in the file
+        with tempfile.NamedTemporaryFile(dir=self.folder) as file:
+            with pa.OSFile(file.name, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                for chunk in _gathered(parts):
+                    rows = rowkeys.rows_of(rowkeys.encode(chunk, ids), source.keys, order)
+                    to = np.where(rows < 0, -1, slabs[rows])
+                    for slab in np.unique(to[rows >= 0]):
+                        start = writer.stats.num_record_batches
+                        writer.write(chunk.filter(pa.array(to == slab)).combine_chunks())
+                        places[slab] += range(start, writer.stats.num_record_batches)
+                    read += chunk.num_rows
+                    self.meter.advance(0, f"{read:,} attempts sorted".format)
+            with pa.OSFile(file.name) as again, pa.ipc.open_file(again) as reader:
+                for numbers in places:
+                    yield pa.Table.from_batches(map(reader.get_batch, numbers), schema)
 
 
 def sources(cfg: ExportConfig) -> list[Source]:
@@ -141,6 +164,13 @@ def sources(cfg: ExportConfig) -> list[Source]:
     return found
 
 
-def _within(ids: pa.Array, wanted: Ints, batch: pa.RecordBatch) -> pa.Array:
-    keys = rowkeys.encode(batch, ids)
-    return pa.array((keys >= wanted[0]) & (keys <= wanted[-1]))
+def _gathered(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows, about `SLAB` bytes of them at a time."""
+    held, size = list[pa.RecordBatch](), 0
+    for part in parts:
+        held.append(part)
+        if (size := size + part.nbytes) >= SLAB:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)

@@ -81,7 +81,7 @@ def _write(cfg: ExportConfig, sources: list[Source], out: Path, made_of: str) ->
         if not (begun := [source for source in sources if source.table.num_rows]):
             raise UserError(f"{sources[0].run.path}: no attempt yet; run something first")
         with Meter("export", sum(len(source.table) for source in begun), keep=True) as meter:
-            pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, begun, meter), stage)
+            pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, begun, meter, stage), stage)
         for path in filter(Path.is_file, stage.rglob("*")):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
