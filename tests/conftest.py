@@ -96,14 +96,23 @@ class Cost:
 
     def __init__(self) -> None:
         self.used = self.collecting = 0.0
+        self.last = False
         self.files: dict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, Any, Any]:
+        self.last = nextitem is None or nextitem.path != item.path
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
-        before, self.used = self.used, _used()
-        report.cpu_seconds = self.used - before
-        report.collecting, self.collecting = self.collecting, 0.0
+        if self.last and call.when == "teardown":  # looking takes a millisecond: once a file
+            before, self.used = self.used, _used()
+            report.cpu_seconds = self.used - before
+            report.collecting, self.collecting = self.collecting, 0.0
         return report
 
     def pytest_collection_finish(self) -> None:
