@@ -211,7 +211,9 @@ def test_a_broken_folder_named_outright_is_left_out_unless_nothing_is_left(
     assert one.names == ["x"]
     told = " ".join(capsys.readouterr().err.split())
     assert f"{broken} is left out: {broken / 'config.yaml'}" in told
-    assert f"{empty} is left out: {empty} is no run folder" in told
+    assert f"{empty} is left out: {empty} is no run folder" in told and "name those" not in told
+    with pytest.raises(UserError, match=r"but runs: name those, such as .*/sums/broken"):
+        cohort.load(analysis.load([str(sound.parent)]))
     with pytest.raises(UserError, match=r"broken/config\.yaml"):
         cohort.load(analysis.load([str(broken), str(empty)]))
     assert "left out" not in capsys.readouterr().err
@@ -232,6 +234,9 @@ def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Pat
     protocols = {m.name: differences.protocol(m.run) for m in one.members}
     temperatures = {name: of["sampling.temperature"] for name, of in protocols.items()}
     assert temperatures == {"x": 0.1, "seeded": 0.6, "told": None}
+    runfolder.write_json(one.members[0].run.grades / "_grader.json", {"imported": "hash"})
+    of = [line for line in load(tmp_path)[0].differences if line.startswith("grading")]
+    assert of == [f"grading of {one.names[0]} is that of imported records"]
     runfolder.write_json(one.members[0].run.manifest, {"imported": "by hand"})
     assert not any("sampling of seeded" in line for line in load(tmp_path)[0].differences)
 

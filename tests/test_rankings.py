@@ -203,7 +203,8 @@ def test_one_trial_has_ranks_and_no_intervals() -> None:
     assert [row["method"] for row in rows] == ["borda", "rasch_map"]
     assert rows[0]["a_shown"] == str(rows[0]["a_rank"]) and "a_from" not in rows[0]
     notes = " ".join(found.notes)
-    assert "no intervals: of one trial" in notes and "not used: 1 questions, rasch_map" in notes
+    assert "no intervals: of one trial" in notes
+    assert "left out for rasch_map: 1 question with" in notes
 
 
 def test_nothing_of_scorio_without_ranking(monkeypatch: Any) -> None:
@@ -220,6 +221,7 @@ def test_nothing_of_scorio_without_ranking(monkeypatch: Any) -> None:
     [
         ("ranking=bradly_terry", "ranking.methods=bradly_terry: no such .*mean bradley_terry"),
         ("ranking=borda,xyz", "ranking.methods=xyz: no such method .*majority_judgment"),
+        ("ranking=avg", "no such method .a score here: scoring.headline=avg"),
         ("ranking.seconds=0", "must be above 0"),
     ],
 )

@@ -73,7 +73,7 @@ def _epilog(verb: Verb) -> str:
     if "ranking.methods" in shown:
         from pipeline.config.rankings import METHODS
 
-        head = "methods, for ranking=A,B or ranking=all (docs/compare.md): "
+        head = "methods, for ranking=A,B or ranking=all (docs/ranking.md): "
         parts.append(_filled(head, ", ".join(METHODS), "  "))
     if verb.runs_too or (verb.settings == RUN and verb.keys is not None):
         which = "beside these" if verb.runs_too else "where no folder is named"

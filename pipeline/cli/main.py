@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.base.console import fail, say
 from pipeline.base.errors import DamagedData, Interrupted, UserError, did_you_mean
 from pipeline.base.program import PROGRAM, set_environment
-from pipeline.cli.arguments import kind_of, parser
+from pipeline.cli.arguments import keys, kind_of, parser
 from pipeline.cli.verbs import RUN, VERBS
 
 
@@ -51,7 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
         fail(str(error))
         return error.exit_code
     except OSError as error:
-        fail(f"{error}; mend the disk (free space, permissions), then the same command continues")
+        place = "runs" if verb == "import" else "out"
+        elsewhere = f"; or name another place, {place}=FOLDER" * (place in keys(VERBS[verb]))
+        mended = "mend the disk (free space, permissions), then the same command continues"
+        fail(f"{error}; {mended}{elsewhere}")
         return 1
     except KeyboardInterrupt:
         fail("quit at once; finished attempts that were written are kept")

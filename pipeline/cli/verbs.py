@@ -297,7 +297,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     "study": Verb(
         "pipeline.research.studies.reproduce:study",
         "one or several of the paper's experiments, from your runs or from simulation",
-        keys=f"{_MANY} study",
+        keys=f"{_MANY} study ranking",
         settings=_ANALYSIS,
         examples="""\
   $ study name=coins,separation,priors

@@ -65,8 +65,14 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
         of = ", ".join(unknown) if len(unknown) < len(runs) else "all"
         unlike.append(f"sampling of {of} is not known")
     settings = {name: protocol(run) | _grading(run) for name, run in runs.items()}
+    theirs = [name for name in runs if "grading.imported" in settings[name]]
+    if len({of_run.get("grading.imported") for of_run in settings.values()}) > 1:
+        of = ", ".join(theirs) if len(theirs) < len(runs) else "all"
+        unlike.append(f"grading of {of} is that of imported records")
+    silent = {"sampling": unknown, "grading": theirs}  # runs that do not say these settings
     for key in dict.fromkeys(key for of_run in settings.values() for key in of_run):
-        known = [name for name in runs if name not in unknown or not key.startswith("sampling.")]
+        group = "" if key == "grading.judge" else key.partition(".")[0]
+        known = [name for name in runs if name not in silent.get(group, [])]
         default = runfolder.DEFAULTS.get(key, "not known")
         unlike += unequal(key, {name: settings[name].get(key, default) for name in known})
     return [*unlike, *_twice(runs, codes)]

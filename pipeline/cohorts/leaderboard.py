@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import scoring
+from pipeline.base.console import counted
 from pipeline.base.errors import UserError
 from pipeline.cohorts import priors
 from pipeline.cohorts.cohort import Cohort
@@ -174,9 +175,8 @@ def title(what: str, cohort: Cohort) -> str:
     """A table's title: what it shows, of which data set, and how much of it."""
     models, questions, trials = cohort.outcomes.shape
     upto = "up to " * bool((cohort.outcomes == OWED).any())
-    return (
-        f"{what}: {cohort.dataset}, {models} models, {questions} questions, {upto}{trials} trials"
-    )
+    size = f"{counted(models, 'model')}, {counted(questions, 'question')}"
+    return f"{what}: {cohort.dataset}, {size}, {upto}{counted(trials, 'trial')}"
 
 
 def others(cfg: AnalysisConfig) -> list[Metric]:

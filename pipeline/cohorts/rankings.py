@@ -10,7 +10,7 @@ import numpy as np
 
 import scoring
 from pipeline.base.apart import forked
-from pipeline.base.console import Meter, clock
+from pipeline.base.console import Meter, clock, counted, listed
 from pipeline.base.environment import version
 from pipeline.base.errors import UserError, one_line
 from pipeline.cohorts.cohort import Bits, Cohort, complete
@@ -138,7 +138,8 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
         gaps += ["no intervals: of one trial there are no others to draw"]
     same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].telling]
     if same.any() and those:
-        gaps += [f"all right or all wrong, so not used: {same.sum()} questions, {', '.join(those)}"]
+        alike = counted(int(same.sum()), "question")
+        gaps += [f"left out for {listed(those)}: {alike} with all attempts right, or all wrong"]
     columns = [Column("method", "method", align="left"), Column("tau_b", "τ_b", format="{:.3f}")]
     columns += [Column(f"{model}_shown", model) for model in models]
     narrow = {column.key for column in columns}

@@ -100,7 +100,10 @@ def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
     try:
         text = foreign.read_text(path, _MOST)
     except FileNotFoundError:
-        raise UserError(f"{folder} is no run folder: it holds no config.yaml") from None
+        message = f"{folder} is no run folder: it holds no config.yaml"
+        if inside := sorted(folder.glob("*/config.yaml")):
+            message += f", but runs: name those, such as {inside[0].parent}"
+        raise UserError(message) from None
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     fixed = {*groups(), "tag", "run_dir"} - {"rubric"}

@@ -63,7 +63,7 @@ def split(setting: str) -> tuple[str, str]:
     ('sampling.trials', '40')
     """
     if not (shape := _SHAPE.fullmatch(setting)):
-        raise UserError(f"{setting}: not a setting; write KEY=VALUE, such as sampling.trials=40")
+        raise UserError(f"{setting}: not a setting; write KEY=VALUE, as trials=40, source=FOLDER")
     return shape[1], shape[2]
 
 
@@ -189,7 +189,7 @@ def unknown(key: str, *kinds: Any) -> UserError:
     known = [name for kind in kinds for name in keys(kind)]
     group, _, leaf = key.rpartition(".")
     leaves = {name: name.rpartition(".")[2] for name in known}
-    near = [name for name in known if leaves[name] == leaf]
+    near = [name for name in known if leaves[name] == leaf or (key, name) == ("runs", "run_dir")]
     if not near:
         near = difflib.get_close_matches(key, known, n=1)
         for close in difflib.get_close_matches(leaf, set(leaves.values()), n=2):

@@ -59,7 +59,10 @@ class RankingConfig:
     def problems(self) -> Iterator[str]:
         for name in self.methods:
             if name not in (*METHODS, "all"):
-                yield f"methods={name}: no such method ({did_you_mean(name, METHODS, most=3)})"
+                hint = did_you_mean(name, METHODS, most=3)
+                if name.startswith(("avg", "bayes", "pass_", "g_pass", "mg_pass")):
+                    hint = "a score here: scoring.headline=avg or bayes, scoring.metrics=[pass@8]"
+                yield f"methods={name}: no such method ({hint})"
         if self.methods and find_spec("scorio") is None:
             yield 'methods: scorio is not installed: pip install "bayes-at-n[rank]"'
 

@@ -93,9 +93,9 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
         table[name].is_valid().to_numpy() for name in ("is_correct", "c", "repeated_pattern")
     )
     scored = graded & (table["trial"].to_numpy() < run.cfg.sampling.trials)
-    required = [("do not say how they ended and are left out", ended)]
+    required = [("do not say how they ended, so rubrics leave them out", ended)]
     if (scored & judged).any():
-        required.insert(0, ("have no verdict and are left out; run `verify`", judged))
+        required.insert(0, ("have no verdict, so rubrics leave them out; run `verify`", judged))
     for lack, known in required:
         if lacking := int((scored & ~known).sum()):
             warn(f"{run.path}: {lacking} attempts {lack}")

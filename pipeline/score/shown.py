@@ -54,7 +54,8 @@ def show(scores: Parts, metrics: Sequence[Metric]) -> None:
     rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
     paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
     if sampled := cost["completion_tokens"]:
-        results.print(f"{count(sampled)} tokens sampled in {clock(cost['wall_s'])}{rate}{paid}")
+        took = f" in {clock(cost['wall_s'])}" if cost["wall_s"] else ""  # no import says
+        results.print(f"{count(sampled)} tokens sampled{took}{rate}{paid}")
     if rubrics := scores.get("rubrics"):
         results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} rubrics")
 
