@@ -83,13 +83,26 @@ def digest(row: Mapping[str, Any]) -> int:
 
 
 def _digest(text: Any, reason: Any, number: Any, tokens: Any, logprobs: Any) -> int:
-    words = json.dumps([text, reason, number])
-    found = hashlib.blake2b(words.encode(), digest_size=8)
+    found = hashlib.blake2b(b"[%b, " % _as_json(text), digest_size=8)
+    found.update(json.dumps([reason, number])[1:].encode())
     if tokens is not None:
         found.update(b"token_ids" + np.asarray(tokens, np.int32).tobytes())
     if logprobs is not None:
         found.update(b"logprobs" + np.asarray(logprobs, np.float32).tobytes())
     return int.from_bytes(found.digest(), "little", signed=True)
+
+
+def _as_json(text: str | None) -> bytes:
+    r"""What `json.dumps` makes of a text, in a third of the time where it holds nothing rare.
+
+    >>> all(_as_json(text) == json.dumps(text).encode() for text in ("", 'a\b\n"c"', "\t", "é"))
+    True
+    """
+    if text and text.isascii():
+        line = text.encode().replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+        if (np.frombuffer(line, np.uint8) - np.uint8(32)).max() < 95:  # all can be printed
+            return b'"%b"' % line
+    return json.dumps(text).encode()
 
 
 def digests(attempts: pa.Table) -> list[int]:
