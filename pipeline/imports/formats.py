@@ -7,11 +7,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.base.console import warn
+from pipeline.base.environment import cores
 from pipeline.base.errors import UserError
 from pipeline.config.imports import KINDS, RecordsConfig
 from pipeline.imports import (
@@ -207,7 +209,12 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
             raise UserError(f"questions={cfg.source.questions}: no such file or folder")
         covered += [questions] if questions.is_file() else sorted(questions.glob("*.jsonl"))
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode(errors="surrogatepass"))
-    for path in covered:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "blake2b").digest())
+    with ThreadPoolExecutor(cores()) as threads:
+        for found in threads.map(_content, covered):
+            digest.update(found)
     return digest.hexdigest()[:16]
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()
