@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -225,9 +226,11 @@ def test_killed_import_leaves_nothing_that_looks_finished(tmp_path: Path) -> Non
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=600)
     assert done.returncode == -signal.SIGKILL
     assert folders(runs) == []
-    assert list(runs.glob("_import-*"))
-    bring(tmp_path, write(source, [*rows, rows[0]]))  # another source, which removes it, too
-    assert len(folders(runs)) == 4
+    [left] = runs.glob("_import-*/")
+    bring(tmp_path, write(source, [*rows, rows[0]]))  # another source
+    assert len(folders(runs)) == 4 and left.is_dir()
+    os.utime(left, (0, 0))  # which nobody went on with for more than a day
+    bring(tmp_path, write(source, [*rows, rows[1]]), "tag=third")
     assert not list(runs.glob("_import-*"))
     assert len(rows_of(opened(runs / "aime24" / "qwen3-4b"), "attempts", ATTEMPTS)) == 12
 

@@ -41,6 +41,7 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
     same. OSError: the disk is full, or fails.
     """
     cfg, targets, faults, seen = source.cfg, list[Path](), list[str](), list[str]()
+    shutil.rmtree(staged, ignore_errors=True)  # of the same import, killed
     with Meter("import", len(source.files)) as meter:
         for number, folder in enumerate(source.files):
             try:

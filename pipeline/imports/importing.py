@@ -4,11 +4,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import journal
+from pipeline.base import atomic, journal
 from pipeline.base.console import Meter, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config import compose
@@ -32,7 +33,7 @@ def import_records(cfg: RecordsConfig) -> None:
 
     What is damaged or repeated is left out, counted and named. Folders appear complete, at the end,
     or not at all. Raises UserError: nothing there, nothing readable, or a run folder that something
-    else made. OSError: the disk is full, or fails; the same command begins again.
+    else made. OSError: the disk is full, or fails; the same command goes on.
     """
     root, source = Path(cfg.runs).expanduser(), locate(cfg)
     note(f"import: {source.path} taken for {source.kind} ({source.why})")
@@ -45,9 +46,10 @@ def import_records(cfg: RecordsConfig) -> None:
         note(f"import: nothing owed, all {len(done)} runs of this source are there")
         answer({"runs": list(map(str, done))})
         return
-    for left in root.glob("_import-*.lease"):  # of imports that were killed, of any source
-        with suppress(lease.Taken), lease.held(left, "importing"):
-            shutil.rmtree(left.with_suffix(""), ignore_errors=True)
+    for left in {path.with_suffix("") for path in root.glob("_import-*")}:  # by imports of others
+        with suppress(lease.Taken), lease.held(left.with_suffix(".lease"), "importing"):
+            if left.is_dir() and time.time() - left.stat().st_mtime > atomic.OLD_S:
+                shutil.rmtree(left, ignore_errors=True)
     with staging.opened(root, source.fingerprint) as stage:
         targets = copies.copy(source, root, stage.folder) if ours else _import(source, root, stage)
     names = [str(folder.relative_to(root)) for folder in targets]
@@ -66,6 +68,7 @@ def _import(source: Source, root: Path, stage: Staging) -> list[Path]:
     tag = f"-{cfg.tag}" if cfg.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in plan.runs]
     owed = [number for number, target in enumerate(targets) if _is_owed(target, source.fingerprint)]
+    stage.resume([plan.runs[number].folder for number in owed])
     _stage(source, plan, stage, troubles)
     left_out = troubles.lines()
     for line in left_out:
@@ -112,13 +115,21 @@ def _stage(source: Source, plan: Plan, stage: Staging, troubles: Troubles) -> No
     for dataset in plan.categories:
         _, weights = runs.rubric(plan, dataset, source.cfg.source)
         plan.best[dataset] = [i for i, weight in enumerate(weights) if weight == max(weights)]
-    at = 0
-    with Meter("import", plan.run.size) as meter:
-        for batch in _batches(source, False, troubles):
-            stage.add(batch, plan, at, troubles)
-            at += batch.sound.size
-            meter.reach(at, partial(_rate, at, meter))
-        stage.flush(plan)
+    at, done = 0, stage.read
+    if done:
+        note(f"import: goes on after {done} records, which are on the disk")
+    with Meter("import", plan.run.size, done) as meter:
+        for batch in _batches(replace(source, skip=done), False, troubles):
+            end = at + batch.sound.size
+            if at < done <= end:
+                troubles.restore(stage.troubles)
+            if end > done:
+                batch.sound[: max(done - at, 0)] = False
+                stage.add(batch, plan, at, troubles)
+                meter.reach(end, partial(_rate, end - done, meter))
+            at = end
+        if at > stage.read:
+            stage.flush(plan, at, troubles)
         stage.wait()
 
 

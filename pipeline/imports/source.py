@@ -29,6 +29,7 @@ class Source:
     files: list[Path]
     revision: str | None
     fingerprint: str  # of files and settings: the same import again has the same
+    skip: int = 0  # records from the first that nobody wants; a reader may leave them empty
 
     @property
     def path(self) -> str:
@@ -54,6 +55,14 @@ class Troubles:
         places = self.places.setdefault(kind, [])
         if place and len(places) < _NAMED:
             places.append(shown(place))
+
+    def dump(self) -> dict[str, Any]:
+        """All that was added, as JSON has it; see `restore`."""
+        return {"counts": dict(self.counts), "places": {k: [*v] for k, v in self.places.items()}}
+
+    def restore(self, dumped: dict[str, Any]) -> None:
+        """Hold what was dumped, and nothing else."""
+        self.counts, self.places = Counter(dumped["counts"]), dumped["places"]
 
     def lines(self) -> list[str]:
         """One line a kind."""

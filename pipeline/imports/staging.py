@@ -1,24 +1,29 @@
 """Rows on their way to the disk, as the tables of run folders, which are renamed at the end.
 
 Everything is written under `runs/_import-HASH/`, which no verb takes for a run, and renamed when
-the whole source has been read. A killed import leaves that folder; the same command clears it and
-begins again.
+the whole source has been read. An import that ends before leaves that folder, with notes how far
+it was; the same command goes on from there.
 """
 
 import contextlib
+import json
+import os
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, reduce
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.base import atomic, jsonl
+from pipeline.base.console import warn
+from pipeline.base.environment import commit, version
 from pipeline.imports.batches import Batch, derive
 from pipeline.imports.plan import SAID, Plan
 from pipeline.imports.row import TYPES
@@ -26,9 +31,11 @@ from pipeline.imports.source import Troubles
 from pipeline.store import lease, parquet
 from pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, digests
 
-MOST_BYTES = 64 << 20  # of rows that wait to be written, about
+MOST_BYTES = 32 << 20  # of rows that wait to be written, about
 _PIECE = 16 << 20  # of texts that are unfolded together
+_WRITERS = 4  # more than there may be cores: they also wait for the disk
 _GROUPS = (1024, parquet.ROWS_PER_GROUP)  # rows of tables but attempts, and of attempts
+_NO_ROWS = pa.table({"run": pa.array([], pa.int64())})
 _ROW_BYTES = 400  # of a row without its texts and lists
 
 # Per table its columns, and those of which a row that belongs there has one.
@@ -40,15 +47,47 @@ _TABLES = {
 }
 
 
+class _Flushed(NamedTuple):
+    """Rows that the writers are at."""
+
+    jobs: Sequence[tuple[Future[list[str]], Callable[[], list[str]]]]
+    note: dict[str, Any]  # for when they are on the disk; empty within a batch
+
+
 class Staging:
     """Rows of all runs of an import that wait for the disk."""
 
     def __init__(self, folder: Path, writers: ThreadPoolExecutor) -> None:
         self.folder, self._writers = folder, writers
         self._waiting: list[pa.Table] = []
-        self._bytes = 0
-        self._parts: Counter[str] = Counter()
-        self._written: list[tuple[Future[None], Callable[[], None]]] = []
+        self._bytes = self._number = 0  # of what waits; of times that it was flushed
+        self._flushed: deque[_Flushed] = deque()
+        self._files: list[str] = []  # on the disk since the last note
+        self.notes = folder / "_read.jsonl"
+        self.read = 0  # records that need not be read again
+        self.troubles: dict[str, Any] = {}  # what was wrong with them
+
+    def resume(self, runs: list[str]) -> None:
+        """Keep what the same import left, for the folders of these runs, when it was ended.
+
+        Files that no note names were written after it, and go.
+        """
+        noted = list[dict[str, Any]]()
+        with contextlib.suppress(OSError, ValueError):  # the last line may be torn
+            noted.extend(jsonl.value(line or b"") for _, line in jsonl.lines(self.notes))
+        named = (Path(name) for note in noted for name in note["files"])
+        kept = {self.folder / path for path in named if str(path.parent.parent) in runs}
+        same = bool(noted) and noted[-1]["program"] == _program()
+        if not same or not all(path.is_file() for path in kept):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        for path in self.folder.rglob("*"):
+            if path.is_file() and path not in kept:
+                path.unlink()
+        atomic.write_jsonl(self.notes, noted)
+        self.read, self.troubles, self._number = (
+            noted[-1][key] for key in ("read", "troubles", "number")
+        )
 
     def add(self, batch: Batch, plan: Plan, at: int, troubles: Troubles) -> None:
         """Take the records of a batch, of which the plan holds those from `at` on."""
@@ -57,7 +96,7 @@ class Staging:
         cuts = np.flatnonzero(np.diff(sizes.cumsum() // _PIECE)) + 1
         for these, size in zip(np.split(rows, cuts), np.split(sizes, cuts), strict=True):
             columns = {
-                name: column.take(pa.array(these)).cast(TYPES[name])
+                name: _unfolded(column.take(pa.array(these)), TYPES[name])
                 for name, column in batch.columns.items()
                 if name not in SAID
             }
@@ -84,36 +123,57 @@ class Staging:
             derive(columns, [batch.place(i) for i in these.tolist()].__getitem__, troubles)
             self._waiting.append(pa.table(columns | {"run": pa.array(plan.run[at + these])}))
             self._bytes += int(size.sum())
-            if self._bytes > MOST_BYTES:
-                self.flush(plan)
+            if self._bytes > MOST_BYTES + 2 * _PIECE:
+                self._flush(plan, {})
+        if self._bytes > MOST_BYTES:
+            self.flush(plan, at + batch.sound.size, troubles)
 
-    def flush(self, plan: Plan) -> None:
-        """Write what waits; the writers may be at it when this returns."""
-        self.wait()
-        if not self._waiting:
-            return
-        rows = pa.concat_tables(self._waiting, promote_options="default")
+    def flush(self, plan: Plan, read: int, troubles: Troubles) -> None:
+        """Write what waits, of so many records; the writers may be at it when this returns."""
+        noted = {"program": _program(), "read": read, "troubles": troubles.dump()}
+        self._flush(plan, noted | {"number": self._number + 1})
+
+    def _flush(self, plan: Plan, note: dict[str, Any]) -> None:
+        self.wait(1)
+        self._number += 1
+        rows = pa.concat_tables([*self._waiting, _NO_ROWS], promote_options="default")
         self._waiting, self._bytes = [], 0
         runs = rows["run"].to_numpy()
         if (np.diff(runs) < 0).any():
             order = np.argsort(runs, kind="stable")
             rows, runs = rows.take(pa.array(order)), runs[order]
-        ends = {0, len(runs) // 2, len(runs), *(np.flatnonzero(np.diff(runs)) + 1).tolist()}
-        for start, end in pairwise(sorted(ends)):
-            run = plan.runs[runs[start]].folder
-            path = self.folder / run, f"import-{self._parts[run]:05d}.parquet"
-            job = partial(_write, *path, rows.slice(start, end - start))
-            self._parts[run] += 1
-            self._written.append((self._writers.submit(job), job))
+        jobs = []
+        for start, end in pairwise(np.searchsorted(runs, [*np.unique(runs), len(plan.runs)])):
+            path = Path(plan.runs[runs[start]].folder, f"import-{self._number:05d}.parquet")
+            job = partial(_write, self.folder, path, rows.slice(start, end - start))
+            jobs.append((self._writers.submit(job), job))
+        self._flushed.append(_Flushed(jobs, note))
 
-    def wait(self) -> None:
-        """Return when all that was flushed is on the disk."""
-        for future, job in self._written:
-            try:
-                future.result()
-            except Exception:  # memory was short while a foreign file was read: again
-                job()
-        self._written = []
+    def wait(self, most: int = 0) -> None:
+        """Return when all that was flushed is on the disk, but for the last `most` times."""
+        while len(self._flushed) > most:
+            jobs, note = self._flushed.popleft()
+            for future, job in jobs:
+                try:
+                    self._files += future.result()
+                except Exception:  # memory was short while a foreign file was read: again
+                    self._files += job()
+            if note:
+                self.folder.mkdir(exist_ok=True)
+                with self.notes.open("ab") as file:
+                    file.write(json.dumps(note | {"files": self._files}).encode() + b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                self.read, self._files = note["read"], []
+
+
+def _unfolded(column: Any, kind: pa.DataType) -> Any:
+    """A column of its type; texts that were folded in vain, since none is equal, are not copied."""
+    if pa.types.is_dictionary(column.type) and len(column) and not column.null_count:
+        codes = column.indices.to_numpy()
+        if np.array_equal(codes, np.arange(codes[0], codes[0] + codes.size)):
+            column = column.dictionary.slice(codes[0], codes.size)
+    return column.cast(kind)
 
 
 def _sizes(batch: Batch) -> Any:
@@ -127,8 +187,14 @@ def _sizes(batch: Batch) -> Any:
     return sizes
 
 
-def _write(folder: Path, name: str, rows: pa.Table) -> None:
-    """Rows of one run as a file of each table that some of them belong to."""
+def _program() -> str:
+    """Which program makes the files: another one may make others."""
+    return f"{version('bayes-at-n')} {commit()}"
+
+
+def _write(folder: Path, path: Path, rows: pa.Table) -> list[str]:
+    """Rows of one run as a file RUN/TABLE/NAME of each table that some of them belong to."""
+    files = []
     for table, (schema, marks) in _TABLES.items():
         there = [rows[mark].is_valid() for mark in marks if mark in rows.column_names]
         if not there or not pc.any(belongs := reduce(pc.or_, there)).as_py():
@@ -148,22 +214,33 @@ def _write(folder: Path, name: str, rows: pa.Table) -> None:
             made = made.set_column(
                 schema.get_field_index(DIGEST.name), DIGEST, rows[DIGEST.name].drop_null()
             )
-        (folder / table).parent.mkdir(parents=True, exist_ok=True)
-        parquet.write_part(folder / table / name, made, _GROUPS[table == "attempts"])
+        file = path.parent / table / path.name
+        (folder / path.parent).mkdir(parents=True, exist_ok=True)
+        parquet.write_part(folder / file, made, _GROUPS[table == "attempts"])
+        files.append(str(file))
+    return files
 
 
 @contextlib.contextmanager
 def opened(runs: Path, fingerprint: str) -> Iterator[Staging]:
-    """An empty staging folder that is this process's alone; it goes when the import ends.
+    """A staging folder that is this process's alone; it goes when the import is complete.
 
     Raises UserError: another process imports the same source.
     """
     folder = runs / f"_import-{fingerprint}"
     runs.mkdir(parents=True, exist_ok=True)
     with lease.held(folder.with_suffix(".lease"), "importing this source"):
+        with ThreadPoolExecutor(_WRITERS) as writers:
+            stage = Staging(folder, writers)
+            try:
+                yield stage
+            except BaseException:
+                if stage.read:
+                    warn(
+                        f"import: ended before its time; the same command goes on after"
+                        f" {stage.read} records (rm -r {folder} gives them up)"
+                    )
+                    raise
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         shutil.rmtree(folder, ignore_errors=True)
-        try:
-            with ThreadPoolExecutor(2) as writers:
-                yield Staging(folder, writers)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
