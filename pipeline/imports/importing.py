@@ -98,6 +98,7 @@ def _planned(source: Source) -> tuple[Plan, Troubles]:
             plan.note(batch, troubles)
             number += batch.sound.size
             meter.reach(min(damage.read >> 20, size), partial(_rate, number, meter))
+        meter.reach(size, meter.detail)
     # What is not there cannot be chosen: a mistake.
     for key, chosen in plan.chosen.items():
         if absent := [name for name in chosen if name not in plan.seen[key]]:
