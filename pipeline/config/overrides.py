@@ -8,6 +8,7 @@ all are; elsewhere commas are several runs (`sweep`).
 
 import contextlib
 import difflib
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +53,7 @@ INTERPOLATION = re.compile(r"(?<!\\)(\\\\)*\$\{")  # what OmegaConf puts somethi
 HELP = f"see `{PROGRAM} VERB --help` for keys and examples"
 
 Config = TypeVar("Config")
+_type_hints = functools.cache(get_type_hints)  # most of the time that a setting takes
 
 
 def split(setting: str) -> tuple[str, str]:
@@ -123,7 +125,7 @@ def literal(text: str) -> str:
 def keys(kind: Any) -> Mapping[str, Any]:
     """Every key of a dataclass, with dots, and its type; groups before their own keys."""
     hints = {}
-    for name, hint in get_type_hints(kind).items():
+    for name, hint in _type_hints(kind).items():
         hints[name] = hint
         if is_dataclass(hint):
             hints |= {f"{name}.{key}": inner for key, inner in keys(hint).items()}
