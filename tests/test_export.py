@@ -2,7 +2,10 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -11,13 +14,15 @@ import yaml
 from helpers import make_run, outcome_words, run_of
 
 from pipeline.base.errors import UserError
+from pipeline.cli.main import main
 from pipeline.config import exports, imports, overrides
 from pipeline.config.compose import load_folder
+from pipeline.exports import verb
 from pipeline.exports.verb import export
 from pipeline.imports import row
 from pipeline.imports.importing import import_records
 from pipeline.rubrics import categories
-from pipeline.store import outcomes, rowkeys, shards
+from pipeline.store import judged, lease, outcomes, rowkeys, shards
 from pipeline.store.runfolder import Run
 from scoring.metrics.table import parse
 
@@ -166,6 +171,44 @@ def test_the_same_again_does_nothing_and_what_changed_is_made_anew(
         (folder / name).unlink()
 
 
+def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(
+    root: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, written, write = Event(), list[str](), verb._write
+
+    def slow(*of: Any) -> None:
+        written.append("once")
+        assert waits.wait(60)
+        write(*of)
+
+    monkeypatch.setattr(verb, "_write", slow)
+    monkeypatch.setattr(lease.time, "sleep", lambda _: waits.set())
+    with ThreadPoolExecutor() as threads:
+        both = [threads.submit(out, root, "to=csv", f"out={tmp_path / 'out'}") for _ in "ab"]
+        assert [one.result() for one in both] == [None, None] and written == ["once"]
+    said = capsys.readouterr().err
+    assert "waiting for it" in said and "nothing has changed" in said
+
+
+def test_an_export_that_is_interrupted_says_what_is_left(
+    root: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.exports.flat.tables", interrupted)
+    arguments = ["export", f"runs={root}", "to=csv", f"out={tmp_path / 'out'}"]
+    assert main(arguments) == 130
+    assert "quit at once; nothing half-written is left" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
 def test_wrong_words_and_places_are_one_line(root: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     run_of(tmp_path, "x", {"a": ".."})
@@ -191,9 +234,21 @@ def data_set(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
-    root: Path, data_set: Path, tmp_path: Path, undrawn: None
+    root: Path,
+    data_set: Path,
+    tmp_path: Path,
+    undrawn: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    read, graded = list[str](), judged.graded
+    monkeypatch.setattr(
+        judged,
+        "graded",
+        lambda run, *of, **how: read.append(run.path.name) or graded(run, *of, **how),
+    )
     out(root, "to=hub", "logprobs=true", f"out={data_set}")
+    assert sorted(read) == ["x", "x <b>", "y"]  # once each
     head = yaml.safe_load((data_set / "README.md").read_text().split("---\n")[1])
     tables = {
         one["config_name"]: [pq.read_table(file) for file in data_set.glob(one["data_files"])]
@@ -212,7 +267,12 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     back(data_set / "data" / "sums", tmp_path / "back")
     again, run = (outcome_words(opened(f / "sums" / "x")) for f in (tmp_path / "back", root))
     assert (again == run).all()
+    for table in ("attempts", "grades"):
+        (tmp_path / "back" / "sums" / "x" / table / "torn.parquet").write_text("no")
+    capsys.readouterr()
     out(tmp_path / "back", "to=hub")
+    told = [line for line in capsys.readouterr().err.splitlines() if "torn.parquet" in line]
+    assert len(told) == len({*told}) == 3  # keys and texts of attempts, grades
     card = (tmp_path / "back" / "sums" / "_export-hub" / "README.md").read_text()
     assert "95% interval" in card and "sampling." not in card  # that is not known of imports
 

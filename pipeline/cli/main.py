@@ -57,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
         fail(f"{error}; {mended}{elsewhere}")
         return 1
     except KeyboardInterrupt:
-        fail("quit at once; finished attempts that were written are kept")
+        kept = "finished attempts that were written are kept"
+        fail(f"quit at once; {kept if verb != 'export' else 'nothing half-written is left'}")
         return 130
 
 

@@ -104,16 +104,18 @@ class Cohort:
         }
 
 
-def load(cfg: AnalysisConfig) -> list[Cohort]:
+def load(cfg: AnalysisConfig, known: Mapping[str, Mapping[Path, Any]] = {}) -> list[Cohort]:
     """The cohorts that settings name, one a data set, in the order named.
 
+    `known`: by data set and folder tables for `outcomes.read`, of runs that were read already.
     Raises UserError: no such folder, no run in it, no graded attempt, no question that the runs
     share. Where something sound is left it is returned, and the rest named in a warning.
     """
     cohorts: list[Cohort] = []
     faults = []
     with collected() as of_all:
-        for dataset, folders in find.named(cfg).items():
+        named = {} if known else find.named(cfg)
+        for dataset, folders in (known or {of: dict.fromkeys(named[of]) for of in named}).items():
             try:
                 with collected() as of_one:
                     cohort = _cohort(dataset, folders, bool(cfg.model or cfg.folders))
@@ -208,15 +210,15 @@ def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
     return np.asarray(matrix.data)[..., whole].astype(np.uint8), gaps
 
 
-def _cohort(dataset: str, folders: Sequence[Path], named: bool) -> Cohort:
+def _cohort(dataset: str, folders: Mapping[Path, Any], named: bool) -> Cohort:
     """The runs that can be compared, on the questions that they share; the others are warned of."""
     runs: dict[str, Run] = {}
     graded: dict[str, Outcomes] = {}
     positions: dict[str, dict[str, int]] = {}  # of its questions, by hash
-    for name, folder in zip(find.names(folders), folders, strict=True):
+    for name, folder in zip(find.names([*folders]), folders, strict=True):
         try:
             run = opened(folder)
-            of_run = outcomes.read(run)
+            of_run = outcomes.read(run, table=folders[folder])
             positions_of_run = of_run.positions()
             if (of_run.codes == OWED).all():
                 raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade`")

@@ -15,7 +15,7 @@ from pipeline.store import heartbeat, judged, runfolder
 from pipeline.store.outcomes import OWED, Codes
 from pipeline.store.runfolder import Run
 
-_PROTOCOL = ("sampling.", "prompt.", "engine.")
+PROTOCOL = ("sampling.", "prompt.", "engine.")  # settings that say how a run was sampled
 
 
 def protocol(run: Run) -> dict[str, Any]:
@@ -23,19 +23,22 @@ def protocol(run: Run) -> dict[str, Any]:
 
     Of imported records that do not say how they were sampled, the settings of sampling are None.
     """
-    identity, known = runfolder.identity(run.cfg), _sampling_known(run)
+    identity, known = runfolder.identity(run.cfg), sampling_known(run) is not False
     made = runfolder.read_json(run.manifest).get("identity", {})
     identity["prompt.shots_hash"] = made.get("prompt.shots_hash")  # of the examples themselves
     return {
         key: value if known or not key.startswith("sampling.") else None
         for key, value in overrides.public(RunConfig, identity).items()
-        if key.startswith(_PROTOCOL)
+        if key.startswith(PROTOCOL)
     }
 
 
-def _sampling_known(run: Run) -> bool:
+def sampling_known(run: Run) -> bool | None:
+    """Whether settings say how a run was sampled; None: seeds of imported records suggest it."""
     imported = runfolder.read_json(run.manifest).get("imported")
-    return not isinstance(imported, dict) or imported.get("sampling_known") is not False
+    if not isinstance(imported, dict):
+        return True
+    return False if imported.get("sampling_known") is False else None
 
 
 def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
@@ -60,7 +63,7 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
             unlike.append(
                 f"attempts: {cut} of {name} were truncated at less than its max_tokens now"
             )
-    unknown = [name for name, run in runs.items() if not _sampling_known(run)]
+    unknown = [name for name, run in runs.items() if sampling_known(run) is False]
     if unknown:
         of = ", ".join(unknown) if len(unknown) < len(runs) else "all"
         unlike.append(f"sampling of {of} is not known")

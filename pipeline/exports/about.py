@@ -16,12 +16,12 @@ from pipeline.base.engines import kind
 from pipeline.base.environment import version
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
-from pipeline.cohorts.differences import protocol
+from pipeline.cohorts.differences import protocol, sampling_known
 from pipeline.config.exports import HUB_ID
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import model_name
 from pipeline.prepare.questions import find_local
-from pipeline.store import origin, outcomes, rowkeys
+from pipeline.store import origin, outcomes
 from pipeline.store.runfolder import read_manifest
 from scoring.metrics.table import parse_all
 from verifiers.maths.boxed import final_part
@@ -39,14 +39,12 @@ class About:
 
     def __init__(self, source: Source) -> None:
         run, cfg, table = source.run, source.run.cfg, source.table
-        manifest, ids = read_manifest(run), rowkeys.question_ids(run)
+        manifest, known = read_manifest(run), sampling_known(run)
         said = (manifest.get(key) for key in ("created_with", "imported"))
         made, imported = (x if isinstance(x, dict) else {} for x in said)
         self.trials, self.confidence = cfg.sampling.trials, cfg.scoring.confidence
-        words = outcomes.coded(table["outcome"], outcomes.OUTCOMES)
-        codes = rowkeys.placed(table, ids, words, (len(ids), self.trials), outcomes.OWED)
-        R, known = outcomes.correct(codes), codes != outcomes.OWED
-        self.graded, least = int(known.sum()), known.sum(axis=1).min()
+        R = outcomes.correct(outcomes.read(run, table=table).codes)
+        self.graded, least = int(R.count()), R.count(axis=1).min()
         if not self.graded:
             raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
         # The scores, avg@N first if every question has a graded trial, and which interval it has.
@@ -61,8 +59,8 @@ class About:
         engine, versions = {"name": cfg.engine.name}, made.get("packages")
         if isinstance(versions, dict):
             engine |= texts({"version": versions.get(cfg.engine.name)})
-        self.engine = {} if imported or kind(cfg.engine.name).served else engine
-        self.sampling = {} if imported else protocol(run)
+        self.engine = engine if known and not kind(cfg.engine.name).served else {}
+        self.sampling = protocol(run) if known else {}
         given = {name: self.sampling.get(f"sampling.{name}") for name in _ARGUMENTS}
         self.arguments = {name: x for name, x in given.items() if x is not None}
         # On the hub. The model is called so where that says which run it is, else as the run is.

@@ -26,7 +26,6 @@ from pipeline.exports.about import LIBRARY, About, abouts, hub_id
 from pipeline.exports.reading import Export
 from pipeline.prepare.hub import from_hub
 from pipeline.store.files import file_stem
-from pipeline.store.runfolder import read_manifest
 
 # The tasks of benchmarks on the hub, as their eval.yaml calls them.
 _TASKS = {"Idavidrein/gpqa": "gpqa_diamond", "openai/gsm8k": "gsm8k"}
@@ -68,7 +67,10 @@ def write(export: Export, folder: Path) -> None:
     """
     import huggingface_hub  # seconds
 
-    cohorts = cohorts_of.load(export.cfg)
+    tables: dict[str, dict[Path, Any]] = defaultdict(dict)
+    for source in export.sources:
+        tables[source.dataset][source.run.path] = source.table
+    cohorts = cohorts_of.load(export.cfg, tables)
     names = [file_stem(source.dataset) for source in export.sources]
     for number, source in enumerate(export.sources):
         path = folder / "data" / names[number] / f"{number:03d}-{file_stem(source.name)}.parquet"
@@ -104,8 +106,7 @@ def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
     ]
     models = {member.name: member.run.cfg.model for member in cohort.members}
     ids = {name: [of.id, of.revision] for name, of in models.items() if hub_id(of.id)}
-    known = [member for member in cohort.members if "imported" not in read_manifest(member.run)]
-    if known:
+    if known := [of for of in cohort.members if differences.sampling_known(of.run)]:
         protocol = differences.protocol(known[0].run) | ({"models": ids} if ids else {})
         parts += [
             f"How {markdown(known[0].name)} was sampled; where others differ the table says so:",

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.base import foreign, journal
-from pipeline.base.console import Meter, note, results
+from pipeline.base.console import Meter, collected, inside, note, results
 from pipeline.base.errors import UserError
 from pipeline.config.exports import FORMATS, ExportConfig
 from pipeline.display.table import answer
@@ -38,7 +38,8 @@ def export(cfg: ExportConfig) -> None:
         if _found(out) == (made_of := runfolder.short_hash(json.dumps([settings, states]))):
             note(f"export: nothing has changed, {out} is left as it is")
         else:
-            _write(cfg, sources, out, made_of)
+            with inside(), collected():  # what reads a run again repeats no warning
+                _write(cfg, sources, out, made_of)
     selection.publish(out, links)
     results.print(str(out))
     pushed = cfg.push and pkgutil.resolve_name("pipeline.exports.hub:push")(cfg.push, out)

@@ -111,13 +111,14 @@ class Lengths(NamedTuple):
     guessed: int  # attempts that do not say how they ended: below their limit, by themselves
 
 
-def read(run: Run, quiet: bool = False) -> Outcomes:
+def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcomes:
     """All outcomes of a run; damaged ones count as owed, and a warning names them unless `quiet`.
 
-    Raises UserError: the run is not prepared; unless `quiet`, as `judged.graded`.
+    `table`: what `judged.graded` gave, and others without outcome. Raises UserError: the run is not
+    prepared; unless `quiet`, as `judged.graded`.
     """
     shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
-    table = judged.graded(run, quiet=quiet)
+    table = judged.graded(run, quiet=quiet) if table is None else table
     rows, cell = rowkeys.cells(rowkeys.encode(table, ids), shape[1])
 
     def placed(values: Any, unknown: int) -> Any:
@@ -127,7 +128,8 @@ def read(run: Run, quiet: bool = False) -> Outcomes:
 
     found = {"codes": ("outcome", OUTCOMES), "boxes": ("box", BOXES), "ruled": ("ruled", OUTCOMES)}
     codes = {name: placed(coded(table[key], of), -1) for name, (key, of) in found.items()}
-    decided = placed(table["judged"].to_numpy(), 0) if run.cfg.dataset.judge else None
+    by_verifier = table["judged"].fill_null(False).to_numpy()
+    decided = placed(by_verifier, 0) if run.cfg.dataset.judge else None
     hashes = [q["question_hash"] for q in run.questions]
     return Outcomes(ids.to_pylist(), hashes, **codes, judged=decided)
 

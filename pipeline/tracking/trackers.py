@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from pipeline.base.errors import UserError
+from pipeline.cohorts.differences import PROTOCOL, sampling_known
 from pipeline.config import overrides
 from pipeline.config.settings import RunConfig
 from pipeline.store import origin, outcomes, runfolder
@@ -15,7 +16,6 @@ from scoring.metrics.table import parse
 
 AXES = ("attempts", "trials")  # of curves, which are called AXIS/...
 _PRIVATE = ("cluster.", "engine.url", "verifier.engine.url", "run_dir", "track.")
-_SAMPLED = ("sampling.", "prompt.", "engine.")
 _SCORES = ("attempts", "trials", "questions", "shares", "cost")
 Values = dict[str, float]
 
@@ -33,8 +33,8 @@ def begin(tracker: str, run: Run, project: str) -> Tracker:
     name, made = "/".join(run.path.resolve().parts[-2:]), runfolder.read_manifest(run)
     own = [made.get(origin.HASH), made.get("created_with"), name]  # not of a copy beside it
     sent = config(run.cfg)
-    if "imported" in made:  # how it was sampled is not known
-        sent = {key: value for key, value in sent.items() if not key.startswith(_SAMPLED)}
+    if not sampling_known(run):
+        sent = {key: value for key, value in sent.items() if not key.startswith(PROTOCOL)}
     try:
         return _OPEN[tracker](project, name, runfolder.short_hash(json.dumps(own)), sent)
     except (ImportError, AttributeError) as error:
