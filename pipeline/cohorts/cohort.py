@@ -62,6 +62,17 @@ class Cohort:
     differences: list[str] = field(default_factory=list)  # a line for each thing not alike
     warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
     parts: list["Cohort"] = field(default_factory=list)  # what it is pooled from
+    scored: dict[Any, Any] = field(default_factory=dict, init=False)  # by `leaderboard.scores`
+
+    def of(self, places: Sequence[int]) -> "Cohort":
+        """The models at these places alone; there are members."""
+        return replace(
+            self,
+            names=[self.names[place] for place in places],
+            members=[self.members[place] for place in places],
+            outcomes=self.outcomes[places],
+            truncated=self.truncated[places],
+        )
 
     def matrix(self) -> Any:
         """1 correct, 0 not, masked where owed: int8, shape (L, M, N)."""

@@ -49,17 +49,25 @@ class ModelScores(NamedTuple):
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
-    """Bayes@N and avg@N of every model with their intervals.
+    """Bayes@N and avg@N of every model with their intervals, computed once of a cohort.
 
     Raises UserError: a question that some model has no graded trial of.
     """
-    matrix, level = cohort.matrix(), cfg.scoring.confidence
+    asked = cfg.scoring.confidence, cfg.scoring.headline
+    if asked not in cohort.scored:
+        cohort.scored[asked] = _scores(cohort, *asked)
+    found: ModelScores = cohort.scored[asked]
+    return found
+
+
+def _scores(cohort: Cohort, level: float, headline: str) -> ModelScores:
+    matrix = cohort.matrix()
     if (cohort.outcomes == OWED).all(axis=2).any():
         raise UserError(
             f"{cohort.dataset}: a model has no graded trial of some question; leave one out"
         )
     bayes, avg = (parse(name).summary(matrix, level) for name in ("bayes", "avg"))
-    first = {"bayes": bayes, "avg": avg}[cfg.scoring.headline]
+    first = {"bayes": bayes, "avg": avg}[headline]
     # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
     order = np.lexsort((first.sigma, -first.value))
     moved = scoring.shrinkage(bayes.value, bayes.sigma, avg.value)

@@ -1,7 +1,5 @@
 """Categories of those runs of a cohort that have signals: a damaged one costs the others none."""
 
-from dataclasses import replace
-
 from pipeline.base.console import collected
 from pipeline.base.errors import UserError
 from pipeline.cohorts import rubrics as cohort_rubrics
@@ -45,7 +43,4 @@ def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
             places.append(place)
         except UserError as error:
             notices.append(f"{member.name} has no categories: {error}")
-    members = [cohort.members[place] for place in places]
-    outcomes, truncated = cohort.outcomes[places], cohort.truncated[places]
-    names = [member.name for member in members]
-    return replace(cohort, names=names, members=members, outcomes=outcomes, truncated=truncated)
+    return cohort.of(places)

@@ -72,14 +72,7 @@ def _without_twins(cohort: Cohort) -> Cohort:
         return cohort
     folders = [member.run.path.resolve() for member in cohort.members]
     twins = {folder.with_name(folder.name + pairing.GREEDY) for folder in folders}
-    keep = [i for i, folder in enumerate(folders) if folder not in twins]
-    return replace(
-        cohort,
-        names=[cohort.names[i] for i in keep],
-        members=[cohort.members[i] for i in keep],
-        outcomes=cohort.outcomes[keep],
-        truncated=cohort.truncated[keep],
-    )
+    return cohort.of([i for i, folder in enumerate(folders) if folder not in twins])
 
 
 def _ranked(name: str, tensor: Bits, upto: Ints, plan: StudyPlan, meter: Meter) -> Ranked:
