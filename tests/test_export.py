@@ -1,6 +1,7 @@
 """export: formats of our own, taken back by import; the folder whole, kept, made anew, refused."""
 
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -163,7 +164,13 @@ def test_the_same_again_does_nothing_and_what_changed_is_made_anew(
     (folder / "attempts.csv").unlink()
     assert again("texts=false") == 4
     assert {p.name for p in folder.parent.glob(".*")} == set()
-    for name, text in (("more.txt", "added"), ("attempts.csv", "edited")):
+    os.utime(folder / "attempts.csv", (9, 9))  # of the same content
+    assert again("texts=false") == 5 and seen[-1] == 9 * 10**9
+    shutil.copytree(tmp_path / "sums", tmp_path / "copy" / "sums", copy_function=shutil.copy)
+    assert again("texts=false", runs=tmp_path / "copy") == 5  # made anew there
+    written = (folder / "attempts.csv").read_text()
+    edited = written.replace("correct", "Correct")
+    for name, text in (("more.txt", "added"), ("attempts.csv", "short"), ("attempts.csv", edited)):
         (folder / name).write_text(text)
         with pytest.raises(UserError, match=rf"{name}: was changed since .*out="):
             out(tmp_path, "to=csv")

@@ -222,7 +222,7 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "sums" / "x"
     run = make_run(folder, {"../../up": "10"}, "dataset.name=sums", "model.name=x")
     config = folder / "config.yaml"
-    config.write_text(config.read_text().replace("id: ", 'id: "../../../\\ud800x" #', 1))
+    config.write_text(config.read_text().replace("id: ", 'id: "../../../x" #', 1))
     manifest = json.loads(run.manifest.read_text())
     manifest |= {"created_with": {"time": "yesterday", "packages": ["vllm"]}, "imported": "yes"}
     run.manifest.write_text(json.dumps(manifest))

@@ -153,7 +153,7 @@ def test_a_command_that_fails_at_once_leaves_no_trace(
     ("error", "told"),
     [
         (RuntimeError("no login\nat all."), "no login at all. "),
-        (ModuleNotFoundError("No module named 'mlflow'"), 'pip install -U "bayes-at-n[mlflow]"'),
+        (ModuleNotFoundError("No module named 'mlflow'"), 'pip install "bayes-at-n[mlflow]"'),
     ],
 )
 def test_a_tracker_that_raises_is_told_in_a_line(

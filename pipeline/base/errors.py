@@ -5,6 +5,8 @@ import os
 import signal
 from collections.abc import Iterable
 
+install = 'pip install "bayes-at-n[{}]"'.format  # an optional part, by the name of its extra
+
 
 class UserError(Exception):
     """Something the user can put right: the message names the place, what was found, what to do.

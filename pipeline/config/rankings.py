@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from pipeline.base.errors import did_you_mean
+from pipeline.base.errors import did_you_mean, install
 from pipeline.config.checks import limited
 
 SEED = 0  # of methods that draw, and of replicates
@@ -64,7 +64,7 @@ class RankingConfig:
                     hint = "a score here: scoring.headline=avg or bayes, scoring.metrics=[pass@8]"
                 yield f"methods={name}: no such method ({hint})"
         if self.methods and find_spec("scorio") is None:
-            yield 'methods: scorio is not installed: pip install "bayes-at-n[rank]"'
+            yield f"methods: scorio is not installed: {install('rank')}"
 
     def chosen(self) -> list[str]:
         return [*METHODS] if "all" in self.methods else [*dict.fromkeys(self.methods)]

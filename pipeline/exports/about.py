@@ -95,9 +95,8 @@ def abouts(export: Export) -> Iterator[tuple[Source, About]]:
 
 def questions(source: Source) -> dict[str, dict[str, Any]]:
     """The rows of the questions by id, with "" for problem, gold and prompt that are not there."""
-    rows = {row["question_id"]: row for row in source.run.questions}
-    names = ("problem", "gold", "prompt")
-    return {id: row | {name: row[name] or "" for name in names} for id, row in rows.items()}
+    said, rows = ("problem", "gold", "prompt"), source.run.questions
+    return {row["question_id"]: row | {name: row[name] or "" for name in said} for row in rows}
 
 
 def graded(export: Export, source: Source) -> Iterator[dict[str, Any]]:

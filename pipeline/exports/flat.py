@@ -75,7 +75,6 @@ def _guarded(table: pa.Table) -> pa.Table:
     for at, column in enumerate(table.columns):
         if pa.types.is_string(column.type):
             said = pc.replace_substring_regex(column, f"^({csvs.FORMULA})", r"'\1")
-            table = table.set_column(
-                at, table.field(at), pc.replace_substring(said, "\0", "\ufffd")
-            )
+            said = pc.replace_substring(said, "\0", "\ufffd")
+            table = table.set_column(at, table.field(at), said)
     return table

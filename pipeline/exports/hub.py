@@ -82,8 +82,7 @@ def write(export: Export, folder: Path) -> None:
         task_categories=["text-generation"],
         tags=["evaluation", "reasoning", LIBRARY],
         configs=[
-            {"config_name": name, "data_files": f"data/{name}/*.parquet"}
-            for name in dict.fromkeys(names)
+            {"config_name": n, "data_files": f"data/{n}/*.parquet"} for n in dict.fromkeys(names)
         ],
     )
     (folder / "images").mkdir()
@@ -143,7 +142,7 @@ def write_scores(export: Export, folder: Path) -> None:
     from huggingface_hub import EvalResult, ModelCardData
 
     found: dict[Path, list[EvalResult]] = defaultdict(list)
-    told: dict[str, None] = {}
+    told: list[str] = []
     for source, of in abouts(export):
         cfg, place = source.run.cfg.dataset, folder / file_stem(source.name)
         place.mkdir(exist_ok=True)
@@ -159,12 +158,10 @@ def write_scores(export: Export, folder: Path) -> None:
             names = "text-generation", of.dataset_id or of.dataset, of.dataset, kind
             results.append(EvalResult(*names, value, **data))
         if of.dataset_id is None:
-            told[f"{of.dataset} is on no hub, so its scores are in model-index.yaml alone"] = None
+            told += [f"{of.dataset} is on no hub, so its scores are in model-index.yaml alone"]
         elif results:
             if of.dataset_id not in _TASKS:
-                told[f"task_id of {of.dataset_id} is not known here: see the eval.yaml there"] = (
-                    None
-                )
+                told += [f"task_id of {of.dataset_id} is not known here: see the eval.yaml there"]
             path = place / ".eval_results" / f"{file_stem(source.dataset)}.yaml"
             path.parent.mkdir(exist_ok=True)
             path.write_text(yaml.safe_dump([_entry(of, results[0])], sort_keys=False), "utf-8")
@@ -172,7 +169,7 @@ def write_scores(export: Export, folder: Path) -> None:
         card = ModelCardData(model_name=of.called, eval_results=found[place])
         (place / "model-index.yaml").write_text(f"{card}\n", "utf-8")
         export.meter.advance(source.table.num_rows)
-    for line in told:
+    for line in dict.fromkeys(told):
         note(f"export: {line}")
 
 
@@ -181,10 +178,8 @@ def _entry(of: About, avg: Any) -> dict[str, Any]:
     data = {"id": avg.dataset_type, "task_id": _TASKS.get(avg.dataset_type, "default")}
     notes = [avg.metric_name, _SPREAD.format(**avg.metric_args)]
     notes += [] if of.stderr is None else [f"{100 * of.stderr:.2f} over questions"]
-    notes += [
-        f"{of.graded} attempts",
-        *(f"{k} {v}" for k, v in of.arguments.items() if k != "seed"),
-    ]
+    notes.append(f"{of.graded} attempts")
+    notes += [f"{k} {v}" for k, v in of.arguments.items() if k != "seed"]
     return {
         "dataset": data | ({"revision": r} if (r := avg.dataset_revision) else {}),
         "value": avg.metric_value,

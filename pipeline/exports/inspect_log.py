@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from pipeline.base.errors import UserError, one_line
+from pipeline.base.errors import UserError, install, one_line
 from pipeline.exports.about import LIBRARY, VERSION, About, abouts, graded, questions, usage
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import safe_name
@@ -29,15 +29,14 @@ def write(export: Export, folder: Path) -> None:
         import inspect_ai.model
         import inspect_ai.scorer
     except ImportError:
-        needed = f'inspect_ai, which is not installed: pip install "{LIBRARY}[inspect]"'
-        raise UserError(f"to=inspect needs {needed}") from None
+        lacks = "to=inspect needs inspect_ai, which is not installed"
+        raise UserError(f"{lacks}: {install('inspect')}") from None
     for source, of in abouts(export):
         try:
             _write(inspect_ai, export, source, of, folder)
         except (TypeError, ValueError) as error:  # of texts where something else should be
-            raise UserError(
-                f"{source.run.path}: no log of inspect_ai: {one_line(error)}"
-            ) from error
+            lacks = f"no log of inspect_ai: {one_line(error)}"
+            raise UserError(f"{source.run.path}: {lacks}") from error
 
 
 def _write(lib: Any, export: Export, source: Source, of: About, folder: Path) -> None:

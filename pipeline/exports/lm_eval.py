@@ -31,9 +31,8 @@ def write(export: Export, folder: Path) -> None:
         place.mkdir(exist_ok=True)
         # Two runs may have ended in one second: the rest of it is of the run's id.
         date = f"{of.ended:%Y-%m-%dT%H-%M-%S}.{of.uid.int % 10**6:06d}"
-        arguments = {
-            name.replace("max_tokens", "max_gen_toks"): x for name, x in of.arguments.items()
-        }
+        given = of.arguments.items()
+        arguments = {name.replace("max_tokens", "max_gen_toks"): x for name, x in given}
         asked = {id: (i, row) for i, (id, row) in enumerate(questions(source).items())}
         with (place / f"samples_{task}_{date}.jsonl").open("wb") as file:
             for name, rows in groupby(graded(export, source), itemgetter("question_id")):

@@ -47,6 +47,7 @@ class Source:
     def table(self) -> pa.Table:
         """A row for each of the K attempts: the key, and all but what is long, null if not known.
 
+        `key` is that of `rowkeys.encode`, ascending.
         Columns of attempts, grades and verdicts (`a`, `b`, `c`, `label`). Where the verifier
         decides, `judged`, its `outcome` is there, and the rule grader's is `ruled`.
         """
@@ -67,19 +68,14 @@ class Source:
             }
         )
 
-    @property
-    def keys(self) -> Any:
-        """The key of each of the K rows, ascending, int64: see `rowkeys.encode`."""
-        return self.table["key"].to_numpy()
-
     @cached_property
     def categories(self) -> dict[str, pa.Array]:
         """Each row's category under the rubrics that are current, int8; `category`: of imports."""
-        ids, found = rowkeys.question_ids(self.run), {}
+        ids, found, keys = rowkeys.question_ids(self.run), {}, self.table["key"].to_numpy()
         for name, of in categories.current(self.run).items():
             head = "category" if of.record.get("imported") else f"category_{name}"
             known = rowkeys.encode(of.table, ids)
-            found[head] = rowkeys.in_order(of.table, known, ["category"], self.keys)["category"]
+            found[head] = rowkeys.in_order(of.table, known, ["category"], keys)["category"]
         return found
 
 
@@ -98,18 +94,14 @@ class Export:
 
         `table` in the place of its own. What cannot be read is null, and a warning names it.
         """
-        rows, keys, run = source.table if table is None else table, source.keys, source.run
+        rows, keys, run = table or source.table, source.table["key"].to_numpy(), source.run
         ids, damage, size = rowkeys.question_ids(run), parquet.Damage(), _ROWS if long else _MANY
         tokens = source.table["completion_tokens"].fill_null(_UNKNOWN).to_numpy().astype(np.int64)
         ends = np.cumsum(tokens * sum(LONG[name] for name in long))
         slabs = np.unique(ends // (SLAB if ends[-1] > WHOLE else WHOLE + 1), return_inverse=True)[1]
         schema = pa.schema([ATTEMPTS.field(name) for name in (*KEY, *long)])
         parts = shards.batches(run.attempts, ATTEMPTS, schema.names, damage) if long else iter(())
-        if slabs[-1]:
-            found = self._sorted(source, slabs, parts, schema)
-        else:
-            found = iter([pa.Table.from_batches(parts, schema)])
-        for number, slab in enumerate(found):
+        for number, slab in enumerate(self._slabs(parts, schema, ids, keys, slabs)):
             slab, (first, end) = slab.combine_chunks(), np.searchsorted(slabs, [number, number + 1])
             known = rowkeys.encode(slab, ids)
             for at in range(first, end, size):
@@ -124,16 +116,19 @@ class Export:
         if damage.lines:
             warn(f"{run.path}: attempts: {damage}; run `{PROGRAM} generate` to make them anew")
 
-    def _sorted(
-        self, source: Source, slabs: Ints, parts: Iterator[pa.RecordBatch], schema: pa.Schema
+    def _slabs(
+        self, parts: Iterator[Any], schema: pa.Schema, ids: pa.Array, keys: Ints, slabs: Ints
     ) -> Iterator[pa.Table]:
-        """The rows of parts, slab by slab, by way of a file; `slabs` has that of each of the K."""
-        ids, order, read = rowkeys.question_ids(source.run), np.arange(slabs.size), 0
+        """The rows of parts by their slab; `slabs` has that of each of the ascending `keys`."""
+        if not slabs[-1]:
+            yield pa.Table.from_batches(parts, schema)
+            return
+        order, read = np.arange(keys.size), 0
         places: list[list[int]] = [[] for _ in range(slabs[-1] + 1)]  # of batches in the file
         with tempfile.NamedTemporaryFile(dir=self.folder) as file:
             with pa.OSFile(file.name, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                 for chunk in _gathered(parts):
-                    rows = rowkeys.rows_of(rowkeys.encode(chunk, ids), source.keys, order)
+                    rows = rowkeys.rows_of(rowkeys.encode(chunk, ids), keys, order)
                     to = np.where(rows < 0, -1, slabs[rows])
                     for slab in np.unique(to[rows >= 0]):
                         start = writer.stats.num_record_batches

@@ -4,6 +4,7 @@ import json
 import os
 import pkgutil
 import shutil
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -60,16 +61,31 @@ def _found(out: Path) -> str | None:
     except (OSError, ValueError, KeyError):
         raise UserError(f"{out}: is there, and no export made it; {remedy}") from None
     there = _files(out)
-    if changed := [name for name in there if there[name] != files.get(name)]:
+    if changed := [name for name in there if not _is(there[name], files.get(name, ""))]:
         raise UserError(f"{out / changed[0]}: was changed since it was exported; {remedy}")
-    return made_of if there == files else None
+    return made_of if there.keys() == files.keys() else None
 
 
-def _files(folder: Path) -> dict[str, str]:
-    """Size and time of change of every file but the record."""
+def _files(folder: Path) -> dict[str, Path]:
+    """Every file but the record, by its path in the folder."""
     paths = sorted({*folder.rglob("*")} - {folder / _RECORD})
-    files = filter(lambda path: not path.is_dir(), paths)
-    return {str(path.relative_to(folder)): parquet.fingerprint(path) for path in files}
+    return {str(path.relative_to(folder)): path for path in paths if not path.is_dir()}
+
+
+def _said(path: Path) -> str:
+    """Size, time of change and checksum of a file."""
+    total = 0
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        while part := file.read(1 << 20):
+            total = zlib.crc32(part, total)
+    return f"{parquet.fingerprint(path)} {total}"
+
+
+def _is(path: Path, said: str) -> bool:
+    """Whether a file is what was said of it; its content counts where it has another time."""
+    same = f"{said} ".startswith(f"{parquet.fingerprint(path)} ")
+    return same or _said(path).split()[::2] == said.split()[::2]
 
 
 def _write(cfg: ExportConfig, sources: list[Source], out: Path, made_of: str) -> None:
@@ -83,10 +99,8 @@ def _write(cfg: ExportConfig, sources: list[Source], out: Path, made_of: str) ->
             raise UserError(f"{sources[0].run.path}: no attempt yet; run something first")
         with Meter("export", sum(len(source.table) for source in begun), keep=True) as meter:
             pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, begun, meter, stage), stage)
-        for path in filter(Path.is_file, stage.rglob("*")):
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        runfolder.write_json(stage / _RECORD, {"made_of": made_of, "files": _files(stage)})
+        files = {name: _said(path) for name, path in _files(stage).items()}
+        runfolder.write_json(stage / _RECORD, {"made_of": made_of, "files": files})
         if out.exists():
             out.rename(old)
         stage.rename(out)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.base import jsonl, limits
 from pipeline.base.console import warn
-from pipeline.base.errors import UserError, one_line
+from pipeline.base.errors import UserError, install, one_line
 from pipeline.config import compose
 from pipeline.imports import logs, names
 from pipeline.imports.row import UNDECIDED
@@ -43,8 +43,8 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
     try:
         from inspect_ai.log import EvalLog, EvalSample  # zipfile learns their compression, too
     except ImportError as error:
-        how = 'pip install "bayes-at-n[inspect]"'
-        raise UserError(f"logs of inspect_ai are read with it ({error}): {how}") from error
+        how = f"logs of inspect_ai are read with it ({error}): {install('inspect')}"
+        raise UserError(how) from error
     why, heads = "", dict[Path, Any]()
     for path in source.files:
         try:

@@ -128,8 +128,7 @@ def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcom
 
     found = {"codes": ("outcome", OUTCOMES), "boxes": ("box", BOXES), "ruled": ("ruled", OUTCOMES)}
     codes = {name: placed(coded(table[key], of), -1) for name, (key, of) in found.items()}
-    by_verifier = table["judged"].fill_null(False).to_numpy()
-    decided = placed(by_verifier, 0) if run.cfg.dataset.judge else None
+    decided = placed(table["judged"].to_numpy() == 1, 0) if run.cfg.dataset.judge else None
     hashes = [q["question_hash"] for q in run.questions]
     return Outcomes(ids.to_pylist(), hashes, **codes, judged=decided)
 

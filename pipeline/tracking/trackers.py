@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, install
 from pipeline.cohorts.differences import PROTOCOL, sampling_known
 from pipeline.config import overrides
 from pipeline.config.settings import RunConfig
@@ -37,9 +37,8 @@ def begin(tracker: str, run: Run, project: str) -> Tracker:
         sent = {key: value for key, value in sent.items() if not key.startswith(PROTOCOL)}
     try:
         return _OPEN[tracker](project, name, runfolder.short_hash(json.dumps(own)), sent)
-    except (ImportError, AttributeError) as error:
-        remedy = f'pip install -U "bayes-at-n[{tracker}]"'
-        raise UserError(f"{tracker}: not there, or too old ({error}); {remedy}") from error
+    except (ImportError, AttributeError) as why:
+        raise UserError(f"{tracker}: not there, or too old ({why}); {install(tracker)}") from why
 
 
 def config(cfg: RunConfig) -> dict[str, Any]:

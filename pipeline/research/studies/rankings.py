@@ -12,7 +12,7 @@ import numpy as np
 
 import scoring
 from pipeline.base.console import Meter, counted
-from pipeline.base.errors import UserError
+from pipeline.base.errors import UserError, install
 from pipeline.cohorts import rankings
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.rankings import METHODS
@@ -95,7 +95,7 @@ def _ranked(name: str, tensor: Bits, upto: Ints, plan: StudyPlan, meter: Meter) 
     except (TimeoutError, ChildProcessError) as error:
         lacks = f"{error}; ranking.seconds={10 * plan.ranking_seconds:g} allows more"
     except ImportError as error:
-        raise UserError(f'scorio is lacking ({error}): pip install "bayes-at-n[rank]"') from error
+        raise UserError(f"scorio is lacking ({error}): {install('rank')}") from error
     made = made or [[0] * len(tensor)]
     count = (len(made) - 1) // len(upto)
     own, drawn = np.array(made[0]), np.array(made[1 : 1 + count * len(upto)], dtype=np.int64)
