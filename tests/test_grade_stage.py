@@ -16,7 +16,7 @@ import verifiers
 from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.config import compose
-from pipeline.grade import doubts, known, review, stage
+from pipeline.grade import doubts, known, review, stage, unboxed
 from pipeline.store import parquet, rowkeys, runfolder, shards
 from pipeline.store.columns import GRADES, KNOWN_GRADES
 from pipeline.store.home import Moved
@@ -535,6 +535,10 @@ def test_answers_without_boxes_get_a_hint(
     stage.grade(run)
     err = capsys.readouterr().err
     assert ("have no box" in err) == bool(told) and all(word in err for word in told)
+    if "number" in str(told):  # an import is graded, and not run
+        runfolder.write_json(run.manifest, runfolder.read_json(run.manifest) | {"imported": {}})
+        unboxed.hint(run)
+        assert f" grade {run.path} " in " ".join(capsys.readouterr().err.split())
     if "regex" in str(told):  # as it is printed
         settings = shlex.split(err.partition(" run ")[2].splitlines()[0])[1:]
         stage.grade(reloaded(run, *settings))

@@ -92,7 +92,7 @@ def _outside(
         near = difflib.get_close_matches(str(value), one_of, n=1)
         return f"must be {' or '.join(one_of)}" + (f" (did you mean {near[0]}?)" if near else "")
     if named and not value.strip():
-        return "is empty; name a file or a folder, or leave it out"
+        return "is empty; it must be a name, or be left out"
     if within:
         low, high = within[1:-1].split(", ")
         above = float(low) <= value if within[0] == "[" else float(low) < value

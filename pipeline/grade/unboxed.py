@@ -10,7 +10,7 @@ from pipeline.base.console import warn
 from pipeline.base.program import PROGRAM
 from pipeline.config import overrides
 from pipeline.grade.known import KnownGrades, attempt, find, whole
-from pipeline.store import parquet, rowkeys
+from pipeline.store import parquet, rowkeys, runfolder
 from pipeline.store.columns import cut_off
 from pipeline.store.runfolder import Run
 
@@ -64,8 +64,13 @@ def hint(run: Run, verb: str = "run") -> None:
             pairs = [f"dataset.{key}={overrides.quoted(value)}" for key, value in way.items()]
             settings, found = shlex.join(pairs), counts
     told = "no other setting reads them"
-    told += ": ask for one in prompt.template" if verb == "run" else "; grades stay the record's"
+    imported = "imported" in runfolder.read_json(run.manifest)
+    if not imported:
+        told += ": ask for one in prompt.template"
+    elif verb != "run":
+        told += "; grades stay the record's"
     if settings:
+        verb = "grade" if imported else verb
         told = f"{settings} reads {found[1]} of {len(tried)} that were tried, {found[0]} of them"
         told += f" correct: {PROGRAM} {verb} {shlex.quote(str(run.path))} {settings}"
     warn(f"{run.path}: {share:.0%} of {total} attempts have no box; {told}")

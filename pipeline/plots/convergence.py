@@ -116,7 +116,7 @@ def agreement(methods: Sequence[str], taus: npt.ArrayLike, title: str = "") -> F
     names, rows = [one_line(name) for name in methods], np.arange(len(methods))
     whole, means, spread = plain(taus).T
     finding = findings.extreme(dict(zip(methods, means, strict=True)), "τ with one trial")
-    figure, (axes,) = style.panels(PAGE, 0.9 + 0.15 * len(names), finding, about=title)
+    figure, (axes,) = style.panels(PAGE, 1.25 + 0.15 * len(names), finding, about=title)
     blue, red = (look["color"] for look in style.palette(2))
     axes.errorbar(means, rows, xerr=np.nan_to_num(spread), fmt="o", color=red, markersize=3.4,
                   linewidth=0.9, label="N = 1: mean, and spread over replicates")  # fmt: skip

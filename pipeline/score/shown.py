@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import scoring
-from pipeline.base.console import clock, count, results, warn
+from pipeline.base.console import clock, count, counted, results, warn
 from pipeline.base.program import PROGRAM
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table
@@ -48,7 +48,8 @@ def show(scores: Parts, metrics: Sequence[Metric]) -> None:
     notes = [f"intervals: {intervals({scores['model']: fitted})}"]
     display.show(Table(title, columns, rows(scores, metrics), notes))
     shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items() if share)
-    results.print(f"{scores['questions']} questions, {scores['attempts']} attempts: {shares}")
+    size = f"{counted(scores['questions'], 'question')}, {counted(scores['attempts'], 'attempt')}"
+    results.print(f"{size}: {shares}")
     if by_place := scores.get("gold_places"):
         results.print(places.told(by_place))
     rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""

@@ -147,10 +147,11 @@ def _add(
     known = [of for name, of in whole.items() if name != BAYES and np.isfinite(of)]
     mean, same = float(np.mean(known)) if known else np.nan, sum(exact) - 1
     result.numbers |= {f"{stem}.mean": mean, f"{stem}.exact": same}
+    told = f"mean τ_b of {counted(len(known), 'method')} {mean:.3f}, {same} exactly the gold order"
+    best = "" if order[0] == BAYES else f"{order[0]} comes nearest, {first[order[0]][0]:.3f}, and "
     result.notes.append(
-        f"{cohort.dataset}: of all trials, mean τ_b of {counted(len(known), 'method')} {mean:.3f},"
-        f" {same} give exactly the gold order; of one trial {order[0]} comes nearest,"
-        f" {first[order[0]][0]:.3f}, Bayes@N has {first[BAYES][0]:.3f}"
+        f"{cohort.dataset}: of all trials, {told if known else 'no other method has ranks'};"
+        f" of one trial {best}Bayes@N has {first[BAYES][0]:.3f}"
     )
 
 
