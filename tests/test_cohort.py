@@ -1,9 +1,7 @@
 """Which runs of a data set can be compared, and what is said of those that cannot."""
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from helpers import THREE, make_run, run_of
@@ -258,20 +256,6 @@ def test_pooling_stacks_the_questions_of_the_models_that_all_hold(tmp_path: Path
     ]
     with pytest.raises(UserError, match="no model"):
         cohort.pooled([cohort.from_arrays(name, [name], ["q"], [[[1]]]) for name in ("one", "two")])
-
-
-@pytest.mark.parametrize(
-    ("models", "marks", "said"),
-    [
-        (["a"], np.zeros((2, 1, 3)), "shape"),
-        (["a"], np.zeros((1, 1)), "shape"),
-        (["a", "a"], np.zeros((2, 1, 3)), "twice"),
-        (["a"], np.full((1, 1, 3), 2), "1, 0 or -1"),
-    ],
-)
-def test_arrays_that_do_not_fit(models: list[str], marks: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        cohort.from_arrays("d", models, ["q"], marks)
 
 
 def test_long_values_are_shortened_in_differences(tmp_path: Path) -> None:

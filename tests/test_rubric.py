@@ -162,20 +162,6 @@ def test_a_threshold_without_attempts_is_none_and_only_refused_where_it_is_neede
     assert "wrong_high_conf" not in variables.variables(other, limits)
 
 
-@pytest.mark.parametrize(
-    ("signals", "said"),
-    [
-        ({"is_correct": [1]}, "repeated_pattern is missing"),
-        ({"repeated_pattern": [1]}, "is_correct is missing"),
-        ({"is_correct": [1], "repeated_pattern": [1, 0]}, "has shape"),
-        ({"is_correct": [1], "repeated_pattern": [1], "C": [[0.1]]}, "has shape"),
-    ],
-)
-def test_signals_that_do_not_fit(signals: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        variables.variables(signals, {})
-
-
 # ---------------------------------------------------------------- boundaries, one by one
 
 LIMITS: dict[str, float | None] = {

@@ -146,26 +146,14 @@ def from_arrays(
     """A cohort from a matrix of outcomes, without run folders.
 
     Outcomes are 1 correct, 0 not, -1 owed, of shape (L, M, N) for L models and M question ids.
-    Raises ValueError: shapes that do not fit, a name twice, another number.
 
     >>> cohort = from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])
     >>> cohort.matrix().tolist(), cohort.names
     ([[[1, 0]], [[1, None]]], ['a', 'b'])
     """
-    codes = np.asarray(outcomes01)
-    if codes.shape[:-1] != (len(models), len(question_ids)) or codes.ndim != 3:
-        raise ValueError(
-            f"outcomes have shape {codes.shape}; there are {len(models)} models and"
-            f" {len(question_ids)} questions"
-        )
-    if len(set(models)) < len(models):
-        raise ValueError("models: a name occurs twice")
-    if not np.isin(codes, (-1, 0, 1)).all():
-        raise ValueError("outcomes must be 1, 0 or -1")
-    of_number = np.array([WRONG, CORRECT, OWED], np.int8)
+    codes = np.array([WRONG, CORRECT, OWED], np.int8)[np.asarray(outcomes01, np.int8)]
     unknown = np.full(codes.shape, -1, np.int8)
-    outcomes = of_number[codes.astype(np.int8)]
-    return Cohort(dataset, list(question_ids), list(models), [], outcomes, unknown)
+    return Cohort(dataset, list(question_ids), list(models), [], codes, unknown)
 
 
 def pooled(cohorts: Sequence[Cohort]) -> Cohort:

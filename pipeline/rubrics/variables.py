@@ -76,8 +76,7 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
 
     `signals` are arrays of shape (n,) by name, of which C, prompt_bpt and completion_bpt may be
     missing; `include_invalid` says whether invalid attempts enter the quantiles. Returns per name
-    of `THRESHOLDS` a number; None where no attempt of the kind has a value to rank. Raises
-    ValueError: arrays of different lengths.
+    of `THRESHOLDS` a number; None where no attempt of the kind has a value to rank.
 
     >>> limits = thresholds({
     ...     "is_correct": [1, 1, 0, 0], "repeated_pattern": [0, 0, 0, 1],
@@ -106,7 +105,6 @@ def variables(
     the kind that it ranks.
 
     Returns name to array of shape (n,): signals and thresholds as float64, variables as bool.
-    Raises ValueError: arrays of different lengths.
 
     >>> v = variables(
     ...     {"is_correct": [1, 0, 0], "repeated_pattern": [0, 0, 1], "completion_bpt": [1, 2, 3]},
@@ -142,13 +140,6 @@ def _groups(signals: Mapping[str, Floats], entering: Bools) -> dict[str | None, 
 
 def _arrays(signals: Mapping[str, Any]) -> dict[str, Floats]:
     arrays = {name: np.asarray(signals[name], np.float64) for name in SIGNALS if name in signals}
-    for name in ("is_correct", "repeated_pattern"):
-        if name not in arrays:
-            raise ValueError(f"signals: {name} is missing; every attempt must have it")
-    shape = arrays["is_correct"].shape
-    for name, array in arrays.items():
-        if array.ndim != 1 or array.shape != shape:
-            raise ValueError(f"signals: {name} has shape {array.shape}, is_correct has {shape}")
     for name in ("prompt_bpt", "completion_bpt"):
         if name in arrays:
             arrays[name] = np.where(np.isnan(arrays[name]), np.inf, arrays[name])
