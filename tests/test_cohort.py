@@ -205,11 +205,13 @@ def test_a_broken_folder_named_outright_is_left_out_unless_nothing_is_left(
     broken, empty = run_of(tmp_path, "broken").path, tmp_path / "empty"
     (broken / "config.yaml").write_text("a: [")
     empty.mkdir()
-    (one,) = cohort.load(analysis.load([str(broken), str(empty), str(sound)]))
+    (ours := tmp_path / "_compare").mkdir()
+    (one,) = cohort.load(analysis.load([str(broken), str(empty), str(ours), str(sound)]))
     assert one.names == ["x"]
     told = " ".join(capsys.readouterr().err.split())
     assert f"{broken} is left out: {broken / 'config.yaml'}" in told
     assert f"{empty} is left out: {empty} is no run folder" in told and "name those" not in told
+    assert str(ours) not in told
     with pytest.raises(UserError, match=r"but runs: name those, such as .*/sums/broken"):
         cohort.load(analysis.load([str(sound.parent)]))
     with pytest.raises(UserError, match=r"broken/config\.yaml"):

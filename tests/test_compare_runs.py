@@ -659,7 +659,8 @@ def test_a_selection_has_a_folder_of_its_own_and_the_newest_is_linked(
 def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
     runs = [tmp_path / "sums" / name for name in ("a", "b")]
     other = tmp_path / "more" / "b"
-    for path in (*runs, other):
+    ours = tmp_path / "sums" / "_compare-all"
+    for path in (*runs, other, ours):
         path.mkdir(parents=True)
 
     def called(verb: str, paths: list[Path], *settings: str) -> tuple[str, list[Path]]:
@@ -671,6 +672,8 @@ def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
     assert called("report", sums) == ("sums/_report-all", [link, tmp_path / "_report"])
     assert called("report", sums, "model=b,a")[0] == "sums/_report-a+b"
     assert called("report", sums, *map(str, runs))[0] == "sums/_report-a+b"
+    assert called("report", sums, *map(str, [ours, *runs, runs[0]]))[0] == "sums/_report-a+b"
+    assert called("report", sums, str(runs[0]), "dataset=sums")[0] == "sums/_report-a+sums"
     assert called("compare", [*runs], "dataset=x,y")[0] == "_compare-x+y"
     elsewhere, links = called("compare", sums, str(runs[0]), str(other))
     assert elsewhere.startswith("sums/_compare-a+b-") and links == [link.with_name("_compare")]

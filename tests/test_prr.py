@@ -21,6 +21,7 @@ from pipeline.config.prr import ReversalConfig
 from pipeline.imports.importing import import_records
 from pipeline.research.prr import pairing, verb
 from pipeline.research.prr.rates import pair_counts, reversals
+from pipeline.store import runfolder
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -325,3 +326,11 @@ def test_runs_that_cannot_be_compared_are_refused_in_one_line(
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
         told(tmp_path, f"after={runs}/[ab]-tuned", f"out={tmp_path / 'file' / 'in'}")
+
+
+def test_an_import_that_is_named_greedy_is_taken_for_it(tmp_path: Path) -> None:
+    sampled, warm = run_of(tmp_path, "a").path, run_of(tmp_path, "a-greedy")
+    assert pairing.greedy_twins([sampled]) is None
+    manifest = runfolder.read_json(warm.manifest) | {"imported": {"sampling_known": False}}
+    runfolder.write_json(warm.manifest, manifest)
+    assert pairing.greedy_twins([sampled]) == [warm.path]

@@ -34,7 +34,8 @@ def named(cfg: AnalysisConfig) -> dict[str, list[Path]]:
     if not by_dataset:
         raise faults[0][1]
     for text, fault in faults:
-        warn(f"{foreign.printable(Path(text))} is left out: {fault}")
+        if Path(text).name[:1] not in ("_", "."):  # nobody means those; a shell's * does
+            warn(f"{foreign.printable(Path(text))} is left out: {fault}")
     return {
         name: list({p.resolve(): p for p in paths}.values()) for name, paths in by_dataset.items()
     }

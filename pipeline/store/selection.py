@@ -21,8 +21,10 @@ def folder(cfg: AnalysisConfig, verb: str, runs: Sequence[Path]) -> tuple[Path, 
     if cfg.out is not None and not out.is_symlink():
         return out, []
     parent = runs[0].parent if len(runs) == 1 else root
-    named = [Path(run).expanduser().resolve() for run in cfg.folders]
-    words = sorted([*cfg.dataset * (len(runs) > 1), *cfg.model, *(path.name for path in named)])
+    every = {Path(run).expanduser().resolve() for run in cfg.folders}  # by a shell's *, maybe
+    named = [path for path in every if path.name[:1] not in ("_", ".")]
+    sets = cfg.dataset if named or len(runs) > 1 else []
+    words = sorted([*sets, *cfg.model, *(path.name for path in named)])
     text = "+".join(words) or "all"
     if {path.parent for path in named} - {parent.resolve()} or len(text) > 80 or words == ["all"]:
         text = f"{text[:80]}-{short_hash(str(sorted([*words, *map(str, named)])))}"

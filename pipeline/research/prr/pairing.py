@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pipeline.base.console import console, warn
 from pipeline.base.errors import UserError
 from pipeline.cohorts import cohort as cohorts
+from pipeline.cohorts import differences
 from pipeline.cohorts.cohort import Cohort
 from pipeline.config.analysis import AnalysisConfig
 from pipeline.config.prr import ReversalConfig
@@ -122,7 +123,8 @@ def greedy_twins(of: Sequence[Path]) -> list[Path] | None:
     if not all(map(find.is_run, folders)):
         return None
     runs = [opened(folder) for folder in folders]
-    greedy = all(run.cfg.sampling.temperature == 0 and shards.files(run.grades) for run in runs)
+    heats = [differences.protocol(run)["sampling.temperature"] for run in runs]  # None: imported
+    greedy = all(not heat for heat in heats) and all(shards.files(run.grades) for run in runs)
     return folders if greedy else None
 
 

@@ -211,7 +211,7 @@ def greedy_effect(
     """
     plain, prior = (_bayes(tensor, upto, plan, right) for right in (0, before))
     greedy, gold = scoring.ranks(before), plain.own
-    columns: dict[Column, Any] = {Column("N", "N"): upto}
+    columns: dict[Column, Any] = {Column("N", "N", align="left"): upto}
     spreads = []
     for key, of in (("uniform", plain), ("greedy", prior)):
         moments = [_moments(tau) for tau in scoring.kendall_tau_b(of.drawn, gold).T]
