@@ -162,14 +162,13 @@ def page(watched: tuple[Any, list[str]], index_html: Path) -> Iterator[Any]:
     opened, wrong = watched
     opened.set_viewport_size({"width": 1200, "height": 800})
     opened.emulate_media(color_scheme="light")
-    opened.goto(index_html.as_uri())
-    opened.evaluate("localStorage.clear()")
-    opened.goto("about:blank")
     wrong.clear()
     opened.goto(index_html.as_uri())
     yield opened
     assert not wrong
     assert opened.evaluate("window.owned") is None
+    opened.evaluate("localStorage.clear()")
+    opened.goto("about:blank")
 
 
 def go(page: Any, *parts: str | int) -> None:
