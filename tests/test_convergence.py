@@ -31,6 +31,7 @@ def root(x: Fraction, power: float = 0.5) -> Any:
     return mpmath.power(mpmath.mpf(x.numerator) / x.denominator, power)
 
 
+@functools.cache  # the same questions come again, in replicates and at other n
 def by_subsets(credit: Callable[[int], Fraction], c: int, n: int, k: int) -> Fraction:
     """Mean credit over all k-subsets of n trials, c of them correct, one subset at a time."""
     subsets = list(itertools.combinations([1] * c + [0] * (n - c), k))

@@ -79,13 +79,14 @@ def judged(cases: Sequence[Case]) -> Any:
     prompts = [chat(tokenizer, verifier_task.turn(TEMPLATE, case)) for case in cases]
     labels = label_ids(tokenizer, prompts[0])
     options = {"add_special_tokens": False, "padding": True, "return_token_type_ids": False}
-    logprobs = []
-    for start in range(0, len(prompts), 64):
-        batch = tokenizer(prompts[start : start + 64], return_tensors="pt", **options)
+    found = torch.empty(len(prompts), 3)
+    alike = np.argsort([*map(len, prompts)])  # little is padded where lengths are near
+    for some in np.array_split(alike, -(-len(prompts) // 32)):
+        batch = tokenizer([prompts[i] for i in some], return_tensors="pt", **options)
         with torch.no_grad():
             logits = model(**batch, logits_to_keep=1).logits[:, -1]
-        logprobs.append(logits.log_softmax(-1)[:, labels])
-    return torch.cat(logprobs)
+        found[some] = logits.log_softmax(-1)[:, labels].float()
+    return found
 
 
 def said(cases: Sequence[Case]) -> np.ndarray:
