@@ -19,6 +19,8 @@ from pipeline.imports.source import Records, Troubles
 from pipeline.store.columns import CUT
 
 _ROWS, _BYTES = 1000, 16 << 20  # of records that are made one batch, at most and about
+_LONG = ("problem", "prompt", "text", "token_ids", "logprobs")  # columns that make rows large
+_ALWAYS = dict.fromkeys(("task", "model", "question", "reason"))  # what `row.parse` may add
 _NO_BOX = pa.array(["NotFound", "None"])  # an extracted answer where there is no box
 _SUM = 0.02  # how far three probabilities may be from 1 in sum
 _SCORES = ("understanding", "reasoning", "conclusion")
@@ -48,15 +50,19 @@ def of_records(
     records: Records, cfg: ImportConfig, run: tuple[str, str], troubles: Troubles
 ) -> Iterator[Batch]:
     """Mappings as batches; for `cfg` and `run` see `row.parse`."""
-    found, places, size = list[rows.Row | None](), list[str](), 0
+    found, places, seen, size = list[rows.Row | None](), list[str](), set[str](), 0
     for place, record in chain(records, [("", None)]):
         if len(found) == _ROWS or size > _BYTES or not place:
-            every = {key: [row and row[key] for row in found] for key in rows.COLUMNS}
-            columns = {key: pa.array(every[key], kind) for key, kind in rows.TYPES.items()}
+            columns = {
+                key: pa.array([row and row[key] for row in found], rows.TYPES[key])
+                for key in rows.present(rows.KNOWN.intersection(seen)) | _ALWAYS
+            }
             yield Batch(columns, np.array([row is not None for row in found]), places.__getitem__)
-            found, places, size = [], [], 0
+            found, places, seen, size = [], [], set(), 0
         row = None if record is None else rows.parse(record, place, cfg, run, troubles)
-        size += sum(len(value) for value in (row or {}).values() if hasattr(value, "__len__"))
+        if row is not None:
+            seen.update(record or ())
+            size += sum(len(row[key]) for key in _LONG if row[key] is not None)
         found.append(row)
         places.append(place)
 

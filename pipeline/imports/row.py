@@ -220,7 +220,7 @@ TYPES = {  # of the values of each, in Arrow
 _NAMES = {name: column.names.split() for name, column in COLUMNS.items()}
 NAMES = [name for names in _NAMES.values() for name in names]
 FIRST_NAMES = [name for column in _FIRST for name in _NAMES[column]]
-_KNOWN = frozenset(NAMES)
+KNOWN = frozenset(NAMES)
 
 
 def check_names(path: str, names: list[str]) -> None:
@@ -229,7 +229,7 @@ def check_names(path: str, names: list[str]) -> None:
     Raises UserError: a column is lacking, or one that counts is there twice.
     """
     for name in names:
-        if name in _KNOWN and names.count(name) > 1:
+        if name in KNOWN and names.count(name) > 1:
             raise UserError(f"{path}: column {name} is there twice; drop one")
     outcomes = _NAMES["outcome"] + _NAMES["category"]
     questions = _NAMES["question"] + _NAMES["number"]
@@ -285,7 +285,7 @@ def parse(
     """
     row: Row = dict.fromkeys(COLUMNS)
     why = ""
-    for column, name in present(_KNOWN.intersection(record)).items():
+    for column, name in present(KNOWN.intersection(record)).items():
         value, problem = value_of(column, record[name], cfg)
         row[column] = value if value is not None else row[column]
         if column == "outcome" and value is not None:
