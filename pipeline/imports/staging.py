@@ -123,7 +123,8 @@ class Staging:
             derive(columns, [batch.place(i) for i in these.tolist()].__getitem__, troubles)
             self._waiting.append(pa.table(columns | {"run": pa.array(plan.run[at + these])}))
             self._bytes += int(size.sum())
-            if self._bytes > MOST_BYTES + 2 * _PIECE:
+            if self._bytes > MOST_BYTES + _PIECE:  # of few bytes of a file: no more than needs be
+                self.wait()
                 self._flush(plan, {})
         if self._bytes > MOST_BYTES:
             self.flush(plan, at + batch.sound.size, troubles)

@@ -7,6 +7,7 @@ once; numbers per token are typed arrays of four bytes each.
 import hashlib
 import json
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -114,12 +115,13 @@ def digests(attempts: pa.Table) -> list[int]:
     True
     """
     found = list[int]()
-    for batch in attempts.to_batches(max_chunksize=64):  # a little memory, again and again
-        columns = [batch[name].to_pylist() for name in _DIGESTED[:3]]
-        for lists in (batch[name] for name in _DIGESTED[3:]):
-            none = lists.null_count == len(lists)
-            columns.append([None] * len(lists) if none else [one.values for one in lists])
-        found += map(_digest, *columns)
+    for batch in attempts.to_batches():
+        values = ((one.as_py() for one in batch[name]) for name in _DIGESTED[:3])  # one at a time
+        lists = (
+            repeat(None) if column.null_count == len(column) else (one.values for one in column)
+            for column in (batch[name] for name in _DIGESTED[3:])
+        )
+        found += map(_digest, *values, *lists)
     return found
 
 
