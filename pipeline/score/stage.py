@@ -7,7 +7,7 @@ import numpy as np
 
 import scoring
 from pipeline.base import atomic
-from pipeline.base.console import asked, mention, note, results, warn
+from pipeline.base.console import asked, counted, mention, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
 from pipeline.display import table as display
@@ -130,8 +130,8 @@ def _measurable(run: Run, graded: Outcomes) -> list[Metric]:
     if short:
         lacking = int((trials < min(metric.k for metric in short)).sum())
         names = ", ".join(metric.title() for metric in short)
-        have = "no graded attempt" if not trials.min() else f"only {trials.min()} graded attempts"
-        warn(f"{names}: left out, for {lacking} questions have {have}")
+        least = counted(int(trials.min()), "graded attempt")
+        warn(f"{names}: left out: {counted(lacking, 'question')} with only {least}")
     return [metric for metric in metrics if metric not in short]
 
 
