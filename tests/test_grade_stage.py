@@ -528,7 +528,11 @@ def test_golds_broken_on_purpose_are_found_and_sound_ones_left(
     ],
 )
 def test_answers_without_boxes_get_a_hint(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str, told: list[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+    told: list[str],
 ) -> None:
     texts = {q: [said.format(n) for n in (2, 2, 3, 4)] for q in ("q1", "q2")}
     run = ungraded_run(tmp_path / "run", texts=texts)
@@ -539,6 +543,9 @@ def test_answers_without_boxes_get_a_hint(
         runfolder.write_json(run.manifest, runfolder.read_json(run.manifest) | {"imported": {}})
         unboxed.hint(run)
         assert f" grade {run.path} " in " ".join(capsys.readouterr().err.split())
+        monkeypatch.setattr(unboxed, "_ROOM", 2 * len(texts["q1"][0]))  # long texts: only some
+        unboxed.hint(run)
+        assert "reads 2 of 2 that were tried" in " ".join(capsys.readouterr().err.split())
     if "regex" in str(told):  # as it is printed
         settings = shlex.split(err.partition(" run ")[2].splitlines()[0])[1:]
         stage.grade(reloaded(run, *settings))

@@ -15,6 +15,7 @@ from pipeline.store.columns import cut_off
 from pipeline.store.runfolder import Run
 
 _LEAST, _MOST = 0.9, 256  # of the attempts that ended; attempts that are tried
+_ROOM = 64 << 20  # characters of them, all together
 _TIMEOUT_S = 0.5  # of a comparison
 _WAYS: list[dict[str, Any]] = [  # of equal use the first
     {"answer": "number"},
@@ -43,7 +44,11 @@ def hint(run: Run, verb: str = "run") -> None:
     if not lost.size or lost.size < _LEAST * ended:
         return
     some = np.sort(lost)[np.linspace(0, lost.size - 1, min(_MOST, lost.size)).astype(int)]
-    texts = list(rowkeys.responses(run, some, parquet.Damage()))
+    texts, room = list[tuple[int, str]](), _ROOM
+    for i, text in rowkeys.responses(run, some, parquet.Damage()):
+        if (room := room - len(text)) < 0 and texts:
+            break
+        texts.append((i, text))
     tried = [
         attempt(run.cfg, run.questions[some[i] >> 32], int(some[i] & 0xFFFFFFFF), text, False)
         for i, text in texts
