@@ -45,12 +45,6 @@ def test_ranks_by_definition(scores: list[int]) -> None:
         assert found.dtype == np.int64
 
 
-def test_tolerance_chains() -> None:
-    assert ranks([0.1, 0.2, 0.3, 0.5], tolerance=0.1001).tolist() == [2, 2, 2, 1]
-    assert ranks([3, 2, 1, -1], "dense", tolerance=1).tolist() == [1, 1, 1, 2]
-    assert ranks([3, 2, 1, -1], "dense", tolerance=0.99).tolist() == [1, 2, 3, 4]
-
-
 def test_rows_of_table_1() -> None:
     assert ranks(PRINTED, "dense").tolist() == [1, 2, 3, 5, 4, 6, 7, 7, 8, 9, 10]
     # Neighbours in one rank are 1.2 apart, others 1.7; the ends of the chain of three 2.4.
@@ -266,8 +260,6 @@ def test_tau_b_ends_and_shapes() -> None:
         (lambda: ranks([0.1, math.nan]), "scores holds nan"),
         (lambda: ranks([]), "scores has shape"),
         (lambda: ranks([1, 2], method="ordinal"), "method is 'ordinal'"),  # type: ignore[arg-type]
-        (lambda: ranks([1, 2], tolerance=-1), "tolerance is -1"),
-        (lambda: ranks([1, 2], tolerance=math.inf), "tolerance is inf"),
         (lambda: ranks_with_uncertainty([1, 2], [0.1, -0.1]), "sigma holds -0.1"),
         (lambda: ranks_with_uncertainty([1, 2], 0.1, rule="z"), "rule is 'z'"),  # type: ignore[arg-type]
         (lambda: ranks_with_uncertainty([1, 2], 0.1, z=0), "z is 0"),

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.numerics.arrays import broadcast_shape, check_models, check_scores, finite_array
-from scoring.numerics.checks import check_finite, check_positive
+from scoring.numerics.checks import check_positive
 from scoring.numerics.inputs import Bools, Floats, Ints
 from scoring.numerics.rank_integral import integrate, ranks_of_rows, wins_of_rows
 from scoring.ranking.compare import pairwise_z, signed_z
@@ -23,28 +23,20 @@ ROUNDING = 1e-13
 """Scores closer than this share of the largest are equal but for rounding."""
 
 
-def ranks(
-    scores: npt.ArrayLike, method: Method = "competition", tolerance: float | None = None
-) -> Ints:
+def ranks(scores: npt.ArrayLike, method: Method = "competition") -> Ints:
     """Rank models by their scores: 1 is the best, and the highest score.
 
     Models with the same score share a rank, and the next is one more (dense: 1, 2, 2, 3), or one
     more than the number of models above (competition: 1, 2, 2, 4). Scores are finite, shape
-    (..., K), and ranks int64 of that shape. Consecutive scores at most ``tolerance`` apart share a
-    rank, in a chain; ``None`` is 1e-13 of the largest score in size: the same mean summed in
-    another order of the questions is the same score. Other arguments are a ValueError.
+    (..., K), and ranks int64 of that shape. Consecutive scores at most 1e-13 of the largest score
+    in size apart share a rank, in a chain: the same mean summed in another order of the questions
+    is the same score. Other arguments are a ValueError.
 
     >>> ranks([0.61, 0.73, 0.61, 0.23]).tolist()
     [2, 1, 2, 4]
-    >>> ranks([[0.50, 0.51, 0.52], [0.1, 0.9, 0.2]], "dense", tolerance=0.015).tolist()
-    [[1, 1, 1], [3, 1, 2]]
     """
     values = check_models(scores, "scores")
     gap = ROUNDING * np.abs(values).max(axis=-1, keepdims=True)
-    if tolerance is not None:
-        gap = np.asarray(check_finite(tolerance, "tolerance"))
-    if (gap < 0).any():
-        raise ValueError(f"tolerance is {tolerance!r}: pass a number of at least 0")
     order = np.argsort(-values, axis=-1, kind="stable")
     ordered = np.take_along_axis(values, order, axis=-1)
     return _number(order, ordered[..., :-1] - ordered[..., 1:] > gap, method)
