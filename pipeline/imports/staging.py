@@ -12,7 +12,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -188,6 +188,7 @@ def _sizes(batch: Batch) -> Any:
     return sizes
 
 
+@cache
 def _program() -> str:
     """Which program makes the files: another one may make others."""
     return f"{version('bayes-at-n')} {commit()}"
