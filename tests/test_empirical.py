@@ -1,4 +1,4 @@
-"""Empirical Bayes against dense grids, and its own model as a simulator."""
+"""Empirical Bayes against dense grids, importance sampling, and its own model as a simulator."""
 
 from __future__ import annotations
 
@@ -58,6 +58,31 @@ def grid(counts: list[list[int]]) -> dict[str, float]:
     }
 
 
+def sampled(counts: Any, w: Any, draws: int = 300_000) -> tuple[float, float, float, float]:
+    """mu, sigma, mean and deviation of log s, any number of outcomes: draws of the hyperprior."""
+    rng = np.random.default_rng(7)
+    n, weights = np.asarray(counts), np.asarray(w)
+    uniform = rng.random(draws)
+    s = 100 * uniform / (1 - uniform)
+    q = rng.dirichlet(np.full(n.shape[1], 1 / n.shape[1]), draws)
+    nu = np.maximum(s[:, None] * q, 1e-300)
+    log_p, mean, variance = np.zeros(draws), np.zeros(draws), np.zeros(draws)
+    for row in n:
+        after = nu + row
+        total = after.sum(axis=1)
+        log_p += (special.gammaln(after) - special.gammaln(nu)).sum(axis=1)
+        log_p += special.gammaln(s) - special.gammaln(total)
+        m = after @ weights / total
+        mean += m / len(n)
+        variance += (after @ weights**2 / total - m**2) / (total + 1) / len(n) ** 2
+    p = special.softmax(log_p)
+    assert 1 / (p**2).sum() > 500, "too few draws count"
+    mu = p @ mean
+    log_s = p @ np.log(s)
+    spread = math.sqrt(p @ (np.log(s) - log_s) ** 2)
+    return float(mu), math.sqrt(p @ (variance + (mean - mu) ** 2)), log_s, spread
+
+
 @pytest.mark.parametrize(("counts", "what"), TINY, ids=[what for _, what in TINY])
 def test_the_integral_over_the_prior_is_that_of_a_dense_grid(
     counts: list[list[int]], what: str
@@ -85,6 +110,38 @@ def test_many_questions_narrow_the_grid() -> None:
     assert prior.log_concentration_sd == pytest.approx(wanted["log_s_sd"], rel=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("counts", "w"),
+    [
+        ([[1, 0, 0]], [0, 0.5, 1]),
+        ([[2, 1, 0], [0, 3, 1], [1, 1, 1]], [0, 0.5, 1]),
+        ([[0, 0, 4], [0, 0, 4], [0, 0, 4]], [0, 0.5, 1]),
+        ([[4, 0, 0], [0, 6, 0], [1, 0, 2], [0, 0, 0]], [1, -2, 0.5]),
+        ([[3, 1, 0, 0], [1, 0, 2, 0], [0, 5, 0, 0]], [0, 1, 2, 3]),
+        ([[2, 3, 0, 0, 0, 0], [3, 2, 0, 0, 0, 0], [1, 4, 0, 0, 0, 0]], [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_more_outcomes_against_draws_from_the_hyperprior(counts: Any, w: Any) -> None:
+    mu, sigma, log_s, spread = sampled(counts, w)
+    found = empirical_bayes(Counts(counts), w)
+    prior = fit_prior(Counts(counts), categories=len(w))
+    assert found[0] == pytest.approx(mu, abs=0.05 * sigma)
+    assert found[1] == pytest.approx(sigma, rel=0.06)
+    assert math.log(prior.concentration) == pytest.approx(log_s, abs=0.03 * spread)
+    assert prior.log_concentration_sd == pytest.approx(spread, rel=0.03)
+
+
+@pytest.mark.parametrize(("counts", "what"), TINY, ids=[what for _, what in TINY])
+def test_the_scheme_for_many_outcomes_agrees_with_the_quadrature_for_two(
+    counts: list[list[int]], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = empirical_bayes(Counts(counts))
+    monkeypatch.setattr(shared_prior, "_two_outcomes", shared_prior._many_outcomes)
+    mu, sigma = empirical_bayes(Counts(counts))
+    assert mu == pytest.approx(exact[0], abs=0.02 * exact[1])
+    assert sigma == pytest.approx(exact[1], rel=0.03)
+
+
 def test_a_known_beta_is_found_again() -> None:
     rng = np.random.default_rng(11)
     right = rng.binomial(20, rng.beta(6, 2, size=(20, 1000)))
@@ -98,20 +155,34 @@ def test_a_known_beta_is_found_again() -> None:
     assert np.all(prior.log_concentration_sd < 0.08)
 
 
-def test_it_is_calibrated_where_its_own_model_draws_the_questions() -> None:
+def test_a_known_dirichlet_is_found_again() -> None:
+    rng = np.random.default_rng(12)
+    q = np.array([0.5, 0.3, 0.15, 0.05])
+    counts = rng.multinomial(20, rng.dirichlet(6 * q, size=(10, 1000)))
+    prior = fit_prior(Counts(counts), categories=4)
+    assert np.all(np.abs(prior.mean - q) < 4 * prior.mean_sd)
+    assert np.all(np.abs(np.log(prior.concentration / 6)) < 4 * prior.log_concentration_sd)
+    assert prior.mean.sum(axis=-1) == pytest.approx(np.ones(10))
+    error = (prior.mean - q) / prior.mean_sd
+    assert 0.7 < error.std() < 1.3
+
+
+@pytest.mark.parametrize("categories", [2, 3])
+def test_it_is_calibrated_where_its_own_model_draws_the_questions(categories: int) -> None:
     # Prior, questions and trials drawn as the model says: sigma^2 is then the mean square error and
     # errors have mean 0. The interval's form is an approximation, for rates of 1e-9 a poor one.
     rng = np.random.default_rng(5)
     replicates, questions, trials = 4000, 6, 5
     uniform = rng.random((replicates, 1))
     s = 100 * uniform / (1 - uniform)
-    q = rng.dirichlet([0.5, 0.5], replicates)
+    q = rng.dirichlet(np.full(categories, 1 / categories), replicates)
     gamma = rng.standard_gamma(np.maximum(s * q, 1e-12)[:, None], (replicates, questions, len(q.T)))
     gamma = np.maximum(gamma, 1e-250)
     pi = gamma / gamma.sum(axis=-1, keepdims=True)
     counts = rng.multinomial(trials, pi)
-    target = pi[..., 1].mean(axis=-1)
-    mu, sigma, lo, hi = empirical_bayes_ci(Counts(counts))
+    w = np.arange(categories) / (categories - 1)
+    target = (pi @ w).mean(axis=-1)
+    mu, sigma, lo, hi = empirical_bayes_ci(Counts(counts), w)
     error = mu - target
     assert abs(error.mean()) < 3.5 * error.std() / math.sqrt(replicates)
     assert (error**2).mean() / (sigma**2).mean() == pytest.approx(1, abs=0.1)
@@ -142,36 +213,43 @@ def test_easy_questions_are_not_pulled_to_the_middle() -> None:
 
 def test_stacks_masks_and_counts_are_one_thing() -> None:
     rng = np.random.default_rng(1)
-    R = rng.integers(0, 2, size=(2, 3, 5, 4))
+    R = rng.integers(0, 3, size=(2, 3, 5, 4))
     hidden = rng.random(R.shape) < 0.4
     masked = np.ma.masked_array(R, hidden)
-    counts = np.stack([((k == R) & ~hidden).sum(axis=-1) for k in range(2)], axis=-1)
-    whole = empirical_bayes_ci(masked)
+    w = [0.0, 0.3, 1.0]
+    counts = np.stack([((k == R) & ~hidden).sum(axis=-1) for k in range(3)], axis=-1)
+    whole = empirical_bayes_ci(masked, w)
     assert all(part.shape == (2, 3) for part in whole)
-    from_counts = empirical_bayes_ci(Counts(counts))
+    from_counts = empirical_bayes_ci(Counts(counts), w)
     assert all(np.array_equal(a, b) for a, b in zip(whole, from_counts, strict=True))
-    one = empirical_bayes_ci(Counts(counts[1, 2]))
+    one = empirical_bayes_ci(Counts(counts[1, 2]), w)
     assert all(type(value) is float for value in one)
     assert one == pytest.approx([part[1, 2] for part in whole], rel=1e-7)
-    prior = fit_prior(masked)
-    assert prior.mean.shape == prior.mean_sd.shape == (2, 3, 2)
+    prior = fit_prior(masked, categories=3)
+    assert prior.mean.shape == prior.mean_sd.shape == (2, 3, 3)
     assert np.shape(prior.concentration) == (2, 3)
 
 
 def test_blocks_and_ways_to_sum_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     two = rng.multinomial(60, [0.2, 0.8], size=(7, 9))
-    before = empirical_bayes(Counts(two))
+    three = rng.multinomial(60, [0.2, 0.7, 0.1], size=(7, 9))
+    before = empirical_bayes(Counts(two)), empirical_bayes(Counts(three), [0, 1, 3])
     monkeypatch.setattr(shared_prior, "BLOCK", 1)
     monkeypatch.setattr(shared_prior, "LONG", 0)
-    assert np.allclose(before, empirical_bayes(Counts(two)), rtol=1e-8, atol=0)
+    after = empirical_bayes(Counts(two)), empirical_bayes(Counts(three), [0, 1, 3])
+    assert np.allclose(before, after, rtol=1e-8, atol=0)
 
 
-def test_outcomes_can_be_swapped() -> None:
+def test_weights_shift_and_scale_and_outcomes_can_be_swapped() -> None:
     counts = np.array([[1, 9], [4, 6], [0, 10], [0, 3]])
     mu, sigma, lo, hi = empirical_bayes_ci(Counts(counts))
+    found = empirical_bayes_ci(Counts(counts), [-3.0, 7.0])
+    assert found == pytest.approx((10 * mu - 3, 10 * sigma, 10 * lo - 3, 10 * hi - 3))
     found = empirical_bayes_ci(Counts(counts[:, ::-1]))
     assert found == pytest.approx((1 - mu, sigma, 1 - hi, 1 - lo))
+    assert empirical_bayes_ci(Counts(counts), [2.0, 2.0]) == (2.0, 0.0, 2.0, 2.0)
+    assert empirical_bayes_ci(Counts([[3], [4]]), [2.0]) == (2.0, 0.0, 2.0, 2.0)
 
 
 def test_a_question_without_trials_takes_after_the_others() -> None:
@@ -206,13 +284,17 @@ def test_numbers_of_trials_must_not_go_with_difficulty() -> None:
         [[10**12, 3]],
         [[80, 0], [0, 80]] * 1000,
         [[5000, 5000]] * 2000,
+        [[0, 0, 7]],
+        [[10**9, 0, 10**9]],
+        [[0, 0, 0, 0, 0, 3]] * 4,
     ],
 )
 def test_every_result_is_finite_and_in_range(counts: Any) -> None:
     n = np.array(counts)
+    w = np.linspace(0, 1, n.shape[1])
     with np.errstate(all="raise", under="ignore"):
-        mu, sigma, lo, hi = empirical_bayes_ci(Counts(n))
-        prior = fit_prior(Counts(n))
+        mu, sigma, lo, hi = empirical_bayes_ci(Counts(n), w)
+        prior = fit_prior(Counts(n), categories=n.shape[1])
     assert 0 <= lo < mu < hi <= 1
     assert 0 < sigma < 0.5
     assert np.isfinite([*prior.mean, *prior.mean_sd, prior.concentration]).all()
@@ -246,11 +328,13 @@ def test_the_interval_obeys_confidence_and_bounds() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: empirical_bayes([[0, 2]]), "is 2: .*a fitted prior is of outcomes 1"),
+        (lambda: empirical_bayes([[0, 2]]), "is 2: .*without w only 0 and 1 are allowed"),
         (lambda: empirical_bayes([[0, -1]]), "mask missing trials"),
         (lambda: empirical_bayes_ci([[0, 1]], confidence=1.0), "confidence is 1.0"),
         (lambda: empirical_bayes_ci([[0, 1]], bounds=(1, 0)), r"bounds is \(1, 0\)"),
-        (lambda: fit_prior([[0, 3]]), "is 3: .*a fitted prior is of outcomes 1"),
+        (lambda: empirical_bayes([[0, 1]], [0.0, math.nan]), "w holds nan"),
+        (lambda: fit_prior([[0, 1]], categories=1), "categories is 1"),
+        (lambda: fit_prior([[0, 3]], categories=3), "for outcomes 0..2"),
     ],
 )
 def test_bad_input_is_named(call: Any, message: str) -> None:

@@ -2,18 +2,18 @@
 
 Bayes@N gives every question the same uniform prior, whose pull towards the middle does not average
 out over questions: where nearly all of them are easy, or hard, its interval misses. Here the prior
-of question a's chance p_a of a correct answer is a Beta distribution whose mean q and concentration
-s are the same for all questions and unknown::
+of question a's probabilities pi_a is a Dirichlet (for two outcomes a Beta) whose mean q and
+concentration s are the same for all questions and unknown::
 
-    p_a ~ Beta(s q, s (1 - q)),    c_a ~ Binomial(N_a, p_a)
-    p(c | q, s) = product over a of  B(s q + c_a, s (1 - q) + N_a - c_a) / B(s q, s (1 - q))
+    pi_a ~ Dirichlet(s q),    counts n_a ~ Multinomial(N_a, pi_a)
+    p(n | q, s) = product over a of  B(s q + n_a) / B(s q)
 
-with B the Beta function: the beta-binomial, every question with its own N_a.
+with B the multivariate Beta function: the Dirichlet-multinomial, every question with its own N_a.
 The fit is not plugged in. The score is averaged over the posterior of q and s, so that sigma also
 carries what M questions leave unknown about their prior. The hyperprior is weak and fixed:
 
-* q ~ Beta(1/2, 1/2), Jeffreys' prior: it weighs as much as one trial in all, and q stays off the
-  edge when every trial was correct.
+* q ~ Dirichlet(1/(C + 1), ..., 1/(C + 1)), for two outcomes Jeffreys' prior Beta(1/2, 1/2): it
+  weighs as much as one trial in all, and q stays off the edge when every trial was correct.
 * s has the density 100 / (100 + s)^2, nearly uniform below 100: for one trial a question says
   nothing on s, and questions that are all alike bound it from below only.
 
@@ -28,8 +28,16 @@ import numpy as np
 import scipy
 
 from scoring.metrics.bayes import avg_ci
-from scoring.numerics.checks import UNIT, Bounds, check_confidence
-from scoring.numerics.inputs import Floats, Ints, Outcomes, binary_counts, outcome_counts
+from scoring.numerics.checks import Bounds, check_confidence, check_whole
+from scoring.numerics.inputs import (
+    Floats,
+    Ints,
+    Outcomes,
+    Weights,
+    binary_counts,
+    outcome_counts,
+    weighted_counts,
+)
 from scoring.numerics.moments import posterior_moments
 from scoring.numerics.results import Summary, normal_quantile, result, within
 from scoring.numerics.shared_prior import blocks, posterior
@@ -38,46 +46,51 @@ from scoring.numerics.shared_prior import blocks, posterior
 class Prior(NamedTuple):
     """The prior over questions that :func:`fit_prior` finds, and how sure it is."""
 
-    mean: Floats  # posterior mean of 1 - q and of q, shape (..., 2)
-    mean_sd: Floats  # posterior standard deviation of each
+    mean: Floats  # posterior mean of q, shape (..., C + 1); adds up to 1
+    mean_sd: Floats  # posterior standard deviation of each entry of q
     concentration: Any  # exp of the posterior mean of log s, shape (...)
     log_concentration_sd: Any  # posterior standard deviation of log s; 1.8 is the hyperprior's
 
 
-def empirical_bayes(R: Outcomes) -> tuple[Any, Any]:
-    """Posterior mean and standard deviation of the share correct, under a fitted prior.
+def empirical_bayes(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
+    """Posterior mean and standard deviation of the weighted metric, under a fitted prior.
 
     With the model and the hyperprior of the module's docstring, m_a and V_a mean and variance of
-    p_a given its trials, q and s, and E and Var over the posterior of q and s::
+    w . pi_a under Dirichlet(s q + n_a), and E and Var over the posterior of q and s::
 
         mu      = E[ 1/M sum_a m_a ]
         sigma^2 = E[ 1/M^2 sum_a V_a ] + Var[ 1/M sum_a m_a ]
 
-    R holds 0 and 1; a question without trials has the fitted prior as posterior. All else:
-    :func:`scoring.bayes`. Source: not in the paper; arXiv 2510.04265, equations 1 and 15, with s q
-    for the prior's ones.
+    A question without trials has the fitted prior as posterior. All else: :func:`scoring.bayes`.
+    Source: not in the paper; arXiv 2510.04265, equations 1 and 15, with s q for the prior's ones.
 
     >>> mu, sigma = empirical_bayes([[1] * 78 + [0] * 2] * 30)  # bayes: 0.9634
     >>> round(mu, 4), round(sigma, 4)
     (0.9745, 0.0032)
     """
-    return empirical_bayes_ci(R)[:2]
+    return empirical_bayes_ci(R, w)[:2]
 
 
-def empirical_bayes_ci(R: Outcomes, confidence: float = 0.95, bounds: Bounds = None) -> Summary:
+def empirical_bayes_ci(
+    R: Outcomes, w: Weights = None, confidence: float = 0.95, bounds: Bounds = None
+) -> Summary:
     """:func:`empirical_bayes` with its credible interval, of equal tails.
 
-    The ends are quantiles of the Beta distribution with mean mu and standard deviation sigma: near
-    the edge the posterior is skewed, and mu -/+ z sigma would leave the range on one side and miss
-    on the other. All else: :func:`scoring.bayes_ci`.
+    The ends are quantiles of the Beta distribution on [min w, max w] with mean mu and standard
+    deviation sigma: near the edge the posterior is skewed, and mu -/+ z sigma would leave the
+    range on one side and miss on the other. All else: :func:`scoring.bayes_ci`.
 
     >>> [round(x, 4) for x in empirical_bayes_ci([[1] * 78 + [0] * 2] * 30)]
     [0.9745, 0.0032, 0.9678, 0.9804]
     """
     confidence = check_confidence(confidence)
-    mu, sigma = _by_block(_mixture, _counts(R))
-    lo, hi = (within(end, bounds) for end in _beta_ends(mu, sigma, confidence))
-    return Summary(result(mu), result(sigma), lo, hi)
+    counts, weights = weighted_counts(R, w)
+    low, span = weights.min(), np.ptp(weights)
+    # On the scale where the smallest weight is 0 and the largest 1.
+    units = (weights - low) / (span if span > 0 else 1.0)
+    mu, sigma = _by_block(lambda block: _mixture(block, units), counts)
+    lo, hi = (within(low + span * end, bounds) for end in _beta_ends(mu, sigma, confidence))
+    return Summary(result(low + span * mu), result(span * sigma), lo, hi)
 
 
 def covering_ci(R: Outcomes, confidence: float = 0.95, bounds: Bounds = None) -> Summary:
@@ -124,11 +137,12 @@ def fits(R: Outcomes) -> Any:
     return found if found.ndim else bool(found)
 
 
-def fit_prior(R: Outcomes) -> Prior:
+def fit_prior(R: Outcomes, categories: int = 2) -> Prior:
     """The prior over questions itself: what a next question of this kind would be like.
 
-    R is that of :func:`empirical_bayes`. ``concentration * mean`` of the :class:`Prior` are the
-    parameters of a Beta, of wrong and of correct answers: Beta(entry 1, entry 0).
+    R is that of :func:`scoring.bayes`, and ``categories`` C + 1, at least 2; else a ValueError.
+    ``concentration * mean`` of the :class:`Prior` are the parameters of a Dirichlet, in the order
+    of the categories: for two outcomes Beta(entry 1, entry 0).
 
     Half of the questions always right, half never: the prior is spread out, s near 0.
 
@@ -136,17 +150,15 @@ def fit_prior(R: Outcomes) -> Prior:
     >>> prior.mean.round(3).tolist(), round(prior.concentration, 2)
     ([0.5, 0.5], 0.01)
     """
-    mean, mean_sd, log_s, log_sd = _by_block(_prior_moments, _counts(R))
+    categories = check_whole(categories, "categories", 2)
+    advice = f"categories is {categories}, for outcomes 0..{categories - 1}"
+    counts = outcome_counts(R, categories, remedy=advice)
+    mean, mean_sd, log_s, log_sd = _by_block(_prior_moments, counts)
     return Prior(mean, mean_sd, result(np.exp(log_s)), result(log_sd))
 
 
-def _counts(R: Outcomes) -> Ints:
-    counts: Ints = outcome_counts(R, 2, remedy="a fitted prior is of outcomes 1 (correct) and 0")
-    return counts
-
-
 def _by_block(function: Callable[[Ints], tuple[Floats, ...]], counts: Ints) -> list[Floats]:
-    """Apply a function of counts (B, M, 2) to a stack, a block at a time."""
+    """Apply a function of counts (B, M, C + 1) to a stack, a block at a time."""
     stack, flat = counts.shape[:-2], counts.reshape(-1, *counts.shape[-2:])
     parts = zip(*map(function, blocks(flat)), strict=True)
     columns = [np.concatenate(part) for part in parts]
@@ -154,23 +166,24 @@ def _by_block(function: Callable[[Ints], tuple[Floats, ...]], counts: Ints) -> l
 
 
 def _prior_moments(counts: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-    """Mean and standard deviation of q (B, 2) and of log s (B,)."""
-    log_s, weight, q, var = posterior(counts)
+    """Mean and standard deviation of q (B, C + 1) and of log s (B,)."""
+    log_s, weight, q, cov = posterior(counts)
     mean = (weight[..., None] * q).sum(axis=1)
-    variance = (weight[..., None] * (var[..., None] + (q - mean[:, None]) ** 2)).sum(axis=1)
+    given = np.diagonal(cov, axis1=-2, axis2=-1)
+    variance = (weight[..., None] * (given + (q - mean[:, None]) ** 2)).sum(axis=1)
     middle = (weight * log_s).sum(axis=-1)
     spread = (weight * (log_s - middle[:, None]) ** 2).sum(axis=-1)
     return mean, np.sqrt(variance), middle, np.sqrt(spread)
 
 
-def _mixture(counts: Ints) -> tuple[Floats, Floats]:
-    """Mean and standard deviation (B,) of the score over the posterior of s, q and every p_a."""
-    log_s, weight, q, unsure = posterior(counts)
+def _mixture(counts: Ints, units: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation (B,) of the score over the posterior of s, q and every pi_a."""
+    log_s, weight, q, cov = posterior(counts)
     s = np.exp(log_s)[..., None]
     trials = counts.sum(axis=-1)[:, None, :]
-    nu = (s * q)[:, :, None, :] + counts[:, None]
-    means, variances = posterior_moments(nu, np.array(UNIT))
-    # Those are at the mean of q. m_a is linear in q, pull_a q + ..., and V_a quadratic.
+    means, variances = posterior_moments((s * q)[:, :, None, :] + counts[:, None], units)
+    # Those are at the mean of q. m_a is linear in q, pull_a q . w + ..., and V_a quadratic.
+    unsure = np.einsum("bsjk,j,k->bs", cov, units, units)
     pull = s / (s + trials)
     variances = variances - pull**2 * unsure[..., None] / (s + trials + 1)
     mu_s = means.mean(axis=-1)
@@ -183,19 +196,21 @@ def _mixture(counts: Ints) -> tuple[Floats, Floats]:
 def _beta_ends(mu: Floats, sigma: Floats, confidence: float) -> tuple[Floats, Floats]:
     """The central interval of the Beta distribution with this mean and standard deviation."""
     tail, z = (1 - confidence) / 2, normal_quantile(confidence)
-    size = np.maximum(mu * (1 - mu) / sigma**2 - 1, 1e-9)
-    a, b = mu * size, (1 - mu) * size
+    known = sigma <= 1e-12 * mu * (1 - mu)  # one value: equal weights
+    mean, sd = np.where(known, 0.5, mu), np.where(known, 0.1, sigma)
+    size = np.maximum(mean * (1 - mean) / sd**2 - 1, 1e-9)
+    a, b = mean * size, (1 - mean) * size
     # The inverse loses its way where both parameters are large; the Cornish-Fisher expansion does
     # not, and there the tail's probability is off by less than 1 %.
     large = np.minimum(a, b) > 500
     safe_a, safe_b = np.where(large, 1.0, a), np.where(large, 1.0, b)
-    ab = mu * (1 - mu)
-    skew = 2 * (1 - 2 * mu) / (size + 2) * np.sqrt((size + 1) / ab)
+    ab = mean * (1 - mean)
+    skew = 2 * (1 - 2 * mean) / (size + 2) * np.sqrt((size + 1) / ab)
     kurtosis = 6 * ((1 - 4 * ab) * (size + 1) / ab - size - 2) / ((size + 2) * (size + 3))
     bend = skew * (z**2 - 1) / 6
     reach = z + kurtosis * (z**3 - 3 * z) / 24 - skew**2 * (2 * z**3 - 5 * z) / 36
     low = scipy.special.betaincinv(safe_a, safe_b, tail)
     high = scipy.special.betainccinv(safe_a, safe_b, tail)
-    lo = np.where(large, mu + sigma * (bend - reach), low)
-    hi = np.where(large, mu + sigma * (bend + reach), high)
-    return lo, hi
+    lo = np.where(large, mean + sd * (bend - reach), low)
+    hi = np.where(large, mean + sd * (bend + reach), high)
+    return np.where(known, mu, lo), np.where(known, mu, hi)
