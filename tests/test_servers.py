@@ -260,12 +260,12 @@ def test_a_stopped_run_leaves_no_request_on_the_server(
     assert "Traceback" not in run.text()
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.soak), signal.SIGKILL]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_goes_on(
     plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, number: int
 ) -> None:
+    """The fast tests have a run that its server stops and that goes on, and kills of vLLM here."""
     plain.plan = lambda posts: "hang" if posts >= 80 else None
     run = command(tmp_path / "run", forker, plain.url)
     until(lambda: plain.hits["hang"] > 0 and len(stored(tmp_path / "run")) > 0, run)
@@ -433,12 +433,12 @@ def test_what_a_server_lacks_is_said_and_recorded(
     name: str,
 ) -> None:
     plain.plan = always(fault)
-    said = command(tmp_path / "run", forker, plain.url, trials=1).finish()
+    said = command(tmp_path / "run", forker, plain.url, "dataset.limit=10", trials=1).finish()
     assert words in said and findings(tmp_path / "run")[name] is False
     found = rows(tmp_path / "run")
     texts = {key: row["text"] for key, row in reference[1].items()}
     same = [row["text"] == texts[row["question_id"], row["trial"]] for row in found]
-    assert len(found) == 30
+    assert len(found) == 10
     assert (name == "token_ids" and all(same)) or (name == "seeds" and not all(same))
 
 
@@ -446,10 +446,11 @@ def test_log_probs_that_are_lacking_have_to_be_done_without_on_purpose(
     plain: Proxy, forker: Forker, tmp_path: Path
 ) -> None:
     plain.plan = always("no log-probs")
-    refused = command(tmp_path / "run", forker, plain.url, trials=1)
-    assert refused.wait() == 2 and "engine.allow_missing=[logprobs]" in refused.text()
-    allowed = "engine.allow_missing=[logprobs]"
-    command(tmp_path / "run", forker, plain.url, allowed, trials=1).finish()
+    few, allowed = "dataset.limit=5", "engine.allow_missing=[logprobs]"
+    refused = command(tmp_path / "run", forker, plain.url, few, trials=1)
+    assert refused.wait() == 2 and allowed in refused.text()
+    command(tmp_path / "run", forker, plain.url, few, allowed, trials=1).finish()
+    assert len(rows(tmp_path / "run")) == 5
     assert all(row["logprobs"] is None and row["token_ids"] for row in rows(tmp_path / "run"))
 
 

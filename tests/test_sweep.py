@@ -33,8 +33,7 @@ def test_commas_make_combinations_and_lists_and_quotes_do_not() -> None:
 def test_every_combination_runs_and_a_failure_stops_no_other(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("a", "c"):
-        make_run(tmp_path / name, {"q": "110"}, f"tag={name}", "verifier=none")
+    make_run(tmp_path / "b", {"q": "110"}, "tag=b", "verifier=none")
     settings = [
         "model=custom",
         "model.id=/nowhere/tiny",
@@ -43,13 +42,11 @@ def test_every_combination_runs_and_a_failure_stops_no_other(
         "sampling.trials=3",
         "verifier=none",
     ]
-    folders = f"run_dir={tmp_path}/a,{tmp_path}/b,{tmp_path}/c"
-    assert main(["score", *settings, folders]) == 2
+    assert main(["score", *settings, f"run_dir={tmp_path}/a,{tmp_path}/b"]) == 2
     err = capfd.readouterr().err
-    assert f"score 2 of 3: run_dir={tmp_path}/b" in err
-    assert f"1 of 3 failed: run_dir={tmp_path}/b" in err
-    for name in ("a", "c"):
-        assert json.loads((tmp_path / name / "scores.json").read_text())["attempts"] == 3
+    assert f"score 1 of 2: run_dir={tmp_path}/a" in err and "score 2 of 2" in err
+    assert f"1 of 2 failed: run_dir={tmp_path}/a" in err
+    assert json.loads((tmp_path / "b" / "scores.json").read_text())["attempts"] == 3
 
 
 def test_a_misspelt_choice_stops_before_the_first_run(
