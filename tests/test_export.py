@@ -225,6 +225,15 @@ def test_wrong_words_and_places_are_one_line(root: Path, tmp_path: Path) -> None
         (["to=hub", "push=mine"], "push=mine: takes OWNER/NAME"),
         (["to=hub", "push=../mine"], "takes OWNER/NAME"),
         (["to=csv", "push=me/mine"], "with to=hub"),
+        (
+            ["to=csv", str(root / "sums" / "x"), "model=y"],
+            "folders of runs, or dataset= and model=",
+        ),
+        (["to=csv", str(root / "sums" / "x"), "dataset=sums"], "not both"),
+        (["to=csv", "out=x.csv"], "out=x.csv: names the folder"),
+        (["to=csv", "project=mine"], "project=mine: is of a tracker"),
+        (["to=csv", "ranking=borda"], "ranking: no such key"),
+        (["to=eee", "metrics=pass@4"], "to=eee takes no scoring.*: its scores are by"),
         (["to=csv"], "no attempt yet"),
         (["to=csv", "dataset=none"], "dataset=none: no such folder"),
         (["to=csv", f"out={tmp_path}"], "is there, and no export made it; .*out="),
@@ -269,7 +278,7 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     card = (data_set / "README.md").read_text()
     for line in ("| y ", "95% interval", "images/sums.png", '"sampling.temperature": 0.6'):
         assert line in card
-    assert "<b>" not in card and "nowhere" not in card
+    assert not [text for text in ("<b>", "nowhere", '": null') if text in card]
     assert (data_set / "images" / "terms.png").exists()
     back(data_set / "data" / "sums", tmp_path / "back")
     again, run = (outcome_words(opened(f / "sums" / "x")) for f in (tmp_path / "back", root))

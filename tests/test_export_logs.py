@@ -175,6 +175,13 @@ def test_every_eval_ever_has_scores_with_intervals_and_attempts(tmp_path: Path) 
     out(tmp_path, *where)
     again = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.json*")}
     assert {**before, "export.json": b""} == {**again, "export.json": b""}
+    back(tmp_path / "out", tmp_path / "back")
+    out(tmp_path / "back", "to=eee")
+    [path] = (tmp_path / "back" / "sums" / "_export-eee").glob("data/sums/local/x/*.json")
+    details = [
+        of["model_info"]["additional_details"] for of in (whole, json.loads(path.read_text()))
+    ]
+    assert [of.get("dtype") for of in details] == [run.cfg.model.dtype, None]  # nobody said it
 
 
 def test_lm_eval_has_the_repeats_of_a_question_and_its_mean(tmp_path: Path) -> None:

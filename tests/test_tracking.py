@@ -22,7 +22,7 @@ import pytest
 from forked import BATCH, Command, Forker
 from helpers import run_of, settings
 
-from pipeline.base.errors import TryAgain
+from pipeline.base.errors import TryAgain, UserError
 from pipeline.base.places import ROOT
 from pipeline.config import exports, overrides
 from pipeline.config.tracking import TRACKERS
@@ -120,6 +120,7 @@ def test_how_an_import_was_sampled_is_not_said(
     for imported in ({}, {"imported": {}}):
         runfolder.write_json(run.manifest, runfolder.read_manifest(run) | imported)
         trackers.begin("wandb", run, "p")
+    assert [of.config.pop("model.dtype", None) for of in made] == [run.cfg.model.dtype, None]
     groups = [{key.partition(".")[0] for key in of.config} for of in made]
     assert groups[0] - groups[1] == {"sampling", "prompt", "engine"}
 
@@ -204,6 +205,10 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
     made = fakes(monkeypatch, "wandb")
     run = run_of(tmp_path, "a", {"a": "110", "b": ".10"})
     words = [f"runs={tmp_path}", "to=wandb", "project=p"]
+    monkeypatch.setattr(exports, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"to=wandb needs wandb, .* pip install .*\[wandb\]"):
+        overrides.load(exports.ExportConfig, words)
+    monkeypatch.setattr(exports, "find_spec", lambda name: name)
     cfg = overrides.load(exports.ExportConfig, words)
     export(cfg)
     export(cfg)  # nothing has changed

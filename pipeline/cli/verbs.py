@@ -284,15 +284,15 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ export runs/aime25/qwen3-30b to=csv
       one row an attempt; `import` takes it back
   $ export dataset=aime25 to=parquet logprobs=true out=FOLDER
-      all runs in runs/aime25, with token ids and log-probs
+      all runs in runs/aime25, with token ids and log-probs (logprobs= is of parquet and hub)
   $ export dataset=aime25,hmmt25 to=hub push=OWNER/NAME
-      a data set with a card: texts, grades, leaderboard; without push= only the folder
+      a data set with a card: texts, grades, leaderboard (scoring.* and push= are of hub alone)
   $ export runs/gpqa/qwen3-30b to=hf
       scores with intervals for the model's page on the hub
   $ export dataset=aime25 to=eee
       Every Eval Ever: scores with intervals, attempts; other logs: to=inspect, to=lm_eval
   $ export runs/aime25/qwen3-30b to=wandb project=NAME
-      settings, scores with intervals, avg@n by trials; so, too, to=mlflow and to=trackio""",
+      settings, scores with intervals, avg@n by trials; mlflow and trackio, too, take project=""",
     ),
     "study": Verb(
         "pipeline.research.studies.reproduce:study",

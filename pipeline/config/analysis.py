@@ -1,4 +1,4 @@
-"""The settings of verbs that look at many runs: compare, report, study, reproduce."""
+"""The settings of verbs that look at many runs: compare, report, study, reproduce, export."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,8 +22,8 @@ class ReportConfig:
 
 
 @dataclass
-class AnalysisConfig:
-    """What to look at, how to score it, and where results go."""
+class SelectionConfig:
+    """Which runs to look at, how to score them, and where results go."""
 
     dataset: list[str] = field(default_factory=list)  # folders in `runs`; none: all of them
     model: list[str] = field(default_factory=list)  # names of run folders; none: all of a data set
@@ -31,12 +31,6 @@ class AnalysisConfig:
     runs: str = limited("runs", named=True)  # run folders are runs/DATASET/RUN
     out: str | None = limited(None, named=True)  # where results go; each verb has its own default
     scoring: ComparisonConfig = field(default_factory=ComparisonConfig)
-    prior: PriorConfig = field(default_factory=PriorConfig)
-    rubric: RubricConfig = field(default_factory=RubricConfig)
-    thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
-    ranking: RankingConfig = field(default_factory=RankingConfig)
-    study: StudyConfig = field(default_factory=StudyConfig)
-    report: ReportConfig = field(default_factory=ReportConfig)
 
     def problems(self) -> Iterator[str]:
         """Paths where names of folders belong."""
@@ -44,6 +38,18 @@ class AnalysisConfig:
             if name in (".", "..") or "/" in name:
                 where = f"names of folders in {self.runs}"
                 yield f"{name}: dataset= and model= take {where}; write a path without a key"
+
+
+@dataclass
+class AnalysisConfig(SelectionConfig):
+    """The same, and what is made of them."""
+
+    prior: PriorConfig = field(default_factory=PriorConfig)
+    rubric: RubricConfig = field(default_factory=RubricConfig)
+    thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
+    ranking: RankingConfig = field(default_factory=RankingConfig)
+    study: StudyConfig = field(default_factory=StudyConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
 
 
 load = partial(overrides.load, AnalysisConfig)

@@ -59,7 +59,8 @@ def _portable(name: str) -> str:
 def _header(source: Source, of: About, model: str) -> dict[str, Any]:
     """Who, when and with what; the time of retrieval is not now: a run gives the same file."""
     cfg, when = source.run.cfg.model, str(int(of.ended.timestamp()))
-    details = texts({"run": source.name, "revision": cfg.revision, "dtype": cfg.dtype})
+    details = texts({"run": source.name, "revision": cfg.revision})
+    details |= {"dtype": cfg.dtype} if of.sampling else {}  # else nobody said it
     details["deployment_type"] = "self_deployed" if of.engine else "unknown"
     details["model_availability"] = "open_weights" if of.engine and of.hub_id else "unknown"
     info = {"name": of.called, "id": model, "developer": model.partition("/")[0]}

@@ -7,6 +7,7 @@ Scores after github.com/huggingface/hub-docs, docs/hub/eval-results.md and model
 import json
 import textwrap
 from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pipeline.cohorts import cohort as cohorts_of
 from pipeline.cohorts import compare, differences
 from pipeline.cohorts.cohort import Cohort
 from pipeline.cohorts.verdict import verdict
-from pipeline.config.exports import ExportConfig
+from pipeline.config.analysis import AnalysisConfig, SelectionConfig
 from pipeline.display import style
 from pipeline.display.table import markdown, to_markdown
 from pipeline.exports import flat
@@ -70,7 +71,8 @@ def write(export: Export, folder: Path) -> None:
     tables: dict[str, dict[Path, Any]] = defaultdict(dict)
     for source in export.sources:
         tables[source.dataset][source.run.path] = source.table
-    cohorts = cohorts_of.load(export.cfg, tables)
+    cfg = AnalysisConfig(**{f.name: getattr(export.cfg, f.name) for f in fields(SelectionConfig)})
+    cohorts = cohorts_of.load(cfg, tables)
     names = [file_stem(source.dataset) for source in export.sources]
     for number, source in enumerate(export.sources):
         path = folder / "data" / names[number] / f"{number:03d}-{file_stem(source.name)}.parquet"
@@ -86,14 +88,14 @@ def write(export: Export, folder: Path) -> None:
         ],
     )
     (folder / "images").mkdir()
-    parts = "\n\n".join(_part(cohort, export.cfg, folder / "images") for cohort in cohorts)
+    parts = "\n\n".join(_part(cohort, cfg, folder / "images") for cohort in cohorts)
     rows = counted(sum(source.table.num_rows for source in export.sources), "attempt")
     heads = {"title": markdown(title), "attempts": rows, "config": names[0]}
     text = _CARD.format(front=front, parts=parts, **heads)
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
+def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
     """The results of a data set, and how its runs were sampled, without paths of this machine."""
     tables, stem = compare.tables_of(cohort, cfg), file_stem(cohort.dataset)
     style.save(compare.figures_of(cohort, cfg, tables)["forest"], images / stem)
@@ -101,12 +103,14 @@ def _part(cohort: Cohort, cfg: ExportConfig, images: Path) -> str:
         f"## {markdown(cohort.dataset)}",
         markdown(verdict(cohort, cfg).sentence()),
         to_markdown(compare.brief(tables, cfg)),
+        *([to_markdown(tables["caps"])] if "caps" in tables else []),
         f"![Scores with intervals](images/{stem}.png)",
     ]
     models = {member.name: member.run.cfg.model for member in cohort.members}
     ids = {name: [of.id, of.revision] for name, of in models.items() if hub_id(of.id)}
     if known := [of for of in cohort.members if differences.sampling_known(of.run)]:
-        protocol = differences.protocol(known[0].run) | ({"models": ids} if ids else {})
+        protocol = differences.protocol(known[0].run) | {"models": ids or None}
+        protocol = {key: value for key, value in protocol.items() if value is not None}
         parts += [
             f"How {markdown(known[0].name)} was sampled; where others differ the table says so:",
             textwrap.indent(json.dumps(protocol, indent=2), "    "),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from pipeline.base.errors import UserError, install, one_line
+from pipeline.base.errors import UserError, one_line
 from pipeline.exports.about import LIBRARY, VERSION, About, abouts, graded, questions, usage
 from pipeline.exports.reading import Export, Source
 from pipeline.imports.names import safe_name
@@ -22,15 +22,12 @@ _STOPS = {"stop": "stop", "length": "max_tokens"}
 def write(export: Export, folder: Path) -> None:
     """Write DATE_DATASET_ID.eval of every run.
 
-    Raises UserError: nothing is graded; inspect_ai is not installed.
+    Raises UserError: nothing is graded.
     """
-    try:
-        import inspect_ai.log
-        import inspect_ai.model
-        import inspect_ai.scorer
-    except ImportError:
-        lacks = "to=inspect needs inspect_ai, which is not installed"
-        raise UserError(f"{lacks}: {install('inspect')}") from None
+    import inspect_ai.log
+    import inspect_ai.model
+    import inspect_ai.scorer
+
     for source, of in abouts(export):
         try:
             _write(inspect_ai, export, source, of, folder)

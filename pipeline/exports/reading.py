@@ -6,7 +6,6 @@ from which they come back in order, about `SLAB` bytes at a time.
 """
 
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,7 +86,6 @@ class Export:
     sources: list[Source]  # by data set, in the order named
     meter: Meter
     folder: Path  # for the file in which a large run is put in order
-    read: int = 0  # bytes
 
     def batches(self, source: Source, *long: str, table: Any = None) -> Iterator[pa.Table]:
         """The rows of a run in order, some at a time, with columns of `LONG` added.
@@ -110,9 +108,7 @@ class Export:
                 for name, column in rowkeys.in_order(slab, known, long, wanted).items():
                     batch = batch.append_column(name, column)
                 yield batch
-                self.read += batch.nbytes
-                rate = self.read / 1e6 / max(time.monotonic() - self.meter.started, 1e-3)
-                self.meter.advance(batch.num_rows, f"{rate:.0f} MB/s".format)
+                self.meter.advance(batch.num_rows)
         if damage.lines:
             warn(f"{run.path}: attempts: {damage}; run `{PROGRAM} generate` to make them anew")
 

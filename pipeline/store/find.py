@@ -8,11 +8,11 @@ from pathlib import Path
 from pipeline.base import foreign
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.analysis import SelectionConfig
 from pipeline.config.compose import load_folder
 
 
-def named(cfg: AnalysisConfig) -> dict[str, list[Path]]:
+def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
     """Run folders by data set, in the order named, each once.
 
     Folders whose names start with "_" or "." hold what is made from runs, and are none.
@@ -41,7 +41,7 @@ def named(cfg: AnalysisConfig) -> dict[str, list[Path]]:
     }
 
 
-def _in_root(cfg: AnalysisConfig) -> dict[str, list[Path]]:
+def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
     root = Path(cfg.runs).expanduser()
     if not root.is_dir():
         raise UserError(f"runs={cfg.runs}: no such folder; run something first, or set runs=DIR")

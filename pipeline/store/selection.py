@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.base.console import warn
-from pipeline.config.analysis import AnalysisConfig
+from pipeline.config.analysis import SelectionConfig
 from pipeline.store.runfolder import short_hash
 
 
-def folder(cfg: AnalysisConfig, verb: str, runs: Sequence[Path]) -> tuple[Path, list[Path]]:
+def folder(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Path, list[Path]]:
     """The folder for what a verb makes of a selection, and the links that `publish` turns to it.
 
     `runs` has one run of each data set. The folder is `out`, unless that is such a link, else

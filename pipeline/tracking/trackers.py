@@ -34,7 +34,7 @@ def begin(tracker: str, run: Run, project: str) -> Tracker:
     own = [made.get(origin.HASH), made.get("created_with"), name]  # not of a copy beside it
     sent = config(run.cfg)
     if not sampling_known(run):
-        sent = {key: value for key, value in sent.items() if not key.startswith(PROTOCOL)}
+        sent = {k: v for k, v in sent.items() if not k.startswith((*PROTOCOL, "model.dtype"))}
     try:
         return _OPEN[tracker](project, name, runfolder.short_hash(json.dumps(own)), sent)
     except (ImportError, AttributeError) as why:
