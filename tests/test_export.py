@@ -243,6 +243,42 @@ def test_wrong_words_and_places_are_one_line(root: Path, tmp_path: Path) -> None
     assert not any(tmp_path.rglob("*.draft"))
 
 
+def test_out_keeps_another_format_and_other_runs(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    one, other = (str(root / "sums" / name) for name in "xy")
+    out(root, one, "to=csv", f"out={folder}")
+    kept = (folder / "attempts.csv").read_bytes()
+    for settings, what in (([one, "to=parquet"], "to=csv"), ([other, "to=csv"], "x")):
+        with pytest.raises(UserError, match=rf"holds what this export lacks \({what}\); .*out="):
+            out(root, *settings, f"out={folder}")
+    assert (folder / "attempts.csv").read_bytes() == kept
+    out(root, other, one, "to=csv", f"out={folder}")  # nothing is lost
+    assert len((folder / "attempts.csv").read_bytes()) > len(kept)
+    assert "/" not in (folder / "export.json").read_text().replace(str(root), "")
+
+
+def test_what_is_not_all_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    marks = {"whole": "10", "half": "1.", "new": "..", "ungraded": "++"}
+    runs = {name: run_of(tmp_path, name, {"a": said}) for name, said in marks.items()}
+    out(tmp_path, "to=csv", "texts=false")
+    told = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    counts = {"half": "1 of 2", "new": "0 of 2", "ungraded": "2 of 2"}
+    graded = {"half": 1, "new": 0, "ungraded": 0}
+    assert told == [
+        f"warning: {runs[name].path}: {n} attempts, {graded[name]} graded"
+        for name, n in counts.items()
+    ]
+
+
+def test_a_file_where_a_folder_should_be(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["export", f"runs={root}", "to=csv", f"out={tmp_path / 'file' / 'x'}"]) == 1
+    said = capsys.readouterr().err
+    assert "file'; a folder should be there: move the file; or name another place, out=" in said
+
+
 @pytest.fixture(scope="module")
 def data_set(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export for the hub."""

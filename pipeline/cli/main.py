@@ -54,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         place = "runs" if verb == "import" else "out"
         elsewhere = f"; or name another place, {place}=FOLDER" * (place in keys(VERBS[verb]))
         mended = "mend the disk (free space, permissions), then the same command continues"
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            mended = "a folder should be there: move the file"
         fail(f"{error}; {mended}{elsewhere}")
         return 1
     except KeyboardInterrupt:

@@ -5,11 +5,12 @@ import os
 import pkgutil
 import shutil
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.base import foreign, journal
-from pipeline.base.console import Meter, collected, inside, note, results
+from pipeline.base.console import Meter, collected, inside, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config.exports import FORMATS, ExportConfig
 from pipeline.display.table import answer
@@ -31,35 +32,43 @@ def export(cfg: ExportConfig) -> None:
     first = {source.dataset: source.run.path for source in sources}
     out, links = selection.folder(cfg, f"export-{cfg.to}", [*first.values()])
     out = out if out.name.strip(".") else out.resolve()  # . and ..
-    _found(out)
+    paths = [source.run.path.resolve() for source in sources]
+    places = [runfolder.short_hash(os.path.relpath(path, out.resolve())) for path in paths]
+    holds = [f"to={cfg.to}", *(f"{path.name} {at}" for path, at in zip(paths, places, strict=True))]
+    asked = holds if cfg.out else []
+    _found(out, asked)
     out.parent.mkdir(parents=True, exist_ok=True)
     settings = asdict(cfg) | dict.fromkeys(("out", "runs", "folders", "dataset", "model", "push"))
     with lease.held(out.with_name(f".{out.name}.lease"), "exporting these runs", wait=True):
         states = [[s.dataset, s.name, complete.state(s.run)] for s in sources]
-        if _found(out) == (made_of := runfolder.short_hash(json.dumps([settings, states]))):
+        if _found(out, asked) == (made_of := runfolder.short_hash(json.dumps([settings, states]))):
             note(f"export: nothing has changed, {out} is left as it is")
         else:
             with inside(), collected():  # what reads a run again repeats no warning
-                _write(cfg, sources, out, made_of)
+                _write(cfg, sources, out, {"made_of": made_of, "holds": holds})
     selection.publish(out, links)
     results.print(str(out))
     pushed = cfg.push and pkgutil.resolve_name("pipeline.exports.hub:push")(cfg.push, out)
     answer({"format": cfg.to, "folder": str(out), "files": [*_files(out)], "pushed": pushed})
 
 
-def _found(out: Path) -> str | None:
+def _found(out: Path, asked: Sequence[str]) -> str | None:
     """What the export in a folder was made of; None: there is none.
 
-    Raises UserError: the folder holds what no export left there.
+    Raises UserError: it holds what no export left there, or, if any is `asked` for, what is not.
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     remedy = "name another folder with out=, or move it away"
     try:
-        record = foreign.read_json(out / _RECORD, {"made_of": str, "files": {...: str}})
+        shape = {"made_of": str, "files": {...: str}, "holds": [str]}
+        record = foreign.read_json(out / _RECORD, shape)
         files, made_of = record["files"], str(record["made_of"])
     except (OSError, ValueError, KeyError):
         raise UserError(f"{out}: is there, and no export made it; {remedy}") from None
+    if asked and (others := [one for one in record.get("holds", []) if one not in asked]):
+        what = others[0].rsplit(" ", 1)[0]
+        raise UserError(f"{out}: holds what this export lacks ({what}); {remedy}")
     there = _files(out)
     if changed := [name for name in there if not _is(there[name], files.get(name, ""))]:
         raise UserError(f"{out / changed[0]}: was changed since it was exported; {remedy}")
@@ -88,7 +97,7 @@ def _is(path: Path, said: str) -> bool:
     return same or _said(path).split()[::2] == said.split()[::2]
 
 
-def _write(cfg: ExportConfig, sources: list[Source], out: Path, made_of: str) -> None:
+def _write(cfg: ExportConfig, sources: list[Source], out: Path, record: dict[str, object]) -> None:
     """Make the folder anew; what is there is one that an export left."""
     stage, old = drafts = [out.with_name(f".{out.name}.{what}") for what in ("draft", "old")]
     for left in drafts:  # by a command that was killed
@@ -97,10 +106,14 @@ def _write(cfg: ExportConfig, sources: list[Source], out: Path, made_of: str) ->
         stage.mkdir()
         if not (begun := [source for source in sources if source.table.num_rows]):
             raise UserError(f"{sources[0].run.path}: no attempt yet; run something first")
+        for run, outcome in ((source.run, source.table["outcome"]) for source in sources):
+            asked, graded = len(run.questions) * run.cfg.sampling.trials, outcome.drop_null()
+            if len(graded) < asked:
+                warn(f"{run.path}: {len(outcome):,} of {asked:,} attempts, {len(graded):,} graded")
         with Meter("export", sum(len(source.table) for source in begun), keep=True) as meter:
             pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, begun, meter, stage), stage)
         files = {name: _said(path) for name, path in _files(stage).items()}
-        runfolder.write_json(stage / _RECORD, {"made_of": made_of, "files": files})
+        runfolder.write_json(stage / _RECORD, {**record, "files": files})
         if out.exists():
             out.rename(old)
         stage.rename(out)
