@@ -387,5 +387,5 @@ def test_damaged_and_other_lines_of_every_eval_ever_are_counted(
     [folder] = (tmp_path / "back" / "sums").glob("m*")
     assert outcomes.read(opened(folder)).codes.tolist() == [[0, 1]]
     said = capsys.readouterr().err
-    for count in ("1 lines of other results", "4 damaged rows", "2 damaged lines"):
+    for count in ("1 line of other results", "4 damaged rows", "2 damaged lines"):
         assert count in said

@@ -259,8 +259,8 @@ def test_seeds_duplicates_and_second_answers(
     ]
     runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
     said = capsys.readouterr().err
-    assert "1 duplicates left out: qwen3-4b, aime25-00, seed 1234" in said
-    assert "1 second answers" in said
+    assert "1 duplicate left out: qwen3-4b, aime25-00, seed 1234" in said
+    assert "1 second answer" in said
     run = opened(runs / "aime25" / "qwen3-4b")
     texts = {key: r["text"] for key, r in by_key(run, "attempts", ATTEMPTS).items()}
     assert len(texts) == 6
@@ -393,7 +393,7 @@ def test_damaged_parquet_is_counted_named_and_skipped(
     (folder / "c.parquet").write_bytes(sound.read_bytes()[:-400])
     runs = bring(tmp_path, folder)
     said = capsys.readouterr().err
-    assert "1 damaged files skipped: c.parquet" in said
+    assert "1 damaged file skipped: c.parquet" in said
     assert "5 damaged rows skipped: b.parquet, 5 rows of group 1" in said
     run = opened(runs / "aime24" / "qwen3-4b")
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 15
@@ -509,7 +509,7 @@ def test_hostile_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().err
     assert "5 damaged lines skipped: samples_x.jsonl, line 2" in said
     assert "skipped: samples_x.jsonl, line 4\n" in said
-    assert "1 damaged rows skipped: samples_x.jsonl, line 8 (no doc_id)" in said
+    assert "1 damaged row skipped: samples_x.jsonl, line 8 (no doc_id)" in said
     run = opened(runs / "x" / "tiny") if (runs / "x").exists() else opened(next(runs.glob("x*/*")))
     assert (outcome_words(run) == "correct").sum() == 2
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 1
@@ -526,7 +526,7 @@ def test_csv_of_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     runs = bring(tmp_path, path, "dataset=mine")
     said = capsys.readouterr().err
     assert "6 damaged rows skipped: o.csv, line 7 (trial: not 'zero')" in said
-    assert "1 duplicates left out" in said and "1 second answers" in said
+    assert "1 duplicate left out" in said and "1 second answer" in said
     run = opened(runs / "mine" / "m")
     ids = [q["question_id"] for q in run.questions]
     assert ids == ['=HYPERLINK("http://x","y")', "q2"]
@@ -616,7 +616,7 @@ def test_npz_of_categories_leaves_out_what_has_no_name(
     np.savez(tmp_path / "c.npz", essays=np.array([[[0, 1, 2], [2, 5, 1]]]))
     names = ("category_names=[a,b,c]", "model=m")
     run = opened(bring(tmp_path, tmp_path / "c.npz", *names) / "essays" / "m")
-    assert "1 damaged rows skipped: essays[0, 1, 1] (" in capsys.readouterr().err
+    assert "1 damaged row skipped: essays[0, 1, 1] (" in capsys.readouterr().err
     assert outcome_words(run).tolist() == [
         ["wrong", "wrong", "correct"],
         ["correct", "owed", "wrong"],
@@ -656,7 +656,7 @@ def test_hostile_npz(tmp_path: Path) -> None:
         bring(tmp_path, bomb)
     named = tmp_path / "n.npz"
     np.savez(named, aime25=np.zeros((3, 2, 2)))
-    with pytest.raises(UserError, match="3 models and 2 names"):
+    with pytest.raises(UserError, match="3 models and 2 different names"):
         bring(tmp_path, named, "model=a,b")
 
 
@@ -696,7 +696,7 @@ def test_what_a_parquet_repeats_is_not_unfolded(
     assert (tmp_path / "x.parquet").stat().st_size < 40_000
     bring(tmp_path, tmp_path / "x.parquet")
     said = capsys.readouterr().err
-    assert "columns left out, neither values nor lists of numbers: " in said
+    assert "column left out, neither values nor lists of numbers: " in said
     assert "9 values of text left out: x.parquet, row 0 (4001 bytes long)" in said
 
 
@@ -746,7 +746,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         ("list.json", r"one JSON list, .*: jq -c '.\[\]' list.json > list.jsonl"),
         ("empty.csv", "is empty"),
         ("binary", "neither Parquet"),
-        ("folder", r"no records as \*.eval, .* name the file"),
+        ("folder", r"no records as \*.csv, \*.eval, .* name the file"),
         ("nothing", "no such file or folder"),
     ):
         with pytest.raises(UserError, match=said):
@@ -755,8 +755,8 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"kind=trace \(\*.parquet\), but 1 of lm_eval"):
         bring(tmp_path, tmp_path / "folder", "kind=trace")
     (tmp_path / "a.csv").write_text("question,correct\n1,1\n")
-    wrong = {"model=m": "1 rows without a name skipped, give dataset=NAME: a.csv, line 2"}
-    with pytest.raises(UserError, match=r"1 damaged lines skipped: binary, line 1 \(not UTF-8\)"):
+    wrong = {"model=m": "1 row without a name skipped, give dataset=NAME: a.csv, line 2"}
+    with pytest.raises(UserError, match=r"1 damaged line skipped: binary, line 1 \(not UTF-8\)"):
         bring(tmp_path, tmp_path / "binary", "kind=jsonl", "model=m")
     with pytest.raises(UserError, match="questions=/nowhere: no such file or folder"):
         bring(tmp_path, tmp_path / "a.csv", "questions=/nowhere")
@@ -885,7 +885,7 @@ def test_a_stray_quote_costs_its_own_line(
     assert len(opened(runs / "d" / "m").questions) == 998
     source.write_bytes(b'question_id,correct,answer\n0,1,"a\n\xff\nb"\n1,1,c\n')
     runs = bring(tmp_path / "again", source, *NAMES)
-    assert "1 damaged rows skipped: s.csv, line 2 (not UTF-8)" in capsys.readouterr().err
+    assert "1 damaged row skipped: s.csv, line 2 (not UTF-8)" in capsys.readouterr().err
     assert len(opened(runs / "d" / "m").questions) == 1
 
 
@@ -896,7 +896,7 @@ def test_a_field_without_end_is_damage(
     lines = ["0,1,x", "1,1," + "x" * 2000, "2,1,x"]
     source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
     runs = bring(tmp_path, source, *NAMES)
-    assert "1 damaged rows skipped: s.csv, line 3 (field larger" in capsys.readouterr().err
+    assert "1 damaged row skipped: s.csv, line 3 (field larger" in capsys.readouterr().err
     assert len(opened(runs / "d" / "m").questions) == 2
 
 
@@ -931,7 +931,7 @@ def test_lm_eval_names_are_not_overridden(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "said"),
-    [("metric=nope", "but exact_match"), ("filter=nope", "but none")],
+    [("metric=nope", "but exact_match"), ("filter=nope", "but 'none'")],
 )
 def test_lm_eval_metric_and_filter_must_be_there(tmp_path: Path, setting: str, said: str) -> None:
     source = write_lines(tmp_path / "samples_x.jsonl", [sample(0, [boxed(0)], 1.0)])
@@ -965,7 +965,7 @@ def test_parquet_of_odd_columns(tmp_path: Path, capsys: pytest.CaptureFixture[st
     pq.write_table(pa.table(small(extracted_answer=[["1"], ["2"]])), source)
     run = opened(bring(tmp_path / "1", source) / "aime25" / "x")
     said = capsys.readouterr().err
-    assert "1 columns left out" in said and "extracted_answer" in said
+    assert "1 column left out" in said and "extracted_answer" in said
     assert outcome_words(run).ravel().tolist() == ["correct", "wrong"]
     offsets = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
     bad = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"\xff7"))
@@ -973,10 +973,10 @@ def test_parquet_of_odd_columns(tmp_path: Path, capsys: pytest.CaptureFixture[st
         pq.write_table(pa.table(small(**{name: bad})), source)
         run = opened(bring(tmp_path / name, source) / "aime25" / "x")
         said = capsys.readouterr().err
-        assert f"1 values of {name} left out: x.parquet, row 0 (not UTF-8)" in said
+        assert f"1 value of {name} left out: x.parquet, row 0 (not UTF-8)" in said
     pq.write_table(pa.table(small(task=bad)), source)
     bring(tmp_path / "task", source)
-    assert "1 damaged rows skipped: x.parquet, row 0 (task: not UTF-8" in capsys.readouterr().err
+    assert "1 damaged row skipped: x.parquet, row 0 (task: not UTF-8" in capsys.readouterr().err
     table = pa.table(small())
     pq.write_table(table.append_column("task", table["task"]), source)
     with pytest.raises(UserError, match="task is there twice"):
@@ -999,7 +999,7 @@ def test_trials_from_one_and_a_row_without_trial(
     run = opened(bring(tmp_path / "e", source, *NAMES) / "d" / "m")
     said = capsys.readouterr().err
     assert "2 duplicates left out: m, d-00, trial 0" in said
-    assert "1 damaged rows skipped: m, d-01 (no trial)" in said
+    assert "1 damaged row skipped: m, d-01 (no trial)" in said
     owed = ["owed"] * 3
     assert outcome_words(run).tolist() == [["correct", *owed[1:], "wrong"], ["wrong", *owed]]
     # The place of a cell in an array is its trial, whatever is owed.
@@ -1031,10 +1031,13 @@ def test_what_was_asked_and_is_not_there_is_said(tmp_path: Path) -> None:
     for wrong, said in (("model=b,nope", "b, qwen3-4b"), ("dataset=aime99", "aime25")):
         with pytest.raises(UserError, match=f"not in .*; there are {said}$"):
             bring(tmp_path, source, wrong)
-    plain = csv_of(tmp_path / "p.csv", "question_id,trial,correct", "0,0,1")
-    for both in (("dataset=d,e", "model=m"), ("dataset=d", "model=m,n")):
-        with pytest.raises(UserError, match="csv takes one name"):
-            bring(tmp_path, plain, *both)
+    plain = csv_of(tmp_path / "p.csv", "model,question_id,trial,correct", "org/b,0,0,1", "c,0,0,0")
+    for wrong, said in (("model=x", "b, c"), ("model=b,x", "b, c"), ("dataset=d,e", "d")):
+        with pytest.raises(UserError, match=f"not in .*; there are {said}$"):
+            bring(tmp_path, plain, "dataset=d", wrong)
+    for name, kinds in (("metric", "lighteval, .* and nemo_skills"), ("filter", "lm_eval")):
+        with pytest.raises(UserError, match=f"{name}=x: is for {kinds}, and .* taken for csv"):
+            bring(tmp_path, plain, f"{name}=x")
     assert folders(tmp_path / "runs") == []
 
 
@@ -1043,7 +1046,7 @@ def test_a_header_object_is_one_damaged_row(
 ) -> None:
     rows = [{"note": "header"}, {"question_id": 1, "correct": 1}]
     run = opened(bring(tmp_path, write_lines(tmp_path / "f.jsonl", rows), *NAMES) / "d" / "m")
-    assert "1 damaged rows skipped: f.jsonl, line 1 (no question)" in capsys.readouterr().err
+    assert "1 damaged row skipped: f.jsonl, line 1 (no question)" in capsys.readouterr().err
     assert outcome_words(run).tolist() == [["correct"]]
     with pytest.raises(UserError, match=r"question .*note"):
         bring(tmp_path, write_lines(tmp_path / "g.jsonl", rows[:1]), *NAMES)
@@ -1054,3 +1057,85 @@ def test_gzip_is_refused_with_its_remedy(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(gzip.compress(b"question_id,correct\n0,1\n"))
         with pytest.raises(UserError, match=f"gunzip {name}"):
             bring(tmp_path, tmp_path / name, *NAMES)
+
+
+def test_texts_without_outcomes_are_attempts_to_grade(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a user's own sampler writes: no outcome, and questions known by their problems."""
+    asked = [("1+1?", "2"), ("2+2?", "4")]
+    rows = [{"problem": p, "gold": g, "text": boxed(4)} for p, g in (*asked, asked[0])]
+    runs = bring(tmp_path, write_lines(tmp_path / "own.jsonl", rows), *NAMES)
+    assert "d: no attempt is graded; run `grade`" in capsys.readouterr().err
+    run = opened(runs / "d" / "m")
+    found = [(q["question_id"], q["problem"], q["gold"]) for q in run.questions]
+    assert found == [("d-00", "1+1?", "2"), ("d-01", "2+2?", "4")]
+    hashes = json.loads((run.path / "manifest.json").read_text())["imported"]["question_hashes"]
+    assert hashes == "problem and gold answer"
+    grade(run)
+    assert outcome_words(run).tolist() == [["wrong", "wrong"], ["correct", "owed"]]
+    capsys.readouterr()
+    for row in rows:
+        del row["gold"]
+    bring(tmp_path / "b", write_lines(tmp_path / "own.jsonl", rows), *NAMES)
+    assert "d: 2 questions without a gold answer; do not `grade`" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no column for an outcome or text"):
+        bring(tmp_path, write_lines(tmp_path / "p.jsonl", [{"problem": "1+1?"}]), *NAMES)
+
+
+def test_a_folder_of_csv_is_read_and_names_choose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "in"
+    for name, right in (("a", 1), ("b", 0)):
+        (folder / name).mkdir(parents=True)
+        lines = [f"org/{name},{q},{right}" for q in "012"] + [f"org/{name},0,maybe"]
+        csv_of(folder / name / "x.csv", "model,question_id,correct", *lines)
+    (folder / "empty.csv").touch()
+    write_lines(folder / "x.jsonl", [{"question_id": 1, "correct": 1}])
+    runs = bring(tmp_path, folder, "dataset=d", "kind=csv")
+    said = capsys.readouterr().err
+    assert folders(runs) == ["d/a", "d/b"]
+    assert "taken for csv (2 files *.csv)" in said
+    assert "1 empty file left out: empty.csv" in said
+    assert "2 damaged rows skipped: a/x.csv, line 5 (outcome: not 'maybe'); b/x.csv, line 5" in said
+    for given in ("model=b", "model=org/b"):
+        assert folders(bring(tmp_path / given[-5:], folder, "dataset=d", "kind=csv", given)) == [
+            "d/b"
+        ]
+    capsys.readouterr()
+    bring(tmp_path / "auto", folder, "dataset=d", "model=m")
+    assert "also holds 2 files of csv, such as x.csv" in capsys.readouterr().err
+
+
+def test_reasons_are_those(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is said of odd values is why they cannot be used."""
+    rows = [{"question_id": "q" * 2000, "correct": 1}, *[{"question_id": 1, "correct": 1}] * 4]
+    bring(tmp_path, write_lines(tmp_path / "x.jsonl", rows), *NAMES)
+    said = capsys.readouterr().err
+    assert "(question: not 'qqqqqqqqqqqq...qqqqqqqqqqqqq', 2,000 characters)" in said
+    assert "1 question, up to 4 trials" in said
+    rows = [row | {"trial": 0} for row in rows[1:]]
+    bring(tmp_path / "b", write_lines(tmp_path / "x.jsonl", rows), *NAMES)
+    assert "3 duplicates left out: m, d-01, trial 0 ...\n" in capsys.readouterr().err
+    labels = csv_of(tmp_path / "l.csv", "question_id,label", "0,a", "1,b", "1,2")
+    bring(tmp_path / "c", labels, *NAMES, "category_names=[a,b]")
+    assert "no category '2': there are 2, from 0" in capsys.readouterr().err
+    np.savez(tmp_path / "x.npz", d=np.array([[[0, 2]]]))
+    bring(tmp_path / "d", tmp_path / "x.npz", "model=m")
+    assert "d: values up to 2 are categories, of which 2 is correct" in capsys.readouterr().err
+    with pytest.raises(UserError, match="1 model and 2 different names"):
+        bring(tmp_path, tmp_path / "x.npz", "model=a,b")
+    odd = write_lines(tmp_path / "q.jsonl", [{"id": 1, "text": "1+1?"}])
+    with pytest.raises(UserError, match="'answer'; found id, text; the fields are id, problem"):
+        bring(tmp_path, labels, *NAMES, "category_names=[a,b]", f"questions={odd}")
+    (tmp_path / "wide.csv").write_text("question_id,correct\n0,1\n", "utf-16")
+    with pytest.raises(UserError, match="save text in UTF-8, not UTF-16"):
+        bring(tmp_path, tmp_path / "wide.csv", *NAMES)
+
+
+def test_too_many_trials_name_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.imports.plan.MOST_TRIALS", 3)
+    source = csv_of(tmp_path / "x.csv", "question_id,correct", "0,1", *["1,1"] * 4)
+    with pytest.raises(UserError, match=r"d/m: 2 questions x 4 trials are too many; d-01 has most"):
+        bring(tmp_path, source, *NAMES)

@@ -83,7 +83,7 @@ def test_scorio_math_and_lite(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [line] = [line for line in said.splitlines() if "no place for the columns" in line]
     for name in ("sampling", "trigger", "llmv_model", "tokens.completion_topk_logprobs_list"):
         assert name in line
-    assert "1 columns left out" in said and "completion_token_list" in said  # texts of tokens
+    assert "1 column left out" in said and "completion_token_list" in said  # texts of tokens
     run = opened(runs / "aime26" / "gpt-oss-20b-low")
     assert outcome_words(run).tolist() == [["wrong", "correct", "wrong"]] * 2
     assert [q["question_id"] for q in run.questions] == ["aime26-01", "aime26-02"]

@@ -50,7 +50,7 @@ def test_a_random_seed_of_nemo_skills_is_a_trial(
         bring(tmp_path, source)
     run = opened(bring(tmp_path, source, "model=mine") / "aime25" / "mine")
     err = capsys.readouterr().err
-    assert "taken for nemo_skills" in err and "1 greedy or unfinished files left out" in err
+    assert "taken for nemo_skills" in err and "1 greedy or unfinished file left out" in err
     words = outcome_words(run)
     assert (words == "correct").tolist() == [[1, 1, 0], [0, 1, 1], [1, 0, 1]]
     assert set(words[words != "correct"]) == {"no_answer"}
@@ -138,13 +138,15 @@ def test_choices_of_a_batch_are_trials(tmp_path: Path, capsys: pytest.CaptureFix
         {"id": "b", "custom_id": "q2", "response": None, "error": {"code": "expired"}},
         responded("q2", answer("c4", {"index": 0, "message": {"content": 7}})),
         responded("q2", answer("c5", choice("5") | {"finish_reason": "content_filter"})),
+        responded("q2", {"object": "response", "model": "my/model", "output": []}),
     ]
     source = write_lines(tmp_path / "out.jsonl", rows)
     runs = bring(tmp_path, source, "dataset=sums")
     err = capsys.readouterr().err
-    assert "taken for openai" in err and "1 duplicates left out: out.jsonl, line 4" in err
+    assert "taken for openai" in err and "1 duplicate left out: out.jsonl, line 4" in err
     assert "2 requests without an answer left out: out.jsonl, line 5; out.jsonl, line 6" in err
-    assert "1 damaged rows skipped: out.jsonl, line 7" in err
+    assert "1 damaged row skipped: out.jsonl, line 7" in err
+    assert "1 answer of /v1/responses (not read) left out: out.jsonl, line 9" in err
     run = opened(runs / "sums" / "model")
     made = by_key(run, "attempts", ATTEMPTS)
     assert {key: a["text"] for key, a in made.items()} == {
@@ -184,8 +186,13 @@ def test_requests_beside_answers_say_what_was_asked(
     asked_first = {q["question_id"]: q for q in run.questions}["s1"]
     assert asked_first["prompt"] == "Be brief.\n\nWhat is 1+1?"
     assert (asked_first["gold"], asked_first["problem"]) == ("2", "What is 1+1?")
+    assert "gold answer" not in capsys.readouterr().err  # they came from questions=
     grade(run)
     assert outcome_words(run).shape == (2, 2)
+    write_lines(folder / "z_sent.jsonl", sent[1:])
+    bring(tmp_path / "lost", folder, "dataset=sums")
+    lost = "1 answer without a request here: each custom_id is a question: a_came.jsonl, line 4"
+    assert lost in capsys.readouterr().err
 
 
 def test_conversations_and_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,7 @@ def test_ended_import_goes_on_where_it_was(
     for folder in folders(runs):
         made = [opened(root / folder) for root in (runs, whole)]
         told = [runfolder.read_json(run.manifest)["imported"] for run in made]
-        assert told[0] == told[1] and "verdicts left out" in str(told[0]["left_out"])
+        assert told[0] == told[1] and "1 verdict left out" in str(told[0]["left_out"])
         for table in ("attempts", "grades", "verdicts", "means"):
             files = [sorted((run.path / table).glob("*.parquet")) for run in made]
             assert [path.name for path in files[0]] == [path.name for path in files[1]] != []

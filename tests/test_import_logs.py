@@ -168,11 +168,11 @@ def test_epochs_become_trials(
     for line in (
         "older",
         "values of other left out: match counts",
-        "neither 0 nor 1",
+        "values other than 0 and 1",
         "ended by an error",
     ):
         assert line in said
-    assert ("1 duplicates left out: qwen3-4b, aime25-00" in said) == (make is json_file)
+    assert ("1 duplicate left out: qwen3-4b, aime25-00" in said) == (make is json_file)
     assert folders(runs) == ["aime25/qwen3-4b"]
     run = opened(runs / "aime25" / "qwen3-4b")
     assert [q["question_id"] for q in run.questions] == ["aime25-00", "aime25-01"]
@@ -272,6 +272,8 @@ def details(path: Path, rows: list[dict[str, Any]], marks: str = "") -> Path:
 def test_details_of_lighteval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made, date = tmp_path / "details" / "Qwen" / "Qwen3-4B-Thinking-2507", "2026-11-01T10-00-00"
     rows = [detail(i, [f"\\boxed{{{i}}}"], float(i % 2)) for i in range(3)]
+    for row in rows:
+        del row["model_response"]["reasonings"]  # before version 0.11
     details(made / date / f"details_aime25|0_{date}.parquet", rows)
     details(made / "2026-10-01" / "details_lighteval|aime25|0_2026-10-01.parquet", rows, "__")
     several = [detail(i, [f"\\boxed{{{i}}}", "None."], 0.5) for i in range(3)]
@@ -279,7 +281,7 @@ def test_details_of_lighteval(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (made / date / f"details_aime24|0_{date}.parquet").write_bytes(b"PAR1 and no more")
     runs = bring(tmp_path, tmp_path / "details")
     said = capsys.readouterr().err
-    assert "10-01.parquet is older" in said and "1 damaged files" in said
+    assert "10-01.parquet is older" in said and "1 damaged file" in said
     assert "3 samples of several answers with one value" in said
     assert "6 values of avg@n:n=2 left out: pass@k:k=1 counts, or metric=NAME\n" in said
     assert folders(runs) == ["aime24/qwen3-4b", "aime25/qwen3-4b"]
@@ -362,7 +364,7 @@ def test_reviews_of_evalscope(
     runs = bring(tmp_path, tmp_path / "outputs", "dataset=sums")
     said = capsys.readouterr().err
     assert "taken for evalscope" in said and "is older than" in said
-    assert "1 damaged rows skipped: my_sums_Level 1.jsonl, line 5" in said
+    assert "skipped: 20261101_100000/reviews/served/my_sums_Level 1.jsonl, line 5" in said
     run = opened(runs / "sums" / "served")
     grades = {key: g["outcome"] for key, g in by_key(run, "grades", GRADES).items()}
     attempts = by_key(run, "attempts", ATTEMPTS)
@@ -406,7 +408,7 @@ def test_predictions_without_reviews_and_folders_of_several_kinds(
     details(tmp_path / "predictions" / "details_a.parquet", [detail(0, ["x"], 1.0)])
     bring(tmp_path, tmp_path / "predictions", "model=m", "dataset=d")
     said = capsys.readouterr().err
-    assert "also holds 1 files of evalscope, such as sums_default.jsonl" in said
+    assert "also holds 1 file of evalscope, such as sums_default.jsonl" in said
     assert "kind=evalscope imports them" in said
 
 

@@ -115,7 +115,9 @@ def test_another_run_of_the_name_is_refused(there: Path, tmp_path: Path) -> None
     runs = bring(tmp_path, there)
     before = tree(runs)
     run_of(tmp_path / "other", "m", HALF, "sampling.temperature=0.1")
-    with pytest.raises(UserError, match=r"sampling.temperature is 0.6 there .*tag=NAME"):
+    with pytest.raises(
+        UserError, match=r"\(sampling.temperature is 0.1 there and 0.6 here\); use tag=NAME"
+    ):
         bring(tmp_path, tmp_path / "other")
     assert tree(runs) == before
     bring(tmp_path, tmp_path / "other", "tag=cold")
@@ -168,7 +170,7 @@ def test_links_are_refused_and_odd_files_stay_there(
     assert "2 files of other kinds stay there: deep/er/x.json, run.sh" in capsys.readouterr().err
     assert tree(runs / "sums" / "m") == wanted
     (there / "sums" / "linked").symlink_to(folder)
-    with pytest.raises(UserError, match=r"1 of 2 runs are not imported.*linked: a link"):
+    with pytest.raises(UserError, match=r"1 of 2 runs not imported:\n.*linked: a link"):
         bring(tmp_path, there)
 
 
@@ -190,7 +192,7 @@ def test_what_is_not_sound_is_refused_and_the_rest_comes(there: Path, tmp_path: 
     with pytest.raises(UserError) as caught:
         bring(tmp_path, there)
     said = str(caught.value)
-    assert "5 of 6 runs are not imported" in said
+    assert "5 of 6 runs not imported" in said
     assert all(f"{name} (" in said for name in ("attempts/00000.parquet", "questions.parquet"))
     assert "m2/config.yaml: engine.name" in said
     assert "config.yaml (not what the manifest says: sampling.temperature is 0.6 there" in said

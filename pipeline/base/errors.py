@@ -52,8 +52,11 @@ def one_line(error: BaseException) -> str:
 
     >>> one_line(ValueError("no such\\n  key")), one_line(KeyboardInterrupt())
     ('no such key', 'KeyboardInterrupt')
+    >>> one_line(KeyError("score"))
+    "no 'score'"
     """
-    return " ".join(str(error).split())[:400] or type(error).__name__
+    text = " ".join(str(error).split())[:400] or type(error).__name__
+    return f"no {text}" if type(error) is KeyError and " " not in text else text
 
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 1, all_are: str = "known:") -> str:

@@ -95,8 +95,12 @@ def chats(source: Source, first: bool, troubles: Troubles) -> Records:
         if choices is None and messages and _object(messages[-1]).get("role") == "assistant":
             messages, choices = messages[:-1], [{**line, "message": messages[-1]}]
         if not isinstance(choices, list) or not choices:
-            troubles.add("requests without an answer left out", place)
+            other = answer.get("object") == "response"
+            what = "answers of /v1/responses (not read)" if other else "requests without an answer"
+            troubles.add(f"{what} left out", place)
             continue
+        if asked and custom not in asked and messages == [None]:
+            troubles.add("answers without a request here: each custom_id is a question", place)
         prompt = "\n\n".join(str(text) for text in map(logs.words, messages) if text)
         name = questions.setdefault(prompt or custom, custom or len(questions))
         extra = {"question_id": name, **_object(line.get("metadata")), **line}

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from pipeline.base import atomic, foreign, journal
-from pipeline.base.console import Meter, note, warn
+from pipeline.base.console import Meter, counted, note, warn
 from pipeline.base.errors import UserError
 from pipeline.imports import names
 from pipeline.imports.source import Source, shown
@@ -55,8 +55,8 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
                 faults.append(str(error))
             meter.advance(1)
     if faults:
-        of = f"{len(faults)} of {len(source.files)} runs are not imported: "
-        raise UserError(of + "; ".join(faults))
+        of = f"{len(faults)} of {counted(len(source.files), 'run')} not imported:"
+        raise UserError("\n  ".join([of, *faults]))
     if not targets:
         what = "no run has the names of dataset= and model=; there are"
         raise UserError(f"{source.path}: {what} {', '.join(seen[:20])}")
@@ -132,10 +132,14 @@ def _merge(folder: Path, there: Run, run: Run) -> None:
     """
     _check_still(run.path)
     own, its = runfolder.read_manifest(run), runfolder.read_manifest(there)
-    runfolder.check_same(run, its[origin.IDENTITY])
     same = all(own.get(key) == its.get(key) for key in (origin.HASH, "imported"))
     if not same or not rowkeys.question_ids(run).equals(rowkeys.question_ids(there)):
-        raise UserError(f"{folder}: was not made as {run.path}, its name, was; use tag=NAME")
+        why = runfolder.differing(its[origin.IDENTITY], own[origin.IDENTITY])
+        if "imported" in own.keys() | its.keys():  # which may not say how it was sampled
+            why = [line for line in why if not line.startswith("sampling.")]
+            why.insert(0, "not both by one import")
+        what = f"was not made as {run.path}, its name, was"
+        raise UserError(f"{folder}: {what} ({'; '.join(why[:6])}); use tag=NAME")
     held, theirs = rowkeys.contents(run).keys, rowkeys.contents(there).keys
     new = int((rowkeys.rows_of(theirs, held) < 0).sum())
     told = f"{new} attempts added, which `run` grades" if new else "nothing owed"

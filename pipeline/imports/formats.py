@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.base.console import warn
+from pipeline.base.console import counted, listed, warn
 from pipeline.base.environment import cores
 from pipeline.base.errors import UserError
 from pipeline.config.imports import KINDS, RecordsConfig
@@ -34,6 +34,7 @@ from pipeline.prepare.hub import from_hub
 from pipeline.prepare.questions import find_local
 
 _GZIP = b"\x1f\x8b"
+_SCORED = ("lighteval", "inspect", "lm_eval", "evalscope", "nemo_skills")  # by several metrics
 
 
 class Format(NamedTuple):
@@ -74,8 +75,12 @@ FORMATS = {  # a file is of the first kind that it looks like
     "jsonl": Format(
         lines.read_json,
         lambda path, head: path.suffix == ".jsonl" or head.lstrip(b"\xef\xbb\xbf\n ")[:1] == b"{",
+        "*.jsonl",
+        chooses=True,
     ),
-    "csv": Format(lines.read_csv, lambda _, head: b"\0" not in head.splitlines()[0]),
+    "csv": Format(
+        lines.read_csv, lambda _, head: b"\0" not in head.splitlines()[0], "*.csv", chooses=True
+    ),
 }
 
 
@@ -94,6 +99,9 @@ def locate(cfg: RecordsConfig) -> Source:
     elif revision is not None:
         raise UserError(f"revision={revision}: is for a hub id; {path} is on this machine")
     kind, why, files = (_folder if where.is_dir() or kind == "runs" else _file)(where, kind)
+    for key, able in (("metric", _SCORED), ("filter", ("lm_eval",))):
+        if (given := getattr(cfg.source, key)) is not None and kind not in able:
+            raise UserError(f"{key}={given}: is for {listed(able)}, and {path} is taken for {kind}")
     return Source(cfg, kind, why, files, revision, _fingerprint(files, kind, cfg))
 
 
@@ -133,28 +141,30 @@ def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
 def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
     """The kind of the files of a folder: the first of FORMATS that one is of; others are named."""
     if kind in ("auto", "runs") and (runs := copies.within(where)):
-        return "runs", f"{len(runs)} run folders of this program", runs
+        return "runs", f"{counted(len(runs), 'run folder')} of this program", runs
     patterns = {name: form.pattern for name, form in FORMATS.items() if form.pattern}
     if kind not in ("auto", *patterns):
         what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
         raise UserError(f"{where}: {what}")
-    found: dict[str, list[Path]] = {}
+    found: dict[str, list[Path]] = {}  # those that are empty under ""
     for path in sorted(path for path in where.rglob("*") if path.is_file()):
         head = None
         for name, pattern in patterns.items():
             if any(map(path.match, pattern.split())):
                 head = start(path) if head is None else head
-                if FORMATS[name].looks(path, head):
-                    found.setdefault(name, []).append(path)
+                if not head.strip() or FORMATS[name].looks(path, head):
+                    found.setdefault(name if head.strip() else "", []).append(path)
                     break
+    if empty := [shown(str(path.relative_to(where))) for path in found.pop("", [])]:
+        warn(f"import: {counted(len(empty), 'empty file')} left out: {listed(empty, 3)}")
     for name in patterns:
         if kind in ("auto", name) and (files := found.pop(name, [])):
             for other, others in found.items() if kind == "auto" else ():
                 warn(
-                    f"import: {where} also holds {len(others)} files of {other}, such as"
+                    f"import: {where} also holds {counted(len(others), 'file')} of {other}, such as"
                     f" {shown(others[0].name)}, not read: kind={other} imports them"
                 )
-            return name, f"{len(files)} files {FORMATS[name].pattern}", files
+            return name, f"{counted(len(files), 'file')} {FORMATS[name].pattern}", files
     if packed := next(where.rglob("*.gz"), None):
         raise UserError(f"{packed}: is packed with gzip; unpack it first: gunzip -r {where}")
     if kind != "auto":
@@ -162,7 +172,7 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
         what = f"no files of kind={kind} ({patterns[kind]})"
         raise UserError(f"{where}: {what}, but {there or 'none of another kind, too'}")
     none = ", ".join(sorted(set(" ".join(patterns.values()).split())))
-    raise UserError(f"{where}: holds no records as {none}; others are read alone: name the file")
+    raise UserError(f"{where}: holds no records as {none}; an NPZ is read alone: name the file")
 
 
 def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
@@ -183,7 +193,7 @@ def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
     for name, form in FORMATS.items():
         if form.looks(path, head):
             return name, KINDS[name], [path]
-    raise UserError(f"{path}: is neither Parquet, NPZ nor text; name its kind with kind=")
+    raise UserError(f"{path}: is neither Parquet, NPZ nor text; save text in UTF-8, not UTF-16")
 
 
 def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:

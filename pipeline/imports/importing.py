@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.base import atomic, journal
-from pipeline.base.console import Meter, note, results, warn
+from pipeline.base.console import Meter, counted, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config import compose
 from pipeline.config.imports import RecordsConfig
@@ -43,7 +43,7 @@ def import_records(cfg: RecordsConfig) -> None:
     if done and all(
         folder.is_dir() if ours else _made_by(folder) == source.fingerprint for folder in done
     ):
-        note(f"import: nothing owed, all {len(done)} runs of this source are there")
+        note(f"import: nothing owed, {counted(len(done), 'run')} of this source complete")
         answer({"runs": list(map(str, done))})
         return
     for left in {path.with_suffix("") for path in root.glob("_import-*")}:  # by imports of others
@@ -81,7 +81,7 @@ def _import(source: Source, root: Path, stage: Staging) -> list[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         (stage.folder / plan.runs[number].folder).rename(target)
         journal.sync_folder(target.parent)
-    _summarise(plan)
+    _summarise(plan, targets)
     for target in {targets[number].parent: targets[number] for number in owed}.values():
         unboxed.hint(Run(compose.load_folder(target, [])), "grade")  # one of each data set
     return targets
@@ -91,7 +91,8 @@ def _planned(source: Source) -> tuple[Plan, Troubles]:
     """First pass: which record becomes which attempt, and what keeps others from becoming one."""
     kind, cfg = FORMATS[source.kind], source.cfg
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
-    troubles, damage = Troubles(), Troubles()  # the second pass meets all damage again
+    # The second pass meets all damage again.
+    troubles, damage = Troubles(source.files), Troubles(source.files)
     size, number = sum(path.stat().st_size for path in source.files) >> 20, 0
     with Meter("import: which attempts there are, MiB", size) as meter:
         for batch in _batches(source, True, damage):
@@ -101,8 +102,9 @@ def _planned(source: Source) -> tuple[Plan, Troubles]:
         meter.reach(size, meter.detail)
     # What is not there cannot be chosen: a mistake.
     for key, chosen in plan.chosen.items():
-        if absent := [name for name in chosen if name not in plan.seen[key]]:
-            names = ", ".join(map(shown, sorted(plan.seen[key])[:20])) or "none"
+        seen = plan.seen[key]  # nothing: that comes first
+        if seen and (absent := [n for n in chosen if n not in seen | plan.called[key]]):
+            names = ", ".join(map(shown, sorted(seen)[:20]))
             raise UserError(f"{key}={shown(absent[0])}: not in {source.path}; there are {names}")
     plan.settle(troubles, kind.positions)
     if not (plan.run >= 0).any():
@@ -174,16 +176,24 @@ def _made_by(folder: Path) -> str | None:
     return str(imported.get("fingerprint")) if isinstance(imported, dict) else None
 
 
-def _summarise(plan: Plan) -> None:
+def _summarise(plan: Plan, targets: list[Path]) -> None:
     """A line a data set; and whether answers can be compared again."""
     for dataset, asked in plan.questions.items():
         planned = [run for run in plan.runs if run.dataset == dataset]
+        texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
         most, seeded = max(run.trials for run in planned), sum(run.by_seed for run in planned)
-        by_seed = f"; trials of {seeded} models numbered by the paper's seeds" if seeded else ""
-        note(
-            f"import: {dataset}: {len(planned)} models, {len(asked)} questions, up to {most}"
-            f" trials{by_seed}"
+        by_seed = (
+            f"; trials of {counted(seeded, 'model')} numbered by the paper's seeds"
+            if seeded
+            else ""
         )
-        unknown = sum(not question.gold for question in asked)
-        if unknown and any(question.prompts for question in asked):
-            warn(f"import: {dataset}: {unknown} questions have no gold answer; do not `grade` them")
+        note(
+            f"import: {dataset}: {counted(len(planned), 'model')},"
+            f" {counted(len(asked), 'question')}, up to {counted(most, 'trial')}{by_seed}"
+        )
+        unknown = sum(not (question.own or question).gold for question in asked)
+        if unknown and texts:
+            what = f"{counted(unknown, 'question')} without a gold answer"
+            warn(f"import: {dataset}: {what}; do not `grade` (questions=FILE gives them)")
+        elif texts and not any((path / "grades").is_dir() for path in texts):
+            note(f"import: {dataset}: no attempt is graded; run `grade`")

@@ -53,7 +53,7 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
                 raise ValueError(f"version {head.version} of the log's format")
             heads[path] = head
         except Exception as error:  # foreign parsers on hostile bytes raise whatever they like
-            why = f"{path.name} ({shown(one_line(error))})"
+            why = f"{troubles.file(path)} ({shown(one_line(error))})"
             troubles.add("damaged files skipped", why)
     if not heads:
         raise UserError(f"{source.path}: no log of inspect_ai can be read: {why}; fetch it again")
@@ -61,9 +61,10 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
 
     def samples(path: Path) -> Iterator[tuple[str, Any]]:
         if first and heads[path].status != "success":
-            warn(f"import: {path.name}: its status is {heads[path].status}; what is there counts")
+            what = f"its status is {heads[path].status}; what is there counts"
+            warn(f"import: {troubles.file(path)}: {what}")
         for number, sample in enumerate(itertools.islice(_parts(path), 1, None)):
-            yield f"{path.name}, sample {number}", sample
+            yield f"{troubles.file(path)}, sample {number}", sample
 
     runs = {path: _run(path, heads[path]) for path in order}
     convert = functools.partial(_attempt, EvalSample, source.cfg.source.metric, troubles)

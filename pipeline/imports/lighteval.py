@@ -61,7 +61,7 @@ def _rows(troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
         with limits.room(size):  # texts may stand there once for many rows
             rows = batch.to_pylist() if batch else []
         for at, row in enumerate(rows, seen):
-            yield f"{path.name}, row {at}", {name.strip("_"): row[name] for name in row}
+            yield f"{troubles.file(path)}, row {at}", {name.strip("_"): row[name] for name in row}
         seen += number
 
 
@@ -73,7 +73,7 @@ def _attempts(
     values = {name: value for name, value in row["metric"].items() if value is not None}
     texts, gold = response["text"] or [None], doc["gold_index"]
     outcomes = logs.outcomes(values, metric, len(texts), place, troubles)
-    thoughts, tokens = (response[name] or [None] * len(texts) for name in _RESPONSE[1:])
+    thoughts, tokens = (response.get(name) or [None] * len(texts) for name in _RESPONSE[1:])
     for trial, text in enumerate(texts):
         yield {
             **run,
@@ -83,6 +83,6 @@ def _attempts(
             "text": text and logs.joined(thoughts[trial], text, run["model"]),
             "num_completion_tokens": text and tokens[trial] and len(tokens[trial]),
             "gold": doc["choices"][gold[0] if isinstance(gold, list) else gold],
-            "problem": doc["original_query"],
+            "problem": doc.get("original_query"),
             "prompt": doc["query"],
         }

@@ -71,8 +71,9 @@ def _filtered(
         if filtered == chosen:
             yield place, sample
     if filters and chosen is not None and not filters.pop(chosen, 0):
-        there = ", ".join(map(shown, filters))
-        raise UserError(f"filter={shown(chosen)}: {path.name} has no such filter, but {there}")
+        there = ", ".join(repr(shown(name)) for name in filters)
+        none = f"{troubles.file(path)} has no such filter"
+        raise UserError(f"filter={shown(chosen)}: {none}, but {there}")
     if filters and first:
         others = ", ".join(f"{shown(name)} ({number})" for name, number in filters.items())
         note(f"import: {path.name}: filter {shown(str(chosen))} counts, not {others}; filter=NAME")

@@ -34,7 +34,8 @@ def read(
     kept: dict[Hashable, Path] = {}
     for path, run in runs.items():
         if first and (older := kept.get(tuple(run.values()))):
-            note(f"import: {shown(older.name)} is older than {shown(path.name)} and left out")
+            names = troubles.file(older), troubles.file(path)
+            note("import: {} is older than {} and left out".format(*names))
         kept[tuple(run.values())] = path
     rename(source, [runs[path] for path in kept.values()])
     for path in kept.values():
@@ -49,7 +50,7 @@ def read(
                     continue
                 yield from ((place, attempt) for attempt in found)
         except (ValueError, LookupError, MemoryError, RecursionError, pa.ArrowException) as error:
-            place = f"{path.name} ({shown(one_line(error))})"
+            place = f"{troubles.file(path)} ({shown(one_line(error))})"
             troubles.add("damaged files, of which the rest is skipped", place)
 
 
@@ -93,7 +94,7 @@ def outcomes(
         each = [None] * repeats
     found = [_WORDS.get(one, truth(one)) if isinstance(one, str) else truth(one) for one in each]
     if any(known is None and one is not None for known, one in zip(found, each, strict=True)):
-        troubles.add("values that are neither 0 nor 1: not graded", place)
+        troubles.add("values other than 0 and 1: not graded", place)
     return [{"outcome": one, "reason": name} for one in found]
 
 

@@ -13,6 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from pipeline.base import limits
+from pipeline.base.console import counted, note
 from pipeline.base.errors import UserError, one_line
 from pipeline.imports.plan import MOST_RUNS
 from pipeline.imports.source import Records, Source, Troubles
@@ -48,15 +49,16 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
             raise UserError(f"{source.path}: {name} says {len(cube)} models; at most {MOST_RUNS}")
         models = cfg.model or names or [f"model-{i + 1:02d}" for i in range(len(cube))]
         if len(models) != len(cube) or len(set(models)) < len(models):
-            raise UserError(
-                f"{source.path}: {name} has {len(cube)} models and {len(models)} names; give one"
-                " each with model=a,b,..."
-            )
+            has = f"{counted(len(cube), 'model')} and {counted(len(set(models)), 'different name')}"
+            raise UserError(f"{source.path}: {name} has {has}; give one each with model=a,b,...")
         fits = len(ids) == cube.shape[1] and len(set(ids)) == len(ids)
         task = cfg.dataset[0] if cfg.dataset and name in ("R", "arr_0") else name  # say nothing
         sampled = np.isfinite(cube) & (cube >= 0)
         labels = cfg.source.category_names or cfg.source.category_weights
         what = "category" if labels or (cube[sampled] > 1).any() else "outcome"
+        if first and what == "category" and not labels:
+            most = f"{cube[sampled].max():g}"
+            note(f"import: {name}: values up to {most} are categories, of which {most} is correct")
         for at in map(int, np.flatnonzero(sampled)):  # not all places as Python's numbers at once
             model, question, trial = map(int, np.unravel_index(at, cube.shape))
             yield (

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.base.console import note
+from pipeline.base.console import counted, note
 from pipeline.base.errors import UserError
 from pipeline.imports import names
 from pipeline.imports.batches import Batch
@@ -22,6 +22,7 @@ FIRST_SEED, LAST_SEED = 1234, 1313  # of the paper's protocol, one a trial
 MOST_RUNS = 5000
 MOST_RECORDS = 50_000_000  # about 2 GB of keys
 MOST_CELLS = 50_000_000  # questions x trials of one run
+MOST_TRIALS = 1_000_000  # as of sampling.trials
 _NONE = -1  # of a seed or trial: the record does not say; of a run: left out
 _KEYS = 6  # numbers that are kept of a record
 # What tells runs and questions apart, and what is kept of them.
@@ -68,6 +69,7 @@ class Plan:
     def __init__(self, datasets: list[str], models: list[str]) -> None:
         self.chosen = {"dataset": datasets, "model": models}
         self.seen: dict[str, set[str]] = {"dataset": set(), "model": set()}
+        self.called = {"dataset": set[str](), "model": set[str]()}  # there
         self.runs: list[RunPlan] = []
         self.questions: dict[str, list[Question]] = {}  # by data set
         self.categories: dict[str, int] = {}  # by data set, how many
@@ -75,7 +77,7 @@ class Plan:
         self.run = self.question = self.trial = self.category = np.empty(0, np.int64)
         self._keys = array("q")  # run, question, trial, category, seed, hash of the answer
         self._runs: dict[tuple[str, ...], int] = {}
-        self._questions: dict[tuple[str, int | str], int] = {}
+        self._questions: dict[tuple[str, int | str | None, str | None], int] = {}
         self._ids: set[tuple[str, str]] = set()  # of questions
 
     def note(self, batch: Batch, troubles: Troubles) -> None:
@@ -128,9 +130,10 @@ class Plan:
         if len(self._runs) >= MOST_RUNS:
             raise UserError(f"over {MOST_RUNS} models: is {shown(called)} the name of one?")
         dataset, name = names.dataset_name(task), names.model_name(called, model_key, level)
-        for kind, seen in (("dataset", dataset), ("model", name)):
+        for kind, seen, there in (("dataset", dataset, task), ("model", name, called)):
             self.seen[kind].add(seen)
-            if self.chosen[kind] and seen not in self.chosen[kind]:
+            self.called[kind].add(there)
+            if self.chosen[kind] and not {seen, there} & set(self.chosen[kind]):
                 return self._runs.setdefault(key, _NONE)
         taken = {run.model for run in self.runs if run.dataset == dataset}
         while name in taken:  # two authors, one name; or two tasks of one data set
@@ -141,16 +144,17 @@ class Plan:
 
     def _question_of(self, run: int, row: dict[str, Any], number: int, troubles: Troubles) -> int:
         """The number of a question within its data set; what so many rows say of it is kept."""
-        row["question"] = named(row["question"])
-        plan = self.runs[run]
-        dataset, questions = plan.dataset, self.questions[plan.dataset]
-        known = self._questions.setdefault((dataset, row["question"]), len(questions))
+        called, dataset = named(row["question"]), self.runs[run].dataset
+        questions = self.questions[dataset]
+        key = dataset, called, row["problem"] if called is None else None
+        known = self._questions.setdefault(key, len(questions))
         if known == len(questions):
-            name = names.question_id(dataset, row["question"])
+            called = known if called is None else called
+            name = names.question_id(dataset, called)
             while (dataset, name) in self._ids:  # number 7 and a question called aime25-07
-                name = names.safe_name(f"{name} {row['question']!r}")
+                name = names.safe_name(f"{name} {called!r}")
             self._ids.add((dataset, name))
-            questions.append(Question(name, row["question"]))
+            questions.append(Question(name, called))
         question, gold = questions[known], row["gold"] and row["gold"].strip()
         if row["prompt"]:
             question.prompts.setdefault(run, row["prompt"])
@@ -206,10 +210,12 @@ class Plan:
                 troubles.add(kind, f"{plan.model}, {ids[question[row]].id}, {name} {at[row]}")
                 run[row] = _NONE
             plan.trials = int(trial[rows].max(initial=-1)) + 1
-            if len(ids) * plan.trials > MOST_CELLS:
+            if len(ids) * plan.trials > MOST_CELLS or plan.trials > MOST_TRIALS:
+                most = ids[question[rows[trial[rows].argmax()]]].id
                 raise UserError(
-                    f"{plan.folder}: {len(ids)} questions x {plan.trials} trials are too many; are"
-                    " its trials numbers of something else?"
+                    f"{plan.folder}: {counted(len(ids), 'question')} x {plan.trials} trials are too"
+                    f" many; {most} has most: are its records of several questions (question_id),"
+                    " or its trials numbers of something else?"
                 )
         self.run, self.question, self.trial = run, question, trial
 

@@ -1,5 +1,6 @@
 """The data sets' own questions (`questions=`), matched with what the records say of theirs."""
 
+import re
 from pathlib import Path
 
 import verifiers
@@ -29,7 +30,11 @@ def match(where: str | None, plan: Plan) -> None:
         if path.is_dir() and not file.is_file():
             warn(f"import: {path} holds no {dataset}.jsonl; its questions are known by number only")
             continue
-        own, _ = questions.load(DatasetConfig(name=dataset, path=str(file)))
+        try:
+            own, _ = questions.load(DatasetConfig(name=dataset, path=str(file)))
+        except UserError as error:  # without the keys of a run
+            told = re.split(r"[.;] (?=Set dataset|dataset\.|name another)", str(error))[0]
+            raise UserError(f"{told}; the fields are id, problem and answer") from error
         try:
             _match(asked, own, f"{file}, {dataset}")
         except ValueError as error:

@@ -224,16 +224,16 @@ KNOWN = frozenset(NAMES)
 
 
 def check_names(path: str, names: list[str]) -> None:
-    """Refuse records whose columns do not say which question, or what came of it.
+    """Refuse records whose columns say no question (or problem), or no outcome (or text).
 
     Raises UserError: a column is lacking, or one that counts is there twice.
     """
     for name in names:
         if name in KNOWN and names.count(name) > 1:
             raise UserError(f"{path}: column {name} is there twice; drop one")
-    outcomes = _NAMES["outcome"] + _NAMES["category"]
-    questions = _NAMES["question"] + _NAMES["number"]
-    for what, needed in (("a question", questions), ("an outcome", outcomes)):
+    outcomes = _NAMES["outcome"] + _NAMES["category"] + _NAMES["text"]
+    questions = _NAMES["question"] + _NAMES["number"] + _NAMES["problem"]
+    for what, needed in (("a question or problem", questions), ("an outcome or text", outcomes)):
         if not set(names) & set(needed):
             raise UserError(
                 f"{path}: no column for {what} ({', '.join(needed)}); it has"
@@ -263,11 +263,14 @@ def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
     if isinstance(value, Unread):
         return None, value.why
     if key == "category":
-        why = f"no category {reprlib.repr(value)}: texts need category_names=[...]"
+        most = len(cfg.category_names or cfg.category_weights)
+        known = f"there are {most}, from 0" if most else "texts need category_names=[...]"
+        why = f"no category {reprlib.repr(value)}: {known}"
         return (found := _category(value, cfg)), why * (found is None)
     found = COLUMNS[key].read(value)
     if found is None:
-        return None, f"not {reprlib.repr(value)}"
+        long = f", {len(value):,} characters" if isinstance(value, str) and value[100:] else ""
+        return None, f"not {reprlib.repr(value)}{long}"
     return (str(found) if key in ("question", "number") else found), ""
 
 
@@ -296,7 +299,7 @@ def parse(
             troubles.add(f"values of {name} left out", f"{place} ({problem})")
     row["task"], row["model"] = row["task"] or run[0], row["model"] or run[1]
     row["question"] = row["question"] or row["number"]
-    if row["question"] is None:
+    if row["question"] is None and row["problem"] is None:
         why = why or "no question"
     there = {"dataset": row["task"], "model": row["model"] or row["model_key"]}
     unnamed = " ".join(f"{key}=NAME" for key, name in there.items() if not name)

@@ -91,7 +91,7 @@ def write(
                 "sampling_known": planned.by_seed,
                 "attempts": run.attempts.is_dir(),
                 "question_hashes": "problem and gold answer"
-                if all(question.own for question in asked)
+                if all(question.own or question.problem for question in asked)
                 else "number and gold answer",
                 "left_out": left_out,
             },

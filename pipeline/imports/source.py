@@ -1,7 +1,9 @@
 """What the readers of all formats share: files, lines of text, and what was wrong with them."""
 
+import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from pipeline.base.console import clean_line
 from pipeline.config.imports import RecordsConfig
 
 _NAMED = 3
+_PLURAL = re.compile(r"s\b")  # in a kind of trouble, the first: "damaged rows skipped"
 _START = 1 << 18
 _LONGEST = 160  # characters of one place
 
@@ -38,13 +41,14 @@ class Source:
 
 
 class Troubles:
-    """Counts by kind of trouble, and the first places of each.
+    """Counts by kind of trouble, and the first places of each in `files`.
 
     >>> troubles = Troubles(); troubles.add("damaged rows", "a.csv, line 7"); troubles.lines()
-    ['1 damaged rows: a.csv, line 7']
+    ['1 damaged row: a.csv, line 7']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, files: Sequence[Path] = ()) -> None:
+        self._above = os.path.commonpath([path.parent for path in files]) if files else None
         self.counts: Counter[str] = Counter()
         self.places: dict[str, list[str]] = {}
         self.read = 0  # bytes of the source that were read, about
@@ -53,8 +57,12 @@ class Troubles:
         """Count `number` more of one kind; without a place where it is the same everywhere."""
         self.counts[kind] += number
         places = self.places.setdefault(kind, [])
-        if place and len(places) < _NAMED:
+        if place and len(places) < _NAMED and shown(place) not in places:
             places.append(shown(place))
+
+    def file(self, path: Path) -> str:
+        """What a place calls a file: its path below the folder of all."""
+        return shown(path.name if self._above is None else str(path.relative_to(self._above)))
 
     def dump(self) -> dict[str, Any]:
         """All that was added, as JSON has it; see `restore`."""
@@ -67,7 +75,7 @@ class Troubles:
     def lines(self) -> list[str]:
         """One line a kind."""
         return [
-            f"{number} {kind}"
+            f"{number} {kind if number > 1 else _PLURAL.sub('', kind, 1)}"
             + (f": {'; '.join(places)}" + " ..." * (number > len(places)) if places else "")
             for (kind, number), places in zip(
                 self.counts.items(), self.places.values(), strict=True
@@ -90,7 +98,7 @@ def start(path: Path) -> bytes:
 def lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, bytes]]:
     """Every line of a text file with its place; of those beyond all measure, counted, nothing."""
     for number, line in jsonl.lines(path):
-        place = f"{path.name}, line {number}"
+        place = f"{troubles.file(path)}, line {number}"
         troubles.read += len(line or b"")
         if line is None:
             troubles.add(f"lines over {jsonl.MOST_LINE >> 20} MiB skipped", place)
