@@ -174,12 +174,14 @@ def test_fractional_prior_counts() -> None:
 def test_one_question_with_three_weights_is_a_spline() -> None:
     """Uniform on the triangle: x^2 / w below the middle weight, 1 - (1 - x)^2 / (1 - w) above."""
     nothing, tails = np.ma.masked_all((1, 2), dtype=int), np.geomspace(1e-6, 0.49, 20)
+    probabilities = np.concatenate([tails, 1 - tails])
     for middle, tolerance in ((0.5, 1e-9), (0.1, 1e-9), (1e-3, 1e-7), (1e-9, 2e-5)):
-        w = [0.0, middle, 1.0]
-        x = np.array([bayes_exact_ci(nothing, w, confidence=1 - 2 * tail)[2:] for tail in tails])
+        w = np.array([0.0, middle, 1.0])
+        [x] = mean_quantiles(np.ones((1, 1, 3)), w, probabilities)  # one density serves them all
+        assert bayes_exact_ci(nothing, w, confidence=1 - 2 * tails[-1])[2:] == (x[19], x[39])
         below, above = x**2 / middle, 1 - (1 - x) ** 2 / (1 - middle)
         found = np.where(x < middle, np.minimum(below, 1), above)
-        np.testing.assert_allclose(found, np.stack([tails, 1 - tails], axis=1), atol=tolerance)
+        np.testing.assert_allclose(found, probabilities, atol=tolerance)
 
 
 def test_rubrics_agree_with_dirichlet_samples() -> None:
