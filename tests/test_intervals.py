@@ -29,6 +29,12 @@ def binary(correct: Any, trials: Any) -> Counts:
     return Counts(np.stack([trials - correct, correct], axis=-1))
 
 
+def every_quantile(laws: list[Beta], quantiles: Any) -> Any:
+    """What `bayes_exact_ci` takes its two ends from: one density serves them all."""
+    states = np.array([[(wrong, right) for right, wrong in laws]], float)
+    return mean_quantiles(states, np.array([0.0, 1.0]), quantiles)[0]
+
+
 # Independent computations: densities convolved by quadrature, which is exact for polynomials.
 
 
@@ -122,28 +128,34 @@ def test_two_questions_agree_with_a_convolution(p: Beta, q: Beta, tolerance: flo
     if (right + wrong == 0).any():
         R = np.ma.masked_equal([[-1] * 80, [-1] * 80], -1)
         R[0, : int(right[0])] = 1
-    for tail in (1e-5, 1e-3, 0.02, 0.1, 0.25, 0.49):
-        *_, lo, hi = bayes_exact_ci(R, confidence=1 - 2 * tail)
-        found = [sum_of_two(2 * end, p, q) for end in (lo, hi)]
-        np.testing.assert_allclose(found, [tail, 1 - tail], atol=tolerance)
+    tails = np.array([1e-5, 1e-3, 0.02, 0.1, 0.25, 0.49])
+    quantiles = np.concatenate([tails, 1 - tails])
+    ends = every_quantile([p, q], quantiles)
+    found = bayes_exact_ci(R, confidence=1 - 2 * tails[2])[2:]
+    np.testing.assert_allclose(found, ends[[2, 8]], rtol=1e-12)
+    found = [sum_of_two(2 * end, p, q) for end in ends]
+    np.testing.assert_allclose(found, quantiles, atol=tolerance)
 
 
 def test_three_questions_agree_with_a_convolution() -> None:
     for laws in ([(81, 1)] * 3, [(3, 4), (2, 7), (9, 1)], [(81, 1), (81, 1), (1, 81)]):
         right, wrong = np.transpose(laws) - 1
         R = Counts(np.stack([wrong, right], axis=-1))
-        for tail in (1e-5, 0.025, 0.3):
-            *_, lo, hi = bayes_exact_ci(R, confidence=1 - 2 * tail)
-            found = [sum_of_three(3 * end, *laws) for end in (lo, hi)]
-            np.testing.assert_allclose(found, [tail, 1 - tail], atol=1e-10)
+        quantiles = np.array([1e-5, 0.025, 0.3, 0.7, 0.975, 1 - 1e-5])
+        ends = every_quantile(laws, quantiles)
+        np.testing.assert_allclose(bayes_exact_ci(R)[2:], ends[[1, 4]], rtol=1e-12)
+        found = [sum_of_three(3 * end, *laws) for end in ends]
+        np.testing.assert_allclose(found, quantiles, atol=1e-10)
 
 
 @pytest.mark.parametrize("M", [2, 3, 4, 7])
 def test_no_trials_at_all_is_a_mean_of_uniform_variables(M: int) -> None:
-    for tail in (1e-5, 0.01, 0.1, 0.25, 0.49):
-        ends = bayes_exact_ci(np.ma.masked_all((M, 3), dtype=int), confidence=1 - 2 * tail)[2:]
-        found = [float(irwin_hall(Fraction(end), M)) for end in ends]
-        np.testing.assert_allclose(found, [tail, 1 - tail], atol=1e-9 if M == 2 else 1e-12)
+    quantiles = np.array([1e-5, 0.01, 0.025, 0.25, 0.49, 0.9, 0.975, 1 - 1e-5])
+    ends = every_quantile([(1, 1)] * M, quantiles)
+    found = bayes_exact_ci(np.ma.masked_all((M, 3), dtype=int))[2:]
+    np.testing.assert_allclose(found, ends[[2, 6]], rtol=1e-12)
+    found = [float(irwin_hall(Fraction(end), M)) for end in ends]
+    np.testing.assert_allclose(found, quantiles, atol=1e-9 if M == 2 else 1e-12)
 
 
 @pytest.mark.parametrize("N", [80, 10_000])
