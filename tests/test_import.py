@@ -931,7 +931,7 @@ def test_lm_eval_names_are_not_overridden(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "said"),
-    [("metric=nope", "but exact_match"), ("filter=nope", "but 'none'")],
+    [("metric=nope", "but exact_match"), ("filter=nope", "which has 'none'")],
 )
 def test_lm_eval_metric_and_filter_must_be_there(tmp_path: Path, setting: str, said: str) -> None:
     source = write_lines(tmp_path / "samples_x.jsonl", [sample(0, [boxed(0)], 1.0)])
@@ -1079,6 +1079,12 @@ def test_texts_without_outcomes_are_attempts_to_grade(
         del row["gold"]
     bring(tmp_path / "b", write_lines(tmp_path / "own.jsonl", rows), *NAMES)
     assert "d: 2 questions without a gold answer; do not `grade`" in capsys.readouterr().err
+    long = [{"question": p, "gold": "4", "text": "4"} for p in ("Add\n2, 2.", "q", "Add\n2, 2.")]
+    csv = csv_of(tmp_path / "o.csv", "question,text", f'"{"Add. " * 30}",4')
+    for source, most in ((write_lines(tmp_path / "long.jsonl", long), 2), (csv, 1)):
+        run = opened(bring(tmp_path / source.stem, source, *NAMES) / "d" / "m")
+        assert run.questions[0]["problem"][:3] == "Add"
+        assert run.questions[0]["question_id"] == "d-00" and len(run.questions) == most
     with pytest.raises(UserError, match="no column for an outcome or text"):
         bring(tmp_path, write_lines(tmp_path / "p.jsonl", [{"problem": "1+1?"}]), *NAMES)
 
@@ -1099,10 +1105,7 @@ def test_a_folder_of_csv_is_read_and_names_choose(
     assert "taken for csv (2 files *.csv)" in said
     assert "1 empty file left out: empty.csv" in said
     assert "2 damaged rows skipped: a/x.csv, line 5 (outcome: not 'maybe'); b/x.csv, line 5" in said
-    for given in ("model=b", "model=org/b"):
-        assert folders(bring(tmp_path / given[-5:], folder, "dataset=d", "kind=csv", given)) == [
-            "d/b"
-        ]
+    assert folders(bring(tmp_path / "b", folder, "dataset=d", "kind=csv", "model=org/b")) == ["d/b"]
     capsys.readouterr()
     bring(tmp_path / "auto", folder, "dataset=d", "model=m")
     assert "also holds 2 files of csv, such as x.csv" in capsys.readouterr().err

@@ -78,9 +78,7 @@ FORMATS = {  # a file is of the first kind that it looks like
         "*.jsonl",
         chooses=True,
     ),
-    "csv": Format(
-        lines.read_csv, lambda _, head: b"\0" not in head.splitlines()[0], "*.csv", chooses=True
-    ),
+    "csv": Format(lines.read_csv, lambda _, head: b"\0" not in head.splitlines()[0], "*.csv", True),
 }
 
 

@@ -91,8 +91,7 @@ def _planned(source: Source) -> tuple[Plan, Troubles]:
     """First pass: which record becomes which attempt, and what keeps others from becoming one."""
     kind, cfg = FORMATS[source.kind], source.cfg
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
-    # The second pass meets all damage again.
-    troubles, damage = Troubles(source.files), Troubles(source.files)
+    troubles, damage = (Troubles(source.files) for _ in range(2))  # damage will be met again
     size, number = sum(path.stat().st_size for path in source.files) >> 20, 0
     with Meter("import: which attempts there are, MiB", size) as meter:
         for batch in _batches(source, True, damage):
@@ -182,11 +181,7 @@ def _summarise(plan: Plan, targets: list[Path]) -> None:
         planned = [run for run in plan.runs if run.dataset == dataset]
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
         most, seeded = max(run.trials for run in planned), sum(run.by_seed for run in planned)
-        by_seed = (
-            f"; trials of {counted(seeded, 'model')} numbered by the paper's seeds"
-            if seeded
-            else ""
-        )
+        by_seed = f"; trials of {counted(seeded, 'model')} by the paper's seeds" if seeded else ""
         note(
             f"import: {dataset}: {counted(len(planned), 'model')},"
             f" {counted(len(asked), 'question')}, up to {counted(most, 'trial')}{by_seed}"

@@ -16,7 +16,7 @@ def read_json(files: Source, first: bool, troubles: Troubles) -> Records:
         names: dict[str, None] = {}
         for place, record in source.json_lines(path, troubles):
             names |= dict.fromkeys(list(record)[:30] if not names else known & record.keys())
-            yield place, record
+            yield place, row.asked(record)
         if names:
             row.check_names(str(path), list(names))
 
@@ -35,4 +35,4 @@ def read_csv(files: Source, first: bool, troubles: Troubles) -> Records:
         for place, record, damage in records:
             if damage:
                 troubles.add("damaged rows skipped", f"{place} ({damage})")
-            yield place, record and {name: csvs.unguarded(cell) for name, cell in record.items()}
+            yield place, record and row.asked({k: csvs.unguarded(v) for k, v in record.items()})

@@ -72,8 +72,7 @@ def _filtered(
             yield place, sample
     if filters and chosen is not None and not filters.pop(chosen, 0):
         there = ", ".join(repr(shown(name)) for name in filters)
-        none = f"{troubles.file(path)} has no such filter"
-        raise UserError(f"filter={shown(chosen)}: {none}, but {there}")
+        raise UserError(f"filter={shown(chosen)}: not in {troubles.file(path)}, which has {there}")
     if filters and first:
         others = ", ".join(f"{shown(name)} ({number})" for name, number in filters.items())
         note(f"import: {path.name}: filter {shown(str(chosen))} counts, not {others}; filter=NAME")

@@ -251,6 +251,14 @@ def lacking(names: set[str]) -> list[str]:
     ]
 
 
+def asked(record: dict[str, Any]) -> dict[str, Any]:
+    """A record whose `question`, where it is no name, is the problem."""
+    said = record.get("question")
+    if isinstance(said, str) and "problem" not in record and named(said) is None:
+        record = {**record, "problem": said, "question": None}
+    return record
+
+
 def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
     """A foreign value as what the column `key` holds, else None and why it is none.
 
