@@ -188,7 +188,19 @@ def test_a_replica_that_hangs_is_replaced(
 ) -> None:
     monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.5)
     monkeypatch.setattr(heartbeat, "HANG_S", 20.0)
-    when_written(monkeypatch, lambda: at_work()[0].send_signal(signal.SIGSTOP))
+    every, ask = list[replicas.Replica](), replicas.Replica.ask
+
+    def noted(self: replicas.Replica, *given: Any) -> Any:
+        every.append(self)
+        return ask(self, *given)
+
+    def stop() -> None:  # one that has loaded: to load, it may take as long as it likes
+        process = next(replica for replica in every if replica.engine).process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+
+    monkeypatch.setattr(replicas.Replica, "ask", noted)
+    when_written(monkeypatch, stop)
     stage.verify(again(run, TWO))
     said = capsys.readouterr().err
     assert "was killed: its engine did not answer for 20 s" in said
