@@ -138,6 +138,8 @@ def content(path: Path) -> Any:
     if path.suffix not in (".json", ".jsonl", ".yaml", ".html", ".js"):
         return path.read_bytes()
     text = CHANCE.sub("?", path.read_text())
+    if path.name == "complete.json":  # hashes of times: that it is there says that nothing is owed
+        return sorted(json.loads(text))
     if path.suffix == ".json" and isinstance(found := json.loads(text), dict):
         return {key: value for key, value in found.items() if key not in TOLD}
     return text

@@ -263,7 +263,10 @@ def test_replicas_end_with_a_killed_parent_and_nothing_is_lost_or_doubled(run: R
     assert 0 < len(written) < 24
     stage.verify(again(run, TWO))
     found = verdicts(run)
-    assert all(found[row["question_id"], row["trial"]] == row for row in written)
+    for row in written:  # what was judged stays; all verdicts together are calibrated at the end
+        judged = {key: row[key] for key in row if key.startswith(("logprob_", "raw_", "judged"))}
+        assert len(judged) == 7
+        assert judged.items() <= found[row["question_id"], row["trial"]].items()
 
 
 @pytest.mark.soak
