@@ -138,7 +138,7 @@ def test_a_function_that_fails_is_named_and_what_it_has_made_is_kept() -> None:
         return adder(prompts)
 
     asked: dict[str, Any] = {"name": "adder", "dataset": SUMS, "sampling": EIGHT}
-    with pytest.raises(TryAgain, match=r"failing raised KeyError: 'quota'.*kept") as told:
+    with pytest.raises(TryAgain, match=r"failing raised KeyError: no 'quota'.*kept") as told:
         evaluate(model=failing, **asked)
     assert isinstance(told.value.__cause__, KeyError)
     kept = load_run("runs/questions/adder").attempts.to_arrow()

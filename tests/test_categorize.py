@@ -580,7 +580,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     (run.path / "categories").write_text("in the way")
     assert main(["categorize", str(run.path)]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert str(run.path / "categories") in last and "mend the disk" in last
+    assert str(run.path / "categories") in last and "move the file" in last
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

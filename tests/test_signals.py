@@ -226,7 +226,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     (run.path / "signals").write_text("in the way")
     assert main(["signals", str(run.path)]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert str(run.path / "signals") in last and "mend the disk" in last
+    assert str(run.path / "signals") in last and "move the file" in last
 
 
 def test_the_table_reads_as_plain_parquet_and_says_its_sources(tmp_path: Path) -> None:
