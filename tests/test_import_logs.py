@@ -168,7 +168,7 @@ def test_epochs_become_trials(
     for line in (
         "older",
         "values of other left out: match counts",
-        "values other than 0 and 1",
+        "value other than 0 and 1",
         "ended by an error",
     ):
         assert line in said
