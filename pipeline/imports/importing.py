@@ -1,15 +1,13 @@
 """The verb `import`: source, first pass, plan, second pass, and run folders renamed into place."""
 
-import shutil
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import atomic, journal
+from pipeline.base import journal
 from pipeline.base.console import Meter, counted, note, results, warn
 from pipeline.base.errors import UserError
 from pipeline.config import compose
@@ -22,7 +20,7 @@ from pipeline.imports.formats import FORMATS, locate
 from pipeline.imports.plan import Plan
 from pipeline.imports.source import Source, Troubles, shown
 from pipeline.imports.staging import Staging
-from pipeline.store import lease, runfolder
+from pipeline.store import runfolder
 from pipeline.store.runfolder import Run
 
 _DONE = "_imports"  # folder of runs: one file for each import that was completed
@@ -46,10 +44,6 @@ def import_records(cfg: RecordsConfig) -> None:
         note(f"import: nothing owed, {counted(len(done), 'run')} of this source complete")
         answer({"runs": list(map(str, done))})
         return
-    for left in {path.with_suffix("") for path in root.glob("_import-*")}:  # by imports of others
-        with suppress(lease.Taken), lease.held(left.with_suffix(".lease"), "importing"):
-            if left.is_dir() and time.time() - left.stat().st_mtime > atomic.OLD_S:
-                shutil.rmtree(left, ignore_errors=True)
     with staging.opened(root, source.fingerprint) as stage:
         targets = copies.copy(source, root, stage.folder) if ours else _import(source, root, stage)
     names = [str(folder.relative_to(root)) for folder in targets]

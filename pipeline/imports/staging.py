@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import shutil
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -227,10 +228,15 @@ def _write(folder: Path, path: Path, rows: pa.Table) -> list[str]:
 def opened(runs: Path, fingerprint: str) -> Iterator[Staging]:
     """A staging folder that is this process's alone; it goes when the import is complete.
 
-    Raises UserError: another process imports the same source.
+    Those of other imports go when they are a day old. Raises UserError: another process imports the
+    same source.
     """
     folder = runs / f"_import-{fingerprint}"
     runs.mkdir(parents=True, exist_ok=True)
+    for left in {path.with_suffix("") for path in runs.glob("_import-*")} - {folder}:
+        with contextlib.suppress(lease.Taken), lease.held(left.with_suffix(".lease"), "importing"):
+            if left.is_dir() and time.time() - left.stat().st_mtime > atomic.OLD_S:
+                shutil.rmtree(left, ignore_errors=True)
     with lease.held(folder.with_suffix(".lease"), "importing this source"):
         with ThreadPoolExecutor(_WRITERS) as writers:
             stage = Staging(folder, writers)
@@ -242,7 +248,7 @@ def opened(runs: Path, fingerprint: str) -> Iterator[Staging]:
                         f"import: ended before its time; the same command goes on after"
                         f" {stage.read} records (rm -r {folder} gives them up)"
                     )
-                    raise
-                shutil.rmtree(folder, ignore_errors=True)
+                else:
+                    shutil.rmtree(folder, ignore_errors=True)
                 raise
         shutil.rmtree(folder, ignore_errors=True)
