@@ -11,9 +11,14 @@ from test_import import OSS, QWEN, bring, folders, opened, records, write, write
 
 from pipeline.imports import batches, staging
 from pipeline.imports import parquet as staging_parquet
+from pipeline.imports.plan import Plan
 from pipeline.store import runfolder
 
 pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
@@ -59,6 +64,9 @@ def test_ended_import_goes_on_where_it_was(
         stray = next(notes.parent.glob("*/*/attempts/*.parquet")).with_name("import-99999.parquet")
         stray.write_bytes(b"PAR1")
         os.utime(notes.parent, (0, 0))  # its own may be as old as it likes
+    with monkeypatch.context() as within, pytest.raises(KeyboardInterrupt):  # in the first pass
+        within.setattr(Plan, "note", interrupt)
+        bring(tmp_path / "ended", source)
     written.clear()
     left[0] = math.inf
     bring(tmp_path / "ended", source)

@@ -248,7 +248,7 @@ def opened(runs: Path, fingerprint: str) -> Iterator[Staging]:
                         f"import: ended before its time; the same command goes on after"
                         f" {stage.read} records (rm -r {folder} gives them up)"
                     )
-                else:
+                elif not stage.notes.exists():  # of an earlier end, which nobody has resumed yet
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
         shutil.rmtree(folder, ignore_errors=True)
