@@ -26,7 +26,8 @@ soak: $(READY)  ## the long versions: every kill, every case, the whole cluster 
 extras: $(EXTRAS)/eee/.ready  ## tests with inspect_ai, W&B, MLflow, Trackio, in an environment of their own
 	PATH="$(CURDIR)/$(EXTRAS)/eee/bin:$$PATH" $(EXTRAS)/bin/python -m pytest -m extras
 
-check: $(READY)  ## lint, format and types only
+check: $(READY)  ## lint, format, types, and lines by room against their ceilings
+	@$(BIN)/python scripts/lines.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -1,0 +1,97 @@
+"""Counts the lines of every room of the house and fails above a ceiling: `python scripts/lines.py`.
+
+Product is Python, JavaScript, CSS, HTML, templates, and texts read as code; blank lines count.
+Vendored files that are unmodified (by SHA-256) do not. Docs are counted in words. A change that
+removes lines lowers the ceiling of its room; `scripts/lines.py --today` prints the table to paste.
+"""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+COUNTED = {".py", ".js", ".css", ".html", ".txt", ".sh", ".sbatch", ".jinja"}
+VENDORED = {"c724f9a5"}  # first digits of the SHA-256 of pipeline/report/katex.min.js
+PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts", "slurm")
+
+CEILINGS: dict[str, int] = {
+    "bayes_at_n": 37,
+    "benchmarks": 7_062,
+    "docs (words)": 70_596,
+    "pipeline": 35,
+    "pipeline/api": 387,
+    "pipeline/base": 1_419,
+    "pipeline/cli": 984,
+    "pipeline/cluster": 532,
+    "pipeline/cohorts": 2_545,
+    "pipeline/config": 2_358,
+    "pipeline/display": 745,
+    "pipeline/engines": 1_498,
+    "pipeline/exports": 1_080,
+    "pipeline/generate": 2_069,
+    "pipeline/grade": 914,
+    "pipeline/imports": 3_286,
+    "pipeline/plots": 1_607,
+    "pipeline/prepare": 1_938,
+    "pipeline/replicas": 391,
+    "pipeline/report": 3_030,
+    "pipeline/research": 5_485,
+    "pipeline/rubrics": 1_371,
+    "pipeline/score": 1_058,
+    "pipeline/servers": 1_352,
+    "pipeline/settle": 1_929,
+    "pipeline/status": 1_018,
+    "pipeline/store": 3_028,
+    "pipeline/tracking": 240,
+    "pipeline/verify": 1_897,
+    "prompts": 275,
+    "scoring": 7_664,
+    "scripts": 1_181,
+    "slurm": 128,
+    "tests": 39_483,
+    "verifiers": 5_149,
+    "product": 56_630,
+}
+
+
+def room_of(path: Path) -> str | None:
+    """Returns the room that a file of the checkout counts in, None if in none."""
+    top, *below = path.parts
+    if path.suffix == ".md" and (not below or top == "docs"):
+        return "docs (words)"
+    if path.suffix not in COUNTED or top not in (*PRODUCT, "tests", "benchmarks"):
+        return None
+    return f"pipeline/{below[0]}" if top == "pipeline" and len(below) > 1 else top
+
+
+def measured() -> dict[str, int]:
+    """Returns the size of each room: lines, of docs words."""
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    sizes: dict[str, int] = {}
+    for path in map(Path, sorted(set(listed.splitlines()))):
+        if (room := room_of(path)) and (ROOT / path).is_file():
+            data = (ROOT / path).read_bytes()
+            if hashlib.sha256(data).hexdigest()[:8] not in VENDORED:
+                size = len(data.split()) if path.suffix == ".md" else data.count(b"\n")
+                sizes[room] = sizes.get(room, 0) + size
+    product = sum(n for room, n in sizes.items() if room.split("/")[0] in PRODUCT)
+    return dict(sorted(sizes.items())) | {"product": product}
+
+
+def main() -> int:
+    """Prints the table; returns 1 if a room is above its ceiling."""
+    sizes = measured()
+    if "--today" in sys.argv:
+        print("CEILINGS = {\n" + "".join(f'    "{r}": {n:_},\n' for r, n in sizes.items()) + "}")
+        return 0
+    for room, size in sizes.items():
+        ceiling = CEILINGS.get(room, 0)
+        above = f"  {size - ceiling:,} above its ceiling" if size > ceiling else ""
+        print(f"{room:<22}{size:>8,} of {ceiling:>7,}{above}")
+    return int(any(size > CEILINGS.get(room, 0) for room, size in sizes.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
