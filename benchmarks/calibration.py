@@ -13,8 +13,11 @@ is right. Without content a verifier shows its bias and noise; and, since such a
 right label, it may also say it, the surer the sharper it is: C with only the response replaced
 (question), C, A, B or nothing with all fields replaced (contextual), B, C or nothing of random
 words (domain). Baselines are made on half of the questions, log-loss is measured on the other half,
-against none at the same T = 1.5. What a guard refuses is not applied, so it is not worse; it is
-counted.
+against none at the same T = 1.5. Clipped, those without content move A against B only; without a
+clip they are the printed formula's, of all three labels.
+
+Then one verifier of known bias, of 50,000 attempts: labels gained and turned wrong, and the share
+with A >= .6 of models of which 29, 50, 69 and 88 % is correct.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from verifiers.judge import guards
 from verifiers.judge.calibration import (
     CLIP,
     TEMPERATURE,
+    a_against_b,
     baseline,
     calibrate,
     clipped,
@@ -42,7 +46,8 @@ from verifiers.judge.quality import nll
 KINDS = ("graded", "contextual", "question", "domain", "batch")
 CLIPS = (CLIP, None)
 TRIALS = 16
-MOST_WORSE = 0.05
+CONTENT_FREE = ("contextual", "question", "domain")
+RIGHT = (0.29, 0.5, 0.69, 0.88)
 BIASES = {"none": (0, 0, 0), "A + 3": (3, 0, 0), "A + 6": (6, 0, 0), "C + 6": (0, 0, 6)}
 
 
@@ -61,19 +66,13 @@ def main() -> None:
     biased = np.array([setting["biased"] for setting in settings])
     found = {(kind, clip): judged(settings, kind, clip) for kind in KINDS for clip in CLIPS}
     rows = [_row(kind, clip, *found[kind, clip], biased) for kind, clip in found]
-    heads = ["calibration", "clip", "refused", "worse", "> .001", "better", "applied"]
-    heads += ["turned", "biased", "unbiased"]
+    heads = ["calibration", "clip", "worse", "> .001", "better", "turned", "biased", "unbiased"]
     common.table(
         f"log-loss against none, {args.settings} settings; better: of {biased.sum()} biased",
         heads,
         rows,
     )
-    change, refused, _ = found["graded", CLIP]
-    worse = float(((change > 0) & ~refused).mean())
-    met = "met" if worse <= MOST_WORSE else "NOT met"
-    common.out.print(
-        f"graded is worse than none in {worse:.1%}; target at most {MOST_WORSE:.0%}: {met}"
-    )
+    _known_bias()
     if args.run:
         _on_a_run(args.run)
     if args.figure:
@@ -114,21 +113,24 @@ def one_setting(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def judged(settings: list[dict[str, Any]], kind: str, clip: float | None) -> tuple[Any, Any, Any]:
-    """Of every setting: change of held-out log-loss, whether a guard refuses, labels changed."""
+def judged(settings: list[dict[str, Any]], kind: str, clip: float | None) -> tuple[Any, Any]:
+    """Of every setting: change of held-out log-loss, labels changed."""
     found = []
     for setting in settings:
         half = len(setting["truth"]) // 2
         logprobs, truth = setting["logprobs"][half:], setting["truth"][half:].ravel()
-        raw, sure = raw_baseline(setting, kind, half, clip), False
-        if kind != "graded":
-            sure = guards.certain(raw.reshape(-1, 3)) is not None
-        base = np.broadcast_to(clipped(raw, clip), logprobs.shape)
+        raw = raw_baseline(setting, kind, half, clip)
+        base = np.broadcast_to(bounded(raw, kind, clip), logprobs.shape)
         flat, bases = logprobs.reshape(-1, 3), base.reshape(-1, 3)
-        changed = guards.turned(flat, bases).size / len(flat)
-        found.append((_gain(flat, bases, truth), sure or changed > guards.TURNED[1], changed))
-    change, refused, changed_share = np.array(found).T
-    return change, refused > 0, changed_share
+        found.append((_gain(flat, bases, truth), guards.turned(flat, bases).size / len(flat)))
+    change, changed = np.array(found).T
+    return change, changed
+
+
+def bounded(raw: Floats, kind: str, clip: float | None = CLIP) -> Floats:
+    """As the verify stage does: content-free baselines of A against B only, unless as printed."""
+    of_two = kind in CONTENT_FREE and clip is not None
+    return clipped(a_against_b(raw) if of_two else raw, clip)
 
 
 def graded(logprobs: Floats, truth: Ints, questions: Ints, clip: float | None = CLIP) -> Floats:
@@ -153,18 +155,48 @@ def _gain(logprobs: Floats, bases: Floats, truth: Ints) -> float:
     return nll(calibrate(logprobs, bases, TEMPERATURE), truth) - nll(none, truth)
 
 
-def _row(
-    kind: str, clip: float | None, change: Any, refused: Any, changed: Any, biased: Any
-) -> list[Any]:
-    applied, better = ~refused, (change < 0) & ~refused
+def _known_bias() -> None:
+    """A verifier that is biased by so many nats: what each calibration makes of its labels."""
+    rng, n, sharp = np.random.default_rng(31), 50_000, 2.0
+
+    def said(right: float, bias: Floats) -> tuple[Ints, Floats]:
+        truth = rng.choice(3, n, p=[right, 0.9 * (1 - right), 0.1 * (1 - right)])
+        evidence = rng.normal(0, 1, (n, 3)) + sharp * np.eye(3)[truth]
+        return truth, log_softmax(1.3 * sharp * evidence + bias)
+
+    def baselines(truth: Ints, logprobs: Floats, bias: Floats, verdict: int) -> dict[str, Floats]:
+        free = log_softmax(bias + 6 * np.eye(3)[verdict])  # sure of what it reads, too
+        bases = {"none": np.zeros(3), "contextual": bounded(free, "contextual")}
+        return bases | {"printed": free, "graded": clipped(of_attempts(logprobs, truth))}
+
+    rows: list[list[str]] = []
+    for nats, verdict in (*((nats, 2) for nats in (-4, -2, 0, 2, 4, 6)), (0, 0)):
+        bias = nats * np.eye(3)[0]
+        truth, logprobs = said(0.5, bias)
+        before = logprobs.argmax(axis=1) == truth
+        for kind, base in baselines(truth, logprobs, bias, verdict).items():
+            after = calibrate(logprobs, base).argmax(axis=1) == truth
+            shares = after, after & ~before, before & ~after, after[truth == 2]
+            row = [f"A {nats:+d}", LABELS[verdict], kind]
+            rows.append([*row, *(f"{share.mean():.3f}" for share in shares)])
+    heads = ["bias, nats", "says of nothing", "calibration", "right", "gained", "turned wrong"]
+    common.table("labels of a biased verifier", [*heads, "right of C"], rows)
+    rows = []
+    for right in RIGHT:
+        truth, logprobs = said(right, np.zeros(3))
+        bases = baselines(truth, logprobs, np.zeros(3), 2).values()
+        shares = [(calibrate(logprobs, base)[:, 0] >= 0.6).mean() for base in bases]
+        rows.append([f"{right:.0%}", *(f"{share:.3f}" for share in shares)])
+    common.table("A >= .6", ["correct", "none", "contextual", "printed", "graded"], rows)
+
+
+def _row(kind: str, clip: float | None, change: Any, changed: Any, biased: Any) -> list[Any]:
     return [
         kind,
         "-" if clip is None else f"{clip:g}",
-        f"{refused.mean():.1%}",
-        f"{((change > 0) & applied).mean():.1%}",
-        f"{((change > 0.001) & applied).mean():.1%}",
-        f"{better[biased].mean():.1%}",
-        f"{better[biased & applied].mean():.1%}",
+        f"{(change > 0).mean():.1%}",
+        f"{(change > 0.001).mean():.1%}",
+        f"{(change < 0)[biased].mean():.1%}",
         f"{changed.max():.0%}",
         f"{change[biased].mean():+.3f}",
         f"{change[~biased].mean():+.3f}",
@@ -196,23 +228,21 @@ def _on_a_run(folder: Path) -> None:
     for name, bias in BIASES.items():
         said = log_softmax(logprobs + np.array(bias))
         none = nll(calibrate(said[~half], np.zeros(3), TEMPERATURE), truth[~half])
-        rows.append([name, "none", "", f"{none:.4f}", "", ""])
+        rows.append([name, "none", f"{none:.4f}", "", ""])
         made = {kind: (base + np.array(bias))[questions[~half]] for kind, base in free.items()}
         made["graded"] = graded(said[half], truth[half], questions[half])[None]
         made["batch"] = of_attempts(said[half])[None]
         for kind, base in made.items():
-            sure = kind != "graded" and guards.certain(base) is not None
-            bases = np.broadcast_to(clipped(base), said[~half].shape)
+            bases = np.broadcast_to(bounded(base, kind), said[~half].shape)
             changed = guards.turned(said[~half], bases).size / len(bases)
             loss = nll(calibrate(said[~half], bases, TEMPERATURE), truth[~half])
-            refused = "a verdict" if sure else "labels" if changed > guards.TURNED[1] else ""
             right = float((calibrate(said[~half], bases).argmax(axis=1) == truth[~half]).mean())
-            rows.append([name, kind, refused, f"{loss:.4f}", f"{changed:.1%}", f"{right:.4f}"])
-    heads = ["bias, nats", "calibration", "refused", "log-loss", "labels changed", "accuracy"]
+            rows.append([name, kind, f"{loss:.4f}", f"{changed:.1%}", f"{right:.4f}"])
+    heads = ["bias, nats", "calibration", "log-loss", "labels changed", "accuracy"]
     common.table(f"{folder}: held-out questions", heads, rows)
 
 
-def _draw(path: Path, found: dict[str, tuple[Any, Any, Any]], biased: Any) -> None:
+def _draw(path: Path, found: dict[str, tuple[Any, Any]], biased: Any) -> None:
     """Settings in the order of their change of log-loss, biased and unbiased verifiers apart."""
     from pipeline.display import style
 
@@ -226,7 +256,7 @@ def _draw(path: Path, found: dict[str, tuple[Any, Any, Any]], biased: Any) -> No
         for axes, which, name in zip(
             panels, (biased, ~biased), ("biased", "unbiased"), strict=True
         ):
-            for look, (kind, (change, _, _)) in zip(looks, found.items(), strict=True):
+            for look, (kind, (change, _)) in zip(looks, found.items(), strict=True):
                 shown = np.sort(change[which])
                 axes.plot(np.linspace(0, 100, shown.size), shown, label=kind, **look, markevery=0.2)
             axes.axhline(0, color=style.GREY, linewidth=1)

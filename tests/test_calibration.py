@@ -12,6 +12,7 @@ import pytest
 
 from verifiers.judge.agreement import agreement, cohen_kappa, disagreements
 from verifiers.judge.calibration import (
+    a_against_b,
     baseline,
     calibrate,
     clipped,
@@ -20,7 +21,7 @@ from verifiers.judge.calibration import (
     lowers_loss,
     of_attempts,
 )
-from verifiers.judge.guards import certain, check_verdicts, turned
+from verifiers.judge.guards import check_verdicts, turned
 from verifiers.judge.quality import auroc, brier, calibration_error, nll, reliability, report
 
 INF = math.inf
@@ -205,7 +206,8 @@ def test_the_printed_harm_is_bounded_and_noticed() -> None:
     said = np.log([[0.005, 0.005, 0.99], [0.0001, 0.9998, 0.0001]])
     assert calibrate(said, free, 1.5).argmax(axis=1).tolist() == [0, 1]
     assert calibrate(said, clipped(free), 1.5).argmax(axis=1).tolist() == [2, 1]
-    assert certain(free[None]) is not None and certain(np.log([[0.3, 0.3, 0.4]])) is None
+    two = clipped(a_against_b(np.stack([free, [0.0, -INF, -1.0]])))
+    np.testing.assert_allclose(two, [[-math.log(2), math.log(2), 0], [1, -1, 0]], atol=1e-12)
     assert turned(said, free).tolist() == [0] and not turned(said, clipped(free)).size
 
 

@@ -48,8 +48,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, marks in MARKS.items():
         run_of(root, name, marks)
     run = run_of(root, SICK, MARKS["well"], "dataset.judge=unmatched")
-    v = run.cfg.verifier
-    applied = {"average": v.average, "content_free": [*v.content_free], "temperature": 1.5}
+    applied = {"temperature": 1.5, **judged.calibrated_as(run)}
     numbers = {field.name: -1.0 for field in VERDICTS if field.type == pa.float32()}
     rows(run, "verdicts", VERDICTS, **numbers, label="B", judged="x")
     record = {"asked": judged.asked_as(run), "calibration": applied}

@@ -1,23 +1,29 @@
-"""Fitting T to graded attempts and the report, on verdicts whose true T is known."""
+"""Calibrating stored verdicts, and fitting T, where bias and T of the verifier are known."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import make_run
+from helpers import make_run, outcome_words
 
+from pipeline.rubrics.categories import load
+from pipeline.rubrics.categorize import dependence
 from pipeline.store import parquet, rowkeys
 from pipeline.store.columns import VERDICTS
 from pipeline.store.runfolder import Run
 from pipeline.verify import calibrate, store
 from pipeline.verify.quality import calibrated
+from verifiers.judge.labels import log_softmax
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40
 PAPER = ("verifier.calibration=question", "verifier.clip=null")  # nothing cut off
+GRADED = ("verifier.calibration=graded", "verifier.clip=null", "verifier.fit_temperature=true")
 OUTCOME = {0: "1", 1: "0", 2: "-"}
 
 
@@ -32,13 +38,34 @@ def verified(folder: Path, *overrides: str) -> Run:
     truth = (rng.random((QUESTIONS, TRIALS, 1)) > shares).sum(axis=-1)
     marks = {f"q{i:02d}": "".join(OUTCOME[k] for k in row) for i, row in enumerate(truth)}
     run = make_run(folder, marks, "verifier=demo", *PAPER, *overrides)
+    add_verdicts(run, logprobs.reshape(-1, 3), {name: base for name in marks})
+    return run
+
+
+def simulated(folder: Path, right: float, bias: float, *overrides: str) -> tuple[Run, np.ndarray]:
+    """A run of which so much is right, by a verifier with so many nats too many for A; the truth.
+
+    Of nothing it says C, and what is left is its bias. The same numbers are drawn for all runs.
+    """
+    rng, n = np.random.default_rng(6), QUESTIONS * TRIALS
+    truth = np.digitize(rng.random(n), [right, right + 0.9 * (1 - right)])
+    evidence = rng.normal(0, 1, (n, 3)) + 2 * np.eye(3)[truth]
+    rows = truth.reshape(QUESTIONS, TRIALS)
+    marks = {f"q{i:02d}": "".join(OUTCOME[k] for k in row) for i, row in enumerate(rows)}
+    run = make_run(folder, marks, "verifier=demo", *overrides)
+    nothing = {"": log_softmax(np.array([bias, 0, 9]))}
+    add_verdicts(run, log_softmax(2.6 * evidence + np.array([bias, 0, 0])), nothing)
+    return run, truth
+
+
+def add_verdicts(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray]) -> None:
+    """Verdicts as the stage writes them; `nothing`: what is said without content, by question."""
     texts = run.cfg.verifier.content_free
-    baselines = {(name, text): base.tolist() for name in marks for text in texts}
+    baselines = {(name, text): base.tolist() for name, base in nothing.items() for text in texts}
     run.path.joinpath("verdicts").mkdir()
     calibrate.write_baselines(run, baselines)
-    bases = calibrate.subtracted(run, baselines, "question")
-    names = [name for name in marks for _ in range(TRIALS)]
-    table = store.columns(logprobs.reshape(-1, 3), np.stack([bases[n] for n in names]), 1.5)
+    names = [row["question_id"] for row in run.questions for _ in range(TRIALS)]
+    table = store.columns(logprobs, np.zeros((len(names), 3)), 1.5)
     table |= {
         "question_id": names,
         "trial": [*range(TRIALS)] * QUESTIONS,
@@ -50,7 +77,7 @@ def verified(folder: Path, *overrides: str) -> Run:
     }
     part = pa.table(table, schema=VERDICTS)
     parquet.write_part(run.path / "verdicts" / "00000.parquet", part)
-    return run
+    calibrate.recalibrate(run, calibrate.temperature(run))
 
 
 def stored(run: Run, *columns: str) -> np.ndarray:
@@ -58,10 +85,18 @@ def stored(run: Run, *columns: str) -> np.ndarray:
     return np.stack([table[name].to_numpy() for name in columns], axis=1).astype(np.float64)
 
 
+def regrade(run: Run, change: Callable[[pa.Array], Any]) -> None:
+    """Replace the outcomes of a run's grades."""
+    [part] = run.grades.glob("*.parquet")
+    table = pq.read_table(part)
+    at, outcomes = table.column_names.index("outcome"), table["outcome"].combine_chunks()
+    parquet.write_part(part, table.set_column(at, table.field("outcome"), [change(outcomes)]))
+
+
 def test_a_fitted_temperature_is_found_applied_and_better_on_questions_held_out(
     tmp_path: Path, drawn: None
 ) -> None:
-    run = verified(tmp_path / "run", "verifier.fit_temperature=true")
+    run = verified(tmp_path / "run", *GRADED)
     calibrated(run)
     measures = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
     assert abs(measures["fit"]["temperature"] - TRUE_T) < 4 * measures["fit"]["stderr"]
@@ -80,7 +115,7 @@ def test_a_fitted_temperature_is_found_applied_and_better_on_questions_held_out(
 def test_the_same_command_fits_the_same_and_rewrites_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = verified(tmp_path / "run", "verifier.fit_temperature=true")
+    run = verified(tmp_path / "run", *GRADED)
     calibrated(run)
     [part] = run.path.glob("verdicts/*.parquet")
     written = part.stat().st_mtime_ns
@@ -112,6 +147,7 @@ def test_the_grader_s_shares_find_a_bias_and_nothing_is_asked(
 ) -> None:
     run = verified(tmp_path / "run")
     run.cfg.verifier.calibration, run.cfg.verifier.clip = "graded", 1.0
+    capsys.readouterr()
     for _ in range(2):
         calibrate.recalibrate(run, 1.5)
         calibrate.check_turned(run)
@@ -125,17 +161,87 @@ def test_the_grader_s_shares_find_a_bias_and_nothing_is_asked(
     assert measures["after"]["nll"] < measures["before"]["nll"]
     # Where the grader is not believed, or has said too little, nothing is subtracted.
     run.cfg.dataset.judge = "all"
-    assert not any(calibrate.subtracted(run, {}, "graded")["q00"])
+    assert not any(calibrate.subtracted(run, {})["q00"])
     run.cfg.dataset.judge = None
     [part] = run.grades.glob("*.parquet")
     parquet.write_part(part, pq.read_table(part).slice(0, 9))
-    assert not any(calibrate.subtracted(run, {}, "graded")["q00"])
+    assert not any(calibrate.subtracted(run, {})["q00"])
 
 
 def test_too_few_labels_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = verified(tmp_path / "run", "verifier.fit_temperature=true")
+    run = verified(tmp_path / "run", *GRADED)
     [part] = run.grades.glob("*.parquet")
     parquet.write_part(part, pq.read_table(part).slice(0, 5))
     calibrated(run)
     assert "T stays" in capsys.readouterr().err
     assert run.cfg.verifier.temperature == 1.5
+
+
+def test_t_is_fitted_to_labels_of_people_and_not_to_the_grader_unless_that_was_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = verified(tmp_path / "run", "verifier.fit_temperature=true")
+    calibrated(run)
+    said = capsys.readouterr().err
+    assert "needs labels=FILE" in said and "the configured T stays" in said
+    people = tmp_path / "people.jsonl"
+    words = outcome_words(run)
+    rows = [
+        {"question_id": f"q{i:02d}", "trial": j, "correct": bool(words[i, j] == "correct")}
+        for i in range(QUESTIONS)
+        for j in range(0, TRIALS, 2)
+    ]
+    people.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    regrade(run, lambda outcomes: pa.array(["wrong"] * len(outcomes)))
+    run.cfg.labels.file = str(people)
+    calibrated(run)
+    measures = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
+    assert abs(measures["fit"]["temperature"] - TRUE_T) < 4 * measures["fit"]["stderr"] < 1
+    assert measures["attempts"] == QUESTIONS * TRIALS
+    assert "attempts that people labelled" in capsys.readouterr().err
+
+
+def test_rubrics_of_the_verifier_alone_are_independent_of_the_grader(tmp_path: Path) -> None:
+    """Of models of which 29 to 88 % is right the same share of what is right gets a high A."""
+    found: dict[str, list[float]] = {}
+    for how in ((), ("verifier.calibration=graded",)):
+        for right in (0.29, 0.5, 0.69, 0.88):
+            run, truth = simulated(tmp_path / f"{how}{right}", right, 0.0, *how)
+            high = stored(run, "a")[:, 0] >= 0.6
+            found.setdefault("".join(how), []).append(high[truth == 0].mean())
+            rubrics = [*load(run.cfg).values()]
+            marked = [line.split(" of ")[0] for line in dependence(rubrics, [run])]
+            assert marked == (["Verifier-Only", "Verifier Probe"] if how else [])
+    own, graded = found.values()
+    assert np.ptp(own) < 0.05 < np.ptp(graded) and graded[-1] > own[-1] + 0.05
+    # Grades that are all others change no probability.
+    run, _ = simulated(tmp_path / "run", 0.5, 0.0)
+    before = stored(run, "a", "b", "c")
+    regrade(run, lambda outcomes: outcomes[::-1])
+    calibrate.recalibrate(run, 1.5)
+    assert (stored(run, "a", "b", "c") == before).all()
+
+
+@pytest.mark.parametrize("bias", [-4.0, 0.0, 4.0])
+def test_a_biased_verifier_gains_and_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bias: float
+) -> None:
+    run, truth = simulated(tmp_path / "run", 0.5, bias)
+    logprobs = stored(run, "logprob_a", "logprob_b", "logprob_c")
+    raw, now = (rows.argmax(axis=1) for rows in (logprobs, stored(run, "a", "b", "c")))
+    before, after = raw == truth, now == truth
+    gained, lost = (after & ~before).mean(), (before & ~after).mean()
+    assert (gained > 0.05 and gained > 2 * lost) if bias else gained == lost == 0
+    move = np.sign(bias) * np.array([1, -1, 0])  # C is right for nothing; at most a nat
+    assert (stored(run, "base_a", "base_b", "base_c") == move).all()
+    led = np.diff(np.sort(logprobs, axis=1)[:, 1:], axis=1)[:, 0]
+    assert led[now != raw].max(initial=0) <= 2
+    calibrate.check_turned(run)
+    right = [int((labels == truth).sum()) for labels in (raw, now)]
+    told = f"by the grader {right[0]} of {truth.size} were right before and {right[1]} are now"
+    assert (told in " ".join(capsys.readouterr().err.split())) == bool(bias)
+    # The printed formula takes all of the bias, and that the verifier says C to nothing, too.
+    run.cfg.verifier.clip = None
+    calibrate.recalibrate(run, 1.5)
+    bases = stored(run, "base_a", "base_b", "base_c")[0]
+    np.testing.assert_allclose(bases - bases[1], [bias, 0, 9], atol=1e-5)

@@ -25,7 +25,6 @@ from pipeline.replicas import devices, sizing
 from pipeline.store import heartbeat, parquet
 from pipeline.store.runfolder import Run
 from pipeline.verify import asker, judge, replicas, stage, survey
-from verifiers.judge import guards
 
 TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
 MARKS = {"q1": "001000010000", "q2": "000010000100"}
@@ -156,8 +155,6 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
         exec(code, {})
     else:
         when_written(monkeypatch, lambda: at_work()[0].kill())
-    monkeypatch.setattr(guards, "VERDICT", 1)  # the model is no verifier
-    monkeypatch.setattr(guards, "TURNED", (1, 1))
     by_question = "verifier.calibration=question"
     stage.verify(again(run, TWO, by_question))
     said = capsys.readouterr().err
@@ -178,7 +175,7 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
     )
     stage.verify(one)
     assert_same(run, one, 1e-4)
-    stage.verify(run)  # how many judged is no part of what verdicts are
+    stage.verify(again(run, by_question))  # how many judged is no part of what verdicts are
     assert "nothing owed" in capsys.readouterr().err
 
 

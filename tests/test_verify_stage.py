@@ -33,7 +33,6 @@ from pipeline.store.columns import ATTEMPTS, CONTINUED, VERDICTS
 from pipeline.store.runfolder import Run
 from pipeline.verify import calibrate, stage, store, survey
 from pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
-from verifiers.judge import guards
 from verifiers.judge.agreement import agreement
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -76,10 +75,8 @@ def run(tmp_path: Path, template: Path, tiny_model: Path) -> Run:
 
 
 @pytest.fixture
-def by_question(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The run with a baseline for every question; its model, no verifier, is sure of each."""
-    monkeypatch.setattr(guards, "VERDICT", 1)
-    monkeypatch.setattr(guards, "TURNED", (1, 1))
+def by_question(run: Run) -> Run:
+    """The run with a baseline for every question, of all labels as the formula is printed."""
     run.cfg.verifier.calibration, run.cfg.verifier.clip = "question", None
     runfolder.save_config(run)
     return run
@@ -238,11 +235,9 @@ def test_a_new_content_free_text_is_all_that_is_asked(
 
 
 def test_what_is_subtracted_and_what_the_model_is_asked_for_it(
-    run: Run, asked: list[list[int]], monkeypatch: pytest.MonkeyPatch
+    run: Run, asked: list[list[int]]
 ) -> None:
     """Every kind, one after the other: only prompts without content are asked for, and once."""
-    monkeypatch.setattr(guards, "VERDICT", 1)
-    monkeypatch.setattr(guards, "TURNED", (1, 1))
     stage.verify(run)
     said = rows(run)
     s = np.array([[row[f"logprob_{x}"] for x in "abc"] for row in said.values()])
@@ -253,6 +248,7 @@ def test_what_is_subtracted_and_what_the_model_is_asked_for_it(
         after = rows(run)
         bases = np.array([[row[f"base_{x}"] for x in "abc"] for row in after.values()])
         assert (bases == bases[0]).all() and 0.99 < np.abs(bases[0]).max() <= 1
+        assert kind == "batch" or (bases[0, 2] == 0 and bases[0, 0] == -bases[0, 1])
         expected = softmax((s - bases) / 1.5)
         made = [[row[x] for x in "abc"] for row in after.values()]
         np.testing.assert_allclose(made, expected, atol=1e-5)
@@ -263,35 +259,30 @@ def test_what_is_subtracted_and_what_the_model_is_asked_for_it(
     assert all(set(text.split()) <= words for _, text in known if "\n" in text)
 
 
-def test_baselines_that_are_verdicts_and_labels_that_turn_are_refused(
-    run: Run,
-    asked: list[list[int]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_labels_that_turn_are_a_warning_also_by_the_printed_formula(
+    run: Run, asked: list[list[int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    contextual = again(run, "verifier.calibration=contextual")
-    with pytest.raises(UserError, match=r"calibration=contextual: the baseline is .*=none"):
-        stage.verify(contextual)
-    assert len(asked) == 3 and not rows(run)  # before the attempts cost anything
-    monkeypatch.setattr(guards, "VERDICT", 1)
-    free = again(run, "verifier.calibration=contextual", "verifier.clip=null")
-    stage.verify(free)  # nine labels: a share of so few says little
-    assert (
-        "changes the label of 75.0% of 12 attempts, above all of q2 trial 3: A 1.000, then C 0."
-        in (capsys.readouterr().err)
-    )
-    monkeypatch.setattr(guards, "LEAST", 9)
+    printed = again(run, "verifier.calibration=contextual", "verifier.clip=null")
     for _ in range(2):
-        with pytest.raises(
-            UserError, match=r"changes .* 75.0% of 12 .* smaller verifier\.clip, or"
-        ):
-            stage.verify(free)
-        kept = rows(run)
-        assert len(asked) == 3 + DISTINCT and len(kept) == 12
-        assert {row["base_a"] for row in kept.values()} == {0}
-        assert store.remembered(run, "calibration")["kind"] == "none"
-    stage.verify(run)
-    assert rows(run) == kept and len(asked) == 3 + DISTINCT
+        stage.verify(printed)
+        said = capsys.readouterr().err
+        assert "changes the label of 75.0% of 12 attempts; by the grader" in said
+        assert "above all q2 trial 3: A 1.000, then C 0." in said
+    kept = rows(run)
+    free = plain_logprobs(Path(run.cfg.verifier.id or ""), [
+        TEMPLATE.format(question=x, gold=x, response=x) for x in FREE])  # fmt: skip
+    base = np.log(np.exp(free).mean(axis=0))
+    stored = [[row[f"base_{x}"] for x in "abc"] for row in kept.values()]
+    np.testing.assert_allclose(stored, np.tile(base - base.mean(), (12, 1)), atol=2e-4)
+    assert len(asked) == 3 + DISTINCT
+    # Verdicts by the former default, and by offsets of all labels within the clip, are not kept.
+    record = store.remembered(run, "calibration")
+    for former in ({"kind": "graded"}, {"clip": 1.0, "kind": "contextual"}):
+        store.remember(run, calibration=record | former | {"version": None})
+        stage.verify(again(run, "verifier.calibration=contextual"))
+        assert store.remembered(run, "calibration")["subtracted"][2] == 0
+        assert {row["base_c"] for row in rows(run).values()} == {0}
+    assert len(asked) == 3 + DISTINCT
 
 
 def test_other_settings_are_put_aside_and_taken_back(

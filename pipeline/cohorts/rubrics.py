@@ -161,6 +161,8 @@ def _computed(
     notes = [f"Bayes@N of each rubric; thresholds {basis}, computed for this table"]
     if "C" not in signals[0]:
         notes.append(categorize.FALLBACK)
+    made = (rubric for rubric, _ in computed.values())
+    notes += categorize.dependence(made, [member.run for member in cohort.members])
     own = [
         runfolder.read_json(m.run.path / "thresholds.json").get("values") for m in cohort.members
     ]

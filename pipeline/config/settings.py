@@ -215,7 +215,7 @@ class LabelTokens:
     invalid: str | None = "C"  # cut off, in circles, off the question, refused; null: it has none
 
 
-CALIBRATIONS = ("graded", "contextual", "question", "domain", "batch", "none")
+CALIBRATIONS = ("contextual", "question", "domain", "graded", "batch", "none")
 
 
 @dataclass
@@ -237,13 +237,14 @@ class VerifierConfig:
     trust_remote_code: bool = False
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     # What is subtracted from the log-probs: see docs/verifier.md.
-    calibration: str = limited("graded", one_of=CALIBRATIONS)
-    clip: float | None = limited(1.0, "(0, inf)")  # nats about its mean; null: all of it
+    calibration: str = limited("contextual", one_of=CALIBRATIONS)
+    # Nats; null: the formula as printed, all of it and of C, too.
+    clip: float | None = limited(1.0, "(0, inf)")
     content_free: list[str] = field(default_factory=lambda: ["N/A", "", "[MASK]"])
     # Of the baselines over content_free, or over random words.
     average: str = limited("probability", one_of=("probability", "logit"))
     temperature: float = limited(1.5, "(0, inf)")
-    fit_temperature: bool = False  # to the grader's outcomes, tried on questions held out
+    fit_temperature: bool = False  # to labels of people; calibration=graded: to the grader's
     least_mass: float = limited(0.5, "[0, 1)")  # mean of the labels' under which the stage stops
     batch_size: int = limited(256, "[1, inf)")  # prompts that run at once
     engine: VerifierEngineConfig = field(default_factory=VerifierEngineConfig)

@@ -7,7 +7,7 @@ replaced.
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipeline.display.table import answer
 from pipeline.rubrics import categories, signals_table, variables
 from pipeline.rubrics import rubric as rubric_of
 from pipeline.rubrics.rubric import Rubric, Unsound
-from pipeline.store import runfolder
+from pipeline.store import judged, runfolder
 from pipeline.store.columns import KEY
 from pipeline.store.records import Recorded
 from pipeline.store.runfolder import Run, opened
@@ -32,6 +32,10 @@ _MISSING = {
     **dict.fromkeys("ABC", "a verifier's probabilities: `run` with verifier=NAME"),
 }
 FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
+_BY_GRADER = (
+    "depends on the grader: verifier.calibration=graded reads its outcomes; for the verifier's own"
+    " view `verify RUN verifier.calibration=contextual`"
+)
 _ALONE = (
     "* own thresholds: quantiles of this run alone, by which the same share of any model's attempts"
     " is confident, or short; `compare` takes those of all models together"
@@ -64,7 +68,7 @@ def categorize(run: Run) -> None:
             continue
         category = _assign(name, rubric, values, table)
         rows = table.select(KEY).append_column("category", category)
-        labels = {"labels": _labels(rubric, signals, limits)}
+        labels = {"labels": _labels(rubric, signals, limits) + dependence([rubric], [run])}
         mapped[name] = Recorded(rows, rubric.definition() | origin | labels)
     runfolder.write_json(run.path / "thresholds.json", limits)
     for name in mapped:
@@ -89,13 +93,13 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
     Raises UserError: no signals, or old ones; no graded attempt.
     """
     table = signals_table.current(run)
-    graded, judged, ended = (
+    graded, verified, ended = (
         table[name].is_valid().to_numpy() for name in ("is_correct", "c", "repeated_pattern")
     )
     scored = graded & (table["trial"].to_numpy() < run.cfg.sampling.trials)
     required = [("do not say how they ended, so rubrics leave them out", ended)]
-    if (scored & judged).any():
-        required.insert(0, ("have no verdict, so rubrics leave them out; run `verify`", judged))
+    if (scored & verified).any():
+        required.insert(0, ("have no verdict, so rubrics leave them out; run `verify`", verified))
     for lack, known in required:
         if lacking := int((scored & ~known).sum()):
             warn(f"{run.path}: {lacking} attempts {lack}")
@@ -229,6 +233,13 @@ def _assign(name: str, rubric: Rubric, values: Mapping[str, Any], table: pa.Tabl
             f"rubric={name}: {error}: attempt {row['question_id']}, trial {row['trial']}. Change"
             " the conditions, or name in `order` which category is tried first"
         ) from error
+
+
+def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
+    """What to say of rubrics that ask for A or B where a run's are calibrated to the grader."""
+    models = ", ".join(run.cfg.model.name for run in runs if judged.by_grader(run))
+    asking = [rubric.name for rubric in rubrics if {"A", "B"} & variables.needed(rubric.names)]
+    return [f"{name} of {models} {_BY_GRADER}" for name in asking if models]
 
 
 def _labels(rubric: Rubric, signals: Mapping[str, Any], limits: Mapping[str, Any]) -> list[str]:

@@ -21,6 +21,7 @@ from pipeline.store.runfolder import Run
 
 _LABELS = pa.array(["A", "B", "C"])
 _OUTCOMES = pa.array(["correct", "wrong", "no_answer"])  # that they stand for
+_CALIBRATION = 2  # the version of how baselines are made
 # What makes a verdict another one; the record of the calibration says the rest.
 _ASKED = ("id", "revision", "prompt", "labels", "dtype", "context", "chat_template_kwargs")
 
@@ -109,12 +110,23 @@ def _labels(run: Run, rows: pa.Table, quiet: bool) -> pa.Array:
 
 def _as_set(run: Run) -> bool:
     """Whether the stored verdicts are those that the settings would give."""
-    made, v = runfolder.read_json(run.path / "verdicts" / "_verifier.json"), run.cfg.verifier
+    made = runfolder.read_json(run.path / "verdicts" / "_verifier.json")
     applied = made.get("calibration") or {}  # none while it is changed
-    wanted: dict[str, Any] = {"average": v.average, "content_free": list(v.content_free)}
-    if "kind" in applied:  # records of before there was a choice count as they are
-        wanted |= {"kind": v.calibration, "clip": v.clip}
-    return made.get("asked") == _made_as(run) and wanted.items() <= applied.items()
+    as_set = calibrated_as(run).items() <= applied.items()
+    return as_set and made.get("asked") == _made_as(run)
+
+
+def calibrated_as(run: Run) -> dict[str, Any]:
+    """The settings that make a calibration what it is, but for T, for the same record."""
+    v = run.cfg.verifier
+    kept = {"average": v.average, "content_free": list(v.content_free)}
+    return kept | {"version": _CALIBRATION, "kind": v.calibration, "clip": v.clip}
+
+
+def by_grader(run: Run) -> bool:
+    """Whether the stored verdicts are calibrated to the grader's outcomes."""
+    made = runfolder.read_json(run.path / "verdicts" / "_verifier.json")
+    return (made.get("calibration") or {}).get("kind") == "graded"
 
 
 def _made_as(run: Run) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 `verifier.calibration` says what: how much oftener the verifier says a label than is right, by the
 grader's shares (graded) or by equal ones (batch), or what it says of a prompt without content, in
 all fields (contextual: the same text; domain: random words of the data set, Fei et al. 2023) or in
-the response's alone (question), or nothing. None of it asks the model what is known already.
+the response's alone (question), or nothing. Only graded reads the grader's outcomes. None of it
+asks the model what is known already.
 """
 
 import json
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from pipeline.base import atomic
 from pipeline.base.console import note, warn
-from pipeline.base.errors import UserError
+from pipeline.store import judged
 from pipeline.store.runfolder import Run
 from pipeline.verify import store
 from pipeline.verify.prompts import Candidate, asked
@@ -26,10 +27,6 @@ Key = tuple[str, str]  # of a baseline: its question, empty for all of them, and
 Baselines = dict[Key, list[float]]  # log-probs of the labels
 _SAMPLES = 20  # of random words, as in Fei et al.
 _TELLING = 3
-_REMEDY = (
-    "set verifier.calibration=none (subtract nothing) or another one; verdicts that are there are"
-    " not asked for again"
-)
 
 
 def temperature(run: Run) -> float:
@@ -58,6 +55,8 @@ def write_baselines(run: Run, baselines: Baselines) -> None:
 def probes(run: Run, ids: list[str]) -> dict[Key, Candidate]:
     """What the verifier is to be asked without content, for attempts at the questions `ids`."""
     v, of_all = run.cfg.verifier, set(ids)
+    if not ids:
+        return {}
     if v.calibration == "contextual":
         return {("", text): Candidate("", text, text, text, text) for text in v.content_free}
     if v.calibration == "question":
@@ -92,16 +91,16 @@ def _of_words(run: Run) -> dict[Key, Candidate]:
     return made
 
 
-def subtracted(run: Run, known: Baselines, kind: str) -> dict[str, Floats]:
-    """The baseline (3,) of every question that has one.
+def subtracted(run: Run, known: Baselines) -> dict[str, Floats]:
+    """The baseline (3,) of every question that has one; content-free, it moves A against B only.
 
-    Raises UserError: content-free prompts get verdicts, or what all attempts get is one label.
+    With verifier.clip=null it is the printed formula's: of all three labels, and unbounded.
     """
     v, ids = run.cfg.verifier, [row["question_id"] for row in run.questions]
-    if kind in ("graded", "batch"):
-        return dict.fromkeys(ids, _of_attempts(run, kind))
+    if v.calibration in ("graded", "batch"):
+        return dict.fromkeys(ids, _of_attempts(run))
     by_question: dict[str, list[Key]] = {}
-    for key in probes(run, ids) if kind != "none" else []:
+    for key in probes(run, ids):
         by_question.setdefault(key[0], []).append(key)
     average = cast(Any, v.average)
     found = {
@@ -109,54 +108,34 @@ def subtracted(run: Run, known: Baselines, kind: str) -> dict[str, Floats]:
         for q, keys in by_question.items()
         if all(key in known for key in keys)
     }
-    if found:
-        _refuse_verdicts(kind, np.stack([*found.values()]))
-    found = {q: calibration.clipped(base, v.clip) for q, base in found.items()}
-    if kind == "question":
+    if v.clip is not None:
+        found = {q: calibration.a_against_b(base) for q, base in found.items()}
+    found = {q: calibration.clipped(base, v.clip).round(6) + 0.0 for q, base in found.items()}
+    if v.calibration == "question":
         return found
     return dict.fromkeys(ids, found.get("", np.zeros(len(LABELS))))
 
 
-def _of_attempts(run: Run, kind: str) -> Floats:
+def _of_attempts(run: Run) -> Floats:
     """The baseline that all verdicts so far give; zeros where nothing can be said."""
     v, nothing = run.cfg.verifier, np.zeros(len(LABELS))
     table, keys = store.judged(run, [f"logprob_{x.lower()}" for x in LABELS])
-    logprobs, truth = store.of_labels(table, "logprob_"), store.true_labels(table["outcome"])
-    if kind == "batch" and len(logprobs):
-        base = calibration.of_attempts(logprobs)
-        _refuse_verdicts(kind, base[None])
-        return calibration.clipped(base, v.clip).round(6)
+    logprobs, truth = store.of_labels(table, "logprob_"), store.truth(run, table)
+    if v.calibration == "batch" and len(logprobs):
+        return calibration.clipped(calibration.of_attempts(logprobs), v.clip).round(6)
     graded = np.flatnonzero(truth >= 0)
     if run.cfg.dataset.judge or graded.size < calibration.LEAST_LABELLED:
         return nothing  # the grader is not believed, or has not said enough
-    most = 2 if v.labels.invalid else 1  # without a C, to say B is all it can
-    seen = logprobs[graded], np.minimum(truth[graded], most), keys[graded] >> 32
+    seen = logprobs[graded], truth[graded], keys[graded] >> 32
     base = calibration.clipped(calibration.of_attempts(*seen[:2]), v.clip).round(6)
     return base if calibration.lowers_loss(seen[0], base, *seen[1:], v.temperature) else nothing
 
 
-def _refuse_verdicts(kind: str, bases: Floats) -> None:
-    sure = guards.certain(bases)
-    if sure is not None:
-        shown = ", ".join(f"{x} {p:.4f}" for x, p in zip(LABELS, sure, strict=True))
-        raise UserError(
-            f"verifier.calibration={kind}: the baseline is {shown}. With a label above"
-            f" {guards.VERDICT:g} it is a verdict and no bias, and to subtract it would turn sure"
-            f" verdicts round; {_REMEDY}"
-        )
-
-
-def recalibrate(run: Run, temperature: float, kind: str | None = None) -> None:
-    """Apply a calibration to every stored verdict, from its log-probs; nothing if it is applied.
-
-    Raises UserError: as `subtracted`.
-    """
-    v = run.cfg.verifier
-    kind = kind or v.calibration
-    bases = subtracted(run, read_baselines(run), kind)
-    applied = {"temperature": temperature, "average": v.average, "kind": kind, "clip": v.clip}
-    applied["content_free"] = list(v.content_free)
-    if kind in ("graded", "batch"):
+def recalibrate(run: Run, temperature: float) -> None:
+    """Apply the calibration to every stored verdict, from its log-probs, unless it is applied."""
+    kind, bases = run.cfg.verifier.calibration, subtracted(run, read_baselines(run))
+    applied = {"temperature": temperature, **judged.calibrated_as(run)}
+    if kind != "question":
         applied["subtracted"] = next(iter(bases.values())).tolist()
     if store.remembered(run, "calibration") == applied:
         return
@@ -183,37 +162,28 @@ def recalibrate(run: Run, temperature: float, kind: str | None = None) -> None:
 
 
 def check_turned(run: Run) -> None:
-    """Warn where calibration changes many labels; too many, and it is taken back.
-
-    Raises UserError: more than a tenth of the labels, ten at least, are not the raw ones.
-    """
+    """Warn where calibration changes many labels: how many, which, and how often they are right."""
     kinds = ("logprob_", "base_")
     table, keys = store.judged(run, [f"{kind}{x.lower()}" for kind in kinds for x in LABELS])
     logprobs, bases = (store.of_labels(table, kind) for kind in kinds)
     changed = guards.turned(logprobs, bases)
     share = changed.size / max(1, keys.size)
-    warned, refused = guards.TURNED
-    if share <= warned:
+    if share <= guards.TURNED:
         return
     v, first = run.cfg.verifier, changed[:_TELLING]
-    before = calibration.direct(logprobs[first])
-    after = calibration.calibrate(logprobs[first], bases[first], v.temperature)
+    before = calibration.direct(logprobs)
+    after = calibration.calibrate(logprobs, bases, v.temperature)
     rows = table.take(pa.array(first)).to_pylist()
     shown = "; ".join(
         f"{row['question_id']} trial {row['trial']}: {_top(old)}, then {_top(new)}"
-        for row, old, new in zip(rows, before, after, strict=True)
+        for row, old, new in zip(rows, before[first], after[first], strict=True)
     )
-    problem = (
+    truth = store.truth(run, table)
+    right = [int(np.sum(prob.argmax(axis=1) == truth)) for prob in (before, after)]
+    warn(
         f"verifier.calibration={v.calibration} changes the label of {share:.1%} of {keys.size}"
-        f" attempts, above all of {shown}"
-    )
-    if share <= refused or changed.size < guards.LEAST:
-        warn(problem)
-        return
-    recalibrate(run, v.temperature, "none")
-    raise UserError(
-        f"{problem}. Verdicts are kept with nothing subtracted; set a"
-        f" smaller verifier.clip, or {_REMEDY}"
+        f" attempts; by the grader {right[0]} of {np.sum(truth >= 0)} were right before and"
+        f" {right[1]} are now; above all {shown}. verifier.calibration=none subtracts nothing"
     )
 
 

@@ -91,6 +91,13 @@ def _draw(run: Run, size: int) -> None:
     note(f"        then `{PROGRAM} verify {run.path} labels={path}`")
 
 
+def labelled(run: Run) -> tuple[Ints, Ints]:
+    """Keys of the attempts that people labelled in `labels.file`, and 1 for correct, 0 for not."""
+    views = _views(run)
+    at, labels = _read(run, Path(run.cfg.labels.file or "").expanduser(), views)
+    return views.keys[at], labels.astype(np.int64)
+
+
 def _report(run: Run, path: Path) -> dict[str, Any]:
     views = _views(run)
     at, labels = _read(run, path, views)

@@ -1,8 +1,8 @@
 """After verify: how good its probabilities are, and how far verifier and grader agree.
 
 The grader's outcomes stand for the truth (`store.true_labels`): where it has no view (a timeout, an
-answer that it cannot read) the attempt is left out. A fitted T is tried on whole questions that it
-has not seen.
+answer that it cannot read) the attempt is left out. T is fitted to labels of people, or, only with
+calibration=graded, to these outcomes; then it is tried on whole questions that it has not seen.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from pipeline.store.columns import KEY
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
-from pipeline.verify import calibrate, store
+from pipeline.verify import calibrate, people, store
 from pipeline.verify.store import folder
 from verifiers.judge import agreement, quality
 from verifiers.judge.calibration import Fit, fit_temperature
@@ -44,12 +44,13 @@ def calibrated(run: Run) -> None:
 
     Writes `verdicts/_calibration.json` and a reliability diagram, `verdicts/_reliability.png`.
     """
-    logprobs, bases, truth, questions = _labelled(run)
+    logprobs, bases, truth, keys = _labelled(run)
     temperature, held_out = run.cfg.verifier.temperature, np.ones(truth.size, dtype=bool)
     fitted: dict[str, Any] | None = None
     if run.cfg.verifier.fit_temperature:
-        if fit := _fit(logprobs, bases, truth, questions):
-            temperature, held_out = round(fit.temperature, 6), fit.held_out
+        if fit := _fit(run, logprobs - bases, truth, keys):
+            temperature = round(fit.temperature, 6)
+            held_out = fit.held_out if run.cfg.labels.file is None else held_out
             fitted = {"temperature": temperature, "stderr": fit.stderr, "fitted": fit.fitted}
         calibrate.recalibrate(run, temperature)
     if not held_out.any():
@@ -57,7 +58,7 @@ def calibrated(run: Run) -> None:
     measures = quality.report(logprobs[held_out], bases[held_out], truth[held_out], temperature)
     measures |= {"fit": fitted, "truth": "the grader's outcomes"}
     runfolder.write_json(folder(run) / "_calibration.json", measures)
-    show(_measures_table(measures))
+    show(_measures_table(measures, "graded" if held_out.all() else "held-out"))
     from pipeline.display import style
     from pipeline.plots import calibration as plots  # matplotlib takes half a second
 
@@ -82,28 +83,37 @@ def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
 
 
 def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:
-    """Log-probs and baselines (n, 3), truth (n,) and question (n,) of attempts with a grade."""
+    """Log-probs and baselines (n, 3), truth (n,) and keys (n,) of attempts with a grade."""
     kinds = ("logprob_", "base_")
     table, keys = store.judged(run, [f"{kind}{x.lower()}" for kind in kinds for x in LABELS])
-    truth = store.true_labels(table["outcome"])
-    if run.cfg.verifier.labels.invalid is None:
-        truth = np.minimum(truth, 1)  # to say B is all it can
+    truth = store.truth(run, table)
     graded = truth >= 0
     logprobs, bases = (store.of_labels(table, kind)[graded].astype(np.float64) for kind in kinds)
-    return logprobs, bases, truth[graded].astype(np.int64), keys[graded] >> 32
+    return logprobs, bases, truth[graded], keys[graded]
 
 
-def _fit(logprobs: Floats, bases: Floats, truth: Ints, groups: Ints) -> Fit | None:
-    """The fit of T, or None, with a warning, where it is worth nothing."""
+def _fit(run: Run, scores: Floats, truth: Ints, keys: Ints) -> Fit | None:
+    """The fit of T to scores (n, 3), or None, with a warning, where it is worth nothing."""
+    who = "graded attempts"
     try:
-        fit = fit_temperature(logprobs, bases, truth, groups=groups)
+        if run.cfg.labels.file is not None:
+            who, (of, said) = "attempts that people labelled", people.labelled(run)
+            rows = rowkeys.rows_of(of, keys)
+            scores, truth, keys = scores[rows[rows >= 0]], 1 - said[rows >= 0], of[rows >= 0]
+            # People say right or not right, which is the surer of B and C.
+            scores[:, 1], scores[:, 2] = scores[:, 1:].max(axis=1), -np.inf
+        elif run.cfg.verifier.calibration != "graded":
+            raise ValueError(
+                "needs labels=FILE, of people: only calibration=graded reads the grader's outcomes"
+            )
+        fit = fit_temperature(scores, np.zeros(3), truth, groups=keys >> 32)
     except ValueError as error:
         problem = str(error)
     else:
         if fit.stderr is not None:
             mention(
                 f"verify: T = {fit.temperature:.3f} (standard error {fit.stderr:.3f}) fitted to"
-                f" {fit.fitted} graded attempts"
+                f" {fit.fitted} {who}"
             )
             return fit
         problem = (
@@ -114,7 +124,7 @@ def _fit(logprobs: Floats, bases: Floats, truth: Ints, groups: Ints) -> Fit | No
     return None
 
 
-def _measures_table(measures: dict[str, Any]) -> Table:
+def _measures_table(measures: dict[str, Any], which: str) -> Table:
     rows = []
     for key, name in MEASURES.items():
         values = {side: measures[side][key] for side in ("before", "after")}
@@ -123,8 +133,8 @@ def _measures_table(measures: dict[str, Any]) -> Table:
     heads = columns(align="left", measure="measure")
     after = f"calibrated, T = {measures['temperature']:g}"
     heads += columns("{:.3f}", before="softmax", after=after)
-    attempts = f"{measures['attempts']} {'held-out' if measures['fit'] else 'graded'} attempts"
-    return Table(f"calibration against the grader, {attempts}", heads, rows)
+    title = f"calibration against the grader, {measures['attempts']} {which} attempts"
+    return Table(title, heads, rows)
 
 
 def agree(run: Run) -> None:

@@ -105,10 +105,8 @@ def _judge(run: Run, judge: RunConfig, work: Survey, intact: home.Check) -> None
     try:
         if missing:
             _add_baselines(run, asker, baselines, missing)
-        # A part of the attempts is no fair batch, and would be refused or not by chance.
-        kind = "none" if (kind := run.cfg.verifier.calibration) == "batch" else kind
-        calibrate.recalibrate(run, calibrate.temperature(run), kind)
-        found = calibrate.subtracted(run, baselines, kind)
+        calibrate.recalibrate(run, calibrate.temperature(run))
+        found = calibrate.subtracted(run, baselines)
         nothing = np.full(len(LABELS), np.nan)  # no attempt needs it
         bases = np.stack([found.get(q, nothing) for q in work.ids.to_pylist()])
         _judge_owed(run, asker, work, bases, intact)

@@ -101,6 +101,12 @@ def true_labels(outcome: Any) -> npt.NDArray[np.int8]:
     return np.asarray(pc.fill_null(label, -1).to_numpy(), dtype=np.int8)
 
 
+def truth(run: Run, verdicts: pa.Table) -> Ints:
+    """`true_labels` of what `judged` returned; a verifier that lacks C can only say B for it."""
+    most = 2 if run.cfg.verifier.labels.invalid else 1
+    return np.minimum(true_labels(verdicts["outcome"]), most).astype(np.int64)
+
+
 def of_labels(rows: Any, kind: str = "") -> npt.NDArray[Any]:
     """The columns of A, B and C of a table or batch, (n, 3): "logprob_", "base_", "" calibrated."""
     return np.stack([rows[f"{kind}{label.lower()}"].to_numpy() for label in LABELS], axis=1)

@@ -7,8 +7,8 @@ B (incorrect) or C (invalid). A leaning towards a label whatever it reads is tak
 
 with the label log-probs s (a constant away from logits, which a softmax does not see), a baseline b
 and a temperature T, fixed or fitted to labelled attempts. The baseline is what the verifier says
-without any content, or how much oftener it says a label of many attempts than is right. Either may
-be wrong, so it is clipped: docs/verifier.md.
+without any content, of A against B, or how much oftener it says a label of many attempts than is
+right. Either may be wrong, so it is clipped: docs/verifier.md.
 
 Sources: Zhao et al. 2021, "Calibrate Before Use", arXiv 2102.09690 (contextual); Fei et al. 2023,
 arXiv 2305.19148 (domain); Zhou et al. 2024, arXiv 2309.17249 (batch); Hariri et al., "Don't
@@ -124,6 +124,18 @@ def of_attempts(logprobs: npt.ArrayLike, labels: Sequence[int] | Ints | None = N
         return np.asarray(said + np.log(len(LABELS)))
     counts = np.bincount(labels, minlength=len(LABELS)) + 0.5
     return np.asarray(said - np.log(counts / counts.sum()))
+
+
+def a_against_b(baselines: npt.ArrayLike) -> Floats:
+    """Baselines (..., 3) with the mean of A and B for C, which is 0 once they are centred.
+
+    "Invalid" is the right label of a response without content, so to say C to it is no bias.
+
+    >>> clipped(a_against_b(np.log([0.0008, 0.0002, 0.999]))).round(3).tolist()
+    [0.693, -0.693, 0.0]
+    """
+    a, b, _ = np.moveaxis(np.maximum(log_array(baselines, "baselines"), FAR), -1, 0)
+    return np.stack([a, b, (a + b) / 2], axis=-1)
 
 
 def clipped(baselines: npt.ArrayLike, limit: float | None = CLIP) -> Floats:

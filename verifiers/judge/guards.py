@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
-from verifiers.judge.labels import LABELS, Floats, Ints, log_array
+from verifiers.judge.labels import LABELS, Ints, log_array
 
 _WHY_FLAT = {
     "direct": "the verifier does not answer the question that it is asked",
@@ -15,8 +15,7 @@ FLAT = 0.05  # a distribution is flat if no probability is further than this fro
 # One label for all is a problem with so many correct attempts and so many others: a verifier that
 # finds one in two of the rarer kind misses 10 of 10 once in a thousand times.
 LEAST = 10
-VERDICT = 0.95  # a label with more under a prompt without content is a verdict on it, not a bias
-TURNED = (0.02, 0.1)  # share of labels that calibration may change without a word, and at all
+TURNED = 0.02  # share of labels that calibration may change without a word
 
 
 def check_verdicts(
@@ -77,19 +76,6 @@ def check_verdicts(
                 f" grader finds {right} correct and {wrong} not"
             )
     return problems
-
-
-def certain(baselines: npt.ArrayLike) -> Floats | None:
-    """The surest of content-free baselines (n, 3), as probabilities, if they are verdicts.
-
-    They are where more than a tenth of them give one label more than .95. Else None.
-
-    >>> certain([[0.0, 0.0, -1.0]]), certain([[-9.2, -9.2, -0.1]]).round(4).tolist()
-    (None, [0.0001, 0.0001, 0.9998])
-    """
-    prob = direct(baselines)
-    top = prob.max(axis=1)
-    return prob[top.argmax()] if len(top) and (top > VERDICT).mean() > MASS_SHARE else None
 
 
 def turned(logprobs: npt.ArrayLike, baselines: npt.ArrayLike) -> Ints:
