@@ -49,7 +49,7 @@ _GPT_OSS = _shape("gpt_oss", 2880, 64, 8, 24, head_dim=64, layer_types=_MIXED, s
 _GPT_OSS |= {"num_local_experts": 32, "num_experts_per_tok": 4}
 _GPT_OSS |= {"max_position_embeddings": 1 << 17}
 _NEMOTRON = _shape("nemotron_h", 4480, 40, 8, 56, head_dim=128)
-_NEMOTRON |= {"hybrid_override_pattern": "M" * 27 + "*" * 4 + "-" * 25}
+_NEMOTRON |= {"hybrid_override_pattern": "M" * 27 + "*" * 4 + "-" * 25, "mamba_head_dim": 80}
 
 MODELS: dict[str, tuple[float, dict[str, Any]]] = {
     "deepseek-r1-distill-qwen-1.5b": (3.6, _QWEN_2),
@@ -139,7 +139,7 @@ def table(gpu: str) -> Table:
     notes = [
         f"{_QUESTIONS} questions × 80 trials: about {tokens / 1e6:.0f} million tokens and"
         f" {tokens * costs.BYTES_PER_TOKEN / 1e9:.2f} GB on disk of each model;"
-        f" {hours:,.0f} {gpu}-hours for all twenty. Memory without that of Mamba's states."
+        f" {hours:,.0f} {gpu}-hours for all twenty."
     ]
     return Table("What a run of each model takes", columns, rows, notes)
 

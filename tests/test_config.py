@@ -91,11 +91,11 @@ def test_models_keep_what_their_protocol_needs() -> None:
         "enable_thinking": True
     }
     nano = compose.load(["model=nemotron-nano-9b-v2"]).model
-    assert nano.trust_remote_code and nano.engine_args == {"mamba_ssm_cache_dtype": "float32"}
+    assert not nano.trust_remote_code and nano.engine_args == {"mamba_ssm_cache_dtype": "float32"}
     of_paper = [
         m for m in (composed(name).model for name in compose.choices("model")) if m.table_id
     ]
-    assert {m.id for m in of_paper if m.trust_remote_code} == {"nvidia/NVIDIA-Nemotron-Nano-9B-v2"}
+    assert not any(m.trust_remote_code for m in of_paper)
     assert all(model.name in compose.choices("model") for model in of_paper)  # folders of runs
     assert compose.load(["model=openreasoning-nemotron-1.5b"]).prompt.name == "openreasoning"
 

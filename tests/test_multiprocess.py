@@ -46,9 +46,11 @@ os._exit(0)
 """
 
 
-def start(folder: Path, forker: Forker | None, *more: str, hold: float | None = None) -> Command:
+def start(
+    folder: Path, forker: Forker | None, *more: str, hold: float | None = None, before: str = ""
+) -> Command:
     few = ["engine.batch_size=8", f"engine.in_flight={IN_FLIGHT}", f"sampling.trials={TRIALS}"]
-    before = ASKED if forker else ""
+    before = ASKED * bool(forker) + before
     return Command(folder, forker, *few, *more, environment=APART, before=before, hold=hold)
 
 
@@ -81,6 +83,21 @@ def test_a_killed_core_is_one_line_and_what_is_finished_is_kept(
     assert before and all(stored(folder).get(key) == row for key, row in before.items())
     Command(folder, forker, *SETTINGS, SAMPLED, f"sampling.trials={TRIALS}").finish()
     assert_whole(folder, reference[1])  # what both engines made
+
+
+DEADLY = """
+from pipeline.engines.vllm import VllmEngine as V
+V.prompt_logprobs = lambda v, p: v.core.processes[0].kill() or v.next_logprobs(p, [0], print)
+"""
+
+
+@pytest.mark.soak
+def test_a_core_that_dies_of_log_probs_of_prompts_costs_no_attempt(
+    forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    said = start(tmp_path / "run", forker, SAMPLED, before=DEADLY).finish()
+    assert "failed at them" in said and "Traceback" not in said
+    assert_whole(tmp_path / "run", reference[1])
 
 
 @pytest.mark.soak

@@ -291,8 +291,13 @@ def test_replicas_that_can_never_start_are_one_error(tiny_model: Path, tmp_path:
 
 def test_replicas_that_die_at_once_are_given_up(tiny_model: Path, tmp_path: Path) -> None:
     folder = prepared(tmp_path / "run", 1)
-    dying = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
-    said = Command(folder, replica=dying).ends(1)
+    dying = "import os, sys; say = [os.environ[n] for n in ('VLLM_CACHE_ROOT', 'TRITON_CACHE_DIR')]"
+    dying += "; print('last words', *say, file=sys.stderr, flush=True); os.abort()"
+    fetch = "from pipeline.prepare import prefetch as p\np.weights = lambda _: print('fetched')\n"
+    here = {"TMPDIR": str(tmp_path), "VLLM_CACHE_ROOT": "/mine"}
+    said = Command(folder, replica=dying, everywhere=fetch, **here).ends(1)
+    assert said.count("fetched") == 1 and said.index("fetched") < said.index("last words")
+    assert f"last words /mine {tmp_path}/bayes-at-n-{os.getuid()}/triton\n" in said
     assert said.count("starting it again") == 2 * 2 and said.count("last words") == 2 * 3
     assert "by SIGABRT" in said and "30 of 30" in said
 

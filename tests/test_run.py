@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -153,11 +154,44 @@ vllm.platforms._current_platform = UnspecifiedPlatform()
 """
 
 
-def test_without_a_gpu_a_gpu_build_is_refused_in_one_line(forker: Forker, tmp_path: Path) -> None:
+# A build for CUDA 13, whose processes are spawned, on a node with a driver of CUDA 12.4.
+OLD_DRIVER = """
+import ctypes, os, torch
+from pipeline.engines import vllm_import
+class Driver:
+    def cuDriverGetVersion(version):
+        version._obj.value = 12040 * (os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn")
+vllm_import.environment.version = lambda name: None
+torch.version.cuda, ctypes.CDLL = "13.0", lambda name: Driver
+"""
+
+
+@pytest.mark.parametrize("before", [NO_PLATFORM, OLD_DRIVER], ids=["no GPU", "old driver"])
+def test_a_gpu_build_is_refused_in_one_line(forker: Forker, tmp_path: Path, before: str) -> None:
     """A vLLM that finds no platform at all, as a CUDA build does on a machine without a GPU."""
-    command = Command(tmp_path / "x", forker, "sampling.trials=1", before=NO_PLATFORM)
+    command = Command(tmp_path / "x", forker, "sampling.trials=1", before=before)
     assert command.wait() == 2
-    assert "no GPU" in command.text() and "engine=transformers" in command.text()
+    said = "no GPU.*engine=transformers" if before == NO_PLATFORM else r"CUDA 12\.4.*driver\s580"
+    assert re.search(said, command.text(), re.DOTALL)
+
+
+def test_an_engine_that_fails_at_log_probs_of_prompts_samples_all_the_same(
+    run: tuple[Path, str], prepared: Path, forker: Forker, tmp_path: Path
+) -> None:
+    """As vLLM's Model Runner V2 did: vllm-project/vllm#44106."""
+    folder, few = shutil.copytree(prepared, tmp_path / "run"), [BATCH, f"sampling.trials={TRIALS}"]
+    stages = ["verifier=none", "stages=[generate,grade,signals]"]
+    bad = "from pipeline.engines.vllm import VllmEngine as V\nV.prompt_logprobs = lambda *_: {}[42]"
+    said = Command(folder, forker, *few, *stages, before=bad).finish()
+    assert "failed at them (no 42)" in said and "VLLM_USE_V2_MODEL_RUNNER" in said
+    texts, others = ([a["text"] for a in rows(of / "attempts")] for of in (folder, run[0]))
+    signals = pq.read_table(folder / "signals")
+    assert texts == others and signals["prompt_bpt"].null_count == len(texts)
+    again = Command(folder, forker, *few, verb="generate").finish()
+    assert "nothing owed" in again and "loading" not in again
+    other = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+    Command(folder, forker, *few, verb="generate", environment=other).finish()
+    assert not pq.read_table(folder / "questions.parquet")["prompt_logprobs"].null_count
 
 
 def test_manifest_says_what_made_the_run(run: tuple[Path, str]) -> None:
@@ -168,7 +202,7 @@ def test_manifest_says_what_made_the_run(run: tuple[Path, str]) -> None:
     assert session["attempts"] == 30 * TRIALS and session["ended"] is True
     engine = session["engine"]
     assert engine["logprobs_mode"] == "raw_logprobs" and engine["attention"] == ["CPU_ATTN"]
-    assert engine["batch_invariant"] is False
+    assert engine["batch_invariant"] is False and engine["runner"] == "V1"
     assert engine["variables"]["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert manifest["generated"]["engines"] == [engine]
     assert session["completion_tokens"] == sum(

@@ -104,6 +104,19 @@ def test_a_small_model_runs_as_many_as_before(
     assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 256, 8)
 
 
+def test_lengths_that_are_known_count_instead_of_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine(tmp_path, monkeypatch, H200)
+    made = [1000] * 300 + [9000] * 100
+    running = [tokens for length in made for tokens in range(length)]  # at every step
+    each = round(200 + 1.125 * sum(running) / len(running)) * 2 * 2 * 64 * 8 * 128
+    room = int((H200 << 20) * 0.9) - (3 << 30) - 65_527_752_704
+    assert numbers(sizing.settled(large(tmp_path), ROWS, made).engine) == (1, room // each, 1)
+    assert "tokens, its prompt and 1.125 times what 400 attempts" in capsys.readouterr().err
+    assert numbers(sizing.settled(large(tmp_path), ROWS, made[:99]).engine) == (1, 22, 1)
+
+
 def test_a_model_that_fits_nowhere_is_said_with_its_arithmetic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,11 +149,6 @@ def test_on_a_cpu_and_with_a_server_there_is_one_worker(
     named = ["engine=transformers", "engine.device=cuda:1"]
     assert sizing.settled(compose.load(named), ROWS).engine.replicas == 1
     assert "2 GPUs, 1 worker" in capsys.readouterr().err
-
-
-def test_the_demo_on_a_cpu_is_as_ever(tiny_model: Path) -> None:
-    cfg = sizing.settled(compose.load([]), ROWS)
-    assert devices.on_gpus(cfg) or numbers(cfg.engine) == (1, 256, 1)
 
 
 def test_weights_are_what_an_engine_holds(tmp_path: Path, tiny_model: Path) -> None:
@@ -183,3 +191,14 @@ def test_layers_with_a_window_hold_no_more_than_that(tmp_path: Path) -> None:
     assert models.cache_bytes_per_token(cfg) == 4 * 4096
     assert sizes.cache(cfg, 1000) == 4096 * (2 * 1000 + 2 * 100)
     assert sizes.cache(cfg, 50) == 4096 * 4 * 50
+
+
+def test_states_of_mamba_count_and_its_own_code_is_not_needed(tmp_path: Path) -> None:
+    """As NVIDIA-Nemotron-Nano-9B-v2: 27 layers of Mamba 2, 4 of attention, 25 of neither."""
+    shape = {"mamba_num_heads": 128, "mamba_head_dim": 80, "n_groups": 8, "ssm_state_size": 128}
+    shape |= {"conv_kernel": 4, "head_dim": 128, "num_hidden_layers": 56}
+    own = {"AutoConfig": "configuration_nemotron_h.NemotronHConfig"}  # a file that is not here
+    more = {"hybrid_override_pattern": "M" * 27 + "*" * 4 + "-" * 25, "auto_map": own}
+    cfg = large(tmp_path, **shape, **more, model_type="nemotron_h").model
+    state = 4 * 128 * 80 * 128 + 2 * (128 * 80 + 2 * 8 * 128) * 3
+    assert sizes.cache(cfg, 1000) == 4 * 4096 * 1000 + 27 * state

@@ -69,9 +69,10 @@ def test_every_script_is_bash_with_what_the_site_needs(tmp_path: Path) -> None:
         assert ("--partition=gpu" in directives) == (kind in ("generate", "verify"))
         assert ("--constraint=h200" in directives) == (kind in ("generate", "verify"))
         assert ("--qos=long" in directives) == (kind in ("generate", "verify"))
-        assert "module load cuda\nexport HF_HUB_OFFLINE=1\n" in text
+        assert "\nexport HF_HUB_OFFLINE=1\n" in text
+        assert ("\nexport VLLM_CACHE_ROOT=" in text) == (kind in ("generate", "verify"))
     generate = _directives(texts["generate"])
-    assert {"--array=0-3%16", "--gres=gpu:8", "--cpus-per-task=96", "--mem=1000G"} <= set(generate)
+    assert {"--array=0-1%16", "--gres=gpu:8", "--cpus-per-task=96", "--mem=1000G"} <= set(generate)
     assert "--signal=USR1@300" in generate  # without B:, for the step
     assert {"--gres=gpu:1", "--cpus-per-task=12", "--mem=128000M", "--array=0-1%16"} <= set(
         _directives(texts["verify"])

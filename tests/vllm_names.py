@@ -34,6 +34,7 @@ ATTRIBUTES: dict[str, Sequence[str]] = {
         "engine_core",
         "log_stats",
         "logger_manager",
+        "vllm_config",
     ),
     "vllm.v1.engine.output_processor:OutputProcessor": ("external_req_ids", "log_stats"),
     "vllm.v1.engine:EngineCoreOutputs": ("outputs", "scheduler_stats"),
@@ -61,7 +62,7 @@ ATTRIBUTES: dict[str, Sequence[str]] = {
     "vllm.logprobs:Logprob": ("logprob",),
     # What a worker is asked of itself (vllm_worker.py).
     "vllm.v1.worker.worker_base:WorkerBase": ("vllm_config",),
-    "vllm.config:VllmConfig": ("compilation_config",),
+    "vllm.config:VllmConfig": ("compilation_config", "use_v2_model_runner"),
     "vllm.config:CompilationConfig": ("static_forward_context",),
     "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase": ("get_attn_backend",),
     "vllm.v1.attention.backend:AttentionBackend": ("get_name",),
@@ -159,11 +160,14 @@ PARAMETERS: dict[str, Sequence[str]] = {
 VARIABLES = (
     "VLLM_API_KEY",  # never written down
     "VLLM_BATCH_INVARIANT",
+    "VLLM_CACHE_ROOT",
     "VLLM_CPU_KVCACHE_SPACE",
     "VLLM_CPU_OMP_THREADS_BIND",
     "VLLM_ENABLE_V1_MULTIPROCESSING",
     "VLLM_LOGGING_LEVEL",
     "VLLM_NO_USAGE_STATS",
+    "VLLM_USE_V2_MODEL_RUNNER",
+    "VLLM_WORKER_MULTIPROC_METHOD",
 )
 
 

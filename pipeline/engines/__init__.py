@@ -176,7 +176,7 @@ def load_errors(cfg: RunConfig) -> Iterator[None]:
         raise
     except Exception as error:  # engines raise whatever their parts raise
         reason = one_line(error)
-        raise TryAgain(
+        raise (UserError if "driver on your system is too old" in reason else TryAgain)(
             f"{cfg.engine.key}={cfg.engine.name}: could not load {cfg.model.id}: {reason}"
             + _remedy(reason, cfg)
         ) from error

@@ -44,6 +44,7 @@ class VllmEngine(Engine):
         self.core = Core(self.engine)
         self.settings = {"vllm": vllm.__version__, "device": "cpu" if self.on_cpu else "gpu"}
         self.settings["batch_invariant"] = os.environ.get(BATCH_INVARIANT) == "1"
+        self.settings["runner"] = "V2" if self.engine.vllm_config.use_v2_model_runner else "V1"
         self.settings |= {k: v for k, v in args.items() if isinstance(v, str | int | float | bool)}
         if args["worker_extension_cls"] == _WORKER:  # else engine.args has another one
             self.settings["attention"] = self.llm.collective_rpc("attention_backends")[0]

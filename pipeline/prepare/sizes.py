@@ -13,9 +13,11 @@ from pipeline.prepare import models
 from pipeline.prepare.hub import from_hub
 
 MOST = 256  # sequences at once
+_SOME, _SPARE = 100, 1.125  # attempts whose lengths tell those of others; for few preemptions
 _LEAST = 8  # attempts at once that a model which fits has room for: fewer leave GPUs idle
 _GIB = 1 << 30
 BESIDE = 3 * _GIB  # of each GPU: activations, graphs, communication
+Rows = Sequence[Mapping[str, Any]]  # of the questions table
 _SUFFIXES = (".safetensors", ".bin")  # the first of which there are files
 
 
@@ -41,7 +43,8 @@ def weights(cfg: ModelConfig) -> int | None:
 def cache(cfg: ModelConfig, tokens: int) -> int | None:
     """Bytes of key-value cache of one sequence; None for what is no decoder as we know them.
 
-    Layers that look back over a window hold no more than that; layers without attention nothing.
+    Layers that look back over a window hold no more than that; those of Mamba 2 a state of one
+    size, in float32, and the inputs of its convolution; others nothing.
     """
     per_token = models.cache_bytes_per_token(cfg)
     own = models.read_config(cfg).get_text_config()
@@ -52,11 +55,14 @@ def cache(cfg: ModelConfig, tokens: int) -> int | None:
     if rank := getattr(own, "kv_lora_rank", None):  # one compressed vector in the place of heads
         per_layer = (rank + own.qk_rope_head_dim) * (4 if cfg.dtype == "float32" else 2)
     kinds = list(getattr(own, "layer_types", None) or ["full_attention"] * layers)
-    if pattern := getattr(own, "hybrid_override_pattern", None):
-        kinds = ["full_attention" if letter == "*" else "other" for letter in pattern]
     window = min(tokens, getattr(own, "sliding_window", None) or tokens)
     full, sliding = kinds.count("full_attention"), kinds.count("sliding_attention")
-    return int(per_layer * (full * tokens + sliding * window))
+    states = 0
+    if heads := getattr(own, "mamba_num_heads", None):
+        inner, group = heads * own.mamba_head_dim, own.n_groups * own.ssm_state_size
+        states = 4 * inner * own.ssm_state_size + 2 * (inner + 2 * group) * (own.conv_kernel - 1)
+        states *= kinds.count("linear_attention")
+    return int(per_layer * (full * tokens + sliding * window) + states)
 
 
 def is_here(cfg: ModelConfig) -> bool:
@@ -117,15 +123,19 @@ class Room:
     """What a model takes of GPUs of so many bytes (None: not known), and what is left of them."""
 
     def __init__(
-        self, cfg: RunConfig, rows: Sequence[Mapping[str, Any]], memory: int | None
+        self, cfg: RunConfig, rows: Rows, memory: int | None, made: Sequence[int] = ()
     ) -> None:
         self.cfg, self.memory = cfg, memory
         self.weights = weights(cfg.model) if memory else None
-        # If lengths are anything up to the limit alike, a running attempt holds a third of it in
-        # the mean: the long ones run longer.
         prompts = sum(len(row["prompt_token_ids"] or ()) for row in rows) / max(1, len(rows))
         limit = max((row["max_tokens"] for row in rows), default=cfg.sampling.max_tokens)
-        self.tokens = round(prompts + limit / 3)
+        # A running attempt has made half of its own tokens in the mean, and the long ones run
+        # longer: E[L²] / 2E[L], a third of the limit if lengths are anything up to it alike.
+        held, self.basis = limit / 3, "a third of the longest completion"
+        if len(made) >= _SOME:
+            held = _SPARE * sum(tokens * tokens for tokens in made) / max(1, sum(made)) / 2
+            self.basis = f"{_SPARE} times what {len(made):,} attempts held while they ran"
+        self.tokens = round(prompts + held)
         self.attempt = cache(cfg.model, self.tokens)
         self.longest = cache(cfg.model, round(prompts + limit))
 
@@ -159,7 +169,7 @@ class Room:
         batch = min(MOST, max(1, self.left(size) // attempt))
         note(
             f"engine.batch_size=auto: {batch}, {self._sum(size)} / {gib(attempt)} an attempt"
-            f" ({self.tokens:,} tokens, its prompt and a third of the longest completion)"
+            f" ({self.tokens:,} tokens, its prompt and {self.basis})"
             + (f", at most {MOST}" if batch == MOST else "")
         )
         return batch

@@ -6,15 +6,12 @@ import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pipeline.base import engines, environment
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
 from pipeline.prepare import costs
 from pipeline.prepare.costs import Hardware
-
-_TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,8 @@ def shares(cfg: RunConfig) -> list[Share]:
     if on_gpus(cfg):
         groups = gpu_groups(visible_gpus(), replicas, size, key)
         return [Share({"CUDA_VISIBLE_DEVICES": group}) for group in groups]
-    groups_of_cores = core_groups(_cores(), replicas)
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    groups_of_cores = core_groups(cores, replicas)
     even = (os.cpu_count() or 1) // replicas  # where a process cannot be bound to cores
     return [Share(_threads((len(group) or even) // size), group) for group in groups_of_cores]
 
@@ -171,24 +169,6 @@ def _threads(most: int) -> dict[str, str]:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     threads = max(1, min(most, int(asked)) if asked.isdigit() else most)
     return {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-
-
-def _cores() -> list[int]:
-    """The cores this process may use; those that share a processor or a core are neighbours."""
-    if not hasattr(os, "sched_getaffinity"):
-        return []
-    return sorted(os.sched_getaffinity(0), key=_place)
-
-
-def _place(core: int) -> list[int]:
-    """Processor, physical core and number."""
-    place = [core]
-    for name in ("core_id", "physical_package_id"):
-        try:
-            place.insert(0, int((_TOPOLOGY / f"cpu{core}" / "topology" / name).read_text()))
-        except (OSError, ValueError):
-            place.insert(0, core)
-    return place
 
 
 def _nvidia_smi(*options: str) -> str:

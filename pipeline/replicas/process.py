@@ -10,6 +10,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from pipeline.base.places import PACKAGES
 from pipeline.replicas.devices import Share
 from pipeline.store.heartbeat import HUNG
 
+_CACHES = "VLLM_CACHE_ROOT TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR FLASHINFER_WORKSPACE_BASE"
 LINES = 5  # of a log, shown when its replica dies
 
 
@@ -30,6 +32,15 @@ class Order:
     work: Any
     parent: int  # process id
     cores: tuple[int, ...]
+
+
+def caches() -> dict[str, str]:
+    """Where engines are to keep what they compile: on this node, for homes are shared and slow."""
+    node = Path(tempfile.gettempdir()) / f"bayes-at-n-{os.getuid()}"
+    node.mkdir(mode=0o700, exist_ok=True)
+    if node.stat().st_uid != os.getuid():  # what lies there would be run
+        node = Path(tempfile.mkdtemp())
+    return {name: f"{node}/{name.partition('_')[0].lower()}" for name in _CACHES.split()}
 
 
 @contextlib.contextmanager
@@ -72,7 +83,7 @@ class Process:
         """
         self.error = self.killed_because = ""
         self.log.parent.mkdir(exist_ok=True)
-        path = filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")])
+        path = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
         with self.log.open("ab") as log:
             self.logged = log.tell()
             self.process = subprocess.Popen(
@@ -80,7 +91,7 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, **self.share.environment, "PYTHONPATH": os.pathsep.join(path)},
+                env={**caches(), **os.environ, **self.share.environment, "PYTHONPATH": path},
                 process_group=0,  # the terminal's Ctrl-C is the parent's business
             )
         assert self.process.stdin is not None

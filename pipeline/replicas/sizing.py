@@ -4,7 +4,7 @@ Every choice is told with its arithmetic. Where something is not known, nothing 
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pipeline.base.console import counted, note
@@ -14,17 +14,18 @@ from pipeline.prepare import sizes
 from pipeline.replicas import devices
 
 
-def settled(cfg: RunConfig, rows: Sequence[Mapping[str, Any]]) -> RunConfig:
+def settled(cfg: RunConfig, rows: sizes.Rows, made: Sequence[int] = ()) -> RunConfig:
     """The configuration with a number wherever its engine has "auto".
 
-    `rows` are the questions, with the tokens of their prompts and at most of a completion. Raises
-    UserError: a model fits no number of these GPUs, or its size is not known and needed.
+    `rows` are the questions, with the tokens of their prompts and at most of a completion; `made`
+    are the tokens of finished ones. Raises UserError: a model fits no number of these GPUs, or its
+    size is not known and needed.
     """
     engine = cfg.engine
     gpus = devices.visible_gpus() if devices.on_gpus(cfg) else []
     numbers: dict[str, Any] = {}
     if AUTO in (engine.tensor_parallel_size, engine.batch_size):
-        room = sizes.Room(cfg, rows, devices.memory(gpus))
+        room = sizes.Room(cfg, rows, devices.memory(gpus), made)
         size = engine.tensor_parallel_size
         if size == AUTO:
             size = numbers["tensor_parallel_size"] = room.gpus(len(gpus)) if gpus else 1
@@ -40,7 +41,7 @@ def settled(cfg: RunConfig, rows: Sequence[Mapping[str, Any]]) -> RunConfig:
     return dataclasses.replace(cfg, engine=dataclasses.replace(engine, **numbers))
 
 
-def alone(cfg: RunConfig, rows: Sequence[Mapping[str, Any]]) -> RunConfig:
+def alone(cfg: RunConfig, rows: sizes.Rows) -> RunConfig:
     """The same for one engine in this process, whatever `engine.replicas` says."""
     engine = dataclasses.replace(cfg.engine, replicas=1)
     return settled(dataclasses.replace(cfg, engine=engine), rows)

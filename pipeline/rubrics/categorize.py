@@ -27,7 +27,7 @@ from pipeline.store.runfolder import Run, opened
 
 _COLUMNS = {"a": "A", "b": "B", "c": "C"}  # of the signals table, by what conditions call them
 _MISSING = {
-    "prompt_bpt": "log-probs of prompts: sample with sampling.prompt_logprobs=true",
+    "prompt_bpt": "log-probs of prompts: sampling.prompt_logprobs=true and an engine with them",
     "completion_bpt": "log-probs of completions: sample with sampling.logprobs=true",
     **dict.fromkeys("ABC", "a verifier's probabilities: `run` with verifier=NAME"),
 }

@@ -75,6 +75,6 @@ def shared_luck(
     return [
         f"{names[most]} varies {value[most]:.2f} times ({percent(confidence)} interval"
         f" {low[most]:.2f} to {high[most]:.2f}) as much from trial to trial as it would if attempts"
-        " were independent; they share luck, as with sampling.seeds=shared. σ is rather"
-        f" {was * value[most] ** 0.5:.4f} than {was:.4f}{more}"
+        " were independent; they share luck, as with sampling.seeds=shared (vLLM's runner V1). σ is"
+        f" rather {was * value[most] ** 0.5:.4f} than {was:.4f}{more}"
     ]

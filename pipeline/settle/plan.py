@@ -134,7 +134,7 @@ def _check(cfg: RunConfig) -> None:
     if cfg.sampling.seeds != "independent" and cfg.sampling.seed is not None:
         raise UserError(
             f"sampling.seeds={cfg.sampling.seeds}: attempts that share seeds are not independent,"
-            " and nothing is guaranteed; leave it out"
+            " of questions or of models, and nothing is guaranteed; leave it out"
         )
 
 

@@ -5,6 +5,7 @@ What is in it stands in docs/architecture.md.
 
 import hashlib
 import json
+import os
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -14,6 +15,7 @@ from typing import Any
 from pipeline.base import atomic, foreign
 from pipeline.base.console import warn
 from pipeline.base.engines import kind
+from pipeline.base.environment import version
 from pipeline.base.errors import DamagedData, UserError, one_line
 from pipeline.base.program import PROGRAM
 from pipeline.config.compose import dump, load_folder
@@ -37,6 +39,7 @@ DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.
 DEFAULTS["prompt.shots"] = 0  # which ones is hashed
 DEFAULTS |= {"prompt.shuffle": "none", "prompt.shuffle_seed": 0}
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
+UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader` of the engine that failed
 _NUMBER = int | float
 _NUMBERS = "attempts prompt_tokens completion_tokens in_flight gpus gpu_s wall_s updated started"
 # What JSON files hold that is read again, as of `foreign.fits`: by their names, or their folders.
@@ -335,10 +338,17 @@ def cut_short(run: Run, rows: list[dict[str, Any]]) -> dict[tuple[str, int], int
 
 
 def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
-    """The questions whose prompt log-probs are owed."""
+    """The questions whose prompt log-probs are owed, which the same engine has not failed at."""
     if not run.cfg.sampling.prompt_logprobs or "prompt_logprobs" in run.cfg.engine.allow_missing:
         return []
-    return [row for row in run.questions if row["prompt_logprobs"] is None]
+    missing = [row for row in run.questions if row["prompt_logprobs"] is None]
+    return [] if missing and read_json(run.manifest).get(UNREADABLE) == reader(run) else missing
+
+
+def reader(run: Run) -> list[str | None]:
+    """What decides whether an engine can read prompts: versions, and vLLM's choice of a runner."""
+    versions = [version(name) for row in kind(run.cfg.engine.name).needs for name in row]
+    return [*versions, os.environ.get("VLLM_USE_V2_MODEL_RUNNER")]
 
 
 def set_aside_attempts(run: Run, damage: parquet.Damage) -> None:

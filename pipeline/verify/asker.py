@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from pipeline.base.console import fail, mention_now, warn
+from pipeline.base.engines import kind
 from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
-from pipeline.prepare import models
+from pipeline.prepare import models, prefetch
 from pipeline.replicas import sizing
 from pipeline.store import heartbeat
 from pipeline.store.heartbeat import Watch
@@ -48,6 +49,8 @@ class Asker:
         self.most = longest + max(len(fill(template, turn)[0].encode()) for turn in empty)
         self.judge: Judge | None = None
         n = self.cfg.engine.replicas
+        if not kind(cfg.engine.name).served:
+            prefetch.weights(cfg.model)
         self.replicas = Replicas(run, self.cfg, self.most) if n > 1 else None
         how_many = f", {n} replicas" if n > 1 else ""
         mention_now(f"loading verifier {v.name} with {cfg.engine.name}{how_many} ...")

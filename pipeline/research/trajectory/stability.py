@@ -18,7 +18,7 @@ from scoring.metrics.table import Summary
 ALL, COMMON = "all", "common"
 INDEPENDENT = (
     "intervals of scores take attempts as independent; with sampling.seeds=shared trials of one"
-    " index are correlated across questions, so that they may be too narrow"
+    " index are correlated across questions (vLLM's runner V1), so that they may be too narrow"
 )
 DRAWN = (
     "replicates draw whole trials, one index for all questions, checkpoints and windows, as trials"
