@@ -9,6 +9,7 @@
 from prompts.bounded import PromptError as PromptError
 from prompts.render import Rendered as Rendered
 from prompts.render import control_tokens as control_tokens
+from prompts.render import difference as difference
 from prompts.render import fill as fill
 from prompts.render import options as options
 from prompts.render import plain as plain

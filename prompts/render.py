@@ -1,7 +1,9 @@
 """Rendering: a template's text, the chat turns, and the model's own chat template."""
 
+import os
 import re
 import string
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -112,3 +114,28 @@ def plain(tokenizer: Any, text: str) -> Rendered:
     if bare[: len(front)] == front:
         return Rendered(text, bare)
     return Rendered(tokenizer.decode(front) + text, front + bare)
+
+
+def difference(tokenizer: Any, text: str, token_ids: Sequence[int]) -> tuple[bool, str]:
+    """Say where decoded token ids differ from their text, and whether much: words, 1 % of all.
+
+    A normaliser's work is no difference, nor is white space beside added tokens, which some
+    tokenizers write and others swallow. Returns False and an empty text where there is none.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)  # decodes in half the time
+    if text == (decoded := backend.decode(token_ids, skip_special_tokens=False)):
+        return False, ""
+    added = sorted(filter(str.strip, tokenizer.get_added_vocab()), key=len, reverse=True)
+    split = re.compile(f"({'|'.join(map(re.escape, added)) or '(?!)'})").split
+    normal = getattr(getattr(backend, "normalizer", None), "normalize_str", str)
+    a, b, c = (  # some normalisers write spaces as U+2581; what some do is not undone
+        "".join(change(part.strip()).replace("\u2581", " ").strip() for part in split(whole))
+        for whole, change in ((text, normal), (decoded, normal), (decoded, str))
+    )
+    if a in (b, c):
+        return False, ""
+    lost, more = Counter(a) - Counter(b), Counter(b) - Counter(a)
+    words, left = (len(re.findall(r"\s\w", one)) for one in (a, b))
+    at = max(0, len(os.path.commonprefix([a, b])) - 10)  # noqa: RUF071
+    much = left < words or 100 * (lost or more).total() > len(a)
+    return much, f"say {b[at : at + 40]!r} where it says {a[at : at + 40]!r}"

@@ -1,6 +1,9 @@
 """A model before it is loaded: where it is, how much it holds, and what tells it from others."""
 
+import hashlib
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import copytree
 
@@ -89,26 +92,46 @@ def test_remote_code_is_refused_unless_allowed(tmp_path: Path) -> None:
         models.context(at(tmp_path))
 
 
-def test_the_fingerprint_knows_weights_and_config(tiny: Path, tmp_path: Path) -> None:
-    fingerprint = models.fingerprint(at(tiny))
-    assert fingerprint.startswith("sha256:") and len(fingerprint) == len("sha256:") + 16
-    copy = copytree(tiny, tmp_path / "copy")
-    assert models.fingerprint(at(copy)) == fingerprint  # the place does not matter
-    weights = bytearray((copy / "model.safetensors").read_bytes())
-    weights[-1] ^= 1
-    (copy / "model.safetensors").write_bytes(weights)
-    changed = models.fingerprint(at(copy))
-    config = json.loads((copy / "config.json").read_text()) | {"rope_theta": 5000.0}
-    (copy / "config.json").write_text(json.dumps(config))
-    assert len({fingerprint, changed, models.fingerprint(at(copy))}) == 3
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A folder with 96 MiB of weights, of which nothing is zero."""
+    (folder := tmp_path / "large").mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"w" * (96 << 20))
+    return folder
 
 
-def test_large_weights_are_sampled(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_byte_of_large_weights_counts_and_is_read_once(
+    large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models, "_HASH_WHOLE_UP_TO", 0)
-    monkeypatch.setattr(models, "_SAMPLE_BYTES", 64)
-    other = make_model(tmp_path / "other", seed=1)  # the same sizes, other weights
-    fingerprint = models.fingerprint(at(tiny))
-    assert fingerprint != models.fingerprint(at(other))
-    assert fingerprint == models.fingerprint(at(copytree(tiny, tmp_path / "copy")))
+    weights, reads, digest = large / "model.safetensors", list[str](), hashlib.file_digest
+    status = weights.stat()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(large.with_name("cache")))
+    monkeypatch.setattr(hashlib, "file_digest", lambda f, k: reads.append(f.name) or digest(f, k))
+    for seconds in (1, 1, 10, 10):  # a second after a change another one may not show
+        now = status.st_ctime_ns + seconds * 10**9
+        monkeypatch.setattr(models.time, "time_ns", lambda now=now: now)
+        with ThreadPoolExecutor(3) as threads:
+            [first] = {*threads.map(models.fingerprint, [at(large)] * (1 if seconds == 1 else 3))}
+    assert 3 <= reads.count(str(weights)) <= 5
+    with weights.open("r+b") as file:
+        for sample in range(16):  # all but what an earlier version read
+            file.seek(sample * (6 << 20) + (64 << 10))
+            file.write(bytes((6 << 20) - (64 << 10)))
+    os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))  # as rsync --inplace -t does
+    changed = models.fingerprint(at(large))
+    (large / "config.json").write_text('{"rope_theta": 5000.0}')
+    assert len({first, changed, models.fingerprint(at(large))}) == 3
+
+
+def test_the_hubs_cache_says_what_its_files_are(large: Path) -> None:
+    snapshot, blobs = large.parent / "hub" / "snapshots" / "c", large.parent / "hub" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for path in large.iterdir():  # small files have another kind of hash as their name there
+        kind = "sha256" if path.suffix == ".safetensors" else "sha1"
+        blob = blobs / hashlib.new(kind, path.read_bytes()).hexdigest()
+        (snapshot / path.name).symlink_to(path.rename(blob))
+    copied = models.fingerprint(at(copytree(snapshot, large.parent / "copy")))
+    (snapshot / "model.safetensors").resolve().write_bytes(b"not read")
+    assert models.fingerprint(at(snapshot)) == copied

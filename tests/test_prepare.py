@@ -171,6 +171,12 @@ def test_a_torn_manifest_is_refused(setup: Setup) -> None:
         (["model.name=other"], ["model.name", "tiny", "other"]),
         (["dataset.name=other"], ["dataset.name", "sums", "other"]),
         (["engine=transformers"], ["engine.name", "vllm", "transformers"]),
+        (["engine.args.quantization=fp8"], ["args is {} there and {'quantization': 'fp8'} here"]),
+        (
+            ["engine.args={kv_cache_dtype: fp8, max_num_seqs: 4}"],
+            ["{'kv_cache_dtype': 'fp8'} here"],
+        ),
+        (["engine.args={made_tomorrow: {a: 1}}"], ["engine.args is {} there", "made_tomorrow"]),
         (["dataset.limit=3"], ["question sums-04 is gone"]),
         (["dataset.fields.answer=problem"], ["question sums-01, sums-02, sums-03 has changed"]),
     ],
@@ -218,7 +224,7 @@ def test_resources_and_trials_may_change(setup: Setup) -> None:
         "sampling.trials=160",
         "engine.batch_size=7",
         "engine.tensor_parallel_size=2",
-        "engine.args.swap_space=1",
+        "engine.args={swap_space: 1, max_num_batched_tokens: 4096, enforce_eager: true}",
         "grading.workers=1",
         "scoring.metrics=[avg]",
     )
@@ -245,7 +251,11 @@ def test_changed_weights_are_refused(setup: Setup, tmp_path: Path) -> None:
     setup.model = copytree(setup.model, tmp_path / "model")
     stage.prepare(setup.run())
     make_model(setup.model, seed=1)
-    assert "model.weights is 'sha256:" in setup.refused()
+    assert "model.weights is 'files:" in setup.refused()
+    manifest = runfolder.read_manifest(setup.run())
+    manifest["identity"]["model.weights"] = "sha256:0123456789abcdef"
+    runfolder.write_json(setup.run().manifest, manifest)
+    assert "(there of an earlier kind, which read a part" in setup.refused()
 
 
 def test_a_changed_chat_template_is_refused(setup: Setup, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ class ModelConfig:
     name: str = MISSING
     id: str = MISSING  # Hugging Face hub id, or a local folder; of a server, any name
     tokenizer: str | None = None  # hub id or folder, where it is not the model's own
+    check_tokens: bool = True  # whether the token ids of prompts must decode to their texts
     revision: str | None = None
     checkpoint: str | None = None  # one of a family, for an `id` that interpolates it
     table_id: int | None = None  # the paper's Table 6
@@ -222,9 +223,12 @@ CALIBRATIONS = ("contextual", "question", "domain", "graded", "batch", "none")
 class VerifierConfig:
     """The model that judges attempts, how it is asked, and how its answer is calibrated."""
 
+    key = "verifier"
     name: str = "compass-3b"
     # A hub id or a local folder; null: none.
     id: str | None = limited("opencompass/CompassVerifier-3B", named=True)
+    tokenizer: str | None = None  # these two as those of the model
+    check_tokens: bool = True
     revision: str | None = None
     prompt: str = limited("compass", named=True)  # official, prompts/verifier/NAME.txt, or a path
     official: OfficialPrompt = field(default_factory=OfficialPrompt)
@@ -262,9 +266,10 @@ class VerifierConfig:
             yield f"content_free={list(self.content_free)}: must be at least one text, each once"
 
     def form(self) -> dict[str, str]:
-        """What surrounds its prompt, where that is not as it was before there was a choice."""
+        """What makes its prompt, where that is not as it was before there was a choice."""
         form = {"kind": self.kind, "prefix": self.prefix}
-        return {} if form == {"kind": "chat", "prefix": ""} else form
+        own = {"tokenizer": self.tokenizer} if self.tokenizer else {}
+        return own | ({} if form == {"kind": "chat", "prefix": ""} else form)
 
 
 @dataclass
@@ -382,6 +387,6 @@ def verifier_as_model(cfg: RunConfig) -> RunConfig:
     """The configuration with the verifier, which there must be, in the place of the model."""
     v = cfg.verifier
     assert v.id is not None
-    keys = ("name", "id", "revision", "dtype", "context", "trust_remote_code")
-    model = VerifierModel(**{key: getattr(v, key) for key in keys})
+    keys = "name id tokenizer check_tokens revision dtype context trust_remote_code"
+    model = VerifierModel(**{key: getattr(v, key) for key in keys.split()})
     return replace(cfg, model=model, engine=verifier_engine(cfg))

@@ -1,18 +1,26 @@
 """A model before it is loaded: where it is, its tokenizer, its context, its identity."""
 
+import contextlib
 import dataclasses
 import hashlib
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pipeline.base import atomic
+from pipeline.base.console import count, mention_now, warn
 from pipeline.base.errors import UserError
-from pipeline.config.settings import ModelConfig
+from pipeline.config.settings import ModelConfig, VerifierConfig
 from pipeline.prepare.hub import OFFLINE, from_hub
 from pipeline.prepare.questions import find_local
+from pipeline.store import runfolder
+from prompts import difference
 
-_HASH_WHOLE_UP_TO = 64 << 20  # bytes of a folder; of larger weights a sample is hashed
-_SAMPLES, _SAMPLE_BYTES = 16, 64 << 10  # of each file, evenly spaced: training changes them all
+_warned: set[str] = set()
 
 
 def locate(cfg: ModelConfig) -> str:
@@ -61,6 +69,29 @@ def of_tokenizer(cfg: ModelConfig) -> ModelConfig:
     return dataclasses.replace(cfg, id=cfg.tokenizer, revision=None)
 
 
+def check_tokens(
+    cfg: ModelConfig | VerifierConfig, tokenizer: Any, name: str, text: str, ids: list[int] | None
+) -> None:
+    """Warn of the first small difference of token ids from their text. UserError: it is large."""
+    much, how = difference(tokenizer, text, ids) if cfg.check_tokens and ids else (False, "")
+    said = f"{cfg.key}.id={cfg.id}: {type(tokenizer).__name__} makes tokens of {name} that {how}"
+    if much:
+        raise UserError(
+            f"{said}; set {cfg.key}.tokenizer=FOLDER, with its config.json and tokenizer files and"
+            f" the tokenizer_class PreTrainedTokenizerFast, or {cfg.key}.check_tokens=false"
+        )
+    if how and cfg.key not in _warned:
+        _warned.add(cfg.key)
+        warn(said)
+
+
+def describe_tokenizer(cfg: ModelConfig, tokenizer: Any) -> dict[str, Any]:
+    """Return the tokenizer's class, a hash of its files, and whether its tokens are checked."""
+    of, names = of_tokenizer(cfg), [*tokenizer.vocab_files_names.values(), "tokenizer_config.json"]
+    files = fingerprint(of, names) if of is cfg or find_local(of.id) else of.id
+    return {"class": type(tokenizer).__name__, "files": files, "checked": cfg.check_tokens}
+
+
 def context(cfg: ModelConfig) -> int:
     """The most tokens, prompt and completion together, that the model can hold.
 
@@ -89,29 +120,41 @@ def cache_bytes_per_token(cfg: ModelConfig) -> int | None:
     return int(2 * width * layers * key_heads * size)
 
 
-def fingerprint(cfg: ModelConfig) -> str:
-    """What tells this model's weights from others: the hub commit, or a hash of the folder.
-
-    A folder's hash covers names and sizes of its files and their bytes; of weights that take
-    more than 64 MiB in all it covers sixteen samples of 64 KiB from each file.
-    """
+def fingerprint(cfg: ModelConfig, names: Sequence[str] = ()) -> str:
+    """What tells weights, or files with these names, from others: the hub commit, or a hash."""
     folder = Path(locate(cfg))
     if not folder.is_dir():
         commit = getattr(read_config(cfg), "_commit_hash", None)
         return f"{cfg.id}@{commit or cfg.revision or 'unknown'}"
-    files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin", ".json"))
-    small = sum(p.stat().st_size for p in files) <= _HASH_WHOLE_UP_TO
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-        with path.open("rb") as file:
-            if small or path.suffix == ".json":
-                hashlib.file_digest(file, lambda: digest)
-                continue
-            for i in range(_SAMPLES):
-                file.seek(path.stat().st_size * i // _SAMPLES)
-                digest.update(file.read(_SAMPLE_BYTES))
-    return f"sha256:{digest.hexdigest()[:16]}"
+    kinds = (".safetensors", ".bin", ".json")
+    files = sorted(p for p in folder.iterdir() if (p.name in names if names else p.suffix in kinds))
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        hashes = [*zip((p.name for p in files), threads.map(_sha256, files), strict=True)]
+    return f"files:{runfolder.short_hash(str(hashes))}"
+
+
+def _sha256(path: Path) -> str:
+    """Return the SHA-256 of a file; that of a large one is kept in the user's cache folder."""
+    real = path.resolve()
+    if real.parent.name == "blobs" and len(real.name) == 64:  # as the hub's cache names it
+        return real.name
+    status = real.stat()
+    state = f"{real} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    kept = Path(caches, "bayes-at-n", "sha256", runfolder.short_hash(state))
+    with contextlib.suppress(OSError):
+        return kept.read_text("ascii")
+    if status.st_size >= 1 << 30:
+        mention_now(f"reading {path.name}, {count(status.st_size)}B, to know its weights again")
+    with real.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    # One that has changed in the last two seconds may change again and show the same time.
+    unchanged = real.stat().st_ctime_ns == status.st_ctime_ns < time.time_ns() - 2 * 10**9
+    with contextlib.suppress(OSError):
+        if unchanged and status.st_size >= 1 << 24:
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            atomic.write_text(kept, digest)
+    return digest
 
 
 def read_config(cfg: ModelConfig) -> Any:

@@ -52,6 +52,7 @@ class Built(NamedTuple):
     server: Facts | None
     examples: list[Example]  # to choose from
     weights: str  # what tells the model from others
+    tokenizer: dict[str, Any] | None  # what its tokenizer is
 
     def groups(self) -> Iterator[pa.Table]:
         """The table, a few rows at a time."""
@@ -106,7 +107,9 @@ def _build(run: Run, file: BinaryIO) -> Built:
         _row(cfg, one, prompt, tokenizer, context)
         for one, prompt in zip(asked, prompts, strict=True)
     )
-    built, limits = Built(None, {}, {}, server, examples, served.weights(cfg, server)), []
+    described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
+    weights = served.weights(cfg, server)
+    built, limits = Built(None, {}, {}, server, examples, weights, described), []
     file.seek(0)
     file.truncate()
     with parquet.writer(file, QUESTIONS) as groups:
@@ -114,9 +117,10 @@ def _build(run: Run, file: BinaryIO) -> Built:
             groups.write_table(pa.Table.from_pylist(some, QUESTIONS))
             limits += [row["max_tokens"] for row in some]
             for row in some:
-                built.questions[row["question_id"]] = row["question_hash"]
-                prompt = row["prompt_token_ids"] or row["prompt"]
-                built.prompts[row["question_id"]] = runfolder.short_hash(str(prompt))
+                name, ids = row["question_id"], row["prompt_token_ids"]
+                models.check_tokens(cfg.model, tokenizer, name, row["prompt"], ids)
+                built.questions[name] = row["question_hash"]
+                built.prompts[name] = runfolder.short_hash(str(ids or row["prompt"]))
     file.flush()
     if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
         warn(

@@ -46,6 +46,7 @@ def _settle(run: Run, built: questions_table.Built, identity: dict[str, Any]) ->
     manifest[origin.IDENTITY] = identity
     if built.server is not None:
         manifest[served.KEY] = asdict(built.server)
+    manifest["tokenizer"] = built.tokenizer
     manifest["source"] = {
         "model": run.cfg.model.id,
         "dataset": run.cfg.dataset.path,

@@ -33,11 +33,17 @@ _MODEL_KEYS = (
     "skip_special_tokens",
     "chat_template_kwargs",
 )
+# Engine arguments that only say how a machine is used; others may change what is sampled.
+_RESOURCES = """block_size cpu_offload_gb device_map disable_log_stats distributed_executor_backend
+    enable_chunked_prefill enable_prefix_caching enforce_eager gpu_memory_utilization max_num_seqs
+    kv_cache_memory_bytes kv_offloading_size max_memory max_num_batched_tokens swap_space
+    num_gpu_blocks_override pipeline_parallel_size tensor_parallel_size"""
 _CAP = "sampling.max_tokens"
 # Settings that an identity names only where they are others than these: older folders have none.
 DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": []}
 DEFAULTS["prompt.shots"] = 0  # which ones is hashed
-DEFAULTS |= {"prompt.shuffle": "none", "prompt.shuffle_seed": 0}
+DEFAULTS |= {"prompt.shuffle": "none", "prompt.shuffle_seed": 0, "engine.args": {}}
+_SAMPLED = " (there of an earlier kind, which read a part of large files: nothing can be said)"
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
 UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader` of the engine that failed
 _NUMBER = int | float
@@ -121,18 +127,17 @@ def opened(folder: Path) -> Run:
 def identity(cfg: RunConfig) -> dict[str, Any]:
     """What makes a run what it is, by dotted key; anything else may change between commands.
 
-    Resources (batch sizes, GPUs, extra engine arguments) and the number of trials do not count.
+    Resources (batch sizes, GPUs) and the number of trials do not count.
     """
-    # Of a server they are fields of requests.
-    fields = {"engine.args": dict(cfg.engine.args)} if kind(cfg.engine.name).served else {}
+    free = () if kind(cfg.engine.name).served else _RESOURCES.split()  # a server's are of requests
     sampling = {k: v for k, v in asdict(cfg.sampling).items() if k not in ("trials", "name")}
     sampling["seeds"] = None if cfg.sampling.seed is None else cfg.sampling.seeds
-    prompt = {f"prompt.{k}": v for k, v in asdict(cfg.prompt).items()}
+    optional = {f"prompt.{k}": v for k, v in asdict(cfg.prompt).items()}
+    optional["engine.args"] = {k: v for k, v in cfg.engine.args.items() if k not in free}
     return {
-        **fields,
         **{f"sampling.{k}": v for k, v in sampling.items()},
         **{f"model.{k}": getattr(cfg.model, k) for k in _MODEL_KEYS},
-        **{k: prompt[k] for k, default in DEFAULTS.items() if prompt[k] != default},
+        **{k: optional[k] for k, default in DEFAULTS.items() if optional[k] != default},
         "prompt.template": cfg.prompt.template,
         "dataset.name": cfg.dataset.name,
         "model.name": cfg.model.name,
@@ -213,6 +218,7 @@ def differing(there: dict[str, Any], identity: dict[str, Any]) -> list[str]:
         there, identity = DEFAULTS | there, DEFAULTS | identity
     differences = [
         f"{key} is {there[key]!r} there and {identity[key]!r} here"
+        + _SAMPLED * (key == "model.weights" and str(there[key]).startswith("sha256:"))
         for key in sorted({*there, *identity} - {"questions", "prompts"})
         if key in there and key in identity and there[key] != identity[key]
     ]

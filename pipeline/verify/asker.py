@@ -71,7 +71,7 @@ class Asker:
         if self.replicas is not None:
             return self.replicas.describe()
         assert self.judge is not None
-        return self.judge.engine.describe()
+        return self.judge.described
 
     def _here(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
         """The answers of a verifier in this process, which ends if its engine hangs."""

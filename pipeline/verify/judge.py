@@ -39,6 +39,8 @@ class Judge:
         # No tokenizer makes more tokens than bytes.
         tokens = most + len(self.prompts.before) + len(self.prompts.after)
         self.engine = labels.load(cfg, min(context, -(-tokens // _SLACK) * _SLACK))
+        about = models.describe_tokenizer(cfg.model, self.prompts.tokenizer)
+        self.described = self.engine.describe() | {"tokenizer": about}
 
     def ask(self, candidates: Sequence[Candidate], got_on: Callable[[], None]) -> Answer:
         """Judge candidates; `got_on` is called after every step of the engine.

@@ -22,7 +22,7 @@ from pipeline.base.errors import UserError
 from pipeline.base.places import PACKAGES
 from pipeline.config.official import FIELDS, OFFICIAL
 from pipeline.config.settings import RunConfig, VerifierConfig
-from pipeline.prepare import published
+from pipeline.prepare import models, published
 from prompts import PromptError, control_tokens, options, plain, render, turns
 from verifiers import LETTERS
 
@@ -176,12 +176,12 @@ def _tags(template: str) -> list[str]:
 class Prompts:
     """Makes a verifier's prompts, of `context` tokens with their answer, and knows its label ids.
 
-    Raises UserError: without a fast tokenizer, with a chat template unless the prompt is plain, or
-    for a label of several tokens.
+    Raises UserError: without a fast tokenizer, with a chat template unless the prompt is plain, for
+    a label of several tokens, or for token ids that are those of another text.
     """
 
     def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int) -> None:
-        self.cfg, self.template = cfg, read_template(cfg)
+        self.cfg, self.tokenizer, self.template = cfg, tokenizer, read_template(cfg)
         self.tags = _tags(self.template)
         try:
             kwargs = dict(cfg.chat_template_kwargs)
@@ -220,6 +220,7 @@ class Prompts:
         )
         prompts = []
         for candidate, turn, encoding in zip(candidates, filled, encodings, strict=True):
+            models.check_tokens(self.cfg, self.tokenizer, candidate[0], turn[0], encoding.ids)
             ids = [i for i in encoding.ids if i not in self.control]
             cut = len(ids) > self.room
             if cut:

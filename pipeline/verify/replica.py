@@ -26,7 +26,7 @@ def main() -> int:
 
         try:
             judge = Judge(cfg, most)
-            tell(judge.engine.describe())
+            tell(judge.described)
             while candidates := _asked():
                 tell(judge.ask(candidates, lambda: tell(None)))
             judge.engine.close()
