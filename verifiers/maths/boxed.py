@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Reason = Literal["boxed", "no_box", "unclosed", "truncated", "timeout"]
+Reason = Literal["boxed", "no_box", "unclosed", "truncated", "timeout", "error"]
 
 
 class Extraction(NamedTuple):
@@ -103,7 +103,9 @@ def extract(
     closed, opened = _closed(text, start)
     if full := [box for box in closed if _NOT_SPACE.search(text, box.start, box.end)]:
         outer = _outer(full)
-        chosen = [b for b in sorted(full) if b.start not in outer] if boxes == "all" else [max(full)]
+        chosen = (
+            [b for b in sorted(full) if b.start not in outer] if boxes == "all" else [max(full)]
+        )
         answers = dict.fromkeys(_content(text, box, outer) for box in chosen)
         return Extraction(", ".join(answers), "boxed")
     if closed:  # and all of it blank
