@@ -25,6 +25,7 @@ from pipeline.store.runfolder import Run
 from verifiers import grader
 
 _warn = functools.cache(warn)  # once a command
+_MOST = 1 << 20  # bytes of a file that is hashed: the folder that names it may be anybody's
 _LABELS = pa.array(["A", "B", "C"])
 _OUTCOMES = pa.array(["correct", "wrong", "no_answer"])  # that they stand for
 # What makes a verdict another one; the record of the calibration says the rest.
@@ -86,7 +87,7 @@ def _edited(run: Run) -> Iterator[str]:
 
     One that is not there, as on another machine, is no reason to say so: what it made stays.
     """
-    answer, prompt = run.cfg.dataset.answer, run.cfg.verifier.prompt
+    answer = run.cfg.dataset.answer
     files = list[tuple[str, Path, Any]]()
     if answer.startswith("python:"):
         grades = runfolder.read_json(run.grades / "_grader.json")
@@ -94,12 +95,15 @@ def _edited(run: Run) -> Iterator[str]:
             named = answer.removeprefix("python:").rpartition(":")[0]
             files.append(("grade", Path(named), grades.get("function")))
     verdicts = runfolder.read_json(run.path / "verdicts" / "_verifier.json")
-    if (verdicts.get("asked") or {}).get("prompt") == prompt:
-        files.append(("verify", template_file(prompt), verdicts["settings"].get("template")))
+    if prompt := verdicts.get("asked", {}).get("prompt"):
+        template = verdicts.get("settings", {}).get("template")
+        files.append(("verify", template_file(str(prompt)), template))
     for verb, file, made in files:
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             path = file.expanduser().resolve()
             seen = path.stat()
+            if not path.is_file() or seen.st_size > _MOST:
+                continue
             if made not in (None, *_hashes(path, seen.st_size, seen.st_mtime_ns)):
                 what = {"grade": "grades", "verify": "verdicts"}[verb]
                 yield f"{run.path}: {path} was edited after it made the {what}; run `{verb}`"
