@@ -124,6 +124,48 @@ def test_several_boxes_are_one_answer_if_the_gold_answer_has_so_many_parts() -> 
     assert [pair for pair in NOT_SEVERAL if several(*pair)] == []
 
 
+# What hostile LaTeX is made of: what opens, and what closes it.
+NESTS = [
+    (r"\boxed{", "}"), (r"\boxed{x=\boxed{", "}}"), (r"\boxed{\boxed{5}", ""), ("{", "}"),
+    (r"\boxed{a", "b}"), (r"\fbox{$", "$}"), (r"\frac{1}{", "}"), (r"\sqrt{", "}"), ("(", ")"),
+    (r"\left(1,", r"\right)"), (r"\{1,", r"\}"), ("2^{", "}"), ("x_{", "}"), ("|", "|"),
+    ("-(", ")"), (r"\text{", "}"), (r"\phantom{\boxed{", "}}"), (r"x<1\lor ", ""),
+    (r"\boxed{1}, ", ""), ("Answer: (A) ", ""),
+    (r"\begin{matrix}", r"\end{matrix}"), (r"\sum_{k=1}^{", "}"), ("0", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("depth", "seconds"),
+    [(40, 1), (2_000, 5), *(pytest.param(n, 60, marks=pytest.mark.soak) for n in (10**5, 10**6))],
+)
+@pytest.mark.parametrize(("opens", "closes"), NESTS)
+def test_no_depth_and_no_length_is_too_much(
+    opens: str, closes: str, depth: int, seconds: float
+) -> None:
+    nested = opens * depth + "5" + closes * depth
+    start = time.process_time()
+    for text in (
+        nested,
+        rf"\boxed{{{nested}}}",
+        rf"\boxed{{5}} {opens * depth}",
+        rf"\boxed{{{nested}",
+    ):
+        for answer, policy in (("math", "auto"), ("math", "all"), ("choice", "auto")):
+            asked = Asked(policy, choices=("4", "5"), gold="1, 2")  # type: ignore[arg-type]
+            found = find(text, answer=answer, truncated=False, asked=asked).answer
+            if found is not None and answer == "math":
+                assert not compare("1, 2", found)
+    assert time.process_time() - start < seconds
+
+
+def test_the_value_of_the_deepest_box_is_read() -> None:
+    for depth in (2, 100, 10_000):
+        text = r"\boxed{" * depth + "5" + "}" * depth
+        assert [extract(text, truncated=False).answer] == ["5"]
+    assert extract(r"\boxed{1+\boxed{x=\boxed{5}}}", truncated=False).answer == "1+{x={5}}"
+
+
 @pytest.mark.parametrize(
     "unit",
     ["{", "}", "\\", r"\{", r"\boxed", r"\boxed{", r"\boxed{1}", r"\boxed{ ", r"\fbox ", " ", "5"],

@@ -235,7 +235,7 @@ def test_letters_of_attempts_are_those_of_the_table(
     if answer != "python":  # `status` finds the same, before `grade` has come to it
         codes = outcomes.read(run).codes
         shutil.rmtree(run.grades)
-        seen = Tally(run, {})
+        seen = Tally(run)
         seen.look()
         seen.read_texts(lambda: False)
         seen.judge(lambda: False)

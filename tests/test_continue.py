@@ -138,7 +138,7 @@ def test_a_raised_cap_continues_what_was_cut_through_a_kill(
     keys = [(q["question_id"], t) for q in run.questions for t in range(TRIALS)]
     masked = {key for key, code in zip(keys, codes.ravel(), strict=True) if code < 0}
     assert masked == longer and (codes[codes >= 0] == old[codes >= 0]).all()
-    tally = Tally(run, {})
+    tally = Tally(run)
     tally.look()
     standing = of("run", tally, [])
     assert standing.owed == len(cut - longer)

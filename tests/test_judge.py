@@ -123,8 +123,8 @@ def test_the_verifier_is_asked_about_what_the_rules_do_not_accept(
     assert {key: row["is_correct"] for key, row in rows.items()} == {
         key: word == "correct" for key, word in by_hand.items()
     }
-    assert Tally(run, {}).score() is None  # nothing read yet
-    tally = Tally(run, {})
+    assert Tally(run).score() is None  # nothing read yet
+    tally = Tally(run)
     tally.look()
     assert tally.score() is not None and (tally.outcomes == outcomes.read(run).codes).all()
     ids = [question["question_id"] for question in run.questions]
@@ -156,7 +156,7 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
     for refused in (lambda: outcomes.read(run), lambda: signals.signals(run)):
         with pytest.raises(UserError, match=r"attempts wait for the verifier.*pipeline verify"):
             refused()
-    tally = Tally(run, {})
+    tally = Tally(run)
     tally.look()
     assert tally.score() is None and not tally.unread
     stage.verify(run)

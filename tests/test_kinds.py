@@ -13,6 +13,7 @@ from pipeline.base.errors import UserError
 from pipeline.cli.main import main
 from pipeline.grade import known, stage
 from pipeline.prepare import questions
+from pipeline.store import judged
 from verifiers import Asked, Conventions, find, grade, problems
 
 STRICT = Conventions()
@@ -327,7 +328,9 @@ def one(gold):
 TEXTS = {"q1": ["<think>no</think>2", "3", "raise", "leave", "spin", "eat", "timeout", "seven"]}
 
 
-def test_a_users_own_grader_runs_where_it_can_be_killed(tmp_path: Path) -> None:
+def test_a_users_own_grader_runs_where_it_can_be_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "own.py"
     file.write_text(OWN, encoding="utf-8")
     own = f"dataset.answer=python:{file}:same"
@@ -340,7 +343,7 @@ def test_a_users_own_grader_runs_where_it_can_be_killed(tmp_path: Path) -> None:
         *(
             "correct",
             "wrong",
-            "unparsable",
+            "error",
             "timeout",
             "timeout",
             "timeout",
@@ -351,9 +354,19 @@ def test_a_users_own_grader_runs_where_it_can_be_killed(tmp_path: Path) -> None:
     assert rows["q1", 2]["reason"].startswith("own.py:12: ZeroDivisionError")
     assert "returned 7" in rows["q1", 7]["reason"]
     assert {row["grader"] for row in rows.values()} == {"python:own.py:same"}
-    # Another file is another grader, and what changed is shown.
+    # Another file is another grader, which every reader says, and what changed is shown.
     file.write_text(OWN.replace("return 7", "return True"), encoding="utf-8")
+    capsys.readouterr()
+    for verb in ("score", "compare", "status", "export"):
+        judged._warn.cache_clear()
+        more = ["to=csv", f"out={tmp_path / 'out'}"] if verb == "export" else []
+        assert main([verb, str(run.path), *more]) == 0, verb
+        said = " ".join(capsys.readouterr().err.split())
+        assert said.count("own.py was edited after it made the grades; run `grade`") == 1, verb
     stage.grade(run)
+    assert main(["score", str(run.path)]) == 0 and "edited" not in capsys.readouterr().err
+    file.rename(tmp_path / "elsewhere.py")  # as on another machine
+    assert main(["score", str(run.path)]) == 0 and "edited" not in capsys.readouterr().err
     [change] = lines(run.grades / "_changes.jsonl")
     assert (change["trial"], change["from"], change["to"]) == (7, "unparsable", "correct")
 
@@ -365,7 +378,7 @@ def test_a_grader_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     for name, message in (cases | {f"{file}:one": "must take"}).items():
         run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{name}", texts=TEXTS)
         with pytest.raises(UserError, match=message):
-            known.KnownGrades(run.cfg, None)
+            known.KnownGrades(run.cfg)
         with pytest.raises(UserError, match=message):  # before anything is sampled
             questions.load(run.cfg.dataset)
     file.write_text("def same(gold, response):\n  return (\n", encoding="utf-8")

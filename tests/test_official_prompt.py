@@ -277,7 +277,9 @@ def test_the_official_prompt_where_it_is_there(
         stage.verify(Run(compose.load_folder(run.path, none)))
 
 
-def test_two_labels_behind_the_beginning_of_an_answer(run: Run, tiny_model: Path) -> None:
+def test_two_labels_behind_the_beginning_of_an_answer(
+    run: Run, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A plain text, the extracted answer alone, a prefix and no label for what is invalid."""
     own = Path(run.cfg.verifier.official.fallback or "")
     own.write_text("Q: {question}\nIs {answer} {gold}? Assistant:")
@@ -305,6 +307,12 @@ def test_two_labels_behind_the_beginning_of_an_answer(run: Run, tiny_model: Path
     assert measures is not None and measures["before"]["nll"] < 10  # no answer is none of A: B
     record = json.loads((run.path / "verdicts" / "_verifier.json").read_text())
     assert record["asked"]["kind"] == "plain" and record["settings"]["prefix"] == " So: "
+    assert main(["score", str(run.path)]) == 0
+    assert "edited" not in capsys.readouterr().err
+    own.write_text(own.read_text() + " Say A or B:")
+    assert main(["score", str(run.path)]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("own.txt was edited after it made the verdicts; run `verify`") == 1
 
 
 def test_what_is_judged_cannot_leave_quotes_and_is_cut(tiny_model: Path, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def standings(*sources: Path) -> list[RunStanding]:
 
 def test_a_journal_is_followed_and_then_found_sealed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "", "b": ""}, "sampling.trials=3")
-    tally = Tally(run, {})
+    tally = Tally(run)
     assert read(tally) == ["...", "..."]
     with writing(run, "w") as writer:
         for trial, answer in enumerate(("2", "3")):
@@ -116,7 +116,7 @@ def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
         writer.put(row("a", 0))
         writer.flush()
         [growing] = run.attempts.glob("*.journal")
-        tally = Tally(run, {})
+        tally = Tally(run)
         before = read(tally)
         spoilt = [*run.attempts.glob("*.parquet"), *run.grades.glob("*.parquet"), growing]
         kept = {path: (path.read_bytes(), path.stat()) for path in spoilt}
@@ -140,7 +140,7 @@ def test_a_torn_frame_is_read_when_it_is_whole(tmp_path: Path) -> None:
         whole = path.read_bytes()
         copy = make_run(tmp_path / "copy", {"a": ""}, "sampling.trials=2")
         copy.attempts.mkdir()
-        torn, tally = copy.attempts / path.name, Tally(copy, {})
+        torn, tally = copy.attempts / path.name, Tally(copy)
         for size in (first - 1, first, first + 1, first + 20, len(whole) - 1):
             torn.write_bytes(whole[:size])
             assert read(tally) == [".." if size < first else "1."]
@@ -153,7 +153,7 @@ def test_of_two_equal_attempts_the_first_by_name_counts(
     order: tuple[str, str], tmp_path: Path
 ) -> None:
     run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=2")
-    tally = Tally(run, {})
+    tally = Tally(run)
     for worker in order:
         with writing(run, worker) as writer:
             writer.put(row("a", 0, "2" if worker == "w1" else "3", completion_tokens=9))
@@ -161,14 +161,14 @@ def test_of_two_equal_attempts_the_first_by_name_counts(
             tally.look()  # as a journal, its answer not yet compared
         read(tally)
     assert read(tally) == ["1."] and tally.tokens.sum() == 9
-    assert read(Tally(run, {})) == ["1."]
+    assert read(Tally(run)) == ["1."]
     assert tally.finish_times("w1").size == 1 and tally.finish_times("w2").size == 0
 
 
 def test_attempts_and_grades_that_go_are_forgotten(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "10"}, texts={"a": [r"\boxed{2}"] * 2})
     add_attempts(run, {"a": "..1"}, part="00001")
-    tally = Tally(run, {})
+    tally = Tally(run)
     assert read(tally) == ["10"] and tally.graded.all()
     for part in run.grades.glob("*.parquet"):  # as `grade` does for other settings
         part.unlink()
@@ -182,14 +182,14 @@ def test_a_damaged_part_costs_its_rows(tmp_path: Path) -> None:
     add_attempts(run, {"b": "+"}, part="00001")
     content = (run.attempts / "00000.parquet").read_bytes()
     (run.attempts / "00000.parquet").write_bytes(content[: len(content) // 2])
-    assert read(Tally(run, {})) == [".."]
+    assert read(Tally(run)) == [".."]
 
 
 def test_reading_texts_can_be_stopped_and_goes_on(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "+.."})
     for part, marks in (("00001", ".+"), ("00002", "..+")):
         add_attempts(run, {"a": marks}, part=part)
-    tally = Tally(run, {})
+    tally = Tally(run)
     tally.look()
     stops = iter([False, True])
     assert not tally.read_texts(lambda: next(stops))
@@ -201,7 +201,7 @@ def test_reading_texts_can_be_stopped_and_goes_on(tmp_path: Path) -> None:
 
 def test_grades_are_taken_from_the_table_once_it_has_them(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "++"}, texts={"a": [r"\boxed{2}", "none"]})
-    tally = Tally(run, {})
+    tally = Tally(run)
     assert read(tally) == ["1-"] and not tally.graded.any()
     grade(run)
     assert read(tally) == ["1-"] and tally.graded.all()
@@ -223,7 +223,7 @@ def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
             gone.put(row("a", 40 + trial))
         for writer in (one, two, gone):
             writer.flush()
-        tally = Tally(run, {})
+        tally = Tally(run)
         tally.look()
         found = of("run", tally, [])
         gone.close()
@@ -253,7 +253,7 @@ def test_a_worker_keeps_its_shards_by_name(tmp_path: Path) -> None:
     for worker, trial in (("w1", 0), ("w11", 1), ("w1-x", 2)):
         with writing(run, worker) as writer:
             writer.put(row("a", trial))
-    tally = Tally(run, {})
+    tally = Tally(run)
     tally.look()
     assert {shards.stem(path) for path in shards.files(run.attempts)} == {
         "w1-00000", "w11-00000", "w1-x-00000",

@@ -9,8 +9,9 @@ Two steps, usable without the rest of the project:
    What that leaves open goes to math_verify in worker processes with limits on time and
    memory, because a model's output may ask for a number with more digits than there are atoms.
 
-The outcome is one of five words (`Outcome`): correct, wrong, no_answer (no box), unparsable
-(nobody can tell), timeout (the comparison was stopped). A correct attempt counts 1, all others 0.
+The outcome is one of six words (`Outcome`): correct, wrong, no_answer (no box), unparsable
+(nobody can tell), timeout (the comparison was stopped), error (the grader failed). A correct
+attempt counts 1, all others 0.
 
 `find` and `grade(..., answer=...)` do the same for other kinds of answers, `KINDS`.
 
@@ -32,6 +33,7 @@ from verifiers.answers.choice import lettered as lettered
 from verifiers.answers.grading import NO_ANSWER as NO_ANSWER
 from verifiers.answers.grading import Grade as Grade
 from verifiers.answers.grading import check_golds as check_golds
+from verifiers.answers.grading import failed as failed
 from verifiers.answers.grading import grade as grade
 from verifiers.answers.grading import grade_answer as grade_answer
 from verifiers.answers.grading import grader as grader
@@ -47,4 +49,4 @@ from verifiers.maths.compare import compare as compare
 from verifiers.maths.conventions import Conventions as Conventions
 from verifiers.maths.conventions import Outcome as Outcome
 
-VERSION = "5"  # raise it whenever an outcome may change: runs are then graded anew
+VERSION = "6"  # raise it whenever an outcome may change: runs are then graded anew

@@ -22,7 +22,9 @@ from pipeline.config.settings import RunConfig, VerifierConfig
 
 CONFIGS = ROOT / "configs"
 _MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
-_GONE = re.compile(r"^  empirical_bayes: (true|false)\n", re.M)  # of `scoring`, in older folders
+_GONE = re.compile(  # keys that older folders have, of `scoring` and of `grading`
+    r"^  (?:empirical_bayes: (?:true|false)|cache: .*)\n", re.M
+)
 _OWN = ("jsonl", "hub")  # data sets of the user's
 
 

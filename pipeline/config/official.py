@@ -1,8 +1,12 @@
 """Where a verifier's published prompt is; it is fetched, and no part of the project."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.base.places import PACKAGES
 
 OFFICIAL = "official"  # the verifier.prompt that is fetched
+FOLDER = PACKAGES / "prompts" / "verifier"
 FIELDS = ("question", "gold", "response", "answer")  # of a prompt, as the project names them
 
 
@@ -18,3 +22,9 @@ class OfficialPrompt:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.name}"
+
+
+def template_file(prompt: str) -> Path:
+    """The file of a `verifier.prompt`: of a name in prompts/verifier/, or else a path."""
+    named = FOLDER / f"{prompt}.txt"
+    return named if named.is_file() else Path(prompt).expanduser()

@@ -196,15 +196,13 @@ class SamplingConfig:
 
 @dataclass
 class GradingConfig:
-    """How answers are compared with gold answers: limits for a pair, where known grades stay."""
+    """How answers are compared with gold answers: limits for a pair."""
 
     timeout_s: float = limited(3.0, "(0, inf]")  # processor seconds
     memory_mb: int = limited(1024, "[256, inf)")
     workers: int | None = limited(None, "[1, inf)")
     # Instead of our own grader math_verify alone judges the full text, to compare with.
     compat: str | None = limited(None, one_of=("math_verify",))
-    # A folder of known grades; default: _grading beside the run folder.
-    cache: str | None = limited(None, named=True)
 
 
 @dataclass

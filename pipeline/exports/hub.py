@@ -54,10 +54,11 @@ attempts = load_dataset("FOLDER_OR_ID", "{config}", split="train")
 
 ## Columns
 
-`outcome`: correct, wrong, no_answer, unparsable, timeout; null: not graded. `answer` was extracted
-from `text`, `gold` is the right one, `prompt` what the model saw; `finish_reason` is length where
-the token limit cut the response off. `verdict_a`, `verdict_b`, `verdict_c`: a verifier's
-probabilities of correct, incorrect, invalid. `category_RUBRIC`: the number of a rubric's category.
+`outcome`: correct, wrong, no_answer, unparsable, timeout, error; null: not graded. `answer` was
+extracted from `text`, `gold` is the right one, `prompt` what the model saw; `finish_reason` is
+length where the token limit cut the response off. `verdict_a`, `verdict_b`, `verdict_c`: a
+verifier's probabilities of correct, incorrect, invalid. `category_RUBRIC`: the number of a rubric's
+category.
 """
 
 

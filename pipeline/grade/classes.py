@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.base.errors import UserError
-from pipeline.grade.known import KnownGrades, Pair, default_folder, whole
+from pipeline.grade.known import KnownGrades, Pair, whole
 from pipeline.store import judged, rowkeys
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OUTCOMES, OWED, WRONG
 from pipeline.store.rowkeys import Ints
@@ -83,9 +83,9 @@ def _equal(run: Run, texts: Iterable[list[str]]) -> set[Pair]:
     cfg = replace(run.cfg, grading=replace(run.cfg.grading, compat=None))
     if whole(cfg):
         return set()
-    known = KnownGrades(cfg, default_folder(cfg))
+    known = KnownGrades(cfg)
     pairs = [pair for of_question in texts for pair in combinations(of_question, 2)]
-    grades = zip(pairs, known.pairs(pairs, dear=True), strict=True)
+    grades = zip(pairs, known.pairs(pairs), strict=True)
     return {pair for pair, grade in grades if grade.outcome == OUTCOMES[CORRECT]}
 
 

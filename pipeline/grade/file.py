@@ -25,8 +25,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     A row is an object with `completion` and `gold`, and may say `truncated` or a `finish_reason`
     ("length" or "repetition": cut off) and, of multiple choice, its `choices` in the order in which
     they were shown; every other field passes through. Blank lines are skipped.
-    Grades are kept for later only in a folder named by `grading.cache`. Raises UserError: for a bad
-    row, before anything is graded, or a file that cannot be used.
+    Raises UserError: for a bad row, before anything is graded, or a file that cannot be used.
     """
     _check_paths(source, target)
     rows = [_checked(row, f"{source}, {place}") for place, row in jsonl.read(source)]
@@ -36,7 +35,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
             golds = verifiers.lettered([(row["gold"], row.get("choices") or ()) for row in rows])
         except ValueError as error:
             raise UserError(f"{source}: the gold answers {error}") from error
-    known = KnownGrades(cfg, Path(cfg.grading.cache).expanduser() if cfg.grading.cache else None)
+    known = KnownGrades(cfg)
     if clash := sorted({name for row in rows for name in _ADDED if name in row}):
         warn(f"{source}: fields {', '.join(clash)} are replaced in {target}")
     outcomes = Counter[str]()

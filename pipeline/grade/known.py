@@ -1,8 +1,7 @@
-"""Known grades of (gold, answer) pairs: each pair once, remembered for all runs of a data set.
+"""Known grades of (gold, answer) pairs: each pair is compared once a process, for all its runs.
 
-The cache is a folder of Parquet parts, in a subfolder for everything that decides a grade: the
-grader's version, its settings, and the packages that do the algebra. It only ever saves time: what
-cannot be read is graded again, and a folder that cannot be written is a warning.
+Nothing is kept on the disk: a run's grades are there already, and a file of known grades would
+only have to be believed.
 """
 
 import hashlib
@@ -10,31 +9,26 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, NamedTuple, get_args
-
-import pyarrow as pa
+from typing import Any, NamedTuple
 
 import verifiers
 from pipeline.base import environment
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError, one_line
+from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig
-from pipeline.store import options, parquet, runfolder, workernames
-from pipeline.store.columns import KNOWN_GRADES
+from pipeline.store import options
 from verifiers import NO_ANSWER, Extraction, Grade
 
 Pair = tuple[str, str]
 
 PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
 SEEN = ("question_id", "problem", "choices", "form")  # of a question, by graders that ask for it
-_DEAR = ("algebra", "limits")  # layers whose grades are worth more than their row
-_OUTCOMES = frozenset(get_args(verifiers.Outcome))
+_known: dict[str, dict[Pair, Grade]] = {}  # by `identity`
 _NO_ANSWER = {
     "no_box": NO_ANSWER,
     "unclosed": NO_ANSWER._replace(reason="a box was opened and never closed"),
     "truncated": NO_ANSWER._replace(reason="the attempt was cut off before it answered"),
     "timeout": verifiers.Grade("timeout", "limits", ""),
+    "error": verifiers.Grade("error", "limits", ""),
 }
 
 
@@ -58,7 +52,7 @@ def attempt(
 
 
 def identity(cfg: RunConfig) -> dict[str, Any]:
-    """Everything that decides the grade of a pair: another identity is another cache.
+    """Everything that decides the grade of a pair: another identity has other grades.
 
     Raises UserError: a user's own grader is not there.
     """
@@ -89,23 +83,23 @@ def whole(cfg: RunConfig) -> bool:
 
 
 def find(cfg: RunConfig, attempt: Attempt, answer: str | None = None) -> Extraction:
-    """The answer of an attempt, as the kind of answer of the data set, or another, has it."""
+    """The answer of an attempt, as the kind of answer of the data set, or another, has it.
+
+    An exception of the grader is the reason why there is none: a response ends no command.
+    """
     choices = tuple(attempt.question.get("choices") or ())
     policy: Any = cfg.dataset.boxes
     asked = verifiers.Asked(policy, cfg.dataset.pattern or "", choices, attempt.gold)
-    return verifiers.find(
-        attempt.text,
-        answer=answer or cfg.dataset.answer,
-        truncated=attempt.truncated,
-        reasoning_end=cfg.model.reasoning_end,
-        asked=asked,
-    )
-
-
-def default_folder(cfg: RunConfig) -> Path:
-    """Where known grades are kept: `grading.cache`, or beside the run folder."""
-    beside = Path(cfg.run_dir).parent / "_grading"
-    return Path(beside if cfg.grading.cache is None else cfg.grading.cache).expanduser()
+    try:
+        return verifiers.find(
+            attempt.text,
+            answer=answer or cfg.dataset.answer,
+            truncated=attempt.truncated,
+            reasoning_end=cfg.model.reasoning_end,
+            asked=asked,
+        )
+    except Exception as error:
+        return Extraction(None, "error", verifiers.failed(error).reason)
 
 
 class KnownGrades:
@@ -113,22 +107,15 @@ class KnownGrades:
 
     With `grading.compat` math_verify judges whole texts, a user's own grader final parts; of those
     the box, if there is one, is only written down. Raises UserError: that grader is not there.
-
-    `folder` is the cache, None to remember only in memory; new grades go there if `keep` says so,
-    else it is only read.
     """
 
-    def __init__(self, cfg: RunConfig, folder: Path | None, keep: bool = True) -> None:
+    def __init__(self, cfg: RunConfig) -> None:
         self.cfg = cfg
         self.plain, self.whole = cfg.grading.compat is not None, whole(cfg)
         self.answer, _ = cfg.dataset.grader()
         self.grader = "math_verify" if self.plain else verifiers.grader(self.answer)
-        if folder is not None:
-            folder /= runfolder.short_hash(json.dumps(identity(cfg), sort_keys=True))
-        self.known = {} if folder is None else _load(folder, self.grader)
-        self.folder = folder if keep else None
+        self.known = _known.setdefault(json.dumps(identity(cfg), sort_keys=True), {})
         self.used: set[Pair] = set()
-        self.parts = 0
 
     def attempts(self, attempts: Sequence[Attempt]) -> list[tuple[Extraction, Grade]]:
         """What is extracted from each attempt, in order, and its grade."""
@@ -158,11 +145,10 @@ class KnownGrades:
         grade = _NO_ANSWER[found.reason]._replace(grader=self.grader)
         return grade._replace(reason=found.how) if found.how else grade
 
-    def pairs(self, pairs: Sequence[Pair], dear: bool = False) -> list[Grade]:
-        """The grade of each pair, in order; new ones are graded and kept.
+    def pairs(self, pairs: Sequence[Pair]) -> list[Grade]:
+        """The grade of each pair, in order.
 
-        `dear`: only those that took a worker process are kept. Raises UserError: worker processes
-        cannot be started.
+        Raises UserError: worker processes cannot be started.
         """
         keys = [self._key(pair) for pair in pairs]
         owed = {k: p for k, p in zip(keys, pairs, strict=True) if k not in self.known}
@@ -180,9 +166,7 @@ class KnownGrades:
                 )
             except RuntimeError as error:
                 raise UserError(str(error)) from error
-            fresh = {key: grades[pair] for key, pair in owed.items()}
-            self.known |= fresh
-            self._keep({k: g for k, g in fresh.items() if not dear or g.layer in _DEAR})
+            self.known |= {key: grades[pair] for key, pair in owed.items()}
         self.used.update(keys)
         return [self.known[key] for key in keys]
 
@@ -196,26 +180,6 @@ class KnownGrades:
         if not self.whole:
             return pair
         return pair[0], hashlib.sha256(pair[1].encode(errors="surrogatepass")).hexdigest()
-
-    def _keep(self, fresh: dict[Pair, Grade]) -> None:
-        """Write new grades to the cache, or say once why that fails and go on without it."""
-        rows = [
-            {"gold": gold, "answer": answer, **grade._asdict()}  # of one grader: the folder's
-            for (gold, answer), grade in fresh.items()
-            if _is_text(gold) and _is_text(answer)
-        ]
-        if self.folder is None or not rows:
-            return
-        path = self.folder / f"{workernames.worker_id()}-{self.parts:05d}.parquet"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            parquet.write_part(path, pa.Table.from_pylist(rows, schema=KNOWN_GRADES))
-            if not (settings := self.folder / "settings.json").exists():
-                runfolder.write_json(settings, identity(self.cfg))
-            self.parts += 1
-        except OSError as error:
-            warn(f"{self.folder}: {error.strerror}; new grades are not kept for other runs")
-            self.folder = None
 
 
 def in_form(grade: Grade, pair: Pair, question: dict[str, Any]) -> Grade:
@@ -237,24 +201,3 @@ def _in_table(found: Extraction, attempt: Attempt) -> Extraction:
 def _told(grade: Grade, found: Extraction) -> Grade:
     """With where the answer was found, which other attempts with it need not share."""
     return grade._replace(reason=f"{grade.reason}, {found.how}") if found.how else grade
-
-
-def _load(folder: Path, grader: str) -> dict[Pair, Grade]:
-    """The rows that this program can have written; anything else may not decide an outcome."""
-    known: dict[Pair, Grade] = {}
-    for path in sorted(folder.glob("*.parquet")):
-        try:
-            rows = parquet.read_table(path, KNOWN_GRADES)
-        except (*parquet.DAMAGE, UserError) as error:
-            warn(f"{path}: unreadable, its grades are made again ({one_line(error)})")
-            continue
-        for row in rows:
-            if row["outcome"] in _OUTCOMES and None not in row.values():
-                grade = Grade(row["outcome"], row["layer"], row["reason"], grader)
-                known[row["gold"], row["answer"]] = grade
-    return known
-
-
-def _is_text(text: str) -> bool:
-    """Half a surrogate pair, which JSON can hold, cannot be stored."""
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)

@@ -4,6 +4,7 @@ One JSON object a line, most suspicious first. Kinds:
 
 common_wrong   the most common wrong answers of a question; if attempts agree on one as `doubts` has
                it, the gold answer may be wrong (`gold_in_doubt`)
+error          the grader failed
 timeout        the comparison was stopped
 unparsable     nobody could tell
 disagreement   plain math_verify, asked about `\boxed{answer}`, says otherwise (`grade --review`)
@@ -22,7 +23,7 @@ from pipeline.store import outcomes, parquet, rowkeys
 from pipeline.store.runfolder import Run
 
 # In the order of the list; common wrong answers of questions with a good gold answer come last.
-KINDS = ("timeout", "unparsable", "disagreement", "common_wrong")
+KINDS = ("error", "timeout", "unparsable", "disagreement", "common_wrong")
 _TOP = 3  # wrong answers of a question
 _TRIALS = 5  # shown of one answer
 _ROWS = 1 << 12  # that are Python objects at a time
@@ -108,7 +109,7 @@ def _disagreements(run: Run, groups: list[Group]) -> Iterator[dict[str, Any]]:
     """Answers that one of the two calls correct and the other does not; a timeout is no vote."""
     cfg = deepcopy(run.cfg)
     cfg.grading.compat = "math_verify"
-    math_verify = known.KnownGrades(cfg, known.default_folder(run.cfg))
+    math_verify = known.KnownGrades(cfg)
     answered = [g for g in groups if g["answer"] is not None and g["gold"] is not None]
     note(f"review: asking math_verify about {len(answered)} answers")
     pairs = [(group["gold"], rf"\boxed{{{group['answer']}}}") for group in answered]

@@ -5,12 +5,12 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base.console import Meter, mention, note
+from pipeline.base.console import Meter, mention, note, warn
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
 from pipeline.display.table import answer
 from pipeline.grade import changes, review, unboxed
-from pipeline.grade.known import KnownGrades, attempt, default_folder, extraction, identity
+from pipeline.grade.known import KnownGrades, attempt, extraction, identity
 from pipeline.store import home, lease, parquet, records, rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import CONTINUED, DIGEST, GRADES, KEY, cut_off
 from pipeline.store.rowkeys import Ints
@@ -76,8 +76,8 @@ def _grade_owed(
     check: home.Check,
 ) -> None:
     truncated = cut_off(attempts["finish_reason"]).fill_null(False).to_numpy()
-    known, worker = KnownGrades(run.cfg, default_folder(run.cfg)), workernames.worker_id()
-    responses = rowkeys.responses(run, keys, damage)
+    known, worker = KnownGrades(run.cfg), workernames.worker_id()
+    responses, failed = rowkeys.responses(run, keys, damage), list[str]()
     for number, batch in enumerate(iter(lambda: list(islice(responses, _BATCH)), [])):
         questions = [run.questions[keys[i] >> 32] for i, _ in batch]
         texts = [
@@ -98,8 +98,15 @@ def _grade_owed(
                 questions, batch, known.attempts(texts), strict=True
             )
         ]
+        failed += [
+            f"{row['question_id']} trial {row['trial']}: {row['reason']}"
+            for row in rows
+            if row["outcome"] == "error"
+        ]
         part = run.grades / f"{worker}-{number:05d}.parquet"
         check()
         parquet.write_part(part, pa.Table.from_pylist(rows, schema=GRADES))
         meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
+    if failed:
+        warn(f"grade: the grader failed on {len(failed)} attempts, first on {failed[0]}")
     mention(f"grade: {known.summary()}")

@@ -63,7 +63,7 @@ def hint(run: Run, verb: str = "run") -> None:
             continue
         dataset = replace(run.cfg.dataset, **{"pattern": None, **way})
         cfg = replace(run.cfg, dataset=dataset, grading=limits)
-        outcomes = [grade.outcome for _, grade in KnownGrades(cfg, None).attempts(tried)]
+        outcomes = [grade.outcome for _, grade in KnownGrades(cfg).attempts(tried)]
         counts = outcomes.count("correct"), len(outcomes) - outcomes.count("no_answer")
         if counts > found:
             pairs = [f"dataset.{key}={overrides.quoted(value)}" for key, value in way.items()]

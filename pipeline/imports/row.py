@@ -28,7 +28,7 @@ MOST_NUMBER = 1 << 31
 MOST_SEED = 1 << 63
 MOST_TRIAL = 100_000
 _WHOLE = re.compile(r"([0-9]{1,20})(?:\.0{1,20})?")
-UNDECIDED = ("no_answer", "unparsable", "timeout")  # outcomes beside correct and wrong
+UNDECIDED = ("no_answer", "unparsable", "timeout", "error")  # outcomes beside correct and wrong
 _TRUTH = dict.fromkeys(("true", "correct", "1", "1.0", "yes"), 1)
 _TRUTH |= dict.fromkeys(("false", "wrong", "incorrect", "0", "0.0", "no"), 0)
 

@@ -16,7 +16,7 @@ const GROUPS = new Map([["-1", () => true], ["", () => true], ["differ", (value)
   ["!correct", (value) => value !== null && value !== "correct"]]);
 const fits = (wanted, value) => GROUPS.get(String(wanted))?.(value) ?? String(value) === String(wanted);
 const GLYPHS = { correct: ["✓", "good"], wrong: ["✗", "bad"], no_answer: ["∅", "dim"],
-  unparsable: ["?", "dim"], timeout: ["…", "dim"] };
+  unparsable: ["?", "dim"], timeout: ["…", "dim"], error: ["!", "bad"] };
 const words = (text) => text.replaceAll("_", " ");
 const fixed = (number, digits) => (number === null ? "–" : number.toFixed(digits));
 const count = (number) => number.toLocaleString("en");

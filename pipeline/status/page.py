@@ -34,7 +34,7 @@ def status(run: Run) -> None:
 
     Raises UserError: the run is not prepared, or worker processes for grading cannot be started.
     """
-    tally = Tally(run, {})
+    tally = Tally(run)
     tally.look()
     standing = of(str(run.path), tally, jobs.of([run.path])[run.path])
     results.print(f"{run.path}: {run.cfg.model.name} on {run.cfg.dataset.name}", markup=False)

@@ -5,7 +5,6 @@ are graded here, in memory: every distinct answer once, and nothing is written. 
 is a few dozen bytes an attempt; of texts only the answers.
 """
 
-import json
 import re
 import time
 from collections.abc import Callable
@@ -19,12 +18,11 @@ import pyarrow as pa
 
 import scoring
 from pipeline.base.journal import read_on
-from pipeline.config.settings import RunConfig
 from pipeline.grade import known
-from pipeline.grade.known import KnownGrades, Pair
+from pipeline.grade.known import Pair
 from pipeline.store import origin, outcomes, parquet, rowkeys, runfolder, shards, workernames
 from pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
-from pipeline.store.outcomes import NO_ANSWER, OUTCOMES, OWED, TIMEOUT, Codes, correct
+from pipeline.store.outcomes import OUTCOMES, OWED, Codes, correct
 from pipeline.store.runfolder import Run
 from scoring.metrics.table import parse
 
@@ -38,8 +36,6 @@ _ROW = np.dtype(  # the outcome is what is found here; times are Unix seconds
         "formats": ["i8", "?", "?", "i4", "i4", "f8", "i1"],
     }
 )
-
-Judges = dict[str, KnownGrades]
 
 
 class RunningScore(NamedTuple):
@@ -71,12 +67,11 @@ class _Shard:
 class Tally:
     """The state of one run as M×N arrays, brought up to date by `look`, `read_texts`, `judge`.
 
-    The questions of the run must be there; `judges` are grades known in memory, shared by all runs
-    that are looked at.
+    The questions of the run must be there.
     """
 
-    def __init__(self, run: Run, judges: Judges) -> None:
-        self.run, self._judges = run, judges
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self._ids = rowkeys.question_ids(run)
         self._limits = np.array([row["max_tokens"] for row in run.questions])
         self._raised = False
@@ -201,7 +196,7 @@ class Tally:
             began = time.monotonic()
             chunk, waiting = waiting[:size], waiting[size:]
             pairs = [shard.pairs[row] for shard, row in chunk]
-            grades = _judge(self.run.cfg, self._judges).pairs(pairs)
+            grades = known.KnownGrades(self.run.cfg).pairs(pairs)
             for (shard, row), grade in zip(chunk, grades, strict=True):
                 question = self.run.questions[int(shard.rows["key"][row]) >> 32]
                 formed = known.in_form(grade, shard.pairs.pop(row), question)
@@ -271,19 +266,11 @@ class Tally:
             attempt = known.attempt(self.run.cfg, question, trial, text.as_py() or "", truncated)
             found = known.find(self.run.cfg, attempt)
             if found.answer is None:
-                shard.rows["outcome"][row] = TIMEOUT if found.reason == "timeout" else NO_ANSWER
+                named = found.reason if found.reason in OUTCOMES else "no_answer"
+                shard.rows["outcome"][row] = OUTCOMES.index(named)
             else:
                 shard.pairs[row] = (attempt.gold, found.answer)
 
 
 def _version(path: Path) -> tuple[str, str]:
     return path.name, parquet.fingerprint(path)
-
-
-def _judge(cfg: RunConfig, judges: Judges) -> KnownGrades:
-    """The known grades of a cache folder and its settings; runs of a data set share them."""
-    folder = known.default_folder(cfg)
-    key = json.dumps([str(folder), known.identity(cfg)], sort_keys=True)
-    if key not in judges:
-        judges[key] = KnownGrades(cfg, folder, keep=False)
-    return judges[key]

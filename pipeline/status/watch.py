@@ -19,7 +19,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.display.table import answer
 from pipeline.status import board
 from pipeline.status.standing import RunStanding, as_json, of
-from pipeline.status.tally import Judges, Tally
+from pipeline.status.tally import Tally
 from pipeline.store import find, parquet
 from pipeline.store.runfolder import Run, opened
 
@@ -56,7 +56,6 @@ class Observer:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._runs()
-        self._judges: Judges = {}
         self._tallies: dict[Path, tuple[Any, Tally]] = {}  # with what each was made from
         self._jobs: dict[Path, list[Job]] = {}
         self._asked = -_JOBS_S
@@ -114,7 +113,7 @@ class Observer:
         if tally is None or before != mark:  # workers write the same settings again
             run = Run(cfg) if cfg else opened(path)
             if tally is None or (tally.run.cfg, tally.run.questions) != (run.cfg, run.questions):
-                tally = Tally(run, self._judges)
+                tally = Tally(run)
             self._tallies[path] = mark, tally
         return tally
 

@@ -153,25 +153,14 @@ GRADES = pa.schema(
     [
         *_KEY_FIELDS,
         ("has_box", pa.bool_()),  # whether there is an answer, in a box where its kind needs one
-        ("box", pa.string()),  # boxed, no_box, unclosed, truncated or timeout
+        ("box", pa.string()),  # boxed, no_box, unclosed, truncated, timeout or error
         ("answer", pa.string()),  # the extracted answer, null without one
-        ("outcome", pa.string()),  # correct, wrong, no_answer, unparsable or timeout
+        ("outcome", pa.string()),  # correct, wrong, no_answer, unparsable, timeout or error
         ("layer", pa.string()),  # what decided it, see verifiers.Grade
         ("reason", pa.string()),  # why, in a few words
         ("grader", pa.string()),  # the kind of answer, see verifiers.Grade; null in old folders
         CONTINUED,
         DIGEST,
-    ]
-)
-
-# Known grades beside the run folders: one row a pair, no key of a run.
-KNOWN_GRADES = pa.schema(
-    [
-        ("gold", pa.string()),
-        ("answer", pa.string()),  # of graders of whole texts the SHA-256 of what they were given
-        ("outcome", pa.string()),
-        ("layer", pa.string()),
-        ("reason", pa.string()),
     ]
 )
 

@@ -5,8 +5,12 @@ correct, B wrong, C no_answer. Grades stay on the disk as the rule grader made t
 was cut off has not answered, whatever it holds, so no verdict decides it.
 """
 
-from collections.abc import Sequence
+import contextlib
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +19,13 @@ import pyarrow.compute as pc
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
 from pipeline.base.program import PROGRAM
-from pipeline.config.official import OFFICIAL
+from pipeline.config.official import OFFICIAL, template_file
 from pipeline.store import parquet, rowkeys, runfolder
 from pipeline.store.runfolder import Run
+from verifiers import grader
 
+_warn = functools.cache(warn)  # once a command
+_MOST = 1 << 20  # bytes of a file that is hashed: the folder that names it may be anybody's
 _LABELS = pa.array(["A", "B", "C"])
 _OUTCOMES = pa.array(["correct", "wrong", "no_answer"])  # that they stand for
 _CALIBRATION = 2  # the version of how baselines are made
@@ -48,6 +55,8 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     unless `quiet`: with judge=unmatched verdicts are missing; the others would be scored, and are
     mostly those that the rule grader accepts.
     """
+    for line in _edited(run):
+        _warn(line)
     damage, judge = parquet.Damage() if quiet else None, run.cfg.dataset.judge
     table = rowkeys.streamed(run, "grades", [*dict.fromkeys(["outcome", "box", *names])], damage)
     ruled = table["outcome"]
@@ -72,6 +81,41 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
         column = pc.if_else(judged, values, table[name])
         table = table.set_column(table.column_names.index(name), name, column)
     return table
+
+
+def _edited(run: Run) -> Iterator[str]:
+    """A line for each file of the user's that has changed since it decided what is stored.
+
+    One that is not there, as on another machine, is no reason to say so: what it made stays.
+    """
+    answer = run.cfg.dataset.answer
+    files = list[tuple[str, Path, Any]]()
+    if answer.startswith("python:"):
+        grades = runfolder.read_json(run.grades / "_grader.json")
+        if grades.get("answer") == grader(answer):
+            named = answer.removeprefix("python:").rpartition(":")[0]
+            files.append(("grade", Path(named), grades.get("function")))
+    verdicts = runfolder.read_json(run.path / "verdicts" / "_verifier.json")
+    if prompt := verdicts.get("asked", {}).get("prompt"):
+        template = verdicts.get("settings", {}).get("template")
+        files.append(("verify", template_file(str(prompt)), template))
+    for verb, file, made in files:
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            path = file.expanduser().resolve()
+            seen = path.stat()
+            if not path.is_file() or seen.st_size > _MOST:
+                continue
+            if made not in (None, *_hashes(path, seen.st_size, seen.st_mtime_ns)):
+                what = {"grade": "grades", "verify": "verdicts"}[verb]
+                yield f"{run.path}: {path} was edited after it made the {what}; run `{verb}`"
+
+
+@functools.lru_cache
+def _hashes(path: Path, size: int, time_ns: int) -> tuple[str, str]:
+    """The hashes of a file that was seen so: of a grader's source, and of a prompt's text."""
+    data = path.read_bytes()
+    text = data.decode().rstrip("\n")
+    return hashlib.sha256(data).hexdigest()[:16], runfolder.short_hash(text)
 
 
 def asked_as(run: Run) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from pipeline.store.runfolder import Run
 
 Codes = npt.NDArray[np.int8]
 
-OUTCOMES = ("correct", "wrong", "no_answer", "unparsable", "timeout")
-CORRECT, WRONG, NO_ANSWER, UNPARSABLE, TIMEOUT = range(len(OUTCOMES))
-UNDECIDED = (UNPARSABLE, TIMEOUT)  # the grader could not say; 0 in every score
+OUTCOMES = ("correct", "wrong", "no_answer", "unparsable", "timeout", "error")
+CORRECT, WRONG, NO_ANSWER, UNPARSABLE, TIMEOUT, ERROR = range(len(OUTCOMES))
+UNDECIDED = (UNPARSABLE, TIMEOUT, ERROR)  # the grader could not say; 0 in every score
 OWED = -1  # a trial without a grade
 MILLION = 1e6  # tokens that prices are for
 BOXES = ("boxed", "no_box", "unclosed", "truncated")

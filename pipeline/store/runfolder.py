@@ -55,7 +55,10 @@ _SHAPES: dict[str, Any] = {
         "generated": ({"engines": [dict]}, None),
     },
     "scores.json": {"judge": dict},
-    "_verifier.json": {"calibration": ({"temperature": _NUMBER}, None)},
+    "_verifier.json": {
+        "calibration": ({"temperature": _NUMBER}, None),
+        **dict.fromkeys(("asked", "settings"), dict),
+    },
     "_slurm": {"jobs": {...: {"id": str, "tasks": ([int], None)}}},
     "sessions": {
         **dict.fromkeys(_NUMBERS.split(), _NUMBER),

@@ -14,19 +14,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.base.console import warn
 from pipeline.base.errors import UserError
-from pipeline.base.places import PACKAGES
-from pipeline.config.official import FIELDS, OFFICIAL
+from pipeline.config.official import FIELDS, FOLDER, OFFICIAL, template_file
 from pipeline.config.settings import RunConfig, VerifierConfig
 from pipeline.prepare import models, published
 from prompts import PromptError, control_tokens, options, plain, render, turns
 from verifiers import LETTERS
 
-FOLDER = PACKAGES / "prompts" / "verifier"
 CUT = "\n[...]\n"  # stands where the middle of a response was left out
 _FIELD = re.compile(rf"\{{({'|'.join(FIELDS)})(?::(.?)([<>^])([0-9]{{1,4}}))?\}}")
 _LIKE_FIELD = re.compile(rf"\{{(?:{'|'.join(FIELDS)})\b[^{{}}\n]*\}}")
@@ -88,8 +85,7 @@ def read_template(cfg: VerifierConfig) -> str:
     Raises UserError: when it is missing, unreadable, or has no usable ``{response}``, nor an
     ``{answer}`` in its place.
     """
-    named = FOLDER / f"{cfg.prompt}.txt"
-    path = named if named.is_file() else Path(cfg.prompt).expanduser()
+    path = template_file(cfg.prompt)
     try:
         if cfg.prompt == OFFICIAL:
             template = published.template(cfg.official)

@@ -97,7 +97,8 @@ def grade(
 
     "unparsable": the gold or the answer is blank, longer than 1,000 characters (unless both are the
     same text), or cannot be read or compared as mathematics. "timeout": the comparison ran out of
-    its time or memory, or its worker died. "no_answer" is for callers that found no box.
+    its time or memory, or its worker died. "error": the grader raised an exception, which is the
+    reason. "no_answer" is for callers that found no box.
 
     Workers are fresh interpreters (fork server), safe beside threads of torch or vLLM.
 
@@ -133,8 +134,17 @@ def _said(kind: str, result: Any) -> Grade:
     """What a worker returned as a grade; None where it was stopped."""
     if result is None:
         return _STOPPED
-    outcome, reason = result if kind == "python" else (result, _REASONS[kind][result])
+    outcome, reason = result if type(result) is tuple else (result, _REASONS[kind][result])
     return Grade(outcome, kind, reason)
+
+
+def failed(error: Exception) -> Grade:
+    """The grade of an attempt on which the grader raised an exception.
+
+    >>> failed(ValueError("no\\nnumber"))[:3]
+    ('error', 'limits', 'ValueError: no number')
+    """
+    return Grade("error", "limits", " ".join(f"{type(error).__name__}: {error}".split())[:300])
 
 
 def grader(answer: str) -> str:
@@ -170,8 +180,11 @@ def in_form(grade: Grade, gold: str, answer: str) -> Grade:
     >>> in_form(grade_answer("2/3", "4/6"), "2/3", "4/6")
     Grade(outcome='wrong', layer='form', reason='equal value in another form', grader='math')
     """
-    if grade.outcome != "correct" or grade.grader != "math" or same_form(gold, answer):
-        return grade
+    try:
+        if grade.outcome != "correct" or grade.grader != "math" or same_form(gold, answer):
+            return grade
+    except Exception as error:
+        return failed(error)
     return Grade("wrong", "form", "equal value in another form")
 
 
@@ -210,6 +223,13 @@ def _refusal(text: str) -> str | None:
 
 
 def _grade_cheaply(gold: str, answer: str, kind: str, conventions: Conventions) -> Grade | None:
+    try:
+        return _decided(gold, answer, kind, conventions)
+    except Exception as error:  # whatever hostile text brings about is the outcome of that text
+        return failed(error)
+
+
+def _decided(gold: str, answer: str, kind: str, conventions: Conventions) -> Grade | None:
     if compare := kinds.KINDS[kind].compare:
         said, why = compare(gold, answer, conventions)
         return Grade(said, kind, why)
@@ -240,7 +260,8 @@ def _work(kind: str, task: Sequence[Any], cpu_s: float) -> Any:
     except MemoryError:
         return None
     except Exception as error:  # whatever a parser may raise on hostile text
-        return f"reading it fails: {type(error).__name__}" if kind == "check" else "unparsable"
+        why = failed(error).reason
+        return f"reading it fails: {why}" if kind == "check" else ("error", why)
 
 
 def _start(memory_mb: int, plain: bool, function: str | None) -> None:

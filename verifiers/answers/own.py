@@ -1,10 +1,10 @@
 """A user's own grader: a function of a Python file, called in worker processes that are killed.
 
     def grade(gold, response):             # or (gold, response, question)
-        return response.strip() == gold    # or one of the five outcomes
+        return response.strip() == gold    # or an outcome
 
 The response is the final part of an attempt that ended; the question a dict of its id, its problem
-and its options. What it raises or returns wrongly is unparsable, with file and line.
+and its options. What it raises is an error, with file and line; another value is unparsable.
 """
 
 import ast
@@ -75,7 +75,7 @@ def call(answer: str, gold: str, text: str) -> tuple[str, str]:
     except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
         line = f":{frames[-1].lineno}" if frames else ""
-        return "unparsable", f"{short}{line}: {type(error).__name__}: {error}"[:300]
+        return "error", f"{short}{line}: {type(error).__name__}: {error}"[:300]
     if isinstance(said, bool):
         return ("correct" if said else "wrong"), f"{name} of {short} says so"
     if isinstance(said, str) and said in _OUTCOMES:

@@ -7,9 +7,10 @@ Extraction(answer=None, reason='no_box', how='')
 """
 
 import re
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Reason = Literal["boxed", "no_box", "unclosed", "truncated", "timeout"]
+Reason = Literal["boxed", "no_box", "unclosed", "truncated", "timeout", "error"]
 
 
 class Extraction(NamedTuple):
@@ -21,6 +22,14 @@ class Extraction(NamedTuple):
     answer: str | None
     reason: Reason
     how: str = ""
+
+
+class _Box(NamedTuple):
+    """Where the content of a closed box starts and ends, and where its command does."""
+
+    start: int
+    end: int
+    head: int
 
 
 # Every alternative matches in constant time or consumes what it looked at, so hostile text takes
@@ -40,7 +49,7 @@ _MATH_WITHIN = 4_000  # characters at the end: bounds the work on a text of doll
 _CHANNEL = "<|channel|>"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _LOOK_BACK = 8  # boxes that are tried before the whole text is read: keeps hostile text linear
-_WIDEST = 1_000  # characters of a box in which another is looked for; longer ones are not compared
+_WIDEST = 1_000  # characters before a box in which one around it begins; longer are not compared
 _NOT_SPACE = re.compile(r"\S")
 _HIDDEN = re.compile(r"\\[hv]?phantom\s{0,9}\{[^{}\\]{0,20}$")
 _VALUE = re.compile(r"(?:[^0-9+\-*/^<>!\\]*[=:])?[\s$]*")  # what a box has before its own value,
@@ -86,28 +95,18 @@ def extract(
     if start is None:
         return Extraction(None, "no_box")
 
-    if boxes in ("auto", "last") and (quick := _last_box(text, start)) is not None:
-        return Extraction(_content(text, *quick, start), "boxed")
-    closed: list[tuple[int, int]] = []  # where the content of each box starts and ends
-    opened = False
-    stack: list[int] = []  # content start of an open box, or -1 for any other open brace
-    for token in _TOKEN.finditer(text, start):
-        if token["box"]:
-            opened = opened or token["open"] is not None
-            if token["open"]:
-                stack.append(-1 if _is_hidden(text, token.start()) else token.end())
-            elif token["bare"]:
-                closed.append(token.span("bare"))
-        elif token["brace"] == "{":
-            stack.append(-1)
-        elif token["brace"] == "}" and stack:
-            content = stack.pop()
-            if content >= 0:
-                closed.append((content, token.start()))
-
-    if spans := [span for span in closed if _NOT_SPACE.search(text, *span)]:
-        chosen = _outermost(spans) if boxes == "all" else [max(spans)]
-        answers = dict.fromkeys(_content(text, *span, start) for span in chosen)
+    if boxes in ("auto", "last") and (last := _last_box(text, start)) is not None:
+        near = max(start, last.start - _WIDEST)
+        around = "\\boxed" in text[near : last.head] or "\\fbox" in text[near : last.head]
+        outer = _outer(_closed(text, near)[0]) if around else {}
+        return Extraction(_content(text, last, outer), "boxed")
+    closed, opened = _closed(text, start)
+    if full := [box for box in closed if _NOT_SPACE.search(text, box.start, box.end)]:
+        outer = _outer(full)
+        chosen = (
+            [b for b in sorted(full) if b.start not in outer] if boxes == "all" else [max(full)]
+        )
+        answers = dict.fromkeys(_content(text, box, outer) for box in chosen)
         return Extraction(", ".join(answers), "boxed")
     if closed:  # and all of it blank
         return Extraction("", "boxed")
@@ -131,8 +130,8 @@ def final_part(text: str, reasoning_end: str | None) -> int | None:
     return None if harmony else 0
 
 
-def _last_box(text: str, start: int) -> tuple[int, int] | None:
-    """The content of the last closed box, for nearly every answer; None: read the whole text."""
+def _last_box(text: str, start: int) -> _Box | None:
+    """The last closed box, for nearly every answer; None: read the whole text."""
     end = len(text)
     for _ in range(_LOOK_BACK):
         at = max(text.rfind("\\boxed", start, end), text.rfind("\\fbox", start, end))
@@ -141,11 +140,12 @@ def _last_box(text: str, start: int) -> tuple[int, int] | None:
         end, head = at, _TOKEN.match(text, at)
         if head is None or not head["box"] or _is_hidden(text, at):
             continue
+        at -= text[at - 1 : at] == "\\"
         if head["bare"]:
-            return head.span("bare")
+            return _Box(*head.span("bare"), at)
         close = closing(text, head.end()) if head["open"] else None
         if close is not None and _NOT_SPACE.search(text, head.end(), close):
-            return head.end(), close
+            return _Box(head.end(), close, at)
     return None
 
 
@@ -159,38 +159,52 @@ def closing(text: str, start: int) -> int | None:
     return None
 
 
-def _outermost(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in the order of the text, without those inside another."""
-    outermost: list[tuple[int, int]] = []
-    for span in sorted(spans):
-        if not outermost or span[0] >= outermost[-1][1]:
-            outermost.append(span)
-    return outermost
+def _closed(text: str, start: int) -> tuple[list[_Box], bool]:
+    """All closed boxes, and whether any was opened."""
+    closed, opened = list[_Box](), False
+    stack = list[tuple[int, int] | None]()  # content and command of an open box; any other brace
+    for token in _TOKEN.finditer(text, start):
+        if token["box"]:
+            opened = opened or token["open"] is not None
+            if token["open"]:
+                hidden = _is_hidden(text, token.start())
+                stack.append(None if hidden else (token.end(), token.start()))
+            elif token["bare"]:
+                closed.append(_Box(*token.span("bare"), token.start()))
+        elif token["brace"] == "{":
+            stack.append(None)
+        elif token["brace"] == "}" and stack and (box := stack.pop()):
+            closed.append(_Box(box[0], token.start(), box[1]))
+    return closed, opened
+
+
+def _outer(boxes: list[_Box]) -> dict[int, _Box]:
+    """The box around each that is in another, by the start of that; no depth is too deep."""
+    outer, around = dict[int, _Box](), list[_Box]()
+    for box in sorted(boxes):
+        while around and around[-1].end < box.end:
+            around.pop()
+        if around:
+            outer[box.start] = around[-1]
+        around.append(box)
+    return outer
 
 
 def _is_hidden(text: str, at: int) -> bool:
     return _HIDDEN.search(text, max(0, at - 40), at) is not None
 
 
-def _content(text: str, start: int, end: int, part: int = 0) -> str:
-    """What is in a box; of one in another the inner only if that is the value of the outer.
-
-    The other one begins in the final part, too: at `part` or later.
-    """
-    at, first = start, max(part, start - _WIDEST)
-    for _ in range(_LOOK_BACK):
-        at = max(text.rfind("\\boxed", first, at), text.rfind("\\fbox", first, at))
-        head = _TOKEN.match(text, at) if at >= 0 else None
-        if head is None:
-            break
-        close = closing(text, head.end()) if head["open"] and head.end() < start else None
-        if close is None or close <= end:
-            continue
-        inner = max(text.rfind("\\boxed", at, start), text.rfind("\\fbox", at, start))
-        if not (_VALUE.fullmatch(text, head.end(), inner) and _END.fullmatch(text, end + 1, close)):
-            return _content(text, head.end(), close, part)
-    answer = _BOX.sub("", text[start:end]).strip()
-    return answer if text[start - 1] == "{" else answer.rstrip(".,/")
+def _content(text: str, box: _Box, outer: Mapping[int, _Box]) -> str:
+    """What is in a box; of one in another the inner only if that is the value of the outer."""
+    answer = inner = box
+    while (around := outer.get(inner.start)) and box.start - around.start <= _WIDEST:
+        value = _VALUE.fullmatch(text, around.start, inner.head)
+        behind = inner.end + (text[inner.start - 1] == "{")
+        if not (value and _END.fullmatch(text, behind, around.end)):
+            answer = around
+        inner = around
+    content = _BOX.sub("", text[answer.start : answer.end]).strip()
+    return content if text[answer.start - 1] == "{" else content.rstrip(".,/")
 
 
 # What stands between two boxes of one answer, and the name of the latter's value.
@@ -230,20 +244,18 @@ def together(text: str, of_gold: bool = False) -> list[tuple[str, str]]:
     [('', '2'), ('y = ', '3')]
     """
     found: list[tuple[str, str]] = []
-    last = len(text)
-    tokens = (token for token in _TOKEN.finditer(text) if token["box"] and token["open"])
-    opening = [token for token in tokens if not _is_hidden(text, token.start())]
-    for match in reversed(opening[-_MOST_BOXES:]):
-        close = closing(text, match.end())
-        if close is None or close >= last or not _NOT_SPACE.search(text, match.end(), close):
+    last, boxes = len(text), [box for box in _closed(text, 0)[0] if text[box.start - 1] == "{"]
+    outer = _outer(boxes)
+    for box in sorted(boxes)[: -_MOST_BOXES - 1 : -1]:
+        if box.end >= last or not _NOT_SPACE.search(text, box.start, box.end):
             continue
         if found:
-            between = _BETWEEN.fullmatch(text, close + 1, last)
+            between = _BETWEEN.fullmatch(text, box.end + 1, last)
             joined = between and (of_gold or ("." not in between[0] and _APART.search(between[0])))
             if not joined:
                 break
-        found.append((_name_before(text, match.start()), _content(text, match.end(), close)))
-        last = match.start()
+        found.append((_name_before(text, box.head), _content(text, box, outer)))
+        last = box.head
     return found[::-1]
 
 

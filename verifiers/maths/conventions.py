@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
 
-Outcome = Literal["correct", "wrong", "no_answer", "unparsable", "timeout"]
+Outcome = Literal["correct", "wrong", "no_answer", "unparsable", "timeout", "error"]
 Judged = tuple[Outcome, str]  # and why
 
 
