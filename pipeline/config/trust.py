@@ -1,0 +1,144 @@
+"""The trust boundary: which settings of a folder count that nobody typed in this command.
+
+Settings that execute, connect or name a secret count if a command of this user wrote the file,
+which then has a keyed mark, if they stand so in `configs/`, or if the user typed `trust=true`.
+"""
+
+import functools
+import hmac
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.base.console import warn
+from pipeline.base.engines import kind
+from pipeline.base.errors import UserError
+from pipeline.config import overrides
+from pipeline.config.settings import RunConfig
+
+_PATHS = "model.id model.tokenizer dataset.path prompt.shots_from verifier.id verifier.prompt"
+_SAMPLE = "model.trust_remote_code model.engine_args engine.args engine.url engine.key_env"
+_SAMPLE += " model.id model.tokenizer dataset.path prompt.shots_from"
+_VERIFY = "verifier.trust_remote_code verifier.engine.args verifier.engine.url engine.key_env"
+_USED_BY = {  # the settings in question, by the verb or stage that uses them
+    **dict.fromkeys(("prepare", "generate", "equivalence"), _SAMPLE),
+    "grade": "dataset.answer grading.cache",
+    "verify": f"{_VERIFY} verifier.engine.key_env verifier.id verifier.prompt",
+    "submit": "cluster.setup cluster.options cluster.cpu_jobs.options",
+    "tracked": "track.to",
+}
+_NAMES = sorted({name for names in _USED_BY.values() for name in names.split()})
+# Of what a run is, its paths and arguments, `import` drops only arguments that load code.
+_KEPT = re.compile(
+    rf"({_PATHS.replace(' ', '|')}|(?!.*(cls|plugin|process|format|code|execut|connect)).*args.*)"
+)
+_NOT_HERE = {"url": ["http://not-imported.invalid/v1"], "answer": "python:not_imported.py:grade"}
+Own = Callable[[str, str], Iterable[RunConfig]]  # what files in `configs/` say: of a group, a name
+
+
+def check(cfg: RunConfig, path: Path, own: Own, verb: str, typed: Collection[str] = ()) -> None:
+    """Stop a verb that would use a setting of the file `path` for which nobody vouches.
+
+    `cfg.trust` is the user's word, and afterwards whether all settings are the user's own. Raises
+    UserError: naming file, keys, values and remedy.
+    """
+    word, cfg.trust = cfg.trust, "true"
+    left = {} if word == "submitted" else _foreign(cfg, own)  # of jobs `submit` has checked them
+    left = {k: v for k, v in left.items() if k not in typed and (word != "true" or _leaks(cfg, k))}
+    used = {verb, *(cfg.stages if verb in ("run", "submit") else ())}
+    used |= {"tracked"} if verb in ("run", "generate") else set()
+    names = tuple(f"{name}." for of in used for name in _USED_BY.get(of, "").split())
+    if shown := [f"{k}={v!r:.200}" for k, v in left.items() if f"{k}.".startswith(names)]:
+        remedy = "type them, or trust=true if you trust this folder"
+        if word == "true":
+            remedy = "even with trust=true a key goes only to a host, and by a name, that you type"
+        what = f"{', '.join(shown)}: not from a command of yours or configs/"
+        raise UserError(f"{path}: {what}; {remedy}")
+    cfg.trust = "false" if left else "true"
+
+
+def _leaks(cfg: RunConfig, key: str) -> bool:
+    """Whether a setting names what may be no key, or a host that would get one."""
+    of_verifier = cfg.verifier.engine.key_env if key.startswith("verifier.") else None
+    variable = of_verifier or cfg.engine.key_env
+    odd = key.endswith(".key_env") and not variable.endswith("_API_KEY")
+    return odd or (key.endswith(".url") and bool(os.environ.get(variable)))
+
+
+def _foreign(cfg: RunConfig, own: Own) -> dict[str, Any]:
+    """The settings in question by full key, but for groups that stand so in an own file."""
+    found = {key: value for key, value in _values(cfg).items() if _matters(cfg, key, value)}
+    for group in {key.split(".")[0] for key in found}:
+        mine = [name for name in (*_NAMES, f"{group}.revision") if name.startswith(f"{group}.")]
+        files = own(group, str(_get(cfg, f"{group}.name")))
+        if any(_values(cfg, mine) == _values(of_file, mine) for of_file in files):
+            found = {key: value for key, value in found.items() if key.split(".")[0] != group}
+    return found
+
+
+def _values(cfg: RunConfig, names: Iterable[str] = _NAMES) -> dict[str, Any]:
+    return dict(pair for name in names for pair in overrides.flat({name: _get(cfg, name)}))
+
+
+def _get(cfg: Any, name: str) -> Any:
+    return functools.reduce(lambda at, part: getattr(at, part, None), name.split("."), cfg)
+
+
+def _matters(cfg: RunConfig, key: str, value: Any) -> bool:
+    """Whether a value executes, connects, names a secret or is a local path."""
+    if key not in _NAMES:  # an argument; of a server it is a field of requests
+        return not (key.startswith("engine.args.") and kind(cfg.engine.name).served)
+    if key in _PATHS.split():
+        return bool(value) and (value[0] in "/~." or os.path.exists(value))
+    if key == "dataset.answer":
+        return str(value).startswith("python:")
+    return bool(value) and value != _get(RunConfig(), key)
+
+
+def drop(cfg: RunConfig, own: Own) -> list[str]:
+    """Take out of settings what `import` does not keep; returns what that was, KEY=VALUE."""
+    keys = tuple(f"{key}." for key in _foreign(cfg, own) if not _KEPT.fullmatch(key))
+    names = [name for name in _NAMES if any(key.startswith(f"{name}.") for key in keys)]
+    gone = [f"{name}={_get(cfg, name)!r:.200}" for name in names]
+    for name in names:
+        group, _, field = name.rpartition(".")
+        setattr(_get(cfg, group), field, _NOT_HERE.get(field, _get(RunConfig(), name)))
+    return gone
+
+
+def sign(text: str) -> str:
+    """The HMAC of a text under this user's key; empty, with a warning, if no key can be kept."""
+    key, data = _key(), text.encode(errors="backslashreplace")  # as files are written
+    return hmac.new(key, data, "sha256").hexdigest() if key else ""
+
+
+def is_own(text: str, mark: object) -> bool:
+    """Whether this user's `sign` gave that mark to a text."""
+    return bool(mark) and mark == sign(text)
+
+
+def _key() -> bytes:
+    """This user's random key, the same on all machines with one home; empty if there is none."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    path = Path(state) / "bayes-at-n" / "key"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            number, draft = tempfile.mkstemp(dir=path.parent)  # with mode 0600
+            with os.fdopen(number, "wb") as file:
+                file.write(secrets.token_bytes(32))
+            with suppress(FileExistsError):  # of two first processes one makes it
+                os.link(draft, path)
+            os.unlink(draft)
+        return path.read_bytes()
+    except OSError as error:
+        _warn(f"{path}: {error.strerror}; folders made without it may need trust=true later")
+        return b""
+
+
+_warn = functools.cache(warn)
