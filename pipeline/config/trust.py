@@ -12,6 +12,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,11 @@ def check(cfg: RunConfig, path: Path, own: Own, verb: str, typed: Collection[str
     left = {k: v for k, v in left.items() if k not in typed and (word != "true" or _leaks(cfg, k))}
     used = {verb, *(cfg.stages if verb in ("run", "submit") else ())}
     used |= {"tracked"} if verb in ("run", "generate") else set()
-    names = tuple(f"{name}." for of in used for name in _USED_BY.get(of, "").split())
-    if shown := [f"{k}={v!r:.200}" for k, v in left.items() if f"{k}.".startswith(names)]:
-        remedy = "type them, or trust=true if you trust this folder"
-        if word == "true":
-            remedy = "even with trust=true a key goes only to a host, and by a name, that you type"
-        what = f"{', '.join(shown)}: not from a command of yours or configs/"
-        raise UserError(f"{path}: {what}; {remedy}")
+    names = " ".join(_USED_BY.get(of, "") for of in used).split()
+    if shown := [f"{key}={value!r:.200}" for key, value in left.items() if _below(key, names)]:
+        what = f"{', '.join(shown)}: not from a command of yours or configs/; type it"
+        more = "; trust=true gives no key away" if word == "true" else ", or trust=true"
+        raise UserError(f"{path}: {what}{more}")
     cfg.trust = "false" if left else "true"
 
 
@@ -74,19 +73,20 @@ def _foreign(cfg: RunConfig, own: Own) -> dict[str, Any]:
     """The settings in question by full key, but for groups that stand so in an own file."""
     found = {key: value for key, value in _values(cfg).items() if _matters(cfg, key, value)}
     for group in {key.split(".")[0] for key in found}:
-        mine = [name for name in (*_NAMES, f"{group}.revision") if name.startswith(f"{group}.")]
-        files = own(group, str(_get(cfg, f"{group}.name")))
-        if any(_values(cfg, mine) == _values(of_file, mine) for of_file in files):
-            found = {key: value for key, value in found.items() if key.split(".")[0] != group}
+        name = str(getattr(getattr(cfg, group), "name", ""))
+        if any(_values(cfg, group) == _values(file, group) for file in own(group, name)):
+            found = {key: value for key, value in found.items() if not _below(key, [group])}
     return found
 
 
-def _values(cfg: RunConfig, names: Iterable[str] = _NAMES) -> dict[str, Any]:
-    return dict(pair for name in names for pair in overrides.flat({name: _get(cfg, name)}))
+def _below(key: str, names: Iterable[str]) -> bool:
+    return f"{key}.".startswith(tuple(f"{name}." for name in names))
 
 
-def _get(cfg: Any, name: str) -> Any:
-    return functools.reduce(lambda at, part: getattr(at, part, None), name.split("."), cfg)
+def _values(cfg: RunConfig, group: str = "") -> dict[str, Any]:
+    """The settings in question, arguments of engines one by one; of a group, and its revision."""
+    names = [name for name in (*_NAMES, f"{group}.revision") if name.startswith(group)]
+    return {key: value for key, value in overrides.flat(asdict(cfg)) if _below(key, names)}
 
 
 def _matters(cfg: RunConfig, key: str, value: Any) -> bool:
@@ -97,18 +97,18 @@ def _matters(cfg: RunConfig, key: str, value: Any) -> bool:
         return bool(value) and (value[0] in "/~." or os.path.exists(value))
     if key == "dataset.answer":
         return str(value).startswith("python:")
-    return bool(value) and value != _get(RunConfig(), key)
+    return bool(value) and value != _values(RunConfig())[key]
 
 
 def drop(cfg: RunConfig, own: Own) -> list[str]:
     """Take out of settings what `import` does not keep; returns what that was, KEY=VALUE."""
-    keys = tuple(f"{key}." for key in _foreign(cfg, own) if not _KEPT.fullmatch(key))
-    names = [name for name in _NAMES if any(key.startswith(f"{name}.") for key in keys)]
-    gone = [f"{name}={_get(cfg, name)!r:.200}" for name in names]
-    for name in names:
-        group, _, field = name.rpartition(".")
-        setattr(_get(cfg, group), field, _NOT_HERE.get(field, _get(RunConfig(), name)))
-    return gone
+    found = _foreign(cfg, own)
+    gone = [n for n in _NAMES if any(_below(k, [n]) and not _KEPT.fullmatch(k) for k in found)]
+    for name in gone:
+        *groups, field = name.split(".")
+        place = functools.reduce(getattr, groups, cfg)
+        setattr(place, field, _NOT_HERE.get(field, _values(RunConfig())[name]))
+    return [f"{key}={value!r:.200}" for key, value in found.items() if _below(key, gone)]
 
 
 def sign(text: str) -> str:
@@ -137,8 +137,5 @@ def _key() -> bytes:
             os.unlink(draft)
         return path.read_bytes()
     except OSError as error:
-        _warn(f"{path}: {error.strerror}; folders made without it may need trust=true later")
+        warn(f"{path}: {error.strerror}; folders made without it may need trust=true later")
         return b""
-
-
-_warn = functools.cache(warn)

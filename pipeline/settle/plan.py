@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,6 @@ from typing import Any
 
 from pipeline.base.errors import UserError
 from pipeline.config import compose, trust
-from pipeline.config.overrides import INTERPOLATION
 from pipeline.config.settings import RunConfig
 from pipeline.config.settle import BLOCK, Asked, Decision, Until, load, until
 from pipeline.store import runfolder
@@ -19,7 +17,6 @@ from pipeline.store.runfolder import Run
 
 LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
 RECORD, MARK = "plan.json", "made_by_this_user"
-_OF_SETTINGS = re.compile(r"\$\{[\w.]+\}")  # refers to another setting, and to nothing else
 
 
 @dataclass(frozen=True)
@@ -150,15 +147,13 @@ def _again(asked: Asked) -> Plan:
         raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
     if len(asked.arguments) - (asked.cfg.trust != "false") > 1:
         raise UserError(f"{' '.join(asked.arguments)}: a folder alone; it holds the settings")
-    if any(INTERPOLATION.search(_OF_SETTINGS.sub("", str(one))) for one in record["arguments"]):
-        raise UserError(f"{folder / RECORD}: arguments: an interpolation; give the settings anew")
-    here, there = os.path.abspath(folder), make(load(record["arguments"]))
+    own = trust.is_own(json.dumps(arguments := record["arguments"]), record.get(MARK))
+    if not own and asked.cfg.trust == "false":
+        why = f"arguments={arguments!r:.1000}: not from a command of yours"
+        raise UserError(f"{folder / RECORD}: {why}; give the settings anew, or trust=true")
+    here, there = os.path.abspath(folder), make(load(arguments))
     if os.path.abspath(there.folder) != here:
         raise UserError(f"{folder}: was made from {record.get('cwd')}; go there")
-    if not trust.is_own(json.dumps(record["arguments"]), record.get(MARK)):
-        for run in [run for contender in there.contenders for run in contender.runs]:
-            run.cfg.trust = asked.cfg.trust
-            trust.check(run.cfg, folder / RECORD, compose.own, "submit")
     return there
 
 
