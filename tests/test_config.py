@@ -403,13 +403,6 @@ def test_a_folder_gives_back_what_was_written(tmp_path: Path, overrides: list[st
     assert compose.load_folder(tmp_path, []) == cfg
 
 
-def test_a_folder_may_have_a_setting_that_is_gone(tmp_path: Path) -> None:
-    path = written(tmp_path) / "config.yaml"
-    path.write_text(path.read_text().replace("\n  plots:", "\n  empirical_bayes: true\n  plots:"))
-    assert "empirical_bayes" in path.read_text()
-    assert compose.load_folder(tmp_path, []).scoring == compose.load([]).scoring
-
-
 def test_a_folder_takes_single_keys(tmp_path: Path) -> None:
     folder = written(tmp_path)
     cfg = compose.load_folder(

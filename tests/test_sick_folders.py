@@ -408,7 +408,7 @@ def test_no_token_in_a_report(
 def test_a_record_of_settle_is_not_evaluated(tmp_path: Path) -> None:
     record = {"arguments": ["model=a,b", "tag=${oc.env:HF_TOKEN}"], "cwd": str(tmp_path)}
     (tmp_path / "plan.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match="arguments=.*not from a command of yours"):
+    with pytest.raises(UserError, match=r"arguments=.*not from a command of yours"):
         plan.make(settle.load([str(tmp_path)]))
 
 

@@ -23,7 +23,6 @@ from pipeline.config.settings import RunConfig, VerifierConfig
 
 CONFIGS = ROOT / "configs"
 _MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
-_GONE = re.compile(r"^  empirical_bayes: (true|false)\n", re.M)  # of `scoring`, in older folders
 _OWN = ("jsonl", "hub")  # data sets of the user's
 
 
@@ -147,7 +146,7 @@ class _Loader(yaml.cyaml.CParser, get_yaml_loader()):  # type: ignore[misc]
 def _read(path: Path, text: str, settings: tuple[str, ...]) -> RunConfig:
     try:
         _check_plain(path, text)
-        written = yaml.load(_GONE.sub("", text), _Loader)
+        written = yaml.load(text, _Loader)
         node = OmegaConf.merge(_empty(), OmegaConf.create(written or {}))
     except (OmegaConfBaseException, ValueError, OSError, TypeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {overrides.explained(error, RunConfig)}") from error

@@ -27,11 +27,12 @@ _SAMPLE = "model.trust_remote_code model.engine_args engine.args engine.url engi
 _SAMPLE += " model.id model.tokenizer dataset.path prompt.shots_from"
 _VERIFY = "verifier.trust_remote_code verifier.engine.args verifier.engine.url engine.key_env"
 _USED_BY = {  # the settings in question, by the verb or stage that uses them
-    **dict.fromkeys(("prepare", "generate", "equivalence"), _SAMPLE),
+    **dict.fromkeys(("prepare", "equivalence"), _SAMPLE),
+    "generate": f"{_SAMPLE} track.to",
+    "run": "track.to",
     "grade": "dataset.answer grading.cache",
     "verify": f"{_VERIFY} verifier.engine.key_env verifier.id verifier.prompt",
     "submit": "cluster.setup cluster.options cluster.cpu_jobs.options",
-    "tracked": "track.to",
 }
 _NAMES = sorted({name for names in _USED_BY.values() for name in names.split()})
 # Of what a run is, its paths and arguments, `import` drops only arguments that load code.
@@ -52,7 +53,6 @@ def check(cfg: RunConfig, path: Path, own: Own, verb: str, typed: Collection[str
     left = {} if word == "submitted" else _foreign(cfg, own)  # of jobs `submit` has checked them
     left = {k: v for k, v in left.items() if k not in typed and (word != "true" or _leaks(cfg, k))}
     used = {verb, *(cfg.stages if verb in ("run", "submit") else ())}
-    used |= {"tracked"} if verb in ("run", "generate") else set()
     names = " ".join(_USED_BY.get(of, "") for of in used).split()
     if shown := [f"{key}={value!r:.200}" for key, value in left.items() if _below(key, names)]:
         what = f"{', '.join(shown)}: not from a command of yours or configs/; type it"
@@ -63,7 +63,7 @@ def check(cfg: RunConfig, path: Path, own: Own, verb: str, typed: Collection[str
 
 def _leaks(cfg: RunConfig, key: str) -> bool:
     """Whether a setting names what may be no key, or a host that would get one."""
-    of_verifier = cfg.verifier.engine.key_env if key.startswith("verifier.") else None
+    of_verifier = key.startswith("verifier.") and cfg.verifier.engine.key_env
     variable = of_verifier or cfg.engine.key_env
     odd = key.endswith(".key_env") and not variable.endswith("_API_KEY")
     return odd or (key.endswith(".url") and bool(os.environ.get(variable)))
@@ -106,8 +106,8 @@ def drop(cfg: RunConfig, own: Own) -> list[str]:
     gone = [n for n in _NAMES if any(_below(k, [n]) and not _KEPT.fullmatch(k) for k in found)]
     for name in gone:
         *groups, field = name.split(".")
-        place = functools.reduce(getattr, groups, cfg)
-        setattr(place, field, _NOT_HERE.get(field, _values(RunConfig())[name]))
+        value = _NOT_HERE.get(field, _values(RunConfig())[name])
+        setattr(functools.reduce(getattr, groups, cfg), field, value)
     return [f"{key}={value!r:.200}" for key, value in found.items() if _below(key, gone)]
 
 
