@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import signal
+import tempfile
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ from pipeline.config import compose
 # Two test processes on two cores: more threads in each would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+
+# Run folders are marked with a key of the tests, not with the user's.
+os.environ["XDG_STATE_HOME"] = f"{tempfile.gettempdir()}/bayes-at-n-tests-{os.getuid()}"
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and all their children, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

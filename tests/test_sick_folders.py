@@ -348,12 +348,12 @@ TOKEN = "hf_a_token_of_whoever_reads"
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("  name: sick", "  name: ${oc.env:HF_TOKEN}", "line 2: an interpolation, ${...}"),
-        ("  name: sick", "  name: 'x ${oc.decode:${oc.env:HF_TOKEN}}'", "line 2: an interpol"),
-        ("  name: sick", "  name: ${project:x}", "line 2: an interpolation"),
-        ("  name: sick", "  name: \\\\${oc.env:HF_TOKEN}", "line 2: an interpolation"),
-        ("  name: sick", "  ${oc.env:HF_TOKEN}: sick", "line 2: an interpolation"),
-        ("  name: sick", "  name: &a sick\n  id: *a", "line 3: an alias"),
+        ("  name: sick", "  name: ${oc.env:HF_TOKEN}", "line 3: an interpolation, ${...}"),
+        ("  name: sick", "  name: 'x ${oc.decode:${oc.env:HF_TOKEN}}'", "line 3: an interpol"),
+        ("  name: sick", "  name: ${project:x}", "line 3: an interpolation"),
+        ("  name: sick", "  name: \\\\${oc.env:HF_TOKEN}", "line 3: an interpolation"),
+        ("  name: sick", "  ${oc.env:HF_TOKEN}: sick", "line 3: an interpolation"),
+        ("  name: sick", "  name: &a sick\n  id: *a", "line 4: an alias"),
         ("  name: sick", f"  name: {'a' * 200_000}", "more than 131,072 bytes"),
         ("  name: sick", f"  name: {'[' * 40}{']' * 40}", "lists in lists without end"),
     ],
@@ -407,7 +407,7 @@ def test_no_token_in_a_report(
 def test_a_record_of_settle_is_not_evaluated(tmp_path: Path) -> None:
     record = {"arguments": ["model=a,b", "tag=${oc.env:HF_TOKEN}"], "cwd": str(tmp_path)}
     (tmp_path / "plan.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match="arguments: an interpolation"):
+    with pytest.raises(UserError, match=r"arguments=.*not from a command of yours"):
         plan.make(settle.load([str(tmp_path)]))
 
 

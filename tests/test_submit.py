@@ -211,7 +211,8 @@ def test_a_race_is_an_array_of_settle(
     asked = 'echo "$@" >>asked'
     assert _played(script, tmp_path, f"{asked}; exit 0")[0] == 0
     folder = tmp_path / "runs/demo/_settle/top-1"
-    assert (tmp_path / "asked").read_text().endswith(f" -m pipeline settle {folder}\n")
+    words = f" -m pipeline settle {folder} trust=submitted\n"
+    assert (tmp_path / "asked").read_text().endswith(words)
     made = tmp_path / "runs/demo/demo-step-3900/attempts"
     made.mkdir(parents=True)
     mine = f"echo x >{made}/_0001-$(hostname -s)-1-00000.journal"

@@ -89,7 +89,7 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     combinations = sweep.expand(settings)
     if len(combinations) > 1:
         return _several(name, combinations, flags)
-    run = Run(configured(settings))
+    run = Run(configured(settings, name))
     if flags.pop("dry_run", False):
         from pipeline.prepare import costs, preview
         from pipeline.replicas import devices
@@ -109,7 +109,7 @@ def _several(name: str, combinations: list[list[str]], flags: dict[str, Any]) ->
     from pipeline.config import sweep
 
     # Now, as a misspelt last model is no surprise for tomorrow.
-    places = [configured(settings).run_dir for settings in combinations]
+    places = [configured(settings, name).run_dir for settings in combinations]
     if twice := [place for place in places if places.count(place) > 1]:
         raise UserError(
             f"{twice[0]}: two of these {len(places)} runs have this folder; a comma stands between"

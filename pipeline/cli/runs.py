@@ -15,8 +15,8 @@ from pipeline.store import find, heartbeat, parquet, runfolder
 from pipeline.store.runfolder import Run
 
 
-def configured(settings: list[str]) -> RunConfig:
-    """The configuration that settings compose, or of the run folder that they name.
+def configured(settings: list[str], verb: str = "") -> RunConfig:
+    """The configuration that settings compose, or of the run folder that they name, for a verb.
 
     Raises UserError: a setting or a folder cannot be used.
     """
@@ -26,7 +26,7 @@ def configured(settings: list[str]) -> RunConfig:
         return compose.load(single)
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
-    return compose.load_folder(overrides.check_folder(folders[0]), single)
+    return compose.load_folder(overrides.check_folder(folders[0]), single, verb)
 
 
 def run_stages(run: Run) -> None:

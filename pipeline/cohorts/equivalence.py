@@ -10,6 +10,7 @@ from pipeline.base.console import counted, note, results
 from pipeline.cohorts import differences, pair, replay
 from pipeline.cohorts.pair import Pair
 from pipeline.cohorts.replay import Replay
+from pipeline.config.compose import load_folder
 from pipeline.config.equivalence import EquivalenceConfig
 from pipeline.display import table as display
 from pipeline.display.table import Column, Table, columns
@@ -40,6 +41,8 @@ def run(cfg: EquivalenceConfig) -> None:
     Raises UserError: runs that cannot be compared, or attempts that cannot be replayed. OSError:
     the folder may not be written.
     """
+    if cfg.replay:
+        load_folder(Path(cfg.folders[1]).expanduser(), [f"trust={cfg.trust}"], "equivalence")
     both = pair.load(cfg.folders)
     decided, unit = decide(both, cfg.margin / 100)
     replayed = replay.replay(both, cfg.replay) if cfg.replay else None

@@ -12,6 +12,7 @@ from pipeline.base.errors import UserError
 Config = TypeVar("Config")
 Auto = Any  # of a field: a whole number, or AUTO until the machine and the model are known
 AUTO = "auto"
+TRUST = ("false", "true", "submitted")  # the user's word for a folder; of jobs, that of `submit`
 
 
 def limited(

@@ -1,9 +1,10 @@
 """The configuration of a run: Hydra composes `configs/`, single keys change it, it is checked."""
 
+import contextlib
 import copy
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,12 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.base import foreign
 from pipeline.base.errors import UserError, did_you_mean
 from pipeline.base.places import ROOT
-from pipeline.config import overrides
+from pipeline.config import overrides, trust
 from pipeline.config.checks import check
 from pipeline.config.settings import RunConfig, VerifierConfig
 
 CONFIGS = ROOT / "configs"
 _MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
-_GONE = re.compile(  # keys that older folders have, of `scoring` and of `grading`
-    r"^  (?:empirical_bayes: (?:true|false)|cache: .*)\n", re.M
-)
 _OWN = ("jsonl", "hub")  # data sets of the user's
 
 
@@ -52,7 +50,17 @@ def load(settings: Sequence[str]) -> RunConfig:
         chosen.append("verifier=none")
     node, names = copy.deepcopy(_composed(CONFIGS, tuple(chosen)))
     files = {group: f"configs/{group}/{name}.yaml" for group, name in names.items()}
-    return _finished(node, single, lambda group: files.get(group, "configs/config.yaml"))
+    cfg = _finished(node, single, lambda group: files.get(group, "configs/config.yaml"))
+    cfg.trust = "true"  # all of it is typed, or in the user's own files
+    return cfg
+
+
+def own(group: str, name: str) -> Iterator[RunConfig]:
+    """What the user's own files of a group say that may have this name, of those that are whole."""
+    for choice in choices(group):
+        if name.startswith(choice) or group == "engine":
+            with contextlib.suppress(UserError):
+                yield load([f"{group}={choice}"])
 
 
 def _unverified(settings: Sequence[str]) -> bool:
@@ -92,10 +100,11 @@ def _composed(configs: Path, chosen: tuple[str, ...]) -> tuple[DictConfig, dict[
         return node, dict(node.pop("hydra").runtime.choices)
 
 
-def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
+def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunConfig:
     """Read the configuration a run folder was made with, and change single keys of it.
 
-    Raises UserError: when the folder holds no run, or a setting does not fit.
+    `verb`: what will use the settings; without one they are only shown. Raises UserError: when the
+    folder holds no run, or a setting does not fit or cannot be trusted (`trust.check`).
     """
     path = folder / "config.yaml"
     try:
@@ -114,7 +123,14 @@ def load_folder(folder: Path, settings: Sequence[str]) -> RunConfig:
                 f"{setting}: not where a run folder is named, which takes keys such as"
                 " sampling.trials=N; leave the folder out and name model=... dataset=..."
             )
-    return copy.deepcopy(_read(path, text, tuple(settings)))
+    cfg = copy.deepcopy(_read(path, text, tuple(settings)))
+    mark, _, rest = text.partition("\n")
+    if trust.is_own(rest, mark.removeprefix("# ")):
+        cfg.trust = "true"
+    elif verb:
+        typed = {overrides.full_key(RunConfig, overrides.split(s)[0]) or "" for s in settings}
+        trust.check(cfg, path, own, verb, typed)
+    return cfg
 
 
 class _Loader(yaml.cyaml.CParser, get_yaml_loader()):  # type: ignore[misc]
@@ -130,12 +146,12 @@ class _Loader(yaml.cyaml.CParser, get_yaml_loader()):  # type: ignore[misc]
 def _read(path: Path, text: str, settings: tuple[str, ...]) -> RunConfig:
     try:
         _check_plain(path, text)
-        written = yaml.load(_GONE.sub("", text), _Loader)
+        written = yaml.load(text, _Loader)
         node = OmegaConf.merge(_empty(), OmegaConf.create(written or {}))
     except (OmegaConfBaseException, ValueError, OSError, TypeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {overrides.explained(error, RunConfig)}") from error
     assert isinstance(node, DictConfig)
-    node.run_dir = overrides.literal(str(path.parent))
+    node.run_dir, node.trust = overrides.literal(str(path.parent)), "false"
     return _finished(node, settings, lambda _: str(path))
 
 
@@ -187,7 +203,8 @@ def _finished(
 def dump(cfg: RunConfig) -> str:
     """The configuration as YAML, every value spelt out; `load_folder` reads the same back."""
     dumper = get_omega_conf_dumper()  # puts quotes around what OmegaConf reads otherwise
-    return str(yaml.dump(_literal(asdict(cfg)), Dumper=dumper, sort_keys=False, allow_unicode=True))
+    values = {key: value for key, value in asdict(cfg).items() if key != "trust"}
+    return str(yaml.dump(_literal(values), Dumper=dumper, sort_keys=False, allow_unicode=True))
 
 
 def _literal(value: Any) -> Any:

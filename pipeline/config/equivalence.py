@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pipeline.config.checks import limited
+from pipeline.config.checks import TRUST, limited
 
 
 @dataclass
@@ -18,6 +18,7 @@ class EquivalenceConfig:
     # Attempts of A that B's engine is given; 0: none, and no engine is loaded.
     replay: int = limited(200, "[0, inf)")
     out: str | None = limited(None, named=True)
+    trust: str = limited("false", one_of=TRUST)  # use what B's folder says of its engine
 
     def problems(self) -> Iterator[str]:
         """Not two folders."""

@@ -15,7 +15,7 @@ from omegaconf import MISSING
 from pipeline.base.engines import kind
 from pipeline.base.errors import UserError
 from pipeline.config.budget import BudgetConfig
-from pipeline.config.checks import limited
+from pipeline.config.checks import TRUST, limited
 from pipeline.config.cluster import ClusterConfig
 from pipeline.config.engine import EngineConfig, VerifierEngine, VerifierEngineConfig
 from pipeline.config.official import OFFICIAL, OfficialPrompt
@@ -299,6 +299,7 @@ class RunConfig:
     track: TrackConfig = field(default_factory=TrackConfig)
     stages: list[str] = limited(list(STAGES), one_of=STAGES)
     tag: str | None = None  # tells protocols of one model and data set apart
+    trust: str = limited("false", one_of=TRUST)  # use what a folder says (`trust.py`); never kept
     run_dir: str = limited(named=True)
 
     def problems(self) -> Iterator[str]:

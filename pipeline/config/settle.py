@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pipeline.base.errors import UserError
 from pipeline.config import overrides, sweep
 from pipeline.config.budget import BudgetConfig
-from pipeline.config.checks import limited
+from pipeline.config.checks import TRUST, limited
 from pipeline.config.settings import RunConfig
 
 UNTIL = "best, top:K, order, above:MODEL or width:W"
@@ -99,6 +99,7 @@ class SettleConfig(Decision):
     permutations: int = limited(0, "[0, 1000000]")  # of a replay: orders of trials to try, too
     assume: Assumed = field(default_factory=Assumed)  # of --dry-run
     out: str | None = limited(None, named=True)
+    trust: str = limited("false", one_of=TRUST)  # use what a folder of `settle` says
 
     def problems(self) -> Iterator[str]:
         """What is decided, and what only a replay has."""

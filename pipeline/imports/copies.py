@@ -7,11 +7,13 @@ file is read as `status --check` reads it before its run appears.
 import os
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 from pipeline.base import atomic, foreign, journal
 from pipeline.base.console import Meter, counted, note, warn
 from pipeline.base.errors import UserError
+from pipeline.config import compose, trust
 from pipeline.imports import names
 from pipeline.imports.source import Source, shown
 from pipeline.store import find, heartbeat, lease, origin, rowkeys, runfolder, shards
@@ -84,6 +86,12 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
     if faults:
         what = f"{len(faults)} files are not sound: {'; '.join(faults[:3])}"
         raise UserError(f"{folder}: {what}; copy it again, or mend it there (`status --check`)")
+    cfg = runfolder.opened(staged).cfg
+    if gone := trust.drop(cfg, compose.own):
+        warn(
+            f"import: {folder}: settings that execute, connect or name a secret: {', '.join(gone)}"
+        )
+        atomic.write_text(staged / "config.yaml", compose.dump(replace(cfg, run_dir=str(target))))
     if target.exists():
         return _merge(folder, runfolder.opened(staged), runfolder.opened(target))
     target.parent.mkdir(parents=True, exist_ok=True)

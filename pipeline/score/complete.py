@@ -44,7 +44,7 @@ State = Mapping[str, str]
 
 def state(run: Run) -> State:
     """The hash of what each stage rests on and has written, as it is now."""
-    settings = asdict(run.cfg) | {"track": None, "run_dir": None}  # where it is, and is shown
+    settings = asdict(run.cfg) | dict.fromkeys(("track", "run_dir", "trust"))
     named = [_files(path) for path in _named(settings)]
     parts: dict[str, list[Any]] = {stage: [] for stage in STAGES}
     for stage, groups in _READ.items():

@@ -12,6 +12,7 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -105,9 +106,11 @@ def _client(url: str, key: str | None, trusted: ssl.SSLContext) -> httpx.AsyncCl
             verify=trusted, limits=limits, socket_options=_keep_alive()
         )
     timeout = httpx.Timeout(None, connect=CONNECT_S)
-    return httpx.AsyncClient(
+    client = httpx.AsyncClient(
         headers=headers, limits=limits, transport=transport, timeout=timeout, verify=trusted
     )
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))  # none is sent back
+    return client
 
 
 def _keep_alive() -> list[tuple[int, int, int]]:

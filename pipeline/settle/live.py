@@ -20,7 +20,7 @@ from pipeline.score.stopped import KEY
 from pipeline.settle import budget, data, looks
 from pipeline.settle.data import Outcomes
 from pipeline.settle.looks import Course
-from pipeline.settle.plan import RECORD, Contender, Plan, record_of
+from pipeline.settle.plan import MARK, RECORD, Contender, Plan, record_of
 from pipeline.settle.race import Bools, State, owed, states
 from pipeline.settle.tables import told
 from pipeline.store import heartbeat, lease, runfolder
@@ -97,13 +97,14 @@ def begin(plan: Plan) -> None:
         there = runfolder.read_json(path)
         if path.exists() and not there:
             raise UserError(f"{path}: unreadable; delete it, the runs and the looks stay")
-        for key in [key for key in new if key not in ("arguments", "cwd")]:
+        for key in [key for key in new if key not in ("arguments", "cwd", MARK)]:
             if there and there.get(key) != new[key]:
                 raise UserError(
                     f"{path}: was begun with {key}={there.get(key)}, and this is {key}={new[key]};"
                     " use out=FOLDER for another, which reads the same runs"
                 )
-        if there != new:  # what the folder alone goes on with: as it was asked for last
+        marked = new | {MARK: there.get(MARK) or new[MARK]}  # by another machine's key, perhaps
+        if there != marked:  # what the folder alone goes on with: as it was asked for last
             runfolder.write_json(path, new)
     announce(plan)
 

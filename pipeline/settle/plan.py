@@ -1,7 +1,7 @@
 """What is settled: the models, their runs on every data set, and when one looks."""
 
+import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.base.errors import UserError
-from pipeline.config import compose
-from pipeline.config.overrides import INTERPOLATION
+from pipeline.config import compose, trust
 from pipeline.config.settings import RunConfig
 from pipeline.config.settle import BLOCK, Asked, Decision, Until, load, until
 from pipeline.store import runfolder
 from pipeline.store.runfolder import Run
 
 LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
-RECORD = "plan.json"
-_OF_SETTINGS = re.compile(r"\$\{[\w.]+\}")  # refers to another setting, and to nothing else
+RECORD, MARK = "plan.json", "made_by_this_user"
 
 
 @dataclass(frozen=True)
@@ -147,11 +145,13 @@ def _again(asked: Asked) -> Plan:
     record = runfolder.read_json(folder / RECORD)
     if "arguments" not in record:
         raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
-    if len(asked.arguments) > 1:
+    if len(asked.arguments) - (asked.cfg.trust != "false") > 1:
         raise UserError(f"{' '.join(asked.arguments)}: a folder alone; it holds the settings")
-    if any(INTERPOLATION.search(_OF_SETTINGS.sub("", str(one))) for one in record["arguments"]):
-        raise UserError(f"{folder / RECORD}: arguments: an interpolation; give the settings anew")
-    here, there = os.path.abspath(folder), make(load(record["arguments"]))
+    own = trust.is_own(json.dumps(arguments := record["arguments"]), record.get(MARK))
+    if not own and asked.cfg.trust == "false":
+        why = f"arguments={arguments!r:.1000}: not from a command of yours"
+        raise UserError(f"{folder / RECORD}: {why}; give the settings anew, or trust=true")
+    here, there = os.path.abspath(folder), make(load(arguments))
     if os.path.abspath(there.folder) != here:
         raise UserError(f"{folder}: was made from {record.get('cwd')}; go there")
     return there
@@ -161,6 +161,7 @@ def record_of(plan: Plan) -> dict[str, Any]:
     """What a folder holds of its plan; `arguments` and `cwd` are of the latest command."""
     return {
         "arguments": plan.arguments,
+        MARK: trust.sign(json.dumps(plan.arguments)),
         "cwd": os.getcwd(),
         "until": plan.goal.cfg.until,
         "confidence": plan.goal.cfg.confidence,

@@ -18,6 +18,7 @@ from pipeline.base.engines import kind
 from pipeline.base.environment import version
 from pipeline.base.errors import DamagedData, UserError, one_line
 from pipeline.base.program import PROGRAM
+from pipeline.config import trust
 from pipeline.config.compose import dump, load_folder
 from pipeline.config.settings import LabelsConfig, RunConfig
 from pipeline.store import lease, origin, parquet, shards
@@ -258,7 +259,14 @@ def raised(run: Run, identity: dict[str, Any]) -> tuple[int, int] | None:
 
 def save_config(run: Run) -> None:
     """Write the resolved configuration that the run is used with now; `labels` ask but once."""
-    atomic.write_text(run.path / "config.yaml", dump(replace(run.cfg, labels=LabelsConfig())))
+    _write(run, replace(run.cfg, labels=LabelsConfig()))
+
+
+def _write(run: Run, cfg: RunConfig) -> None:
+    """Write settings, with a keyed mark as the first line if all of them are the user's."""
+    text = dump(cfg)
+    own = f"# {trust.sign(text)}\n" if run.cfg.trust == cfg.trust == "true" else ""
+    atomic.write_text(run.path / "config.yaml", own + text)
 
 
 def settling(run: Run) -> AbstractContextManager[None]:
@@ -275,7 +283,7 @@ def save_judge(run: Run) -> None:
         ):
             return
         there.dataset.judge, there.verifier = now.dataset.judge, now.verifier
-        atomic.write_text(run.path / "config.yaml", dump(there))
+        _write(run, there)
 
 
 def save_trials(run: Run) -> None:
@@ -284,7 +292,7 @@ def save_trials(run: Run) -> None:
         there = load_folder(run.path, [])
         if (there.sampling.trials, there.budget) != (run.cfg.sampling.trials, run.cfg.budget):
             there.sampling.trials, there.budget = run.cfg.sampling.trials, run.cfg.budget
-            atomic.write_text(run.path / "config.yaml", dump(there))
+            _write(run, there)
 
 
 def write_json(path: Path, value: Any, sync: bool = True) -> None:

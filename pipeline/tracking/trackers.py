@@ -15,7 +15,7 @@ from pipeline.store.runfolder import Run
 from scoring.metrics.table import parse
 
 AXES = ("attempts", "trials")  # of curves, which are called AXIS/...
-_PRIVATE = ("cluster.", "engine.url", "verifier.engine.url", "run_dir", "track.")
+_PRIVATE = ("cluster.", "engine.url", "verifier.engine.url", "run_dir", "track.", "trust")
 _SCORES = ("attempts", "trials", "questions", "shares", "cost")
 Values = dict[str, float]
 

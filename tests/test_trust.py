@@ -1,0 +1,196 @@
+"""A run folder of somebody else: what no verb does with it before the user says trust=true."""
+
+import asyncio
+import http.server
+import json
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, THREE, run_of
+from test_import import bring
+
+from pipeline.cli.main import main
+from pipeline.config import compose, trust
+from pipeline.servers import http as client
+from pipeline.store import runfolder
+from pipeline.store.runfolder import Run
+
+Heard = list[dict[str, str]]
+Stopped = Callable[..., str]
+
+
+@pytest.fixture
+def stranger() -> Iterator[tuple[str, Heard]]:
+    """The address of a server that sets a cookie and sends all elsewhere; the headers it got."""
+    heard: Heard = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(dict(self.headers))
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.2:{self.server.server_address[1]}/v1")
+            self.send_header("Set-Cookie", "who=you; Path=/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("0.0.0.0", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1", heard
+        server.shutdown()
+
+
+@pytest.fixture
+def stopped(capsys: pytest.CaptureFixture[str]) -> Stopped:
+    """What a command says that stops because of a folder's settings."""
+
+    def stopped(*arguments: object) -> str:
+        capsys.readouterr()
+        assert main([*map(str, arguments)]) == 2
+        said = "".join(capsys.readouterr().err.split())
+        assert "config.yaml:" in said or "plan.json:" in said
+        return said
+
+    return stopped
+
+
+def unmarked(run: Run) -> Path:
+    """The folder as if another had made it."""
+    path = run.path / "config.yaml"
+    assert path.read_text().startswith("# ")
+    path.write_text(path.read_text().partition("\n")[2])
+    return run.path
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_token_goes_to_no_host_that_a_folder_names(
+    tmp_path: Path,
+    stranger: tuple[str, Heard],
+    stopped: Stopped,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, heard = stranger
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    settings = ["engine=openai", f"engine.url={url}", "engine.key_env=HF_TOKEN", "verifier=none"]
+    settings += [f"model.tokenizer={ROOT}/demo/models/step-3900"]
+    folder = unmarked(run_of(tmp_path, "evil", THREE, *settings))
+    own, other = (run_of(tmp_path, name, THREE, *settings).path for name in ("own", "other"))
+    for verb in ("run", "prepare", "generate", "submit"):
+        said = stopped(verb, folder, "sampling.trials=9")
+        assert "engine.url=" in said and "'HF_TOKEN'" in said and "trust=true" in said, verb
+    assert "engine.url=" in stopped("equivalence", other, folder)
+    # The word is not enough for a key: its host, and a name that is no key's, have to be typed.
+    assert "engine.key_env=" in stopped("generate", folder, "trust=true")
+    as_key = ["trust=true", "engine.key_env=OPENAI_API_KEY"]
+    assert "engine.url=" in stopped("generate", folder, *as_key)
+    for verb in ("score", "status", "signals"):
+        assert main([verb, str(folder)]) == 0, verb
+    assert main(["compare", str(folder), str(other), f"out={tmp_path / 'out'}"]) == 0
+    assert heard == []
+    main(["prepare", str(folder), "trust=true", "engine.key_env=NO_API_KEY"])
+    assert heard and not any("Authorization" in headers for headers in heard)
+    heard.clear()
+    main(["prepare", str(own)])
+    assert {headers.get("Authorization") for headers in heard} == {"Bearer hf_secret"}
+    config = own / "config.yaml"
+    config.write_text(config.read_text().replace("/v1", "/v2"))
+    assert "/v2" in stopped("prepare", own)
+
+
+def test_code_of_a_folder_runs_when_the_user_says_so(tmp_path: Path, stopped: Stopped) -> None:
+    grader, ran = tmp_path / "g.py", tmp_path / "ran"
+    grader.write_text(f"open({str(ran)!r}, 'w')\ndef grade(gold, response): return True\n")
+    answer, ungraded = f"dataset.answer=python:{grader}:grade", {"a": "++", "b": "++"}
+    folder = unmarked(run_of(tmp_path / "there", "evil", ungraded, answer))
+    for words in (["grade"], ["run", "stages=[grade]"], ["run", "sampling.trials=2"]):
+        assert "dataset.answer=" in stopped(words[0], folder, *words[1:])
+    copy = bring(tmp_path, tmp_path / "there") / "sums" / "evil"
+    assert str(grader) not in (copy / "config.yaml").read_text()
+    assert "dataset.answer=" in stopped("grade", copy)
+    runfolder.save_config(Run(compose.load_folder(folder, ["stages=[signals]"], "run")))
+    assert "dataset.answer=" in stopped("grade", folder) and not ran.exists()
+    assert main(["grade", str(folder), "trust=true"]) == 0 and ran.exists()
+    runfolder.save_config(Run(compose.load_folder(folder, ["trust=true"], "run")))
+    assert main(["grade", str(folder)]) == 0  # it is this user's now
+
+
+def test_import_keeps_what_a_run_was_and_nothing_that_acts(
+    tmp_path: Path, stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acts = ["model.trust_remote_code=true", "engine.args.worker_extension_cls=evil.Evil"]
+    acts += ["verifier.engine.url=http://e/v1", "verifier.engine.key_env=AWS_SECRET"]
+    acts += ["cluster.setup=touch pwned", "cluster.options=[--wrap=x]"]
+    run = run_of(tmp_path / "there", "m", THREE, *acts, "model.engine_args.mamba=float32")
+    made = bring(tmp_path, unmarked(run).parent.parent) / "sums" / "m"
+    said = "".join(capsys.readouterr().err.split())
+    assert all(key in said for key in ("remote_code", "evil", "http://e", "AWS", "pwned", "wrap"))
+    text = (made / "config.yaml").read_text()
+    assert not any(word in text for word in ("evil", "pwned", "wrap", "http://e/", "AWS"))
+    cfg = runfolder.opened(made).cfg
+    assert cfg.model.engine_args == {"mamba": "float32"} and not cfg.model.trust_remote_code
+    assert "model.id='/nowhere/m'" in stopped("generate", made, "sampling.trials=9")
+
+
+def test_what_a_folder_says_reaches_no_job_unasked(
+    tmp_path: Path,
+    stopped: Stopped,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg = compose.load(["cluster.setup=touch pwned", "run_dir=evil", "sampling.trials=2"])
+    Path("evil").mkdir()
+    Path("evil/config.yaml").write_text(compose.dump(cfg))
+    said = stopped("submit", "evil", "--dry-run")
+    assert "cluster.setup='touchpwned'" in said and "model.id" not in said  # as in configs/
+    assert main(["submit", "evil", "--dry-run", "trust=true"]) == 0
+    script = capsys.readouterr().out
+    assert "\ntouch pwned\n" in script and 'pipeline grade "$run" trust=submitted' in script
+    # Nor does a race of somebody else bring its own grader.
+    race = ["dataset=demo", "model=demo", "model.checkpoint=step-3800,step-3900", "until=best"]
+    record = {"arguments": [*race, f"dataset.answer=python:{tmp_path}/g.py:grade", "trust=true"]}
+    folder = Path("runs/demo/_settle/best")
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(record))
+    assert "dataset.answer=" in stopped("settle", folder, "--dry-run")
+    record["made_by_this_user"] = trust.sign(json.dumps(record["arguments"]))
+    for words in (["trust=true"], []):
+        assert main(["settle", str(folder), "--dry-run", *words]) == 2
+        assert "what are these models like" in " ".join(capsys.readouterr().err.split())
+        (folder / "plan.json").write_text(json.dumps(record))
+
+
+def test_one_key_of_the_user_for_all_processes(
+    tmp_path: Path, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        marks = pool.map(trust.sign, ["text"] * 8, chunksize=1)
+    [key] = (tmp_path / "state" / "bayes-at-n").iterdir()
+    assert len({*marks}) == 1 and key.stat().st_mode & 0o777 == 0o600
+    assert trust.is_own("text", marks[0]) and not trust.is_own("texT", marks[0])
+    monkeypatch.setenv("XDG_STATE_HOME", str(key))  # where no folder can be
+    run = run_of(tmp_path, "m", THREE, "track=wandb")
+    assert "track.to=" in stopped("generate", run.path)
+
+
+def test_a_server_gets_no_cookies_and_another_host_no_key(stranger: tuple[str, Heard]) -> None:
+    url, heard = stranger
+
+    async def ask() -> None:
+        lanes = client.Lanes(url, "secret")
+        for _ in range(2):
+            with lanes.one() as lane, pytest.raises(client.Refused):
+                await client.ask(lane, url)
+        await lanes.close()
+
+    asyncio.run(ask())
+    assert [headers.get("Authorization") for headers in heard] == ["Bearer secret"] * 2
+    assert not any("Cookie" in headers or "127.0.0.2" in headers["Host"] for headers in heard)
