@@ -36,7 +36,9 @@ _CAP = "sampling.max_tokens"
 DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": []}
 DEFAULTS["prompt.shots"] = 0  # which ones is hashed
 DEFAULTS |= {"prompt.shuffle": "none", "prompt.shuffle_seed": 0}
+SERVER = "server.json"  # in the run folder: how the server answered that the run began with
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
+_ONCE: dict[str, Any] = {"labels": LabelsConfig(), "trust_parts": False}
 _NUMBER = int | float
 _NUMBERS = "attempts prompt_tokens completion_tokens in_flight gpus gpu_s wall_s updated started"
 # What JSON files hold that is read again, as of `foreign.fits`: by their names, or their folders.
@@ -245,8 +247,8 @@ def raised(run: Run, identity: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def save_config(run: Run) -> None:
-    """Write the resolved configuration that the run is used with now; `labels` ask but once."""
-    atomic.write_text(run.path / "config.yaml", dump(replace(run.cfg, labels=LabelsConfig())))
+    """Write the resolved configuration that the run is used with now; but for what holds once."""
+    atomic.write_text(run.path / "config.yaml", dump(replace(run.cfg, **_ONCE)))
 
 
 def settling(run: Run) -> AbstractContextManager[None]:
