@@ -226,7 +226,7 @@ def _response(answer: Answer) -> web.Response:
     return response
 
 
-async def _pass_on(exchange: Exchange) -> web.StreamResponse:
+async def _pass_on(exchange: Exchange) -> web.Response:
     answer = await exchange.forward()
     if exchange.request.method == "POST" and answer.status == 200:
         exchange.proxy.first = exchange.proxy.first or answer
@@ -332,8 +332,13 @@ async def _gone(exchange: Exchange) -> web.StreamResponse:
 
 
 async def _same(exchange: Exchange) -> web.StreamResponse:
-    """The first answer, to every question."""
-    return await _response_of(exchange, exchange.proxy.first)
+    """The first answer, to every question; only how long that was is right."""
+    first, own = exchange.proxy.first, await _pass_on(exchange)
+    if first is None:
+        return own
+    assert isinstance(own.body, bytes)
+    count = json.loads(own.body)["usage"]["prompt_tokens"]
+    return _response(first.edited(lambda body: body["usage"].update(prompt_tokens=count)))
 
 
 async def _swapped(exchange: Exchange) -> web.StreamResponse:

@@ -412,31 +412,33 @@ def test_replicas_of_one_model_are_no_other_model(
     server: Server,
     tiny_model: Path,
     forker: Forker,
-    reference: tuple[Path, Attempts],
     tmp_path: Path,
 ) -> None:
-    """A router over two of them, of which one becomes an older checkpoint in the end."""
-    few, step = ["--max-num-seqs", "5"], tiny_model.with_name("step-3800")
+    """A router over two of them; then an older checkpoint stands in the place of both."""
     often = f"{ALERT}; openai.PROBE_S = 0"
     with (
-        serving(tiny_model, tmp_path / "log", *few) as equal,
-        serving(step, tmp_path / "log2", *few) as older,
+        serving(tiny_model, tmp_path / "log", "--max-num-seqs", "5") as equal,
+        serving(tiny_model.with_name("step-3800"), tmp_path / "log2") as older,
     ):
 
-        def routed(number: int) -> None:
-            others = equal if number < 3000 else older
-            plain.upstream = (server, others)[number % 2].address
+        def either(number: int) -> None:
+            plain.upstream = (server, equal)[number % 2].address
 
-        plain.plan = routed
+        def replaced(number: int) -> None:
+            plain.upstream = (server if number < 80 else older).address
+
         try:
+            plain.plan = either
             said = command(tmp_path / "run", forker, plain.url, before=often, trials=80).finish()
             probes = (plain.posts - 2400 - 49) // 3
             assert probes > 30 and "suspect" not in said, probes
             print(f"{probes} probes of two replicas, no alarm")
-            plain.plan = lambda number: routed(number + 3000)
-            run = command(tmp_path / "mixed", forker, plain.url, before=often)
-            assert run.wait() == 2 and not stored(tmp_path / "mixed")
-            plain.plan = always(None)
+            for api, lacks in (("completions", []), ("chat", ["prompt_logprobs"])):
+                plain.reset(replaced)
+                more = [f"engine.api={api}", f"engine.allow_missing={lacks}"]
+                run = command(tmp_path / api, forker, plain.url, *more)
+                assert run.wait() == 2 and "answers as another model" in run.text(), run.text()
+                assert "attempts since" in run.text() and not stored(tmp_path / api)
         finally:
             plain.upstream = server.address
 

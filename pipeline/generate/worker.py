@@ -160,7 +160,8 @@ class _Worker:
         self.beat.check()
         manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
         ending, about = runfolder.ending(self.run), origin.about(manifest)
-        ending += UNPROVEN * kind(self.run.cfg.engine.name).served
+        of = kind(self.run.cfg.engine.name)
+        ending += UNPROVEN * (of.served and not of.in_process)
         self.writer = AttemptWriter(
             self.run.attempts, self.session.worker, ending, about, self.beat.check
         )
