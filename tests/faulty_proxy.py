@@ -226,7 +226,7 @@ def _response(answer: Answer) -> web.Response:
     return response
 
 
-async def _pass_on(exchange: Exchange) -> web.StreamResponse:
+async def _pass_on(exchange: Exchange) -> web.Response:
     answer = await exchange.forward()
     if exchange.request.method == "POST" and answer.status == 200:
         exchange.proxy.first = exchange.proxy.first or answer
@@ -332,8 +332,13 @@ async def _gone(exchange: Exchange) -> web.StreamResponse:
 
 
 async def _same(exchange: Exchange) -> web.StreamResponse:
-    """The first answer, to every question."""
-    return await _response_of(exchange, exchange.proxy.first)
+    """The first answer, to every question; only how long that was is right."""
+    first, own = exchange.proxy.first, await _pass_on(exchange)
+    if first is None:
+        return own
+    assert isinstance(own.body, bytes)
+    count = json.loads(own.body)["usage"]["prompt_tokens"]
+    return _response(first.edited(lambda body: body["usage"].update(prompt_tokens=count)))
 
 
 async def _swapped(exchange: Exchange) -> web.StreamResponse:
@@ -364,6 +369,41 @@ def _empty(choice: Body) -> None:
         choice["token_ids"] = []
     if choice.get("logprobs"):
         choice["logprobs"] = {key: [] for key in choice["logprobs"]}
+
+
+def _filtered(choice: Body) -> None:
+    _empty(choice)
+    choice["finish_reason"] = "content_filter"
+
+
+def _half(body: Body) -> None:
+    """Half of the prompt, as a router that cuts what is too long for it."""
+    for name in {"prompt", "token_ids"} & set(body):
+        body[name] = body[name][len(body[name]) // 2 :]
+    for turn in body.get("messages", ()):
+        turn["content"] = turn["content"][len(turn["content"]) // 2 :]
+
+
+async def _half_asked(exchange: Exchange) -> web.StreamResponse:
+    silent = _without("prompt_token_ids")
+    answer = (await exchange.forward(_half)).edited(silent)
+    return _response(answer.edited(_choices(silent)))
+
+
+async def _another(exchange: Exchange) -> web.StreamResponse:
+    """What another model would: other tokens, and other log-probs of what it reads."""
+
+    def less_likely(choice: Body) -> None:
+        for entry in filter(None, choice.get("prompt_logprobs") or ()):
+            for token in entry.values():
+                token["logprob"] -= 0.3
+        if logprobs := choice.get("logprobs"):
+            logprobs["token_logprobs"] = [value - 0.3 for value in logprobs["token_logprobs"]]
+
+    if exchange.request.method == "GET":
+        return await _pass_on(exchange)
+    answer = await exchange.forward(lambda body: body.update(seed=body.get("seed", 0) + 1))
+    return _response(answer.edited(_choices(less_likely)))
 
 
 def _shorter(choice: Body) -> None:
@@ -402,7 +442,7 @@ PASSING: dict[str, Fault] = {
     "null choices": _answer(lambda body: body.update(choices=None)),
     **{
         reason: _answer(_choices(lambda choice, reason=reason: choice.update(finish_reason=reason)))
-        for reason in ("abort", "error", "content_filter")
+        for reason in ("abort", "error")
     },
     "unequal lengths": _answer(_choices(_shorter)),
 }
@@ -419,6 +459,10 @@ FAULTS: dict[str, Fault] = {
     "same": _same,
     "swapped": _swapped,
     "empty": _answer(_choices(_empty)),
+    "filtered": _answer(_choices(_filtered)),
+    "half a prompt": _half_asked,
+    "strange token": _answer(_choices(lambda choice: choice["token_ids"].__setitem__(0, 1 << 20))),
+    "another": _another,
     # Servers that lack something, or add something.
     "no seed": _ask(_without("seed")),
     "top_k 20": _ask(lambda body: body.update(top_k=20)),

@@ -171,6 +171,7 @@ def served(*settings: str) -> Any:
         (["engine.url='http://h/v1?key=sesame'"], "a key goes into the environment variable"),
         (["engine.url=http://h:99999/v1"], "no address of a server"),
         (["engine.url=h/v1"], "no address of a server"),
+        (["engine.url=[http://h/v1,http://g/v1]"], "one address; a router"),
         (["engine.args.temperature=1"], "engine.args.temperature"),
     ],
 )

@@ -78,13 +78,14 @@ def command(
     *more: str,
     trials: int = TRIALS,
     before: str = "",
+    hold: float | None = None,
     **variables: str,
 ) -> Command:
     """Sampling from a server, with as many requests at a time as it has room for."""
     settings = ["engine=openai", f"engine.url={url}", "engine.in_flight=32", "verifier=none"]
     settings += ["engine.timeout_s=60", f"sampling.trials={trials}", "stages=[prepare,generate]"]
     settings += more
-    return Command(folder, forker, *settings, environment=variables, before=before)
+    return Command(folder, forker, *settings, environment=variables, before=before, hold=hold)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -178,6 +179,7 @@ def test_what_the_probe_found_is_recorded(served: tuple[Path, str], server: Serv
 
 # A fault of these is seen by the client whatever it is; others are only seen by a probe.
 SEEN = [*PASSING, "endless", "drip", "same", "swapped", "empty", "no token ids", "no log-probs"]
+SEEN += ["half a prompt", "strange token"]
 
 
 @pytest.mark.parametrize("faults", [len(SEEN), pytest.param(100, marks=pytest.mark.soak)])
@@ -317,35 +319,143 @@ def test_a_wrong_name_is_said_with_the_names_there_are(
     assert "engine.served_name=surved" in wrong.text() and server.name in wrong.text()
 
 
-def test_of_two_servers_one_dies_and_comes_back(
-    plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+ALERT = f"{QUICK}; from pipeline.engines import openai; openai.DOUBT_S = 0"
+
+
+def test_a_server_that_dies_and_comes_back(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:
-    with faulty(server.address, at({50: "gone"})) as other:
-        plain.plan = at({30: "gone"})
-        run = command(tmp_path / "run", forker, f"[{plain.url},{other.url}]")
-        until(lambda: other.hits["gone"] > 0, run)  # now neither answers
-        posts = plain.posts
-        plain.open()
-        run.finish()
-        assert plain.hits["gone"] == 1 and plain.posts > posts
+    plain.plan = at({80: "gone"})
+    run = command(tmp_path / "run", forker, plain.url, before=ALERT)
+    until(lambda: plain.hits["gone"] > 0, run)
+    posts = plain.posts
+    plain.open()
+    assert "suspect" not in run.finish()
+    assert plain.posts > posts
     assert_whole(tmp_path / "run", reference[1])
+
+
+def test_a_server_that_comes_back_as_another_model(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    plain.plan = lambda number: None if number < 80 else "gone" if number == 80 else "another"
+    run = command(folder, forker, plain.url, before=ALERT)
+    until(lambda: plain.hits["gone"] > 0, run)
+    plain.open()
+    assert run.wait() == 2, run.text()
+    assert "answers as another model" in run.text() and "attempts since 20" in run.text()
+    assert not stored(folder)  # of none is known who made it
+    begun = shutil.copytree(folder, tmp_path / "begun")
+    plain.plan = always(None)
+    said = command(folder, forker, plain.url).finish()
+    assert "are suspect and do not count" in said
+    assert_whole(folder, reference[1])
+    status = " ".join(Command(folder, forker, verb="status").finish().split())
+    assert "trust_parts=true takes them back" in status
+    set_aside = sum(pq.read_metadata(f).num_rows for f in (begun / "attempts").glob("*.suspect"))
+    assert 0 < set_aside < 90
+    command(begun, forker, plain.url, "trust_parts=true").finish()
+    kept = [key for key, row in stored(begun).items() if row != reference[1][key]]
+    assert len(stored(begun)) == 90 and len(kept) <= set_aside
+    assert "trust_parts: false" in (begun / "config.yaml").read_text()
+
+
+def test_a_server_replaced_while_a_killed_run_sampled(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    """All attempts are there, so nothing is owed; and no connection was lost."""
+    folder = tmp_path / "run"
+    plain.plan = lambda number: None if number < 80 else "another"
+    run = command(folder, forker, plain.url, hold=89)
+    assert len(run.held()) == 90 and run.held() != reference[1]
+    run.kill()
+    refused = command(folder, forker, plain.url)
+    assert refused.wait() == 2 and "90 attempts since" in refused.text(), refused.text()
+    assert not stored(folder)
+    plain.plan = always(None)
+    run = command(folder, forker, plain.url, hold=89)
+    assert run.held() == reference[1]
+    run.kill()
+    assert list((folder / "attempts").glob("*-unproven*"))
+    command(folder, forker, plain.url).finish()
+    assert_whole(folder, reference[1])
+    assert not list((folder / "attempts").glob("*-unproven*.parquet"))
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.soak)])
+def test_of_two_models_at_once_the_first_is_the_run_s(
+    plain: Proxy,
+    server: Server,
+    forker: Forker,
+    reference: tuple[Path, Attempts],
+    tmp_path: Path,
+    times: int,
+) -> None:
+    with faulty(server.address, always("another")) as other:
+        for folder in (tmp_path / f"run{i}" for i in range(times)):
+            settings = ["engine=openai", f"engine.url={plain.url}", "verifier=none"]
+            settings += [f"sampling.trials={TRIALS}"]
+            Command(folder, forker, *settings, verb="prepare").finish()
+            both = [command(folder, forker, url) for url in (plain.url, other.url)]
+            codes = [run.wait() for run in both]
+            assert sorted(codes) == [0, 2], [run.text() for run in both]
+            assert "answers as another model" in both[codes.index(2)].text()
+            made = [json.loads(f.read_text())["attempts"] for f in folder.glob("sessions/*.json")]
+            assert sorted(made) == [0, 90]
+            assert (stored(folder) == reference[1]) == (codes[0] == 0)
 
 
 @pytest.mark.soak
-def test_a_server_that_is_not_there_joins_when_it_is(
-    plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+def test_replicas_of_one_model_are_no_other_model(
+    plain: Proxy,
+    server: Server,
+    tiny_model: Path,
+    forker: Forker,
+    tmp_path: Path,
 ) -> None:
-    with faulty(server.address, always(None)) as other:
-        other.close()
-        plain.plan = lambda number: None if number < 30 or other.posts else "503"
-        before = f"{QUICK}; from pipeline.servers import meeting; meeting.LONGEST_PAUSE_S = 0.05"
-        urls = f"[{other.url},{plain.url}]"
-        run = command(tmp_path / "run", forker, urls, before=before)
-        until(lambda: plain.hits["503"] > 0, run)
-        other.open()
-        text = run.finish()
-        assert "it is used when it is there" in text and other.posts > 0
-    assert_whole(tmp_path / "run", reference[1])
+    """A router over two of them; then an older checkpoint stands in the place of both."""
+    often = f"{ALERT}; openai.PROBE_S = 0"
+    with (
+        serving(tiny_model, tmp_path / "log", "--max-num-seqs", "5") as equal,
+        serving(tiny_model.with_name("step-3800"), tmp_path / "log2") as older,
+    ):
+
+        def either(number: int) -> None:
+            plain.upstream = (server, equal)[number % 2].address
+
+        def replaced(number: int) -> None:
+            plain.upstream = (server if number < 80 else older).address
+
+        try:
+            plain.plan = either
+            said = command(tmp_path / "run", forker, plain.url, before=often, trials=80).finish()
+            probes = (plain.posts - 2400 - 49) // 3
+            assert probes > 30 and "suspect" not in said, probes
+            print(f"{probes} probes of two replicas, no alarm")
+            for api, lacks in (("completions", []), ("chat", ["prompt_logprobs"])):
+                plain.reset(replaced)
+                more = [f"engine.api={api}", f"engine.allow_missing={lacks}"]
+                run = command(tmp_path / api, forker, plain.url, *more)
+                assert run.wait() == 2 and "answers as another model" in run.text(), run.text()
+                assert "attempts since" in run.text() and not stored(tmp_path / api)
+        finally:
+            plain.upstream = server.address
+
+
+def test_an_answer_that_a_filter_withholds_is_finished(
+    plain: Proxy, forker: Forker, tmp_path: Path
+) -> None:
+    plain.plan = lambda number: "filtered" if number in (40, 45, 50, 55) else None
+    few = ["dataset.limit=10", "stages=[prepare,generate,grade]"]
+    said = command(tmp_path / "run", forker, plain.url, *few).finish()
+    ended = [row for row in rows(tmp_path / "run") if row["finish_reason"] == "content_filter"]
+    assert len(ended) == plain.hits["filtered"] == 4 and len(rows(tmp_path / "run")) == 30
+    assert f"{len(ended)} of 30 attempts ({len(ended) / 30:.1%})" in said
+    grades = pq.read_table(tmp_path / "run" / "grades").to_pylist()
+    keys = {(row["question_id"], row["trial"]) for row in ended}
+    outcomes = {row["outcome"] for row in grades if (row["question_id"], row["trial"]) in keys}
+    assert outcomes == {"no_answer"}
 
 
 def engine(folder: Path, url: str, *more: str) -> OpenAIEngine:
@@ -456,13 +566,15 @@ def test_log_probs_that_are_lacking_have_to_be_done_without_on_purpose(
 
 @pytest.mark.parametrize("api", ["chat", "generate"])
 def test_other_interfaces_give_the_same_texts(
-    server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, api: str
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, api: str
 ) -> None:
+    plan = spread(["half a prompt"], times=4, every=4)
+    plain.plan = lambda number: plan(number - 30)
     more = ["dataset.limit=5", f"engine.api={api}"]
     more += ["engine.allow_missing=[prompt_logprobs]"] if api == "chat" else []
-    command(tmp_path / "run", forker, server.url, *more).finish()
+    command(tmp_path / "run", forker, plain.url, *more).finish()
     found = stored(tmp_path / "run")
-    assert len(found) == 5 * TRIALS
+    assert len(found) == 5 * TRIALS and plain.hits["half a prompt"] > 2
     for key, row in found.items():
         assert (row["text"], row["token_ids"]) == (
             reference[1][key]["text"],

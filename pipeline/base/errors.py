@@ -23,6 +23,10 @@ class TryAgain(UserError):
     exit_code = 1
 
 
+class Replaced(UserError):
+    """A server answers as another model than the one of this run."""
+
+
 AGAIN = 85  # exit status: saved; start the same command again
 
 

@@ -90,7 +90,7 @@ sample until the result is settled, then run the other stages (settings of `sett
     "generate": Verb(
         "pipeline.generate.stage:generate",
         "sample every attempt that is owed, alone or with other workers; Ctrl-C keeps what is done",
-        keys=f"{_PROTOCOL} budget track",
+        keys=f"{_PROTOCOL} budget track trust_parts",
         flags=(_PREVIEW,),
         examples="""\
   $ generate RUN_FOLDER

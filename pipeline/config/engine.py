@@ -32,8 +32,7 @@ class EngineConfig:
     price_in: float | None = limited(None, "[0, inf)")
     price_out: float | None = limited(None, "[0, inf)")
     args: dict[str, Any] = field(default_factory=dict)  # of a server: fields of every request
-    # engine=openai: addresses that end in /v1, all of one model; an API key is only ever read from
-    # the environment.
+    # engine=openai: its address, which ends in /v1; a key is only ever read from the environment.
     url: list[str] = field(default_factory=list)
     served_name: str | None = None  # of the model; default: the only one, or model.id
     key_env: str = "OPENAI_API_KEY"
@@ -52,6 +51,8 @@ class EngineConfig:
             yield f"url={self.url}: is for engine=openai; {self.name} has the model here"
         if self.args and called:
             yield f"args: a function takes prompts alone; {self.key}.name={self.name} has none"
+        if len(self.url) > 1:
+            yield f"url={self.url}: one address; a router or load balancer takes it to several"
         for url in self.url:
             yield from _bad_address(url)
         if served and (said := sorted(_SAID & set(self.args))):

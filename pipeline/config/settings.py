@@ -298,6 +298,7 @@ class RunConfig:
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
     stages: list[str] = limited(list(STAGES), one_of=STAGES)
+    trust_parts: bool = False  # take back attempts that another model may have made; not kept
     tag: str | None = None  # tells protocols of one model and data set apart
     trust: str = limited("false", one_of=TRUST)  # use what a folder says (`trust.py`); never kept
     run_dir: str = limited(named=True)

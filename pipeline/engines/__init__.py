@@ -111,6 +111,17 @@ class Engine(Protocol):
         """
         return {}
 
+    def doubtful(self, since: float) -> bool:
+        """Whether it is time to ask for `same`, so many seconds after that was last asked."""
+        return False
+
+    def same(self, limit_s: float) -> bool:
+        """Whether the model is still the run's, as far as a server says it within so many seconds.
+
+        Raises Replaced: it is another.
+        """
+        return True
+
     def describe(self) -> dict[str, Any]:
         """Version, device and effective settings, for the record."""
 

@@ -1,15 +1,18 @@
 """Servers with an OpenAI-like interface: vLLM, SGLang, llama.cpp, a colleague's or a company's."""
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from pipeline.base import foreign
 from pipeline.base.clock import steady
 from pipeline.base.console import note, warn
-from pipeline.base.errors import TryAgain, UserError
+from pipeline.base.errors import TryAgain, UserError, one_line
 from pipeline.config.settings import RunConfig
 from pipeline.engines import Completion, Engine, GotOn, Logprobs, Request, Rows, pull, text_of
 from pipeline.engines.doubt import Doubt
@@ -18,14 +21,16 @@ from pipeline.prepare import models, questions_table
 from pipeline.servers.dialects import Answer, Ask
 from pipeline.servers.meeting import Meeting
 from pipeline.servers.pool import GaveUp, Pool
+from pipeline.store import lease, runfolder
 
+PROBE_S, DOUBT_S = 600.0, 60.0  # between two probes; if it has failed and come back
 _STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive
 
 Result = TypeVar("Result")
 
 
 class OpenAIEngine(Engine):
-    """A model behind one server or several; see `pipeline.engines.Engine`.
+    """A model behind a server; see `pipeline.engines.Engine`.
 
     One thread, one event loop, at most `engine.in_flight` requests under way. An answer comes
     whole, so when its first token was sampled is not known.
@@ -39,11 +44,12 @@ class OpenAIEngine(Engine):
         self.loop = asyncio.new_event_loop()
         self.pool = Pool(cfg.engine)
         tried = [(_prompt(row), row["max_tokens"]) for row in (*rows[:1], *rows[-1:])]
-        reading = rows[-1]["prompt_logprobs"] if rows else None
         decode = None if self.chat else self._text
-        self.meeting = Meeting(self.pool, cfg, longest, self.chat, tried, reading, decode)
+        self.meeting = Meeting(self.pool, cfg, longest, self.chat, tried, self._keep, decode)
         try:
-            self.model = self._run(self.meeting.all())
+            self.model = self._run(self.meeting.begin())
+            if self.tokenizer is not None:
+                self.model.vocabulary = max(self.tokenizer.get_vocab().values()) + 1
         except BaseException:
             self.close()
             raise
@@ -53,7 +59,6 @@ class OpenAIEngine(Engine):
         tasks: set[asyncio.Task[None]] = set()
         ended: deque[Completion | BaseException] = deque()
         rung, doubt = asyncio.Event(), Doubt()
-        joining = self.loop.create_task(self.meeting.late(self.model))
         try:
             while True:
                 room = int(self.pool.limit) - len(tasks)
@@ -79,8 +84,7 @@ class OpenAIEngine(Engine):
         finally:
             for task in tasks:
                 task.cancel()  # its connection is closed, and the server stops
-            joining.cancel()
-            self._run(_gather([*tasks, joining]))
+            self._run(_gather(tasks))
 
     async def _into(
         self,
@@ -131,6 +135,27 @@ class OpenAIEngine(Engine):
             completion_tokens=answer.completion_tokens,
         )
 
+    def _keep(self, known: dict[str, Any]) -> dict[str, Any]:
+        path = Path(self.cfg.run_dir).expanduser() / runfolder.SERVER
+        lease.create(path, json.dumps(known))  # of workers that begin at once one does
+        try:
+            known = foreign.read_json(path, {"prompt": list, "looks": [list]})
+            return known | {"prompt": known["prompt"], "looks": known["looks"]}
+        except (ValueError, KeyError) as error:
+            why = one_line(error)
+            raise UserError(f"{path}: {why}; delete it if the server is the same") from None
+
+    def doubtful(self, since: float) -> bool:
+        back = self.pool.server.doubtful and not self.pool.server.failures
+        return since > (DOUBT_S if back else PROBE_S)
+
+    def same(self, limit_s: float) -> bool:
+        try:
+            self._run(asyncio.wait_for(self.meeting.compare(self.model), limit_s))
+        except (TimeoutError, TryAgain):
+            return False
+        return True
+
     def _text(self, answer: Answer) -> str:
         """Of the tokens where they are known, as every engine; else as the server says it.
 
@@ -161,7 +186,7 @@ class OpenAIEngine(Engine):
         for row, answer in zip(values, self._run(self._all(asks, got_on)), strict=True):
             if not answer.tops:
                 raise UserError(
-                    f"{self.pool.servers[0].setting}: gives no log-probs of the next token,"
+                    f"{self.pool.server.setting}: gives no log-probs of the next token,"
                     " so it cannot run a verifier"
                 )
             least = min(answer.tops.values())  # what is not among them is at most that likely
@@ -183,7 +208,6 @@ class OpenAIEngine(Engine):
             got_on()
             return answer
 
-        joining = self.loop.create_task(self.meeting.late(self.model))
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(ask)) for ask in asks]
@@ -192,18 +216,12 @@ class OpenAIEngine(Engine):
             if isinstance(first, GaveUp):
                 raise TryAgain(f"{self.pool.key}.url: {first}, again and again") from None
             raise first from None
-        finally:
-            joining.cancel()
-            await _gather([joining])
         return [task.result() for task in tasks]
 
     def describe(self) -> dict[str, Any]:
-        servers = [
-            {k: v for k, v in found.items() if k != "reading"} for found in self.meeting.found
-        ]
         return {
             "engine": "openai",
-            "servers": servers or [{"url": server.url} for server in self.pool.servers],
+            "servers": [self.meeting.found],
             "in_flight": self.pool.most,
             "lacking": sorted(self.meeting.lacking),
             "args": dict(self.cfg.engine.args),

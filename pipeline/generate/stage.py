@@ -1,6 +1,6 @@
 """generate: sample every attempt that is owed, with one worker or several."""
 
-from pipeline.base.console import answering, mention, note
+from pipeline.base.console import answering, mention, note, warn
 from pipeline.base.engines import kind
 from pipeline.base.errors import TryAgain, UserError
 from pipeline.display.table import answer
@@ -9,7 +9,7 @@ from pipeline.generate.tidy import REOPEN, leave
 from pipeline.generate.worker import work
 from pipeline.prepare import prefetch, raising, served
 from pipeline.replicas import sizing
-from pipeline.store import heartbeat, parquet, rowkeys, runfolder
+from pipeline.store import heartbeat, parquet, rowkeys, runfolder, suspects
 from pipeline.store.runfolder import Run
 
 
@@ -41,11 +41,16 @@ def _generate(run: Run) -> bool:
         )
     if cut := runfolder.continuing(run):
         note(f"generate: {raising.told(run.cfg, cut.values())}")
+    if run.cfg.trust_parts:
+        suspects.trust(run)
+    if said := suspects.told(run):
+        warn(f"generate: {said}")
     damage = parquet.Damage()
     if (
         not runfolder.owed(run, damage)
         and not damage.lines
         and not runfolder.missing_prompt_logprobs(run)
+        and not suspects.unproven(run)
     ):
         mention(
             f"generate: nothing owed, all {len(run.keys)} attempts are there"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 from pipeline import engines
 from pipeline.base.console import Meter, mention_now, note, warn
-from pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
+from pipeline.base.engines import kind
+from pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
 from pipeline.config.seeds import attempt_seed
 from pipeline.generate import stopping
 from pipeline.generate.budget import Allowance
@@ -22,11 +23,13 @@ from pipeline.store import heartbeat, home, lease, origin, parquet, runfolder, s
 from pipeline.store.columns import ATTEMPTS, FINISHED
 from pipeline.store.heartbeat import Heartbeat
 from pipeline.store.runfolder import Run
+from pipeline.store.suspects import UNPROVEN, settle, told, unproven
 
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
 MOST_TRIES = 3  # of an attempt that the engine gives back unfinished
 _IDLE_S = 0.2
 _PROMPTS_AT_ONCE = 64
+_PROBE_S = 20.0  # the longest that a probe of a server may hold up all else
 
 
 def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = None) -> None:
@@ -54,6 +57,9 @@ def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = 
             check()  # the session's record went with the folder
             state = "stopped" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
             session.end(state, str(error) or type(error).__name__)
+            if isinstance(error, Replaced):
+                settle(run, good=False, own=session.worker)
+                raise UserError(f"{error}. {told(run)}".strip()) from None
             raise
         session.end("done")
     leave(run)
@@ -85,6 +91,7 @@ class _Worker:
         self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
         self.busy = time.monotonic()  # when there was last something to do
         self.rounds = 3  # of asking the table whether all that is marked done is there
+        self.probed = time.monotonic()
 
     def work(self) -> None:
         run = self.run
@@ -93,7 +100,7 @@ class _Worker:
         if not heartbeat.alive(run.path) - {self.session.worker}:
             heartbeat.clear(self.beat.path.parent, self.beat.now)
         owed = self.claims.read()
-        if not owed and not runfolder.missing_prompt_logprobs(run):
+        if not owed and not runfolder.missing_prompt_logprobs(run) and not unproven(run):
             return
         if self.shown:
             mention_now(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
@@ -106,6 +113,7 @@ class _Worker:
             raise self._interrupted() from None
         try:
             self.beat.check()
+            settle(run, good=True)
             self.session.loaded(owed, engine.describe())
             self._sample(engine)
             if not self.stop.signal_number:
@@ -147,6 +155,7 @@ class _Worker:
             if self.stop.signal_number:
                 raise self._interrupted()
             if missing:
+                self._probe(engine)
                 self.beat.check()
                 questions_table.write(run.path / "questions.parquet", run.questions)
             elif failed:
@@ -162,6 +171,8 @@ class _Worker:
         self.beat.check()
         manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
         ending, about = runfolder.ending(self.run), origin.about(manifest)
+        of = kind(self.run.cfg.engine.name)
+        ending += UNPROVEN * (of.served and not of.in_process)
         self.writer = AttemptWriter(
             self.run.attempts, self.session.worker, ending, about, self.beat.check
         )
@@ -171,6 +182,7 @@ class _Worker:
             try:
                 with stopping.engine_errors(self.run, self._excused):
                     self._drive(engine, meter)
+                sure = self._probe(engine, self.writer)
             finally:
                 try:
                     self._settle(self.writer.close)
@@ -180,6 +192,20 @@ class _Worker:
                 self._show(meter)
         if self.stop.signal_number:
             raise self._interrupted()
+        if not sure and self.writer.written:
+            raise TryAgain(
+                f"{self.run.path}: the server did not answer at the end, so its model may have been"
+                " another; the same command asks it, trust_parts=true takes the attempts as good"
+            )
+
+    def _probe(self, engine: engines.Engine, writer: AttemptWriter | None = None) -> bool:
+        """Whether the model is known to be the run's still: then what was written is, too."""
+        if writer is not None:
+            writer.cut()
+        same, self.probed = engine.same(_PROBE_S), time.monotonic()
+        if same:
+            settle(self.run, good=True, own=self.session.worker)
+        return same
 
     def _drive(self, engine: engines.Engine, meter: Meter) -> None:
         for completion in self._completions(engine):
@@ -190,6 +216,8 @@ class _Worker:
             self._settle(self.writer.tick)
             if self.stop.signal_number:
                 return
+            if engine.doubtful(time.monotonic() - self.probed):
+                self._probe(engine, self.writer)
             state = "sampling" if self.flying else "waiting"
             self.session.tick(state, len(self.flying), self.claims.left, engine.usage())
             self._show(meter)

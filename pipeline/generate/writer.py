@@ -94,6 +94,12 @@ class AttemptWriter:
         if self.error is not None:
             raise self.error
 
+    def cut(self) -> None:
+        """Seal what is written; the next attempt begins a new file. Raises OSError: as `flush`."""
+        self.flush()
+        self._hand_over()
+        self.sync()
+
     def sync(self) -> None:
         """Flush, and wait for the disk.
 

@@ -4,6 +4,7 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.base.console import Meter, mention, note, warn
 from pipeline.base.errors import UserError
@@ -12,7 +13,7 @@ from pipeline.display.table import answer
 from pipeline.grade import changes, review, unboxed
 from pipeline.grade.known import KnownGrades, attempt, extraction, identity
 from pipeline.store import home, lease, parquet, records, rowkeys, runfolder, shards, workernames
-from pipeline.store.columns import CONTINUED, DIGEST, GRADES, KEY, cut_off
+from pipeline.store.columns import CONTINUED, DIGEST, FILTERED, GRADES, KEY, cut_off
 from pipeline.store.rowkeys import Ints
 from pipeline.store.runfolder import Run
 
@@ -52,6 +53,9 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         shards.set_aside(unreadable, GRADES)
         if outdated := unreadable.outdated:
             note(f"grade: {outdated} attempts have changed or are gone since they were graded")
+        if filtered := pc.sum(pc.equal(attempts["finish_reason"], FILTERED)).as_py():
+            share = f"{filtered} of {keys.size} attempts ({filtered / keys.size:.1%})"
+            note(f"grade: a content filter ended {share}: no answer, counted as wrong")
         owed = ~np.isin(keys, graded)
         if owed.any() or damage.lines:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before

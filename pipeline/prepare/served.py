@@ -38,8 +38,7 @@ def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
     async def ask() -> served.Facts:
         pool = Pool(run.cfg.engine)
         try:
-            server, known = await served.any_facts(pool, run.cfg)
-            return await served.choose(pool, server, known, ids)
+            return await served.choose(pool, await served.facts(pool, run.cfg), ids)
         finally:
             await pool.close()
 

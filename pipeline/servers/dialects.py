@@ -13,6 +13,7 @@ from pipeline.config.settings import SamplingConfig
 from pipeline.servers.http import Later
 
 Body = dict[str, Any]
+FILTERED = "content_filter"  # the finish reason of an answer that the server withholds
 _MOST_ID = 1 << 31
 
 
@@ -37,6 +38,7 @@ class Answer:
     text: str | None
     finish_reason: str
     name: str = ""  # that the server gave the request
+    model: str = ""  # the model's name, where the server says it
     named: bool = False  # whether that is the name we gave it
     fingerprint: str = ""  # of the server and its settings, where it says one
     reasoning: str | None = None  # what stood before the text, where the server takes it apart
@@ -199,6 +201,7 @@ def _usage(data: Mapping[str, Any], choice: Mapping[str, Any]) -> Answer:
         text=None,
         finish_reason=_reason(choice.get("finish_reason")),
         name=str(data.get("id", "")),
+        model=str(data.get("model") or "")[:100],
         fingerprint=str(data.get("system_fingerprint") or "")[:100],
         token_ids=_ids(choice.get("token_ids")),
         completion_tokens=_count(usage.get("completion_tokens")),

@@ -1,33 +1,33 @@
-"""Every server of a run is met before it is used: asked what it is, tried, and judged."""
+"""The server of a run is met before it is used: asked what it is, tried, and judged."""
 
-import asyncio
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from pipeline.base.console import warn
-from pipeline.base.errors import TryAgain, UserError
+from pipeline.base.errors import Replaced, UserError
 from pipeline.config.settings import RunConfig
 from pipeline.servers import probe, served
-from pipeline.servers.pool import LONGEST_PAUSE_S, Pool, Server
+from pipeline.servers.pool import Pool
 from pipeline.servers.served import ServedModel
 
 _CHECKED = ("token_ids", "logprobs", "named")  # what every answer has if every probe had it
 
 
 class Meeting:
-    """The servers of one run.
+    """The server of one run.
 
     Args:
-        pool: the servers.
+        pool: the server.
         cfg: the configuration.
         longest: the most tokens of any request, prompt and completion together.
         chat: whether prompts are chat turns.
         tried: questions to try them on; none: they are only asked what they are.
         decode: text of an answer's token ids, or None without a tokenizer.
-        reading: log-probs of the last of these prompts, as the run has them, or None.
+        keep: given how the server answers, returns how the run's model does: of several workers
+            that begin at once the first decides.
 
     Attributes:
-        found: what the probe of each found.
+        found: what the probe found.
         lacking: what of the run's wishes is done without.
     """
 
@@ -38,67 +38,47 @@ class Meeting:
         longest: int,
         chat: bool,
         tried: probe.Tried,
-        reading: Any,
+        keep: Callable[[probe.Findings], probe.Findings],
         decode: probe.Decode | None = None,
     ) -> None:
         self.pool, self.cfg, self.longest, self.chat = pool, cfg, longest, chat
-        self.tried, self.reading, self.decode = tried, reading, decode
-        self.found: list[probe.Findings] = []
+        self.tried, self.keep, self.decode = tried, keep, decode
+        self.found: probe.Findings = {"url": pool.server.url}
+        self.known: probe.Findings = {}
         self.lacking: set[str] = set()
 
-    async def all(self) -> ServedModel:
-        """Try every server; one that is not there yet is tried again while others work."""
-        servers, model = self.pool.servers, None
-        for server in servers:
-            needed = model is None and server is servers[-1]
-            try:
-                model = await self._join(server, model, self.pool.patience_s if needed else 0.0)
-            except TryAgain as error:
-                if needed:
-                    raise
-                warn(f"{error}; it is used when it is there")
-        assert model is not None
-        return model
-
-    async def _join(
-        self, server: Server, model: ServedModel | None, patience_s: float
-    ) -> ServedModel:
-        """Ask a server what it is and try it on the run's first and last question."""
-        own = await self._served(server, patience_s)
-        model = model or own
-        if own.facts.served_name != model.facts.served_name:
-            names = f"{own.facts.served_name} and not {model.facts.served_name}"
-            raise UserError(f"{server.setting}: serves {names}, as another one does")
+    async def begin(self) -> ServedModel:
+        """Ask the server what it is and try it on the run's first and last question."""
+        model = await self._served()
         if self.tried:
-            self._judge(await probe.probe(model, server, self.cfg, self.tried, self.decode), server)
-            given = [what for what in _CHECKED if all(known[what] for known in self.found)]
-            model.gives = frozenset(given)
-        server.met = True
+            found = await probe.probe(model, self.cfg, self.tried, self.decode)
+            own = found.pop("known")
+            self._judge(found)
+            self.known = self.keep(own)
+            if self.known != own:
+                await self.compare(model)
+            model.gives = frozenset(what for what in _CHECKED if found[what])
         return model
 
-    async def late(self, model: ServedModel) -> None:
-        """Servers that were not there join when they are."""
-        waiting = [server for server in self.pool.servers if not server.met]
-        while waiting:
-            await asyncio.sleep(LONGEST_PAUSE_S)
-            for server in list(waiting):
-                try:
-                    await self._join(server, model, 0.0)
-                except TryAgain:
-                    continue
-                except UserError as error:
-                    warn(f"{error}; it is left out")
-                waiting.remove(server)
+    async def compare(self, model: ServedModel) -> None:
+        """Raises Replaced: the server has another model than the run's."""
+        server = self.pool.server
+        server.doubtful = False
+        if not await probe.same(model, self.known, self.cfg.sampling):
+            raise Replaced(
+                f"{server.setting}: answers as another model than the one that this run began"
+                " with; serve that one, or give a new run a tag=NAME"
+            )
 
-    async def _served(self, server: Server, patience_s: float) -> ServedModel:
-        asked = self.cfg.engine.api
+    async def _served(self) -> ServedModel:
+        asked, server = self.cfg.engine.api, self.pool.server
         if self.tried and asked != "auto" and (asked == "chat") != self.chat:
             prompts = "chat turns" if self.chat else "token ids"
             raise UserError(
                 f"engine.api={asked}: the prompts of this run are {prompts}; leave it out, or give"
                 " a new run a tag=NAME"
             )
-        facts = await served.facts(self.pool, server, self.cfg, patience_s)
+        facts = await served.facts(self.pool, self.cfg)
         facts = replace(facts, api="chat" if self.chat else served.of_tokens(facts))
         if facts.context is not None and facts.context < self.longest:
             raise UserError(
@@ -112,8 +92,9 @@ class Meeting:
             extra["skip_special_tokens"] = False
         return ServedModel(self.pool, facts, extra)
 
-    def _judge(self, found: probe.Findings, server: Server) -> None:
-        """Say what a server lacks; refuse it where the run needs that, or it is another model."""
+    def _judge(self, found: probe.Findings) -> None:
+        """Say what the server lacks; refuse it where the run needs that."""
+        server = self.pool.server
         lacks = probe.missing(found, self.cfg)
         for line in [*(why for _, why in lacks), *probe.remarks(found, self.cfg)]:
             warn(f"{server.url} {line}")
@@ -125,12 +106,5 @@ class Meeting:
                 f" without: engine.allow_missing=[{','.join(refused)}], or {without} with a"
                 " tag=NAME"
             )
-        others = self.found[0].get("reading") if self.found else self.reading
-        if probe.another(found, others):
-            whose = f"the one at {self.found[0]['url']}" if self.found else "this run's attempts"
-            raise UserError(
-                f"{server.setting}: reads a question of this run as another model than {whose};"
-                " serve the same one, or give a new run a tag=NAME"
-            )
         self.lacking |= {name for name, _ in lacks}
-        self.found.append(found)
+        self.found = found

@@ -4,6 +4,7 @@ What is found is shown, recorded and held against what the run needs, before it 
 """
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -15,7 +16,6 @@ from pipeline.base.errors import UserError
 from pipeline.config.settings import RunConfig, SamplingConfig
 from pipeline.servers.dialects import Answer, Ask
 from pipeline.servers.http import Refused
-from pipeline.servers.pool import Server
 from pipeline.servers.served import ServedModel
 
 TOKENS = 32  # of each sample
@@ -28,23 +28,23 @@ _NATS = 0.05
 _NEUTRAL = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _EXTRAS = ("return_token_ids", "prompt_logprobs", "logprobs", "seed", "return_tokens_as_token_ids")
 
+_LOOKS = 4  # of the first probe at one text: how far they lie apart is no fault
 Findings = dict[str, Any]
+Look = list[Any]  # log-probs; or a name, a fingerprint and a text
 Decode = Callable[[Answer], str]
 Tried = Sequence[tuple[Any, int]]  # prompts as an `Ask` has them, and how long an answer may be
 
 
 async def probe(
     model: ServedModel,
-    server: Server,
     cfg: RunConfig,
     tried: Tried,
     decode: Decode | None,
 ) -> Findings:
-    """What one server does with the run's first questions.
+    """What the server does with the run's first questions.
 
     Args:
         model: what is asked; fields that the server refuses are dropped from it.
-        server: the one of its pool to ask.
         cfg: the run's configuration.
         tried: questions of the run, at least one.
         decode: text of an answer's token ids; None without a tokenizer.
@@ -56,30 +56,29 @@ async def probe(
     hot = replace(s, temperature=1.0, top_p=1.0, top_k=None)  # where seeds tell most
     seed = s.seed
     prompt, limit = tried[0]
-    sample = await _fitting(
-        model, server, Ask(prompt, min(TOKENS, limit), seed, hot, s.logprobs), s
-    )
+    sample = await _fitting(model, Ask(prompt, min(TOKENS, limit), seed, hot, s.logprobs), s)
     seeds = [None if seed is None else seed + k for k in range(_SEEDS)]
     asks = [[Ask(p, min(TOKENS, most), one, hot, s.logprobs) for one in seeds] for p, most in tried]
-    answers = [await asyncio.gather(*(model.ask(a, server) for a in some)) for some in asks]
+    answers = [await asyncio.gather(*(model.ask(a, probing=True) for a in some)) for some in asks]
     if decode is not None and sample.token_ids is not None:
         said = [answer for some in answers for answer in some]
         if sample.text is None:  # of tokens in and tokens out
-            again = (model.ask(ask, server, with_text=True) for some in asks for ask in some)
+            again = (model.ask(ask, probing=True, with_text=True) for some in asks for ask in some)
             said = await asyncio.gather(*again)
-        _same_words(server, said, decode, cfg)
+        _same_words(model, said, decode, cfg)
     # Of a model that hides its reasoning so short samples show nothing.
     blank = not any(a.text or a.reasoning or a.token_ids for some in answers for a in some)
     if not blank and all(_same(some[0], other) for some in answers for other in some):
         raise UserError(
-            f"{server.setting}: answers the same to {_SEEDS} different seeds at temperature 1,"
-            " so its attempts are no independent samples; is there a cache in front of it?"
+            f"{model.pool.server.setting}: answers the same to {_SEEDS} different seeds at"
+            " temperature 1, so its attempts are no independent samples; is there a cache in front"
+            " of it?"
         )
     seeded = not blank and seed is not None and "seed" not in model.dropped
     found: Findings = asdict(model.facts) | {
-        "url": server.url,
+        "url": model.pool.server.url,
         "fingerprint": sample.fingerprint,
-        "seeds": await _repeats(model, server, asks, answers) if seeded else None,
+        "seeds": await _repeats(model, asks, answers) if seeded else None,
         "blank": blank,
         "token_ids": sample.token_ids is not None,
         "logprobs": sample.logprobs is not None,
@@ -88,11 +87,59 @@ async def probe(
         "not_taken": sorted(model.dropped),
     }
     if model.dialect.tokens:
-        found |= await _log_probs(model, server, s, tried)
+        found |= await _log_probs(model, s, tried)
+    text = {"prompt": prompt, "most": min(2 * TOKENS, limit), "temperature": 0.0, "looks": []}
+    known = found.setdefault("known", text)
+    try:
+        known["looks"] += await _looks(model, known, s, _LOOKS)
+    except Refused:  # some take one temperature only
+        known["temperature"] = s.temperature
+        known["looks"] += await _looks(model, known, s, _LOOKS)
     return found
 
 
-def _same_words(server: Server, answers: Sequence[Answer], decode: Decode, cfg: RunConfig) -> None:
+async def same(model: ServedModel, known: Findings, s: SamplingConfig) -> bool:
+    """Whether a server has the model that is known by `probe`: two of three looks decide."""
+    looks = await _looks(model, known, s, 3)
+    return sum(_alike(known["looks"], look) for look in looks) >= 2
+
+
+async def _looks(model: ServedModel, known: Findings, s: SamplingConfig, times: int) -> list[Look]:
+    """Log-probs of a stored answer, or what the server calls its model and the greedy answer."""
+    ask = Ask(known["prompt"], 1, None, s, prompt_logprobs=True)
+    if reading := "temperature" in known:
+        greedy = replace(s, temperature=known["temperature"], top_p=1.0, top_k=None)
+        ask = Ask(known["prompt"], known["most"], s.seed, greedy)
+    answers = await asyncio.gather(
+        *(model.ask(ask, probing=True, with_text=True) for _ in range(times))
+    )
+    if reading:
+        return [[a.model, a.fingerprint, f"{a.reasoning or ''}{a.text}"] for a in answers]
+    return [(answer.prompt_logprobs or [None])[1:] for answer in answers]
+
+
+def _alike(known: Sequence[Look], look: Look) -> bool:
+    """Whether a look differs from the first no more than those of the first probe do.
+
+    >>> _alike([[-1.0, -2.0], [-1.2, -2.0]], [-1.4, -2.0]), _alike([[-1.0], [-1.0]], [-1.2])
+    (True, False)
+    >>> known = [["m", "f", "so 1 + 1"]]
+    >>> [_alike(known, look) for look in (["m", "f", "so 1 is"], ["m", "f", "2"], ["m", "g", "so"])]
+    [True, False, False]
+    """
+    first, *more = known
+    if not isinstance(first[-1], str):
+        apart = max((differs(first, one) for one in more), default=0.0)
+        return len(look) == len(first) and differs(first, look) <= max(_NATS, 3 * apart)
+    models, fingerprints, texts = zip(*known, strict=True)
+    start = os.path.commonprefix
+    shared = 2 * len(start([first[-1], look[-1]])) >= len(start(texts))
+    return shared and look[0] in models and look[1] in fingerprints
+
+
+def _same_words(
+    model: ServedModel, answers: Sequence[Answer], decode: Decode, cfg: RunConfig
+) -> None:
     """Refuse a server whose tokens are other words to the tokenizer here.
 
     The end may be a letter cut in two, and one answer may hold a token that is shown otherwise.
@@ -102,9 +149,9 @@ def _same_words(server: Server, answers: Sequence[Answer], decode: Decode, cfg: 
     if len(unlike) > 1 or len(unlike) == len(texts) == 1:
         there, here = unlike[0]
         raise UserError(
-            f"{server.setting}: gives tokens that it reads as {there[:40]!r} and the tokenizer of"
-            f" {cfg.model.tokenizer or cfg.model.id} as {here[:40]!r}; set model.tokenizer, or"
-            " serve the model that is meant"
+            f"{model.pool.server.setting}: gives tokens that it reads as {there[:40]!r} and the"
+            f" tokenizer of {cfg.model.tokenizer or cfg.model.id} as {here[:40]!r}; set"
+            " model.tokenizer, or serve the model that is meant"
         )
 
 
@@ -112,11 +159,11 @@ def _plain(text: str) -> str:
     return text.replace("\ufffd", "").strip()
 
 
-async def _fitting(model: ServedModel, server: Server, ask: Ask, s: SamplingConfig) -> Answer:
+async def _fitting(model: ServedModel, ask: Ask, s: SamplingConfig) -> Answer:
     """The first answer, without fields that the server refuses and the run can do without."""
     while True:
         try:
-            answer = await model.ask(ask, server)
+            answer = await model.ask(ask, probing=True)
         except Refused as error:
             if error.status not in (400, 422) or not _leave_out(model, error.words, s):
                 raise
@@ -138,14 +185,14 @@ def _leave_out(model: ServedModel, words: str, s: SamplingConfig) -> bool:
 
 
 async def _repeats(
-    model: ServedModel, server: Server, asks: Sequence[list[Ask]], answers: Sequence[list[Answer]]
+    model: ServedModel, asks: Sequence[list[Ask]], answers: Sequence[list[Answer]]
 ) -> bool:
     """Whether the same seeds give the same tokens; rounding may differ once (bfloat16).
 
     An easy question is answered alike by chance now and then, so there are several.
     """
     pairs = [
-        (await model.ask(ask, server), answer)
+        (await model.ask(ask, probing=True), answer)
         for some, known in zip(asks, answers, strict=True)
         for ask, answer in list(zip(some, known, strict=True))[:_REPEATS]
     ]
@@ -154,7 +201,6 @@ async def _repeats(
 
 async def _log_probs(
     model: ServedModel,
-    server: Server,
     s: SamplingConfig,
     tried: Tried,
 ) -> Findings:
@@ -165,17 +211,18 @@ async def _log_probs(
     """
     prompt, limit = tried[-1]
     ask = Ask(prompt, min(TOKENS, limit), s.seed, s, s.logprobs)
-    sample = await model.ask(ask, server)
+    sample = await model.ask(ask, probing=True)
     again = [*prompt, *(sample.token_ids or ())]
     # vLLM wants room for one token more than the prompt.
     read = Ask(again[: len(prompt) + limit - 1], 1, None, s, prompt_logprobs=True)
     try:
-        values = (await model.ask(read, server)).prompt_logprobs
+        values = (await model.ask(read, probing=True)).prompt_logprobs
     except Refused:
         values = None
     if values is None:
         return {"prompt_logprobs": False, "replay": None}
-    found: Findings = {"prompt_logprobs": True, "replay": None, "reading": values[: len(prompt)]}
+    known = {"prompt": read.prompt, "looks": [values[1:]]}
+    found: Findings = {"prompt_logprobs": True, "replay": None, "known": known}
     replayed = values[len(prompt) :]
     if sample.logprobs and replayed:
         found["replay"] = differs(sample.logprobs[: len(replayed)], replayed)
@@ -224,12 +271,6 @@ def differs(reading: Sequence[float | None], stored: Any) -> float:
     a, b = np.array(reading, dtype=float), np.asarray(stored, dtype=float)
     difference = np.abs(a - b)
     return float(np.nanmean(difference)) if np.isfinite(difference).any() else 0.0
-
-
-def another(found: Findings, stored: Any) -> bool:
-    """Whether a server reads a prompt as another model does, given that one's log-probs of it."""
-    reading = found.get("reading")
-    return reading is not None and stored is not None and differs(reading, stored) > _NATS
 
 
 def _same(one: Answer, other: Answer) -> bool:

@@ -1,13 +1,14 @@
 """A model on a server: under which name, through which interface, and what it answers."""
 
-import contextlib
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.base.errors import TryAgain, UserError, did_you_mean
 from pipeline.config.settings import RunConfig
-from pipeline.servers.dialects import DIALECTS, Answer, Ask, Body
+from pipeline.servers.dialects import DIALECTS, FILTERED, Answer, Ask, Body
 from pipeline.servers.http import MOST_BYTES, Later, Refused
 from pipeline.servers.pool import Pool, Server
 
@@ -34,28 +35,26 @@ class Facts:
     version: str = ""
 
 
-async def facts(pool: Pool, server: Server, cfg: RunConfig, patience_s: float) -> Facts:
+async def facts(pool: Pool, cfg: RunConfig) -> Facts:
     """Ask a server what it serves; the interface is what `engine.api` says, "auto" included.
 
     Args:
-        pool: the servers.
-        server: the one to ask.
+        pool: the server.
         cfg: the configuration, whose `engine.served_name` or `model.id` is looked for.
-        patience_s: for how long it is waited for.
 
     Raises:
         UserError: it serves several models and none is named, or another one.
         TryAgain: it is not there.
     """
     try:
-        listed = (await pool.get(server, "/v1/models", patience_s)).get("data")
+        listed = (await pool.get("/v1/models", pool.patience_s)).get("data")
     except Refused as error:
         if error.status not in (404, 405):
             raise
         listed = None
     listed = listed if isinstance(listed, list) else []
     cards = {str(c.get("id")): c for c in listed if isinstance(c, Mapping)}
-    name = _name(cfg, server, cards)
+    name = _name(cfg, pool.server, cards)
     card = cards.get(name, {})
     context, software = card.get("max_model_len"), str(card.get("owned_by", ""))
     known = Facts(
@@ -64,15 +63,7 @@ async def facts(pool: Pool, server: Server, cfg: RunConfig, patience_s: float) -
         context=context if type(context) is int and context > 0 else None,
         software=software if software in ("vllm", "sglang", "llamacpp") else "",
     )
-    return replace(known, version=await _version(pool, server, known.software))
-
-
-async def any_facts(pool: Pool, cfg: RunConfig) -> tuple[Server, Facts]:
-    """The first server that is there, and what it serves; raises as `facts`."""
-    for server in pool.servers[:-1]:
-        with contextlib.suppress(TryAgain):
-            return server, await facts(pool, server, cfg, 0.0)
-    return pool.servers[-1], await facts(pool, pool.servers[-1], cfg, pool.patience_s)
+    return replace(known, version=await _version(pool, known.software))
 
 
 def _name(cfg: RunConfig, server: Server, cards: Mapping[str, Any]) -> str:
@@ -92,30 +83,29 @@ def _name(cfg: RunConfig, server: Server, cards: Mapping[str, Any]) -> str:
     )
 
 
-async def _version(pool: Pool, server: Server, software: str) -> str:
+async def _version(pool: Pool, software: str) -> str:
     paths = {"vllm": "/version", "sglang": "/get_server_info", "llamacpp": "/props"}
     if software not in paths:
         return ""
     try:
-        said = await pool.get(server, paths[software], 0.0)
+        said = await pool.get(paths[software], 0.0)
     except (UserError, TryAgain):
         return ""
     return str(said.get("version") or said.get("build_info") or "")[:100]
 
 
-async def choose(pool: Pool, server: Server, known: Facts, token_ids: list[int] | None) -> Facts:
+async def choose(pool: Pool, known: Facts, token_ids: list[int] | None) -> Facts:
     """With an interface where `engine.api` says "auto": token ids if the server takes them.
 
     Args:
-        pool: the servers.
-        server: the one to ask, for one token.
+        pool: the server, which is asked for one token.
         known: what is known of it.
         token_ids: some tokens as the model's tokenizer makes them; None without a tokenizer.
     """
     if known.api != "auto":
         return known
     if token_ids is None:
-        return await _chat(pool, server, known)
+        return await _chat(pool, known)
     tokens = replace(known, api=of_tokens(known))
     if tokens.api != "completions":
         return tokens
@@ -123,23 +113,23 @@ async def choose(pool: Pool, server: Server, known: Facts, token_ids: list[int] 
     body = {"model": known.served_name, "prompt": token_ids, "max_tokens": 1, "stream": False}
     try:
         answer = await pool.ask(
-            DIALECTS["completions"].path, body, lambda data, _: read(data), server=server
+            DIALECTS["completions"].path, body, lambda data, _: read(data), probing=True
         )
     except Refused as error:
         if error.status not in (400, 404, 405, 422):
             raise
-        return await _chat(pool, server, known)
+        return await _chat(pool, known)
     # A server that reads the ids as text counts other tokens.
     counts = answer.prompt_tokens in (None, len(token_ids))
-    return tokens if counts else await _chat(pool, server, known)
+    return tokens if counts else await _chat(pool, known)
 
 
-async def _chat(pool: Pool, server: Server, known: Facts) -> Facts:
+async def _chat(pool: Pool, known: Facts) -> Facts:
     """With the chat interface, if there is one: else the address may be wrong."""
     turn = {"role": "user", "content": "1 + 1 ="}
     body = {"model": known.served_name, "messages": [turn], "max_tokens": 1, "stream": False}
     try:
-        await pool.ask(DIALECTS["chat"].path, body, lambda data, _: data, server=server)
+        await pool.ask(DIALECTS["chat"].path, body, lambda data, _: data, probing=True)
     except Refused as error:
         if error.status not in (400, 422):  # of fields, which a probe will settle
             raise
@@ -154,7 +144,7 @@ def of_tokens(known: Facts) -> str:
 
 
 class ServedModel:
-    """One model behind a pool of servers: samples are asked for and answers checked.
+    """One model behind a server: samples are asked for and answers checked.
 
     Attributes:
         dropped: optional fields that a server does not take; its own defaults hold for them.
@@ -162,6 +152,7 @@ class ServedModel:
         zero_is_none: whether it takes "logprobs": 0 for none, as llama.cpp.
         gives: what every answer has, as a probe has found: token_ids, logprobs, named. One without
             it is none.
+        vocabulary: how many token ids there are.
     """
 
     def __init__(self, pool: Pool, facts: Facts, extra: Body) -> None:
@@ -172,8 +163,10 @@ class ServedModel:
         self.renamed: dict[str, str] = {}
         self.zero_is_none = False
         self.gives: frozenset[str] = frozenset()
+        self.vocabulary = math.inf
+        self._counted: dict[str, int] = {}  # prompt tokens, by chat turns
 
-    async def ask(self, ask: Ask, server: Server | None = None, with_text: bool = False) -> Answer:
+    async def ask(self, ask: Ask, probing: bool = False, with_text: bool = False) -> Answer:
         """One answer that fits the question; see `Pool.ask` for what is raised."""
         dialect = self.dialect
         if dialect is DIALECTS["vllm"] and (ask.labels or ask.prompt_logprobs or with_text):
@@ -187,12 +180,27 @@ class ServedModel:
         def read(data: Mapping[str, Any], name: str) -> Answer:
             answer = dialect.read(data)
             answer = replace(answer, named=name in answer.name)
-            if why := _mismatch(ask, answer, dialect.tokens) or self._lacks(ask, answer):
+            if answer.finish_reason == FILTERED:  # whatever was left of it
+                answer = replace(answer, token_ids=None, logprobs=None)
+                why = ""
+            else:
+                why = _mismatch(ask, answer, dialect.tokens) or self._lacks(ask, answer)
+            if why := why or self._miscounts(ask, answer, dialect.tokens):
                 raise Later(f"answer {why}")
             return answer
 
         most = MOST_BYTES + _BYTES_A_TOKEN * tokens
-        return await self.pool.ask(dialect.path, body, read, most, server)
+        return await self.pool.ask(dialect.path, body, read, most, probing)
+
+    def _miscounts(self, ask: Ask, answer: Answer, tokens: bool) -> str:
+        if max(answer.token_ids or [0]) >= self.vocabulary:
+            return "with a token outside the vocabulary"
+        known = count = answer.prompt_tokens
+        if tokens:
+            known = len(ask.prompt)
+        elif count is not None:  # the server's own template makes the same of the same turns
+            known = self._counted.setdefault(json.dumps(ask.prompt), count)
+        return f"to {count} prompt tokens instead of {known}" if count not in (None, known) else ""
 
     def _lacks(self, ask: Ask, answer: Answer) -> str:
         if "named" in self.gives and not answer.named:

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.cluster.jobs import UNKNOWN, Job
 from pipeline.prepare import raising
 from pipeline.status.tally import RunningScore, Tally
-from pipeline.store import spent
+from pipeline.store import spent, suspects
 from pipeline.store.outcomes import price
 from pipeline.store.workers import Worker, workers
 
@@ -28,7 +28,7 @@ class RunStanding:
     done: int = 0
     total: int = 0
     unread: int = 0  # attempts whose outcome is not known yet
-    continues: str = ""  # which of those owed are truncated attempts that go on, in words
+    continues: str = ""  # of attempts: truncated ones that go on, suspect ones; in words
     in_flight: int = 0
     tokens: int = 0  # sampled, of the attempts that are there
     truncated: float = 0.0  # share of these attempts
@@ -84,6 +84,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
     gpu_h = sum(worker.gpu_s for worker in everyone) / 3600
     gpu_h_left = owed * gpu_h / attempts if attempts and gpu_h else None
     price = _price(tally)
+    continues = raising.told(run.cfg, tally.tokens[tally.short].tolist())
     return RunStanding(
         name=name,
         path=str(run.path),
@@ -92,7 +93,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         done=done.size - owed,
         total=done.size,
         unread=tally.unread,
-        continues=raising.told(run.cfg, tally.tokens[tally.short].tolist()),
+        continues="; ".join(filter(None, (continues, suspects.told(run)))),
         in_flight=min(sum(worker.in_flight for worker in alive), owed),
         tokens=int(tally.tokens.sum()),
         truncated=float(tally.truncated[done].mean()) if done.any() else 0.0,

@@ -36,7 +36,9 @@ QUESTIONS = pa.schema(
 
 # Why an attempt ended. What an engine ends for any other reason (abort, error, one that is not
 # known here) is not finished: it is never stored, and owed as before.
-CUT = ("length", "repetition")  # the token limit; vLLM's detector of a text that turns in circles
+# The token limit; vLLM's detector of a text that turns in circles; a server's content filter.
+FILTERED = "content_filter"
+CUT = ("length", "repetition", FILTERED)
 FINISHED = ("stop", *CUT)
 
 # How much of an attempt, in tokens of its completion, was there before a raised

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from pipeline.base.errors import UserError
 from pipeline.config.engine import EngineConfig
 from pipeline.store import judged, rowkeys, workers
-from pipeline.store.columns import CUT, cut_off
 from pipeline.store.runfolder import Run
 
 Codes = npt.NDArray[np.int8]
@@ -178,7 +177,7 @@ def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
     tokens = np.full((len(ids), trials), -1, np.int64)
     cut, unsaid = np.zeros(tokens.shape, bool), np.zeros(tokens.shape, bool)
     ends = table["finish_reason"]
-    limited = pc.and_(cut_off(ends), pc.not_equal(ends, CUT[1])).fill_null(False)
+    limited = pc.equal(ends, "length").fill_null(False)
     tokens[cell] = table["completion_tokens"].fill_null(-1).to_numpy()[kept]
     cut[cell] = limited.to_numpy()[kept]
     unsaid[cell] = ends.is_null().to_numpy()[kept]

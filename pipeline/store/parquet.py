@@ -122,10 +122,15 @@ def known_sound(path: Path, version: str) -> bool:
         return False
 
 
-def put_aside(path: Path) -> None:
+def put_aside(path: Path, why: str = DAMAGED) -> None:
     """Rename a file so that no reader sees it."""
+    rename(path, f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{why}")
+
+
+def rename(path: Path, name: str) -> None:
+    """Give a file of a table another name; the mark that it is sound had the old one."""
     _mark(path).unlink(missing_ok=True)
-    path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{DAMAGED}"))
+    path.rename(path.with_name(name))
 
 
 def read(

@@ -45,8 +45,10 @@ DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.
 DEFAULTS["prompt.shots"] = 0  # which ones is hashed
 DEFAULTS |= {"prompt.shuffle": "none", "prompt.shuffle_seed": 0, "engine.args": {}}
 _SAMPLED = " (there of an earlier kind, which read a part of large files: nothing can be said)"
+SERVER = "server.json"  # in the run folder: how the server answered that the run began with
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
 UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader` of the engine that failed
+_ONCE: dict[str, Any] = {"labels": LabelsConfig(), "trust_parts": False}
 _NUMBER = int | float
 _NUMBERS = "attempts prompt_tokens completion_tokens in_flight gpus gpu_s wall_s updated started"
 # What JSON files hold that is read again, as of `foreign.fits`: by their names, or their folders.
@@ -258,8 +260,8 @@ def raised(run: Run, identity: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def save_config(run: Run) -> None:
-    """Write the resolved configuration that the run is used with now; `labels` ask but once."""
-    _write(run, replace(run.cfg, labels=LabelsConfig()))
+    """Write the resolved configuration that the run is used with now; but for what holds once."""
+    _write(run, replace(run.cfg, **_ONCE))
 
 
 def _write(run: Run, cfg: RunConfig) -> None:

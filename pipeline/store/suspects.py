@@ -1,0 +1,55 @@
+"""Attempts that another model may have made, because its server changed while a run sampled.
+
+What a server's model makes is in files whose names say `-unproven` until a probe finds the model
+to be the run's. Where it finds another, they become `attempts/_*.suspect`, which no reader counts.
+"""
+
+import time
+from pathlib import Path
+
+from pipeline.store import heartbeat, parquet, runfolder, shards, workernames
+from pipeline.store.columns import ATTEMPTS
+from pipeline.store.runfolder import Run
+
+UNPROVEN, _SUSPECT = "-unproven", ".suspect"
+
+
+def unproven(run: Run, own: str = "") -> list[Path]:
+    """The unproven files of a worker, `own`, and of those that are gone."""
+    living = heartbeat.alive(run.path) - {own}
+    named = (path for path in shards.files(run.attempts) if UNPROVEN in path.name)
+    return [path for path in named if workernames.worker_of(path) not in living]
+
+
+def settle(run: Run, good: bool, own: str = "") -> None:
+    """Count what is unproven for good, or set it aside, as a probe says."""
+    for path in unproven(run, own):
+        if not good:
+            parquet.put_aside(path, _SUSPECT)
+        elif path.suffix == ".parquet":
+            parquet.rename(path, path.name.replace(UNPROVEN, ""))
+
+
+def trust(run: Run) -> None:
+    """Count all that is suspect, or unproven; whatever the server has next is the run's model."""
+    for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):
+        path.rename(path.with_name(path.name[1:].removesuffix(_SUSPECT)))
+    settle(run, good=True)
+    (run.path / runfolder.SERVER).unlink(missing_ok=True)
+
+
+def told(run: Run) -> str:
+    """How many attempts are suspect, since when and why, in a line; empty where none are."""
+    times = [
+        finished
+        for path in run.attempts.glob(f"_*.parquet{_SUSPECT}")
+        for batch in parquet.read(path, ATTEMPTS, ["finished"], parquet.Damage())
+        for finished in batch["finished"].to_pylist()
+    ]
+    if not times:
+        return ""
+    return (
+        f"{len(times)} attempts since {time.strftime('%F %T', time.localtime(min(times)))} are"
+        " suspect and do not count: their server was found to have another model;"
+        " trust_parts=true takes them back"
+    )
