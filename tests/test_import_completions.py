@@ -304,7 +304,6 @@ def test_outputs_of_matharena(
 
 
 def test_where_nothing_can_be_read_the_columns_are_named(tmp_path: Path) -> None:
-    """As of the Qwen2.5-Math harness, whose lists are of all trials."""
     lists = {"response": ["So 1", "or 2"], "pred": ["1", "2"], "score": [True, False]}
     rows = [{"question": i, "gt": str(i), **lists} for i in range(3)]
     source = write_lines(tmp_path / "lists.jsonl", rows)
