@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, arithmetic, make_model, make_run, run_of, write_questions
+from helpers import ROOT, add_attempts, arithmetic, make_model, make_run, run_of, write_questions
 
 from pipeline.cli.arguments import keys
 from pipeline.cli.main import main
@@ -296,6 +296,45 @@ def test_a_run_folder_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "a 110   2/3" in capsys.readouterr().out
     assert main(["score", str(run.path), "model=demo"]) == 2
     assert "model=demo" in one_error(capsys)
+
+
+def test_a_folder_with_an_equals_sign_is_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [make_run(tmp_path / "lr=0.1" / f"seed={i}", {"a": "110", "b": "0~."}) for i in "12"]
+    monkeypatch.chdir(tmp_path / "lr=0.1")
+    Path("sampling.trials=2").mkdir()  # no run, and no / in it: a setting
+    for folder in (str(runs[0].path), "./seed=1", "seed=1"):
+        assert main(["score", folder, "sampling.trials=2"]) == main(["status", folder]) == 0
+        assert "Bayes@2" in (out := capsys.readouterr().out) and "a 110   2/3" in out
+    assert main(["compare", *(str(run.path) for run in runs)]) == 0
+
+
+def test_a_dry_run_estimates_what_is_not_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    asked = ["run", "--dry-run", "dataset=demo", "verifier=none", "model=custom"]
+    assert main([*asked, "model.id=no/body-4B"]) == 0
+    out = capsys.readouterr().out
+    assert "prefetch" in out and "tokens: about 36.2M" in out and "goes by its name" in out
+
+
+def test_fewer_trials_than_are_there_see_a_changed_data_set(
+    settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [*settings, "verifier=none"]
+    assert main(["prepare", *settings]) == 0
+    run = Run(compose.load_folder(tmp_path / "run", []))
+    add_attempts(run, {row["question_id"]: "1101" for row in run.questions})
+    assert main(["score", str(run.path)]) == 0
+    capsys.readouterr()
+    assert main(["run", *settings, "sampling.trials=2"]) == 0
+    assert "4 trials are there, and stay; 2 were asked for" in capsys.readouterr().err
+    path = tmp_path / "sums.jsonl"
+    path.write_text(path.read_text().replace('"4"', '"5"'))
+    assert main(["run", *settings, "sampling.trials=2"]) == 2
+    assert "question sums-02 has changed" in one_error(capsys)
 
 
 def test_a_verifier_that_cannot_be_had_does_not_keep_the_score(

@@ -5,10 +5,12 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,7 @@ from test_export import back, opened, out
 
 from pipeline.base.errors import UserError
 from pipeline.exports import inspect_log
-from pipeline.exports.about import _moment, questions, texts
+from pipeline.exports.about import About, _moment, questions, texts
 from pipeline.exports.eee import _portable
 from pipeline.exports.reading import Source
 from pipeline.store import outcomes, parquet, rowkeys
@@ -312,6 +314,16 @@ def test_chat_turns_of_a_server_are_messages_again() -> None:
     ):
         found = inspect_log._question(row | {"prompt": prompt, "prompt_token_ids": ids})["messages"]
         assert found == [turn | {"id": f"a-{i}"} for i, turn in enumerate(said)]
+
+
+def test_samples_of_several_runs_have_ids_of_their_own(tmp_path: Path) -> None:
+    lib = MagicMock()
+    lib.log.EvalSample = SimpleNamespace
+    of_runs = [About(Source("sums", name, run_of(tmp_path, name))) for name in "abcd"] * 2
+    rows = [defaultdict(str, question_id=q, trial=t) for q in "ab" for t in range(3)]
+    turns = {"messages": []}
+    ids = [inspect_log._sample(lib, row, turns, of).uuid for of in of_runs for row in rows]
+    assert ids[:24] == ids[24:] and len(set(ids)) == 24
 
 
 @pytest.mark.soak

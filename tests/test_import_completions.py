@@ -301,3 +301,13 @@ def test_outputs_of_matharena(
     assert (answers["hmmt25-01", 0], answers["hmmt25-01", 1]) == (None, "1")
     bring(tmp_path, source, "dataset=hmmt25")
     assert "nothing owed" in capsys.readouterr().err
+
+
+def test_where_nothing_can_be_read_the_columns_are_named(tmp_path: Path) -> None:
+    lists = {"response": ["So 1", "or 2"], "pred": ["1", "2"], "score": [True, False]}
+    rows = [{"question": i, "gt": str(i), **lists} for i in range(3)]
+    source = write_lines(tmp_path / "lists.jsonl", rows)
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"lists.jsonl: no .* columns gt, pred, question, resp"):
+            bring(tmp_path, source, "model=m", "dataset=sums")
+        assert not [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]

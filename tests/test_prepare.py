@@ -9,11 +9,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from helpers import CHATML, arithmetic, make_model, write_questions
+from test_settle_live import die, killed
 
 from pipeline.base.errors import UserError
 from pipeline.cohorts import differences
 from pipeline.config.compose import load, load_folder
 from pipeline.prepare import questions_table, stage
+from pipeline.settle import data
 from pipeline.store import parquet, runfolder
 from pipeline.store.columns import QUESTIONS
 from pipeline.store.runfolder import Run
@@ -86,6 +88,18 @@ def test_again_changes_nothing(setup: Setup) -> None:
     before = {p.name: p.read_bytes() for p in setup.folder.iterdir()}
     stage.prepare(setup.run())
     assert before == {p.name: p.read_bytes() for p in setup.folder.iterdir()}
+
+
+def test_settle_goes_on_after_a_kill_between_two_files(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        for of, name in ((stage, "_write"), (runfolder, "save_config")):
+            work = getattr(of, name)
+            patch.setattr(of, name, lambda *given, work=work: (work(*given), die()))
+        killed(lambda: stage.prepare(setup.run()))
+    assert len([p for p in setup.folder.iterdir() if p.suffix in (".yaml", ".parquet")]) == 1
+    assert data.reached(setup.run(), 2) == 2  # what `settle` asks first
 
 
 def test_prompt_log_probs_survive(setup: Setup) -> None:

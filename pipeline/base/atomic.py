@@ -24,8 +24,7 @@ from pipeline.base import journal
 
 GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on a file server
 OLD_S = 86400.0  # a draft of another machine, whose process nobody here can ask about
-# The latter is that of earlier versions.
-_DRAFT = re.compile(r"\..+\.(?:([0-9a-f]{8})-(\d+)-[0-9a-f]{8}|[0-9a-f]{16})\.tmp")
+_DRAFT = re.compile(r"\..+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp")
 
 
 def draft(path: Path) -> Path:

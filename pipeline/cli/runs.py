@@ -10,6 +10,7 @@ from pipeline.cli.verbs import VERBS
 from pipeline.config import compose, overrides, sweep
 from pipeline.config.settings import STAGES, RunConfig
 from pipeline.display.table import answer
+from pipeline.prepare import questions
 from pipeline.score import complete, shown, stopped
 from pipeline.store import find, heartbeat, parquet, runfolder
 from pipeline.store.runfolder import Run
@@ -20,8 +21,8 @@ def configured(settings: list[str], verb: str = "") -> RunConfig:
 
     Raises UserError: a setting or a folder cannot be used.
     """
-    folders = [setting for setting in settings if "=" not in setting]
-    single = [setting for setting in settings if "=" in setting]
+    folders = [setting for setting in settings if overrides.is_folder(setting)]
+    single = [setting for setting in settings if setting not in folders]
     if not folders:
         return compose.load(single)
     if len(folders) > 1:
@@ -100,8 +101,11 @@ def _has_more(run: Run) -> bool:
     there = scores.get("trials", 0)
     if scores.get("attempts", 0) <= scores.get("questions", 0) * trials or stopped.of(run):
         return False
-    runfolder.check_same(run, runfolder.identity(run.cfg))
-    if runfolder.owed(run):
+    identity = runfolder.identity(run.cfg)
+    if "prepare" in run.cfg.stages:  # imported runs have no data set
+        identity["questions"] = {one.id: one.hash for one in questions.load(run.cfg.dataset)[0]}
+    runfolder.check_same(run, identity)
+    if len(identity.get("questions", ())) > len(run.questions) or runfolder.owed(run):
         return False
     _tell(run)
     note(f"{there} trials are there, and stay; {trials} were asked for")
@@ -168,7 +172,7 @@ def status(settings: list[str], watch: bool, every: float | None, check: bool) -
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
-    folders = [Path(setting).expanduser() for setting in settings if "=" not in setting]
+    folders = [Path(text).expanduser() for text in settings if overrides.is_folder(text)]
     if check and watch:
         raise UserError("--check: reads everything once; leave --watch out")
     if not check and any((folder / plan.RECORD).is_file() for folder in folders):

@@ -83,8 +83,9 @@ def queue(
 
 def _configurations(settings: list[str]) -> list[RunConfig]:
     """The configuration of every run that the settings name, with the engines of a task."""
-    folders = [setting for setting in settings if "=" not in setting]
-    keys = {s: overrides.full_key(RunConfig, overrides.split(s)[0]) for s in settings if "=" in s}
+    folders = [setting for setting in settings if overrides.is_folder(setting)]
+    others = (setting for setting in settings if setting not in folders)
+    keys = {one: overrides.full_key(RunConfig, overrides.split(one)[0]) for one in others}
     if folders:
         cfgs = _of_folders(folders, keys)
     else:
@@ -150,8 +151,6 @@ def _check(runs: list[Run]) -> None:
     for path in map(scripts.absolute, runs):
         if path in seen:
             raise UserError(f"{path}: two of these runs share this folder; tell them apart by tag=")
-        if "=" in str(path):
-            raise UserError(f"{path}: jobs cannot name a folder with = in its path; set run_dir=")
         seen.add(path)
 
 

@@ -69,6 +69,12 @@ def split(setting: str) -> tuple[str, str]:
     return shape[1], shape[2]
 
 
+def is_folder(argument: str) -> bool:
+    """Tell a folder from a setting: it has no `=`, or is there, with a `/` in its name or a run."""
+    named = "/" in argument or os.path.lexists(os.path.expanduser(f"{argument}/config.yaml"))
+    return "=" not in argument or (named and os.path.isdir(os.path.expanduser(argument)))
+
+
 def parse(key: str, text: str, as_texts: bool = False) -> "Override":
     """A setting as Hydra reads it; words that Hydra would refuse, or all of them, are texts.
 
@@ -209,7 +215,7 @@ def parted(arguments: Sequence[str], own: Any, others: Any) -> tuple[list[str], 
     """
     mine, theirs = [], []
     for argument in arguments:
-        key = split(argument)[0] if "=" in argument or "folders" not in keys(own) else "folders"
+        key = "folders" if "folders" in keys(own) and is_folder(argument) else split(argument)[0]
         head = re.split(r"[.@/]", key)[0]
         if head in keys(own) or full_key(own, key):
             mine.append(argument)
@@ -316,7 +322,7 @@ def load(kind: type[Config], arguments: Sequence[str]) -> Config:
     >>> load(Settings, ["names=a,b", "output=2"])
     Settings(names=['a', 'b'], prices=Prices(output=2.0))
     """
-    folders = [a for a in arguments if "=" not in a and "folders" in keys(kind)]
+    folders = [a for a in arguments if is_folder(a) and "folders" in keys(kind)]
     node: DictConfig = OmegaConf.structured(kind)
     apply(node, [argument for argument in arguments if argument not in folders])
     if folders:
@@ -325,7 +331,7 @@ def load(kind: type[Config], arguments: Sequence[str]) -> Config:
 
 
 def check_folder(argument: str) -> Path:
-    """The folder that an argument without `=` names.
+    """The folder that an argument names which is no setting.
 
     Raises UserError: there is none of that name.
     """

@@ -149,7 +149,7 @@ def is_until(argument: str) -> bool:
 
 def is_stages(argument: str) -> bool:
     """Whether it says which stages there are."""
-    return "=" in argument and overrides.split(argument)[0] == "stages"
+    return not overrides.is_folder(argument) and overrides.split(argument)[0] == "stages"
 
 
 def load(arguments: Sequence[str]) -> Asked:

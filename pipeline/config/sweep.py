@@ -47,7 +47,7 @@ def expand(settings: list[str]) -> list[list[str]]:
     """
     choices = []
     for setting in settings:
-        if "=" not in setting:  # a folder
+        if overrides.is_folder(setting):
             choices.append([setting])
             continue
         key, text = overrides.split(setting)

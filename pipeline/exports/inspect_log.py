@@ -8,6 +8,7 @@ import json
 import zipfile
 from pathlib import Path
 from typing import Any
+from uuid import uuid5
 
 import pyarrow.compute as pc
 
@@ -42,7 +43,7 @@ def _write(lib: Any, export: Export, source: Source, of: About, folder: Path) ->
     name = f"{of.ended:%Y-%m-%dT%H-%M-%S}+00-00_{safe_name(of.dataset)}_{of.uid.hex}.eval"
     with zipfile.ZipFile(folder / name, "w") as archive:
         for row in graded(export, source):
-            sample = _sample(lib, row, asked[row["question_id"]], of.called)
+            sample = _sample(lib, row, asked[row["question_id"]], of)
             _put(archive, f"samples/{sample.id}_epoch_{sample.epoch}.json", _json(sample))
             summaries.append(_json(sample.summary()))
         _put(archive, "summaries.json", b"[" + b",".join(summaries) + b"]")
@@ -98,9 +99,9 @@ def _question(row: dict[str, Any]) -> dict[str, Any]:
     return asked | {"choices": row["choices"], "messages": turns}
 
 
-def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], called: str) -> Any:
+def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], of: About) -> Any:
     """An attempt in the library's types, made one by one: at once they take thrice as long."""
-    key, make = f"{row['question_id']} {row['trial']}", lib.model
+    key, make = str(uuid5(of.uid, f"{row['question_id']} {row['trial']}")), lib.model
     content = [make.ContentText(text=row["response"])]
     if row["reasoning"] is not None:
         content.insert(0, make.ContentReasoning(reasoning=row["reasoning"]))
@@ -114,9 +115,9 @@ def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], called: str
         **question | {"messages": [*question["messages"], answer]},
         uuid=key,
         epoch=row["trial"] + 1,
-        output=make.ModelOutput(model=called, choices=[choice], usage=used, time=row["seconds"]),
+        output=make.ModelOutput(model=of.called, choices=[choice], usage=used, time=row["seconds"]),
         scores={"grade": score},
         metadata=row["said"],
-        model_usage={called: used} if used else {},
+        model_usage={of.called: used} if used else {},
         total_time=row["seconds"],
     )

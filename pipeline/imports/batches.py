@@ -58,6 +58,7 @@ def of_records(
                 for key in rows.present(rows.KNOWN.intersection(seen)) | _ALWAYS
             }
             yield Batch(columns, np.array([row is not None for row in found]), places.__getitem__)
+            troubles.columns |= seen
             found, places, seen, size = [], [], set(), 0
         row = None if record is None else rows.parse(record, place, cfg, run, troubles)
         if row is not None:
@@ -76,6 +77,7 @@ def of_arrays(
 ) -> Batch:
     """Arrays of foreign values, as many each, by the names of their columns; see `of_records`."""
     number = len(next(iter(arrays.values())))
+    troubles.columns |= arrays.keys()
     columns: dict[str, Any] = {}
     odd = np.zeros(number, bool)
     names = rows.present(frozenset(arrays))

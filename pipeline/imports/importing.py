@@ -1,5 +1,6 @@
 """The verb `import`: source, first pass, plan, second pass, and run folders renamed into place."""
 
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -67,6 +68,12 @@ def _import(source: Source, root: Path, stage: Staging) -> list[Path]:
     left_out = troubles.lines()
     for line in left_out:
         warn(f"import: {line}")
+    folders = [stage.folder / plan.runs[number].folder for number in owed]
+    if owed and not any((f / name).is_dir() for f in folders for name in ("attempts", "grades")):
+        shutil.rmtree(stage.folder, ignore_errors=True)
+        stage.read = 0  # there is nothing to go on with
+        there = ", ".join(map(shown, sorted(troubles.columns)[:30]))
+        raise UserError(f"{source.path}: no outcome and no text can be read in its columns {there}")
     for number in owed:
         folder = stage.folder / plan.runs[number].folder
         runs.write(source, plan, number, folder, targets[number], left_out)

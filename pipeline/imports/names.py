@@ -98,6 +98,7 @@ def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
     if model in _aliases().values():
         cfg.model = deepcopy(_composed(f"model={model}").model)
     cfg.dataset.name, cfg.model.name = dataset, model
+    cfg.model.system = cfg.model.revision = cfg.dataset.revision = None  # records do not say
     return cfg
 
 

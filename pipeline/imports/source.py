@@ -52,6 +52,7 @@ class Troubles:
         self.counts: Counter[str] = Counter()
         self.places: dict[str, list[str]] = {}
         self.read = 0  # bytes of the source that were read, about
+        self.columns = set[str]()  # that its records have
 
     def add(self, kind: str, place: str = "", number: int = 1) -> None:
         """Count `number` more of one kind; without a place where it is the same everywhere."""

@@ -162,7 +162,10 @@ def _reckoned(
 ) -> Cost:
     """With the time that the sizes of model and hardware allow."""
     if not sizes.is_here(cfg.model):
-        return cost._replace(how="the model is not here yet")
+        size = sizes.by_name(cfg.model.id) or 0  # and as much again the caches of 32 sequences
+        rate = size and 32 / step_s(used, size, size, size, 32) * max(1, used.gpus)
+        how = "the model is not here yet" + ", and goes by its name" * bool(size)
+        return cost._replace(seconds=cost.tokens / rate if rate else None, how=how)
     room = Room(cfg, rows, used.memory or 1)
     if not room.weights or not room.attempt:
         return cost._replace(how="the size of the model is not known")

@@ -12,6 +12,10 @@ from pipeline.base.program import PROGRAM
 OFFLINE = f"without a network, run `{PROGRAM} prefetch` first on a machine that has one"
 
 
+class NotHere(UserError):
+    """What only the hub has, which does not answer, or is not to be asked."""
+
+
 @contextlib.contextmanager
 def from_hub(what: str, remedy: str, asked: bool = True, done: str = "loaded") -> Iterator[None]:
     """What libraries raise about hub, network and files becomes one line; they raise many kinds.
@@ -31,7 +35,9 @@ def from_hub(what: str, remedy: str, asked: bool = True, done: str = "loaded") -
                 "Ask for access on its page at huggingface.co, then `hf auth login`, or HF_TOKEN in"
                 " the environment"
             )
-        raise UserError(f"{what}: could not be {done}: {said}. {remedy}") from error
+        off = asked and (why or os.environ.get("HF_HUB_OFFLINE", "0") != "0")
+        kind = NotHere if off else UserError
+        raise kind(f"{what}: could not be {done}: {said}. {remedy}") from error
     if why:
         _note_once(f"{why}, HF_HUB_OFFLINE=1 spares the attempt")
 

@@ -10,10 +10,12 @@ from pipeline.base.console import clock, count, results
 from pipeline.display.table import answer
 from pipeline.prepare import costs, questions_table, raising, sizes
 from pipeline.prepare.costs import Cost, Hardware, Judging
+from pipeline.prepare.hub import NotHere
 from pipeline.store import outcomes, rowkeys, runfolder, spent
 from pipeline.store.runfolder import Run
 from pipeline.store.spent import Spent
 
+_ASSUMED = 30  # questions, where they are not known, with prompts of 200 tokens
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -22,14 +24,21 @@ def preview(run: Run, used: Hardware) -> None:
 
     Raises UserError: whatever `prepare` would refuse.
     """
-    built = questions_table.build(run)
-    rows = built.rows()
-    identity = questions_table.identity(run, built)
-    runfolder.check_same(run, identity, raising=True)
-    cut = raising.check(run, built, identity)
-    results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
-    results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
-    results.print(f"questions: {len(rows)}, prompts of up to {max(_lengths(rows))} tokens")
+    try:
+        built = questions_table.build(run)
+    except NotHere as error:
+        results.print(f"{error}; until then by what is known, for {_ASSUMED} questions:")
+        one: dict[str, Any] = {"prompt": " " * 800, "prompt_token_ids": None}
+        rows = [one | {"question_id": "", "max_tokens": run.cfg.sampling.max_tokens}] * _ASSUMED
+        cut: raising.Cut = {}
+    else:
+        rows = built.rows()
+        identity = questions_table.identity(run, built)
+        runfolder.check_same(run, identity, raising=True)
+        cut = raising.check(run, built, identity)
+        results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
+        results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
+        results.print(f"questions: {len(rows)}, prompts of up to {max(_lengths(rows))} tokens")
     found = estimate(run, rows, used)
     results.print(f"owed: {found.owed} of {found.planned} attempts, into {run.path}")
     parts: dict[str, Any] = found._asdict()

@@ -36,8 +36,8 @@ def _settle(run: Run, built: questions_table.Built, identity: dict[str, Any]) ->
     """Check what the folder holds now, and write the files that say what it holds from now on."""
     runfolder.check_same(run, identity, raising=True)
     raising.check(run, built, identity)
+    runfolder.save_config(run)  # first: who finds questions reads it
     _write(run, built)
-    runfolder.save_config(run)
     manifest = runfolder.read_manifest(run)
     manifest.setdefault("created_with", describe())
     if raised := runfolder.raised(run, identity):

@@ -8,9 +8,11 @@ sampling claims attempts as in any run.
 import os
 import shlex
 import time
+from contextlib import suppress
 
 import numpy as np
 
+from pipeline.base import atomic
 from pipeline.base.console import note, warn
 from pipeline.base.errors import Interrupted, UserError
 from pipeline.base.program import PROGRAM
@@ -170,6 +172,11 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
     for k in np.flatnonzero(~chosen):
         trials = int(state.spent[k])
         for run in plan.contenders[k].runs:
+            for left in run.path.glob("*.lease"):  # of one that was killed when all was graded
+                with suppress(lease.Taken), lease.held(left, "clearing up"):
+                    pass
+            for folder in run.path.glob("*/"):
+                atomic.sweep(folder)
             so_many = data.reached(run, trials)
             runfolder.save_trials(data.with_trials(run, so_many))
             cfg = plan.goal.cfg

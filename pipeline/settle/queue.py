@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.base.errors import UserError
 from pipeline.cluster import submit as cluster
-from pipeline.config import compose
+from pipeline.config import compose, overrides
 from pipeline.config import settle as config
 from pipeline.config.checks import AUTO
 from pipeline.settle import data, live, plan
@@ -20,7 +19,7 @@ from pipeline.store.runfolder import Run
 
 def is_race(settings: list[str]) -> bool:
     """Whether settings say until when one samples, or name a folder of `settle`."""
-    folders = [Path(setting).expanduser() for setting in settings if "=" not in setting]
+    folders = [Path(setting).expanduser() for setting in settings if overrides.is_folder(setting)]
     return any(map(config.is_until, settings)) or any(
         (folder / plan.RECORD).is_file() for folder in folders
     )
@@ -37,8 +36,6 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
     """
     stages = [setting for setting in settings if config.is_stages(setting)]
     planned = plan.make(config.load([one for one in settings if one not in stages]))
-    if "=" in str(planned.folder):
-        raise UserError(f"{planned.folder}: jobs cannot name a folder with = in its path; set out=")
     goal, contenders = planned.goal, planned.contenders
     (live.announce if dry_run else live.begin)(planned)
     *_, last = [None, *states(data.of_contenders(contenders, goal.trials).codes, goal)]

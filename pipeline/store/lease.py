@@ -41,21 +41,25 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
     """Hold the lease file `path` while the block runs.
 
     `work` is what the holder does, for the message to whoever comes second; `wait` until the other
-    holder is done, however long that takes. The folder of the file exists. Raises Taken: when
-    somebody else holds it. OSError: when the folder cannot be written.
+    holder is done, or its file stays as it is for `EXPIRE_S` (its time may lie in the future). The
+    folder of the file exists. Raises Taken: somebody else holds it. OSError: it cannot be written.
     """
-    own, noted = token(), False
-    while (other := _acquire(path, own)) is not None:
+    own, seen, since, lost = token(), ("", 0), 0.0, None
+    while (other := _acquire(path, own, lost)) is not None:
         holder = fields(other)
         message = (
-            f"{path.parent}: another process is {work} here (host {holder.get('host')}, pid"
+            f"{path}: another process is {work} here (host {holder.get('host')}, pid"
             f" {holder.get('pid')}, since {holder.get('since')})"
         )
         if not wait:
-            raise Taken(f"{message}; wait for it or stop it. If it is gone for good, delete {path}")
-        if not noted:
+            raise Taken(f"{message}; wait for it or stop it. If it is gone for good, delete it")
+        if not since:
             note(f"{message}; waiting for it")
-            noted = True
+        with suppress(OSError):  # it may have been let go just now
+            if (now := (other, path.stat().st_mtime_ns)) != seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > EXPIRE_S and gone(other) is None:
+                lost = other
         time.sleep(WAIT_S)
     atomic.sweep(path.parent)
     for claim in path.parent.glob(f"{path.name}.*"):  # of a process that was killed letting go
@@ -87,16 +91,16 @@ def token(**more: object) -> str:
     )
 
 
-def _acquire(path: Path, own: str) -> str | None:
-    """Make the lease; returns the live holder's token where there is one."""
+def _acquire(path: Path, own: str, lost: str | None = None) -> str | None:
+    """Make the lease; returns the live holder's token where there is one, which is not `lost`."""
     while not create(path, own):
         other = read(path)
         if other is None:
             continue  # let go between our two looks
-        if not expired(path, other):
+        if other != lost and not expired(path, other):
             return other
         claim = _claim(path, other)
-        if (rival := _acquire(claim, own)) is not None:
+        if (rival := _acquire(claim, own, lost)) is not None:
             if read(path) == other:
                 return rival  # about to replace the lost lease
             continue

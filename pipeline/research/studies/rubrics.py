@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import scoring
-from pipeline.base.console import Meter
+from pipeline.base.console import Meter, inside
 from pipeline.base.errors import UserError
 from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.cohorts.cohort import Cohort
@@ -19,6 +19,7 @@ from pipeline.config.studies import StudyPlan
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.plots import leaderboard as plots
 from pipeline.research.studies import Result, paper, shared
+from pipeline.rubrics.signals import signals
 from scoring.numerics.inputs import Floats
 
 Categorized = list[tuple[Cohort, ByRubric]]
@@ -85,14 +86,17 @@ def _categorized(plan: StudyPlan, cohorts: list[Cohort]) -> tuple[Categorized, l
     with Meter("rubrics", len(cohorts)) as meter:
         for cohort in cohorts:
             try:
+                for run in (m.run for m in cohort.members if m.run.attempts.is_dir()):
+                    with inside():  # what is current, it leaves as it is
+                        signals(run)
                 if labels := cohort_rubrics.categories(cohort, cfg):
                     categorized.append((cohort, labels))
-            except UserError as error:
+            except (UserError, OSError) as error:  # a folder that may only be read
                 notes.append(f"Rubrics: {cohort.dataset} is left out: {error}")
             meter.advance(1)
     if not categorized:
         why = "; ".join(notes) or "these outcomes came without attempts"
-        raise UserError(f"no rubric can be made: {why}; run `signals` on every run")
+        raise UserError(f"no rubric can be made: {why}")
     return categorized, notes
 
 
