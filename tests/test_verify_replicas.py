@@ -117,9 +117,7 @@ from pipeline.verify import asker, judge
 class Judge:
     answered = False
     def __init__(self, cfg, most):
-        self.engine, self.device = self, cfg.engine.device
-    def describe(self):
-        return {{"device": self.device}}
+        self.engine, self.described = self, {{"device": cfg.engine.device}}
     def ask(self, candidates, got_on):
         got_on()
         with contextlib.suppress(FileExistsError):
