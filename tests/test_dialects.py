@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.base.errors import UserError
+from pipeline.base.errors import Replaced, UserError
 from pipeline.config import compose
 from pipeline.config.settings import SamplingConfig
 from pipeline.engines import Completion, Request
 from pipeline.engines.doubt import Doubt
 from pipeline.servers.dialects import DIALECTS, Answer, Ask
 from pipeline.servers.http import Later
+from pipeline.servers.pool import Pool
 from pipeline.servers.probe import differs, missing, remarks
+from pipeline.servers.served import Facts, ServedModel
 from pipeline.store.runfolder import identity
 
 SAMPLING = SamplingConfig(name="x", temperature=0.6, top_p=0.95)
@@ -117,6 +119,18 @@ def test_labels_by_token_and_by_text() -> None:
 def test_what_is_no_answer_is_asked_for_again(data: Any) -> None:
     with pytest.raises(Later, match="answer"):
         read("completions", data)
+
+
+def test_chat_turns_that_a_server_cuts() -> None:
+    model = ServedModel(Pool(served().engine), Facts("chat", "m"), {})
+
+    def miscounts(count: int) -> str:
+        return model._miscounts(CHAT, Answer("x", "stop", prompt_tokens=count), False)
+
+    assert miscounts(40) == miscounts(39) == miscounts(41) == ""  # a template may hold the date
+    assert miscounts(20) == "to 20 prompt tokens instead of 41"
+    with pytest.raises(Replaced, match="read 41 and 80 tokens"):
+        miscounts(80)
 
 
 OF_CHOICES = ["choices", "usage", "message", "content", "text", "finish_reason", "reasoning", "id"]

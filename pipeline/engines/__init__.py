@@ -116,10 +116,7 @@ class Engine(Protocol):
         return False
 
     def same(self, limit_s: float) -> bool:
-        """Whether the model is still the run's, as far as a server says it within so many seconds.
-
-        Raises Replaced: it is another.
-        """
+        """Whether its server says in time that it has the run's model. Raises Replaced: not."""
         return True
 
     def describe(self) -> dict[str, Any]:

@@ -142,8 +142,7 @@ class OpenAIEngine(Engine):
             known = foreign.read_json(path, {"prompt": list, "looks": [list]})
             return known | {"prompt": known["prompt"], "looks": known["looks"]}
         except (ValueError, KeyError) as error:
-            why = one_line(error)
-            raise UserError(f"{path}: {why}; delete it if the server is the same") from None
+            raise UserError(f"{path}: {one_line(error)}; delete it to begin anew") from None
 
     def doubtful(self, since: float) -> bool:
         back = self.pool.server.doubtful and not self.pool.server.failures

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.base.errors import TryAgain, UserError, did_you_mean
+from pipeline.base.errors import Replaced, TryAgain, UserError, did_you_mean
 from pipeline.config.settings import RunConfig
 from pipeline.servers.dialects import DIALECTS, FILTERED, Answer, Ask, Body
 from pipeline.servers.http import MOST_BYTES, Later, Refused
 from pipeline.servers.pool import Pool, Server
 
+_CUT = 0.9  # of the longest reading of a prompt: one that is shorter was cut
 _BYTES_A_TOKEN = 2048  # the most that any interface writes about one
 _NATIVE = {"vllm": "vllm", "sglang": "sglang"}  # api=generate, by who `/v1/models` says owns it
 
@@ -180,12 +181,12 @@ class ServedModel:
         def read(data: Mapping[str, Any], name: str) -> Answer:
             answer = dialect.read(data)
             answer = replace(answer, named=name in answer.name)
+            why = self._miscounts(ask, answer, dialect.tokens)
             if answer.finish_reason == FILTERED:  # whatever was left of it
                 answer = replace(answer, token_ids=None, logprobs=None)
-                why = ""
-            else:
+            elif not why:
                 why = _mismatch(ask, answer, dialect.tokens) or self._lacks(ask, answer)
-            if why := why or self._miscounts(ask, answer, dialect.tokens):
+            if why:
                 raise Later(f"answer {why}")
             return answer
 
@@ -198,8 +199,16 @@ class ServedModel:
         known = count = answer.prompt_tokens
         if tokens:
             known = len(ask.prompt)
-        elif count is not None:  # the server's own template makes the same of the same turns
-            known = self._counted.setdefault(json.dumps(ask.prompt), count)
+        elif count is not None:  # the same turns are as long, but for a date in the template
+            turns = json.dumps(ask.prompt)
+            most = self._counted.setdefault(turns, count)
+            if most < _CUT * count:
+                where = self.pool.server.setting
+                raise Replaced(
+                    f"{where}: read {most} and {count} tokens of one prompt: it cuts them"
+                )
+            self._counted[turns] = max(most, count)
+            known = most if count < _CUT * most else count
         return f"to {count} prompt tokens instead of {known}" if count not in (None, known) else ""
 
     def _lacks(self, ask: Ask, answer: Answer) -> str:

@@ -48,8 +48,6 @@ def told(run: Run) -> str:
     ]
     if not times:
         return ""
-    return (
-        f"{len(times)} attempts since {time.strftime('%F %T', time.localtime(min(times)))} are"
-        " suspect and do not count: their server was found to have another model;"
-        " trust_parts=true takes them back"
-    )
+    since = time.strftime("%F %T", time.localtime(min(times)))
+    why = "suspect and do not count: their server had another model"
+    return f"{len(times)} attempts since {since} are {why}; trust_parts=true takes them back"
