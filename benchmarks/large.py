@@ -4,7 +4,8 @@
                                                    attempts, prepare of 190,000 questions
     python -m benchmarks.large --before CHECKOUT   and the same by another checkout, such as
                                                    `git worktree add CHECKOUT COMMIT` makes
-    python -m benchmarks.large --only prepare
+    python -m benchmarks.large --only prepare      or score, or many: compare and status of 1,000
+                                                   runs of 30 × 16, whose peak is in MiB
 
 Runs are made up as for `benchmarks.categorize`, with twelve rubrics; of twenty models the seconds
 are those of one. Rounds alternate between the two sides, each in a folder of its own, as if for the
@@ -29,8 +30,9 @@ from pipeline.rubrics.signals import signals
 
 SCORE = {"score 120 x 80": (120, 80, 1), "score 5,000 x 4": (5000, 4, 1),
          "score, one of 20 x 120 x 80": (120, 80, 20)}  # fmt: skip
-MOST_S = {"score 120 x 80": 2.0, "score 5,000 x 4": 4.0, "score, one of 20 x 120 x 80": 2.0}
-MOST_MIB = {"prepare": 500.0}
+MOST_S = {"score 120 x 80": 2.0, "score 5,000 x 4": 4.0, "score, one of 20 x 120 x 80": 2.0,
+          "compare": 60.0, "status": 10.0}  # fmt: skip
+MOST_MIB = {"prepare": 500.0, "compare": 1000.0}
 
 
 def main() -> None:
@@ -38,16 +40,20 @@ def main() -> None:
     parser = common.parser(__doc__)
     common.add_rounds(parser, default=3)
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="the other side")
-    parser.add_argument("--only", choices=["score", "prepare"])
+    parser.add_argument("--only", choices=["score", "prepare", "many"])
     parser.add_argument("--questions", type=int, default=190_000, metavar="M")
     args = parser.parse_args()
     sides = {"now": ROOT} | ({"before": args.before.resolve()} if args.before else {})
     found: dict[str, Any] = {}
     with common.workdir(args) as folder:
-        for name, shape in SCORE.items() if args.only != "prepare" else ():
+        for name, shape in SCORE.items() if args.only in (None, "score") else ():
             runs = scored(folder / f"{len(found)}", *shape)
             found[name] = measure(sides, args.rounds, ["score"], runs)
-        if args.only != "score":
+        for verb in ("compare", "status") if args.only in (None, "many") else ():
+            if not (folder / "many").exists():
+                scored(folder / "many" / "sums", 30, 16, 1000)
+            found[verb] = measure(sides, args.rounds, [verb], [folder / "many"])
+        if args.only in (None, "prepare"):
             more = ["prepare", "dataset=jsonl", f"dataset.path={questions(folder, args.questions)}"]
             found["prepare"] = measure(sides, args.rounds, more, [folder / "prepared"])
     rows = []
@@ -110,7 +116,8 @@ def once(checkout: Path, command: list[str], folder: Path) -> tuple[float, float
     copy = folder.with_name(f"{folder.name}-copy")
     if folder.exists():
         shutil.copytree(folder, copy)
-    place = [f"run_dir={copy}"] if command[0] == "prepare" else [str(copy)]
+    key = {"prepare": "run_dir=", "compare": "runs="}.get(command[0], "")
+    place = [f"{key}{copy}"]
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "pipeline", *command, *place],

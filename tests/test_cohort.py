@@ -1,13 +1,15 @@
 """Which runs of a data set can be compared, and what is said of those that cannot."""
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from helpers import THREE, make_run, run_of
 
 from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort, differences
+from pipeline.cohorts import cohort, compare, differences
 from pipeline.config import analysis
 from pipeline.store import find, outcomes, parquet, runfolder
 from pipeline.store.columns import QUESTIONS
@@ -305,3 +307,27 @@ def test_a_cohort_remembers_what_was_left_out(tmp_path: Path) -> None:
     assert found.names == ["a"] and len(found.warnings) == 2
     assert any("b is left out" in line for line in found.warnings)
     assert any("no graded run" in line for line in found.warnings)
+
+
+def test_what_is_made_of_many_models_grows_as_their_number() -> None:
+    """Counted, not timed: cells of all tables, and the record."""
+    sizes, cfg = [], analysis.load([])
+    for models in (60, 120, 240):
+        R = (
+            np.random.default_rng(0).random((models, 6, 8))
+            < np.linspace(0, 1, models)[:, None, None]
+        )
+        one = cohort.from_arrays("d", [f"m{i:03d}" for i in range(models)], [*"123456"], R)
+        tables = compare.tables_of(one, cfg)
+        assert len(tables["posterior_ranks"].columns) == 5
+        cells = sum(len(of.rows) * len(of.columns) for of in tables.values())
+        record = json.dumps(compare._record(one, cfg, tables), default=str)
+        assert (
+            max(
+                len(of.axes[0].get_yticks()) for of in compare.figures_of(one, cfg, tables).values()
+            )
+            <= 60
+        )
+        sizes.append((cells / models, len(record) / models))
+    assert np.ptp([cells for cells, _ in sizes]) < 1
+    assert sizes[2][1] < 1.5 * sizes[0][1]

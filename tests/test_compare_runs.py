@@ -152,7 +152,7 @@ def test_posterior_ranks_are_those_of_drawn_scores(root: Path) -> None:
     for i, row in enumerate(rows):
         shares = [(places[i] == r).mean() for r in range(3)]
         assert [row["p1"], row["p2"], row["p3"]] == pytest.approx(shares, abs=0.006)
-        assert row["best"] == row["p1"]
+        assert row["best"] == pytest.approx(row["p1"], abs=0.002)
         assert row["expected"] == pytest.approx(1 + places[i].mean(), abs=0.01)
     assert [(row["from"], row["to"]) for row in rows] == [(1, 2), (1, 2), (3, 3)]
 

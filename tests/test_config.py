@@ -491,3 +491,43 @@ def test_one_s_own_questions_have_a_verifier_if_it_is_asked_for_or_on_disk(
     assert compose.load(own).verifier.id is None
     (snapshot / "model.safetensors").touch()
     assert compose.load(own).verifier.name == "compass-3b"
+
+
+def test_folders_that_differ_in_plain_values_are_read_by_one_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted, not timed; whatever else differs is read, or refused, as in a folder alone."""
+    merges: list[int] = []
+    merge = compose.OmegaConf.merge
+    monkeypatch.setattr(compose.OmegaConf, "merge", lambda *a: merges.append(1) or merge(*a))
+    plain = ("trials: 80", "trials: 7"), ("temperature: 0.6", "temperature: 0.7")
+    other = ("trials: 80", "trials: many"), ("trials: 80", "trials: 0"), ("trials: 80", "trial: 8")
+    other += (
+        ("name: aime25", "name: ???"),
+        ("name: aime25", r"name: \${x}"),
+        ("stop: []", "stop: [a]"),
+    )
+    base = compose.dump(compose.load(["model=custom", "model.id=/m", "dataset=aime25"]))
+
+    def read(number: int, text: str) -> str:
+        folder = tmp_path / str(number)
+        folder.mkdir(exist_ok=True)
+        (folder / "config.yaml").write_text(text)
+        compose._read.cache_clear()
+        try:
+            return repr(compose.load_folder(folder, []))
+        except UserError as error:
+            return str(error)
+
+    compose._ANOTHER.clear()
+    read(0, base)
+    found = [read(i, base.replace(*of)) for i, of in enumerate(plain)]
+    assert len(merges) == 1
+    for i, of in enumerate((*plain, *other)):
+        text = base.replace(*of)
+        assert text != base
+        compose._ANOTHER.clear()
+        alone = read(i, text)
+        compose._ANOTHER.clear()
+        read(99, base)
+        assert read(i, text) == alone and (i >= len(plain) or found[i] == alone)

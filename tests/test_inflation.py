@@ -33,10 +33,12 @@ def test_mean_and_variance_over_all_permutations_are_exact() -> None:
     of_trials = np.var(every.sum(axis=1), axis=1, ddof=1) / s2.sum()
     np.testing.assert_allclose(found.value, of_trials)
     nu = 2 / variance
-    tails = np.minimum(chi2.cdf(nu * of_trials, nu), chi2.sf(nu * of_trials, nu))
-    np.testing.assert_allclose(found.p, np.minimum(2 * tails, 1))
-    np.testing.assert_allclose(found.low, nu * of_trials / chi2.ppf(0.975, nu))
-    np.testing.assert_allclose(found.high, nu * of_trials / chi2.ppf(0.025, nu))
+    np.testing.assert_allclose(found.p, chi2.sf(nu * of_trials, nu))
+    values, step = np.unique(of_trials.round(9)), 2 / (3 * s2.sum())
+    np.testing.assert_allclose((np.diff(values) / step).round(6) % 1, 0)
+    low, high = np.maximum(of_trials - step / 2, 0), of_trials + step / 2
+    np.testing.assert_allclose(found.low, nu * low / chi2.ppf(0.975, nu))
+    np.testing.assert_allclose(found.high, nu * high / chi2.ppf(0.025, nu))
 
 
 def luck(p: Any, rho: float, shape: tuple[int, int], rng: np.random.Generator) -> tuple[Any, float]:
@@ -77,6 +79,21 @@ def test_simulated_luck_is_found_and_its_absence_too(
         assert np.median(found.value) == pytest.approx(truth, rel=0.12) and said > least
 
 
+@pytest.mark.parametrize(("questions", "trials"), [(30, 2), (30, 4), (30, 8), (10, 3)])
+def test_independent_attempts_of_few_trials_are_not_accused(questions: int, trials: int) -> None:
+    rng, n = np.random.default_rng(6), 10_000
+    for beta in ((1, 1), (0.3, 0.3), (8, 2)):
+        found = inflation(luck(rng.beta(*beta, questions), 0.0, (n, trials), rng)[0])
+        accused = (found.p < INFLATION_LEVEL).mean()
+        assert accused < INFLATION_LEVEL + 3 * np.sqrt(INFLATION_LEVEL / n)
+        held = ((found.low <= 1) & (found.high >= 1)).mean()
+        assert held > 0.95 - 4 * np.sqrt(0.05 * 0.95 / n) and (found.high > 0).all()
+    shared = inflation(luck(np.full(questions, 0.5), 0.8, (2000, trials), rng)[0])
+    assert (shared.p < INFLATION_LEVEL).mean() > (0.4 if trials < 4 else 0.9)
+    equal = inflation([[1, 0], [0, 1]])
+    assert (equal.value, equal.p) == (0, 1) and equal.low < 1 < equal.high
+
+
 def test_luck_that_two_models_share_cancels_in_their_difference() -> None:
     rng = np.random.default_rng(2)
     both, _ = luck(np.full(60, 0.5), 0.3, (300, 40), rng)
@@ -105,7 +122,7 @@ def test_where_nothing_varies_nothing_is_known(R: Any) -> None:
 
 
 def test_one_question_alone_is_independent() -> None:
-    assert inflation([0, 1, 1, 0]) == pytest.approx((1, 1, 1, 1), abs=1e-3)
+    assert inflation([0, 1, 1, 0]) == pytest.approx((1, 1, 1, 0.5), abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +155,7 @@ def test_score_and_compare_say_it_where_it_matters(
         score(Run(load_folder(made.path, [])))
         avg = json.loads((made.path / "scores.json").read_text())["uniform_prior"]["avg"]
         found = inflation(R)
-        sigma[name] = scoring.avg(R)[1] * found.value**0.5
+        sigma[name] = scoring.avg(R)[1] * max(1, found.value) ** 0.5
         assert avg["inflation"] == pytest.approx(found._asdict() | {"sigma": sigma[name]})
         said.append(" ".join(capsys.readouterr().err.split()))
     assert f"avg@40 varies {inflation(shared).value:.2f} times" in said[0]

@@ -104,8 +104,8 @@ def test_ranks_do_not_depend_on_the_order_of_models() -> None:
 def test_two_models_exactly() -> None:
     for mu, sigma in (((0.3, 0.1), (0.2, 0.05)), ((1e6, 1e6 + 3), (1.0, 2.0)), ((0, 1), (0, 0.7))):
         p = PHI((mu[0] - mu[1]) / math.hypot(*sigma))
-        close(rank_distribution(mu, sigma), [[p, 1 - p], [1 - p, p]])
-        close(probability_best(mu, sigma), [p, 1 - p])
+        close(rank_distribution(mu, sigma), [[p, 1 - p], [1 - p, p]], 0.002)
+        close(probability_best(mu, sigma), [p, 1 - p], 1e-4 if 0 in sigma else 1e-8)
 
 
 def test_three_models_exactly() -> None:
@@ -118,21 +118,12 @@ def test_three_models_exactly() -> None:
         rho = s**2 / math.sqrt((s**2 + t**2) * (s**2 + u**2))
         expected.append(0.25 + math.asin(rho) / (2 * math.pi))
     found = rank_distribution([0.4] * 3, sigma)
-    close(found[:, 0], expected)
-    close(found[:, 2], expected)
+    close(found[:, 0], expected, 0.002)
+    close(found[:, 2], expected, 0.002)
     close(probability_best([0.4] * 3, sigma), expected)
-    mu = [0.2, 0.5, 0.4]
-    found = rank_distribution(mu, sigma)
-    for i in range(3):
-        j, k = (j for j in range(3) if j != i)
-        covariance = np.full((2, 2), sigma[i] ** 2) + np.diag([sigma[j] ** 2, sigma[k] ** 2])
-        for rank, side in ((0, 1), (2, -1)):
-            means = [side * (mu[i] - mu[j]), side * (mu[i] - mu[k])]
-            orthant = scipy.stats.multivariate_normal.cdf(means, cov=covariance)
-            assert abs(found[i, rank] - orthant) < 1e-7
 
 
-def test_rank_distribution_agrees_with_draws() -> None:
+def test_ranks_are_those_of_draws_and_seeded() -> None:
     rng = np.random.default_rng(9)
     mu, sigma = rng.normal(size=7), rng.uniform(0.01, 1.5, size=7)
     draws = 200_000
@@ -140,15 +131,17 @@ def test_rank_distribution_agrees_with_draws() -> None:
     place = (-x).argsort(axis=1).argsort(axis=1)
     counted = np.stack([np.bincount(place[:, i], minlength=7) for i in range(7)]) / draws
     found = rank_distribution(mu, sigma)
-    assert (np.abs(found - counted) < 5 * np.sqrt(found * (1 - found) / draws) + 1e-4).all()
-    close(probability_best(mu, sigma), found[:, 0])
+    assert (np.abs(found - counted) < 6 * np.sqrt(found * (1 - found) / draws) + 1e-4).all()
+    assert np.abs(probability_best(mu, sigma) - found[:, 0]).max() < 0.002
     close((found.sum(axis=0), found.sum(axis=1)), 1.0)
+    assert (found == rank_distribution(mu, sigma)).all()
+    assert (found != rank_distribution(mu, sigma, seed=1)).any()
 
 
 @pytest.mark.parametrize("K", [1, 5, 40])
 def test_equal_models_have_equal_chances(K: int) -> None:
     for sigma in (0.0, 0.3):
-        close(rank_distribution([2.0] * K, sigma), np.full((K, K), 1 / K))
+        close(rank_distribution([2.0] * K, sigma), np.full((K, K), 1 / K), 0.003)
         close(probability_best([2.0] * K, sigma), np.full(K, 1 / K))
 
 
@@ -157,32 +150,26 @@ def test_scores_without_uncertainty() -> None:
     p = PHI((1.0 - 0.8) / 0.5)
     found = rank_distribution([0.8, 0.8, 1.0, 0.8], [0.0, 0.0, 0.5, 0.0])
     tied = [(1 - p) / 3, 1 / 3, 1 / 3, p / 3]
-    close(found, [tied, tied, [p, 0, 0, 1 - p], tied])
-    close(probability_best([0.8, 0.8, 1.0, 0.8], [0.0, 0.0, 0.5, 0.0]), found[:, 0])
+    close(found, [tied, tied, [p, 0, 0, 1 - p], tied], 0.002)
+    close(probability_best([0.8, 0.8, 1.0, 0.8], [0.0, 0.0, 0.5, 0.0]), found[:, 0], 0.002)
     close(rank_distribution([3, 1, 2], 0), [[1, 0, 0], [0, 0, 1], [0, 1, 0]])
+    close(probability_best([3, 1, 2], 0), [1, 0, 0])
 
 
-def test_sigmas_of_very_different_size() -> None:
-    """Whether a sigma is a little above the least one or a little below makes no difference."""
-    mu, wide = [0.0, 0.4, 0.4, 1.0], [1.0, 0.2]
-    thin, point = (rank_distribution(mu, [*wide, s, 1e-3]) for s in (3e-8, 3e-9))
-    assert np.abs(thin - point).max() < 1e-7
-    close((thin.sum(axis=0), thin.sum(axis=1)), 1.0, 1e-7)
-    # Two models apart by a few of their sigmas, and another far away.
-    found = rank_distribution([0.0, 1e-6, 1.0], [1e-6, 1e-6, 0.1])
-    close(found[0, 1], PHI(-1 / math.sqrt(2)), 1e-8)
-
-
-def test_stacks_of_distributions_equal_one_call_each() -> None:
-    rng = np.random.default_rng(10)
-    mu, sigma = rng.normal(size=(60, 11, 6)), rng.uniform(0, 1, size=(60, 11, 6))
-    sigma[::7, :, 2] = 0
-    P, best = rank_distribution(mu, sigma), probability_best(mu, sigma)
-    assert P.shape == (60, 11, 6, 6) and best.shape == (60, 11, 6)
-    for index in ((0, 0), (7, 3), (31, 10), (59, 10)):
-        close(P[index], rank_distribution(mu[index], sigma[index]))
-        close(best[index], P[index][:, 0])
-    assert rank_distribution(mu[:0], sigma[:0]).shape == (0, 11, 6, 6)
+def test_work_grows_as_models_and_draws_not_as_their_square(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Counted, not timed: numbers sorted at once, and in all."""
+    sizes: list[int] = []
+    argsort = np.argsort
+    monkeypatch.setattr(
+        "scoring.ranking.ranks.np.argsort",
+        lambda x, **how: sizes.append(np.size(x)) or argsort(x, **how),
+    )
+    for models, most in ((20, 1 << 22), (200, 1 << 22), (1000, 1000 * 20_000)):
+        sizes.clear()
+        rank_distribution(np.linspace(0, 1, models), 0.1)
+        assert max(sizes) <= (1 << 20) + 2 * models and sum(sizes) <= most
 
 
 # Groups.
@@ -265,6 +252,7 @@ def test_tau_b_ends_and_shapes() -> None:
         (lambda: ranks_with_uncertainty([1, 2], 0.1, z=0), "z is 0"),
         (lambda: rank_distribution([1, 2], [0.1, 0.2, 0.3]), "sigma has shape"),
         (lambda: rank_distribution(1.0, 0.1), "one number per model"),
+        (lambda: rank_distribution([[1, 2]], 0.1), "pass a vector"),
         (lambda: probability_best([1, math.inf], 0.1), "mu holds inf"),
         (lambda: indistinguishable_groups([[1, 2]], 0.1), "pass a vector"),
         (lambda: indistinguishable_groups([1, 2], 0.1, z=-1), "z is -1"),

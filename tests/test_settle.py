@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers import run_of
 from rich.console import Console
@@ -28,7 +29,8 @@ from pipeline.settle.plan import RECORD, Contender, Goal, Plan, record_of
 from pipeline.settle.race import states
 from pipeline.status import watch
 from pipeline.status.watch import Above
-from pipeline.store import find, runfolder
+from pipeline.store import find, parquet, runfolder
+from pipeline.store.columns import GRADES
 from scoring.sequential import Race, Target
 
 QUESTIONS, TRIALS = 20, 40
@@ -251,6 +253,28 @@ def test_watching_ends_with_the_race(tmp_path: Path, capsys: pytest.CaptureFixtu
         shutil.rmtree(tmp_path / "sums" / run)
     assert main.main(["status", str(folder)]) == 0
     assert "the first look is after 8 trials" in capsys.readouterr().out
+
+
+def test_looks_at_other_outcomes_than_the_runs_hold_now_are_stale(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = begun(tmp_path, "best", (0.9, 0.2), trials=TRIALS)
+    runs = [str(run) for run in find.within(tmp_path / "sums")]
+    notices: list[str] = []
+    for graded in ("anew", "not"):
+        for path in (tmp_path / "sums" / "a" / "grades").glob("*.parquet"):
+            rows = parquet.whole(path, GRADES).to_pylist()
+            anew = [row | {"outcome": "wrong"} for row in rows[: 9 if graded == "not" else None]]
+            parquet.write_part(path, pa.Table.from_pylist(anew, GRADES))
+        assert main.main(["status", str(folder)]) == 0
+        shown = capsys.readouterr().out
+        assert "stale: " in shown and "settled" not in shown and "a is the best" not in shown
+        assert main.main(["status", str(folder), "--json", "--watch"]) == 0
+        race, *_ = map(json.loads, capsys.readouterr().out.splitlines())
+        assert not race["settled"] and "look 1 is on record" in race["stale"]
+        if graded == "anew":
+            cohorts = cohort.load(AnalysisConfig(folders=runs))
+            assert not [*races.panels(cohorts, notices)] and "stale: " in notices[0]
 
 
 def test_no_line_above_the_runs_is_cut() -> None:

@@ -657,6 +657,22 @@ def test_merged_and_single_are_drawn_jointly() -> None:
     assert {(row["low"], row["high_b"]) for row in gains} == {(0, 0)}
 
 
+@pytest.mark.parametrize("steps", [3, 4, 5])
+def test_few_steps_tell_no_tau_from_chance(steps: int) -> None:
+    """Scores that fall for sure, and merged ones that rise: certain to be so again."""
+    rising = [[4 * i] for i in range(steps)]
+    single, pair = track(rising[::-1], 16), track(rising, 16, window=2)
+    rows = stability.stability([single, pair], CFG)
+    gains = samples.samples([single, pair], CFG)["gains"].rows
+    merge = forms.tables(rows, gains)["merge"]
+    row = one_of(merge.rows, metric="avg@16")
+    assert row["improve"] == 2 and any("-2 to 2" in note for note in merge.notes)
+    [own] = [r for r in rows if r["metric"] == "avg" and r["window"] == 2 and r["steps"] == "all"]
+    assert -1 <= own["tau_low"] <= own["tau_high"] <= 1
+    few = (row["gain_low"], row["gain_high"]) == (-2, 2) and own["tau_low"] == -1
+    assert few == (steps < 5)
+
+
 def test_greedy_has_a_tau_of_its_own_and_no_replicates() -> None:
     right = np.array([[0, 0, 0], [0, 1, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1]])
     own = track(RIGHT, 8, greedy=right)
@@ -776,10 +792,9 @@ def test_a_summary_says_what_the_tables_hold() -> None:
     first, second, third = summary.lines(rows["stability"], rows["pairs"], merges, CFG)
     assert first.startswith("highest τ over the 4 steps that all windows share: 1.000 (Merge@2, a")
     assert first.endswith("Merge@1, avg@8 has 0.667")
-    row = one_of(merges, metric="avg@8")
-    ends = f"95 % bootstrap interval {row['gain_low']:+.3f} to {row['gain_high']:+.3f}"
     assert second == (
-        f"merging changes τ of avg@8 in windows of 2 by +0.333 (0.667 to 1.000, {ends})"
+        "merging moves MaP's τ of avg@8 in windows of 2 from 0.667 to 1.000 (difference +0.333 on a"
+        " scale of -2 to 2, 95 % bootstrap interval -2.000 to +2.000)"
     )
     pairs = one_of(rows["pairs"], window=1, n=8, metric="pass@4")
     assert third.startswith(

@@ -29,7 +29,7 @@ from pipeline.generate.writer import AttemptWriter
 from pipeline.grade.stage import grade
 from pipeline.status import board
 from pipeline.status.standing import RunStanding, of
-from pipeline.status.tally import Tally
+from pipeline.status.tally import Tally, scores
 from pipeline.status.watch import Observer
 from pipeline.store import shards
 from pipeline.store.heartbeat import Heartbeat
@@ -194,7 +194,7 @@ def test_reading_texts_can_be_stopped_and_goes_on(tmp_path: Path) -> None:
     stops = iter([False, True])
     assert not tally.read_texts(lambda: next(stops))
     assert tally.judge(lambda: False)
-    score = tally.score()
+    score = scores([tally])[0]
     assert score is not None and score.attempts == 2 and tally.unread == 1
     assert read(tally) == ["111"]
 

@@ -25,6 +25,7 @@ from scoring.metrics.table import DEFAULT, parse
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_DRAWN = 60  # models that a picture has room for
 _POOLED = "_pooled"  # no folder of a data set: what begins with "_" holds no runs
 
 
@@ -119,17 +120,22 @@ def figures_of(
     board = tables["leaderboard"]
     score, _, *ends = leaderboard.HEADLINE[cfg.scoring.headline]
     keys = ("model", score, *ends, f"rank_{cfg.scoring.rule}")
-    columns: list[list[Any]] = [[row.get(key) for row in board.rows] for key in keys]
+    columns: list[list[Any]] = [[row.get(key) for row in board.rows[:_DRAWN]] for key in keys]
     names, value, low, high, rank = columns
     ranks = rank if len(names) > 1 else None
     size = f"{len(cohort.question_ids)} questions, {cohort.outcomes.shape[2]} trials"
     metric = parse(cfg.scoring.headline).title()
-    title = f"{metric} on {cohort.dataset}, {size}"
+    best = f", the best {_DRAWN} of {len(cohort.names)} models" * (len(cohort.names) > _DRAWN)
+    title = f"{metric} on {cohort.dataset}, {size}{best}"
     axis = f"{metric} (share of trials correct), {cfg.scoring.confidence:.0%} interval"
-    success, heading = cohort.matrix().mean(axis=2), f"correct attempts on {cohort.dataset}"
+    shown = [i for i, name in enumerate(cohort.names) if name in names]
+    success = cohort.matrix()[shown].mean(axis=2)
+    heading = f"correct attempts on {cohort.dataset}{best}"
     drawn = {
         "forest": plots.forest(names, value, low, high, ranks, title, axis),
-        "questions": plots.heat_map(cohort.names, cohort.question_ids, success, heading),
+        "questions": plots.heat_map(
+            [cohort.names[i] for i in shown], cohort.question_ids, success, heading
+        ),
     }
     if "caps" in tables:
         drawn["caps"] = curves.by_cap(tables["caps"].rows, f"limits of tokens on {cohort.dataset}")

@@ -4,7 +4,6 @@ A difference is no fault. It is what a reader must know before believing that on
 than another.
 """
 
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -121,7 +120,7 @@ def _twice(runs: Mapping[str, Run], codes: Codes) -> list[str]:
     for group in alike.values():
         if len(group) > 1:
             model = runs[next(iter(group))].cfg.model.name
-            equal = any((a == b).all() for a, b in itertools.combinations(group.values(), 2))
+            equal = len({of_run.tobytes() for of_run in group.values()}) < len(group)
             unlike.append(
                 f"one model: {', '.join(group)} are runs of {model} with the same protocol, not"
                 " several models" + ", and two of them have the same outcomes throughout" * equal

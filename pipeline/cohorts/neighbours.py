@@ -17,6 +17,9 @@ from pipeline.config.analysis import AnalysisConfig
 from pipeline.display.table import Column, Table, of_columns
 from pipeline.score.headline import shared_luck
 
+_ALL_RANKS = 48  # models, up to which the probability of every rank of each has a column
+MOST_GROUPS = 100
+
 
 def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """Each two neighbours in order: is the upper one better, and how to settle it.
@@ -77,32 +80,32 @@ def order_of_neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 
 
 def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
-    """The posterior distribution of each model's rank; the columns p1, p2, ... are wide."""
+    """The posterior of each model's rank; the columns p1, p2, ... of few models are wide."""
     scored = scores(cohort, cfg)
-    chances = scoring.rank_distribution(scored.headline.value, scored.headline.sigma)
-    chance = chances[scored.order]  # (L, ranks)
-    places, below = np.arange(1, len(chance) + 1), np.cumsum(chance, axis=1)
-    tail = (1 - cfg.scoring.confidence) / 2
-    shares = np.clip(chance, 0, 1)
+    score = scored.headline.value[scored.order], scored.headline.sigma[scored.order]
+    chance = scoring.rank_distribution(*score)  # (L, ranks)
+    below, tail = np.cumsum(chance, axis=1), (1 - cfg.scoring.confidence) / 2
+    losses = scipy.special.ndtr(-scoring.pairwise_z(*score)).sum(axis=1) - 0.5  # without its own
     columns: dict[Column, npt.ArrayLike] = {
         Column("model", "model", align="left"): np.array(cohort.names)[scored.order],
-        Column("best", "P(best)", None, "{:.3f}"): shares[:, 0],
-        Column("expected", "expected rank", None, "{:.2f}"): [row @ places for row in chance],
+        Column("best", "P(best)", None, "{:.3f}"): scoring.probability_best(*score),
+        Column("expected", "expected rank", None, "{:.2f}"): 1 + losses,
         Column("from", "from rank"): (below < tail).sum(axis=1) + 1,
         Column("to", "to rank"): (below < 1 - tail - 1e-12).sum(axis=1) + 1,
     }
-    for r, share in zip(places.tolist(), shares.T, strict=True):
-        columns[Column(f"p{r}", f"P(rank {r})", None, "{:.4f}", wide=True)] = share
+    for r, share in enumerate(chance.T if len(chance) <= _ALL_RANKS else (), 1):
+        columns[Column(f"p{r}", f"P(rank {r})", None, "{:.2f}", wide=True)] = share
     together = [", ".join(group) for group in groups(cohort, cfg) if len(group) > 1]
     notes = [
         f"from and to: the central {cfg.scoring.confidence:.0%} of the posterior of the rank",
-        f"cannot be told apart, all pairs |z| < {cfg.scoring.z:g}: {'; '.join(together) or 'none'}",
+        f"cannot be told apart, all pairs |z| < {cfg.scoring.z:g}: {'; '.join(together) or 'none'}"
+        + f" (the best {MOST_GROUPS} groups)" * (len(together) == MOST_GROUPS),
     ]
     return of_columns(title("posterior ranks", cohort), columns, notes)
 
 
 def groups(cohort: Cohort, cfg: AnalysisConfig) -> list[list[str]]:
-    """The largest groups of models no two of which can be told apart (|z| under `scoring.z`)."""
+    """The largest groups of models no two of which can be told apart; the best `MOST_GROUPS`."""
     first = scores(cohort, cfg).headline
     alike = scoring.indistinguishable_groups(first.value, first.sigma, cfg.scoring.z)
-    return [[cohort.names[i] for i in group] for group in alike]
+    return [[cohort.names[i] for i in group] for group in alike[:MOST_GROUPS]]

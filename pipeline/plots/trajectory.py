@@ -27,7 +27,7 @@ from pipeline.plots.lines import Curve as Curve
 
 ACROSS = 4  # panels beside each other, at most
 STEP = "training step"
-TAU = "Kendall's τ with training"
+TAU = "Kendall's τ with training, ties discordant"
 TRIALS = "number of trials n (per question)"
 COST = "cost of one checkpoint's evaluation, in units of the prices"
 CHANCE = 0.5

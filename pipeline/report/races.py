@@ -26,7 +26,11 @@ def panels(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[dict[str, 
         except UserError as error:
             notices.append(visible(str(error)))
             continue
-        if seen.states and names.issuperset(seen.goal.names):
+        if not (seen.states and names.issuperset(seen.goal.names)):
+            continue
+        if why := looks.stale(folder, seen):
+            notices.append(visible(f"{of}settle {folder.name} is left out: {why}"))
+        else:
             yield _panel(_shown(seen), visible(f"{of}settle {folder.name}"))
 
 

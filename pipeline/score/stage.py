@@ -191,8 +191,9 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
     avg = summaries.get("avg") or parse("avg").summary(matrix, level)
     scores["avg"] = _posterior(avg, "mean") | {"fitted": scoring.fits(matrix)}
     found = scoring.inflation(matrix, confidence=level)
-    if found.low > 0:  # else nothing is known
-        scores["avg"]["inflation"] = found._asdict() | {"sigma": avg.sigma * found.value**0.5}
+    if np.isfinite(found.high):  # else nothing is known
+        sigma = avg.sigma * max(found.value, 1.0) ** 0.5
+        scores["avg"]["inflation"] = found._asdict() | {"sigma": sigma}
     bayes["shrinkage"] = scoring.shrinkage(bayes["mu"], bayes["sigma"], avg.value)
     if len(matrix) > 1:
         spread = scoring.uncertainty(matrix)

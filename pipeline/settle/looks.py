@@ -13,10 +13,12 @@ import numpy as np
 
 from pipeline.base.errors import UserError
 from pipeline.config.settle import SettleConfig
+from pipeline.settle import data
 from pipeline.settle.data import Outcomes
-from pipeline.settle.plan import RECORD, Goal
-from pipeline.settle.race import Ints, State, order
+from pipeline.settle.plan import RECORD, Contender, Goal
+from pipeline.settle.race import Ints, State, order, states
 from pipeline.store import lease, runfolder
+from pipeline.store.runfolder import opened
 from scoring.sequential import Look
 
 FILE = "looks.jsonl"
@@ -56,6 +58,24 @@ def load(folder: Path) -> Course:
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(f"{folder}: {RECORD} or {FILE} is damaged ({error})") from error
     return Course(goal, states, np.array(tokens, np.int64).reshape(-1, len(goal.names)), questions)
+
+
+def stale(folder: Path, seen: Course) -> str:
+    """Say why the looks on record are not those that the runs give now; nothing where they are."""
+    plan = runfolder.read_json(folder / RECORD)
+    try:
+        contenders = [
+            Contender(name, [opened(Path(plan["cwd"], run)) for run in runs], [])
+            for name, runs in zip(seen.goal.names, plan["runs"], strict=True)
+        ]
+        known = data.of_contenders(contenders, seen.goal.trials)
+        now = course([*states(known.codes, seen.goal)], known, seen.goal)
+        _agreed(folder, [row(now, i) for i in range(len(now.states))])
+    except (UserError, LookupError, TypeError, ValueError) as error:
+        return f"stale: {error}"
+    if (there := len(now.states)) < len(seen.states):
+        return f"stale: look {there + 1} is on record, and its outcomes are not in the runs now"
+    return ""
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

@@ -53,6 +53,10 @@ def _about(folder: Path, standings: Sequence[RunStanding]) -> Above:
         lines = [f"{folder}: {asked}; the first look is after {goal.looks[0]} trials"]
         record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
         return Above(Text(lines[0]), lines, record, False)
+    if why := looks.stale(folder, seen):
+        record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "stale": why}
+        line = f"{folder}: {why}"
+        return Above(Text(line), [line], record, ended(seen.states[-1], goal))
     board, left = tables.leaderboard(seen), _left(seen, standings)
     lines = [f"{folder}: {tables.told(seen)}", *([_in_words(seen, left)] if left else [])]
     record = {"settle": str(folder), **tables.record(seen), "left": left}

@@ -11,7 +11,7 @@ from pipeline.cluster import jobs
 from pipeline.score.headline import apart
 from pipeline.status import board
 from pipeline.status.standing import of
-from pipeline.status.tally import Tally
+from pipeline.status.tally import Tally, scores
 from pipeline.store.outcomes import OUTCOMES, OWED
 from pipeline.store.runfolder import Run
 from pipeline.store.spent import in_words
@@ -51,7 +51,7 @@ def status(run: Run) -> None:
         note(f"reading the answers of {tally.unread} attempts that are not graded yet ...")
     tally.read_texts(lambda: False)  # last, for it may take a while
     tally.judge(lambda: False)
-    if (running := tally.score()) is not None:
+    if (running := scores([tally])[0]) is not None:
         results.print(f"score so far: {board.score(running, standing.total)}", markup=False)
         for line in apart({run.cfg.model.name: running.shrinkage}):
             results.print(line, markup=False)

@@ -73,7 +73,7 @@ class RunStanding:
 
 
 def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
-    """The figures of a run from what was read of it.
+    """The figures of a run from what was read of it, without its score.
 
     Raises OSError: when a folder is there and cannot be read.
     """
@@ -104,7 +104,6 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         price=price,
         price_total=None if price is None or not done.any() else price * done.size / done.sum(),
         workers=everyone,
-        score=tally.score(),
         jobs=jobs,
         budget=spent.account(run.cfg, spent.spent([run])) if run.cfg.budget.given else {},
     )

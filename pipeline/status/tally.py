@@ -7,10 +7,11 @@ is a few dozen bytes an attempt; of texts only the answers.
 
 import re
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,7 @@ class Tally:
         self._shape = (len(run.questions), run.cfg.sampling.trials)
         self._shards: dict[str, _Shard] = {}  # by stem
         self._grades: Codes = np.full(self._shape, OWED, np.int8)  # by `grade` and `verify`
-        self._waiting = False  # for verdicts: what is known without them is no fair sample
+        self.waiting = False  # for verdicts: what is known without them is no fair sample
         self._grade_versions: list[tuple[str, str]] = []
         self._assemble()
 
@@ -121,19 +122,6 @@ class Tally:
         """Whether attempts are graded here: no whole texts, to be kept, nothing for a verifier."""
         return not known.whole(self.run.cfg) and self.run.cfg.dataset.judge is None
 
-    def score(self) -> RunningScore | None:
-        """The running score, or None before the first outcome, or while a verifier owes some."""
-        attempts = int((self.outcomes != OWED).sum())
-        if not attempts or self._waiting:
-            return None
-        asked, matrix = self.run.cfg.scoring, correct(self.outcomes)
-        begun = matrix[(self.outcomes != OWED).any(axis=1)]
-        bayes = parse("bayes").summary(matrix, asked.confidence)
-        avg = parse("avg").summary(begun, asked.confidence)
-        moved = scoring.shrinkage(bayes.value, bayes.sigma, avg.value)
-        ends = (avg.value, *avg[2:], bayes.value, *bayes[2:])
-        return RunningScore(*ends, moved, asked.confidence, attempts, asked.headline)
-
     def finish_times(self, worker: str) -> npt.NDArray[np.float64]:
         """When the attempts of one worker were finished, in Unix seconds; unsorted."""
         own = re.compile(rf"{re.escape(worker)}-\d+{workernames.ENDINGS}")
@@ -154,7 +142,7 @@ class Tally:
         if versions != self._grade_versions:
             found = outcomes.read(self.run, quiet=True)
             self._grades = found.codes
-            self._waiting = bool(((found.codes == OWED) & (found.ruled != OWED)).any())
+            self.waiting = bool(((found.codes == OWED) & (found.ruled != OWED)).any())
             self._grade_versions = versions
         for _ in range(_LISTINGS):
             files = {shards.stem(path): path for path in shards.files(self.run.attempts)}
@@ -270,6 +258,29 @@ class Tally:
                 shard.rows["outcome"][row] = OUTCOMES.index(named)
             else:
                 shard.pairs[row] = (attempt.gold, found.answer)
+
+
+def scores(tallies: Sequence[Tally]) -> list[RunningScore | None]:
+    """The running score of each run; None before its first outcome, or while verdicts are owed.
+
+    Runs of one shape are scored in one call.
+    """
+    alike: dict[Any, list[int]] = defaultdict(list)
+    for i, tally in enumerate(tallies):
+        begun, asked = (tally.outcomes != OWED).any(axis=1), tally.run.cfg.scoring
+        if begun.any() and not tally.waiting:
+            key = asked.confidence, asked.headline, tally.outcomes.shape, begun.tobytes()
+            alike[key].append(i)
+    found: list[RunningScore | None] = [None] * len(tallies)
+    for (level, headline, _, begun), places in alike.items():
+        matrix = correct(np.stack([tallies[i].outcomes for i in places]))
+        bayes = parse("bayes").summary(matrix, level)
+        avg = parse("avg").summary(matrix[:, np.frombuffer(begun, bool)], level)
+        moved = scoring.shrinkage(bayes.value, bayes.sigma, avg.value)
+        parts = avg.value, *avg[2:], bayes.value, *bayes[2:], moved, matrix.count(axis=(1, 2))
+        for i, (*ends, attempts) in zip(places, np.transpose(parts).tolist(), strict=True):
+            found[i] = RunningScore._make([*ends, level, int(attempts), headline])
+    return found
 
 
 def _version(path: Path) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.display.table import answer
 from pipeline.status import board
 from pipeline.status.standing import RunStanding, as_json, of
-from pipeline.status.tally import Tally
+from pipeline.status.tally import Judges, Tally, scores
 from pipeline.store import find, parquet
 from pipeline.store.runfolder import Run, opened
 
@@ -67,15 +68,19 @@ class Observer:
         names = find.names(paths) if len(paths) > 1 else ["/".join(p.parts[-2:]) for p in paths]
         if time.monotonic() - self._asked >= _JOBS_S or not self._jobs.keys() >= set(paths):
             self._jobs, self._asked = jobs.of(paths), time.monotonic()
-        standings = []
+        sound: dict[Path, Tally] = {}
+        standings = {}
         for name, path, cfg in zip(names, paths, runs.values(), strict=True):
             try:
                 tally = self._tally(path, cfg)
                 tally.look()
-                standings.append(of(name, tally, self._jobs[path]))
+                standings[path] = of(name, tally, self._jobs[path])
+                sound[path] = tally
             except (UserError, OSError) as error:
-                standings.append(RunStanding(name, str(path), fault=str(error)))
-        return standings
+                standings[path] = RunStanding(name, str(path), fault=str(error))
+        for path, score in zip(sound, scores([*sound.values()]), strict=True):
+            standings[path] = replace(standings[path], score=score)
+        return [*standings.values()]
 
     def read_texts(self, stop: Callable[[], bool]) -> bool:
         """Read the answers that nobody has graded; False when `stop` said so before the end."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,14 +104,12 @@ def names(folders: Sequence[Path]) -> list[str]:
     ['a/x', 'b/x', 'y']
     """
     paths = [Path(foreign.printable(path.resolve())) for path in folders]
+    depths = range(1, 1 + max((len(path.parts) for path in paths), default=0))
+    ends = Counter(path.parts[-depth:] for depth in depths for path in {*paths})
 
     def name(path: Path) -> str:
-        others = [other for other in paths if other != path]
-        for depth in range(1, len(path.parts)):
-            tail = path.parts[-depth:]
-            if all(other.parts[-depth:] != tail for other in others):
-                return "/".join(tail)
-        return str(path)
+        tails = (path.parts[-depth:] for depth in range(1, len(path.parts)))
+        return next(("/".join(tail) for tail in tails if ends[tail] == 1), str(path))
 
     return [name(path) for path in paths]
 

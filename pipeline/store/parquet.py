@@ -217,7 +217,9 @@ def _groups(
     file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str]
 ) -> pa.Table:
     """Columns of some groups of rows."""
-    return _cast(file, file.read_row_groups(groups, columns=names), columns, names)
+    threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # of few rows they only cost
+    table = file.read_row_groups(groups, columns=names, use_threads=threads)
+    return _cast(file, table, columns, names)
 
 
 def _cast(file: pq.ParquetFile, table: pa.Table, columns: pa.Schema, names: list[str]) -> pa.Table:

@@ -7,6 +7,7 @@ of a raised `sampling.max_tokens` say so in their names (-upto65536) and come be
 highest first: so an attempt that was continued is read, and not what was there of it before.
 """
 
+import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
@@ -179,9 +180,10 @@ def files(folder: Path) -> list[Path]:
         foreign.check(folder)
     by_stem: dict[str, Path] = {}
     try:
-        for path in (*folder.glob("*.journal"), *folder.glob("*.parquet")):  # the part wins
-            if not path.name.startswith("."):
-                foreign.check(path)
+        listed = os.listdir(folder) if folder.is_dir() else []
+        for name in sorted(listed, key=lambda name: name.endswith(".parquet")):  # the part wins
+            if name.endswith((".journal", ".parquet")) and not name.startswith("."):
+                foreign.check(path := folder / name)
                 by_stem[stem(path)] = path
     except FileNotFoundError:  # sealed since the listing, into a part that was not there yet
         return files(folder)

@@ -22,10 +22,10 @@ _MOST = 1e9  # degrees of freedom, where one question alone varies
 class Inflation(NamedTuple):
     """How often as large a variance is as of independent attempts; arrays (...) for stacks."""
 
-    value: Any  # 1 for independent attempts; sigma * value**0.5 allows for what is found
+    value: Any  # 1 for independent attempts; sigma * max(value, 1)**0.5 allows for what is found
     low: Any  # ends of its interval
     high: Any
-    p: Any  # two-sided, that independent attempts come so far from 1
+    p: Any  # that independent attempts come so far above 1
 
 
 def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.95) -> Inflation:
@@ -43,7 +43,9 @@ def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.
     Where attempts are independent, the outcomes of every question may be permuted over the trials.
     Over all these permutations the mean of the value is 1 and its variance, exactly,
     2 (1 - sum s_a^4 / (sum s_a^2)^2) / (N - 1). p and the interval are those of a variance with as
-    many degrees of freedom, chi-square over 2 / that variance.
+    many degrees of freedom, chi-square over 2 / that variance; the interval begins half a step of
+    the value below it, and ends half a step above, for with few trials it takes few values. p is
+    one-sided: equal means of a few trials are no sign of shared luck.
 
     Only trials count that every question has. Where fewer than two do, or nothing varies, nothing
     is known: 1, from 0 to infinity, p 1. Counts have no trials and are a ValueError, as outcomes
@@ -53,7 +55,7 @@ def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.
     >>> rng = np.random.default_rng(0)
     >>> luck, own = rng.random((80,)), rng.random((2, 30, 80))
     >>> [round(x, 3) for x in inflation(own[0] < 0.5)]
-    [1.033, 0.778, 1.441, 0.792]
+    [1.033, 0.776, 1.443, 0.396]
     >>> a, b = 0.7 * own + 0.3 * luck < 0.5
     >>> round(inflation(a).value, 2), round(inflation(a, b).value, 2)
     (2.73, 1.11)
@@ -75,10 +77,11 @@ def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.
     value = np.where(known, (off.sum(axis=-2) ** 2).sum(axis=-1) / total, 1.0)
     apart = np.maximum(1 - (squares**2).sum(axis=-1) / total**2, 1 / _MOST)
     half = np.where(known, np.maximum(n - 1, 1) / apart, 1.0) / 2  # of the degrees of freedom
-    below = scipy.special.gammainc(half, half * value)
     above = scipy.special.gammaincc(half, half * value)
-    ends = [half * value / scipy.special.gammaincinv(half, level) for level in (1 - tail, tail)]
-    numbers = value, *ends, np.minimum(2 * np.minimum(below, above), 1.0)
+    step = np.where(apart > 1 / _MOST, 1 / total, 0.0)  # half of it: sums of squares go by twos
+    low = half * np.maximum(value - step, 0) / scipy.special.gammaincinv(half, 1 - tail)
+    high = half * (value + step) / scipy.special.gammaincinv(half, tail)
+    numbers = value, low, high, above
     unknown = 1.0, 0.0, np.inf, 1.0
     found = (np.where(known, a, b) for a, b in zip(numbers, unknown, strict=True))
     return Inflation(*map(result, found))

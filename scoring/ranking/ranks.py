@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from scoring.numerics.arrays import broadcast_shape, check_models, check_scores, finite_array
 from scoring.numerics.checks import check_positive
 from scoring.numerics.inputs import Bools, Floats, Ints
-from scoring.numerics.rank_integral import integrate, ranks_of_rows, wins_of_rows
 from scoring.ranking.compare import pairwise_z, signed_z
 
 Method = Literal["competition", "dense"]
@@ -21,6 +21,9 @@ Rule = Literal["consecutive_z", "overlap"]
 
 ROUNDING = 1e-13
 """Scores closer than this share of the largest are equal but for rounding."""
+DRAWN, LEAST_DRAWS = 1 << 22, 20_000  # scores, and draws of all models, for ranks
+_CHUNK = 1 << 20  # scores at once
+_STEPS, _REACH = 1 << 12, 9.0  # of sums over a score; a normal has 1e-19 of its mass beyond
 
 
 def ranks(scores: npt.ArrayLike, method: Method = "competition") -> Ints:
@@ -86,42 +89,64 @@ def ranks_with_uncertainty(
     return _number(order, apart, method)
 
 
-def rank_distribution(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
-    """The posterior distribution of every model's rank.
+def rank_distribution(mu: npt.ArrayLike, sigma: npt.ArrayLike, seed: int = 0) -> Floats:
+    """Draw the posterior distribution of every model's rank.
 
-    The scores x_i are independent normals with means mu and deviations sigma. Model i has rank
-    r + 1 when r others lie above it; given its score, those are independent events, and their
-    number has a Poisson-binomial distribution PB::
+    The scores x_i are independent normals with means mu and deviations sigma, and P[i, r] is the
+    share of draws in which r others lie above model i: of four million over K, and 20,000 at
+    least. So its standard error is below .0011 for up to 20 models, and at most .0036; the same
+    arguments give the same P. mu and sigma, and their errors, are those of
+    :func:`ranks_with_uncertainty`, but with one axis, (K,). P has shape (K, K), and rows and
+    columns that add up to 1. Models tied in a score without uncertainty have their places in
+    random order.
 
-        P[i, r] = integral of phi((x - mu_i)/sigma_i)/sigma_i
-                  PB(r; {Phi((mu_j - x)/sigma_j), j != i}) dx
-
-    by quadrature; the error is below 1e-8 for up to 100 models, and the work a few milliseconds for
-    20, half a second for 50, six for 100. mu and sigma, and their errors, are those of
-    :func:`ranks_with_uncertainty`. P has shape (..., K, K), and rows and columns that add up to 1.
-    A sigma of 0, or below 1e-8 of the largest distance among scores and sigmas, is a score without
-    uncertainty; models tied in such a score have their places in random order.
-
-    >>> rank_distribution([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(4).tolist()
-    [[0.9827, 0.015, 0.0023], [0.0123, 0.6268, 0.3609], [0.005, 0.3582, 0.6369]]
+    >>> rank_distribution([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(2).tolist()
+    [[0.98, 0.02, 0.0], [0.01, 0.63, 0.36], [0.0, 0.36, 0.64]]
     """
-    return integrate(ranks_of_rows, *check_scores(mu, sigma))
+    mean, sd = _one_axis(mu, sigma)
+    models, rng = mean.size, np.random.default_rng(seed)
+    cells, draws = np.arange(models), max(LEAST_DRAWS, DRAWN // models)
+    counts = np.zeros(models**2, dtype=np.int64)
+    for part in np.array_split(np.empty(draws), 1 + draws * models // _CHUNK):
+        drawn = rng.standard_normal((part.size, models)) * sd + mean
+        order = np.argsort(-drawn, axis=1)  # who has each place
+        counts += np.bincount((order * models + cells).ravel(), minlength=counts.size)
+    return counts.reshape(models, models) / draws
 
 
 def probability_best(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
     """The posterior probability of each model to be the best.
 
-    The first column of :func:`rank_distribution`, by a formula that is cheaper::
+    The first column of :func:`rank_distribution`, without draws::
 
         P_i = integral of phi((x - mu_i)/sigma_i)/sigma_i prod_{j != i} Phi((x - mu_j)/sigma_j) dx
 
-    Arguments and errors are those of :func:`rank_distribution`; the probabilities have shape
-    (..., K) and add up to 1.
+    by sums over equal steps, whose error is below 1e-10 where no sigma is less than a hundredth of
+    the largest; smaller ones count as about that much. Arguments and errors are those of
+    :func:`rank_distribution`; the probabilities have shape (K,) and add up to 1.
 
     >>> probability_best([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(4).tolist()
     [0.9827, 0.0123, 0.005]
     """
-    return integrate(wins_of_rows, *check_scores(mu, sigma))
+    mean, sd = _one_axis(mu, sigma)
+    span = (mean + _REACH * sd).max() - (mean - _REACH * sd).max()
+    sd = np.maximum(sd, 2 * span / _STEPS)
+    low, high = (mean - _REACH * sd).max(), (mean + _REACH * sd).max()
+    able = mean + _REACH * sd > low  # the others are never the best
+    width = sd[able][:, None]
+    z = (np.linspace(low, high, _STEPS) - mean[able][:, None]) / width
+    below = scipy.special.log_ndtr(z)
+    chances = np.zeros(mean.size)
+    chances[able] = (np.exp(below.sum(axis=0) - below - z**2 / 2) / width).sum(axis=1)
+    return np.asarray(chances / chances.sum())
+
+
+def _one_axis(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Return means and sigmas of K models, (K,), sigmas above 0 so that no two scores are tied."""
+    mean, sd = check_scores(mu, sigma)
+    if mean.ndim != 1:
+        raise ValueError(f"mu has shape {mean.shape}: pass a vector, one score per model")
+    return mean, np.maximum(sd, 1e-10 * (np.abs(mean) + sd).max() or 1.0)
 
 
 def indistinguishable_groups(

@@ -9,6 +9,7 @@ Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-tr
 2025), section 3.1, for tau; arXiv 2510.04265, section 2.7, for tau_b; the bootstrap is in neither.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,17 @@ def _levels(scores: npt.ArrayLike) -> Ints:
     if values.shape[-1] < 2:
         raise ValueError("scores has 1 checkpoint: a trajectory needs at least 2")
     return -ranks(values)
+
+
+def tells(steps: int, confidence: float) -> bool:
+    """Whether the best order of so many steps is rarer by chance than a confidence leaves open.
+
+    Of the n! orders one has tau = 1 and one tau = -1.
+
+    >>> [tells(steps, 0.95) for steps in (3, 4, 5)]
+    [False, False, True]
+    """
+    return 2 / math.factorial(min(steps, 99)) <= 1 - check_confidence(confidence)
 
 
 def spread(values: Floats, confidence: float) -> tuple[float | None, float | None, float | None]:

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.display.table import Table, columns
 from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS, largest_k
 from pipeline.research.tables import Row, Rows, grouped, names, values, where
-from pipeline.research.trajectory.stability import ALL, COMMON, THREE
+from pipeline.research.trajectory.stability import ALL, COMMON, FEW, THREE
 
 _NOTE = "Kendall's τ between score and training, ties discordant"
 _SHARED = f"{_NOTE}, over the steps that all windows share"
@@ -81,8 +81,9 @@ def _merge(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
         *columns(THREE, down, group="steps down", wide=True),
     ]
     notes = [
-        f"{_SHARED}; boot: interval of the improvement over replicates of as many trials,"
-        " single and merged on the same draws",
+        f"{_SHARED}; improve: difference of the two τ, on a scale from -2 to 2; boot: its interval"
+        " over replicates of as many trials, single and merged on the same draws",
+        FEW,
         _ALIKE,
     ]
     return Table("what merging changes (form of MaP's Table 2)", heads, rows, notes)

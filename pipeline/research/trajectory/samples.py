@@ -16,11 +16,12 @@ from pipeline.display.table import Column, Table, columns
 from pipeline.research import protocols
 from pipeline.research.protocols import AVERAGE, AVERAGES, BAYES, GREEDY
 from pipeline.research.tables import Row, Rows, values
-from pipeline.research.trajectory.stability import DRAWN, KEYS, TAU_B, THREE, TIES, ends, place
+from pipeline.research.trajectory.stability import DRAWN, FEW, KEYS, TAU_B, THREE, TIES, ends, place
 from pipeline.research.trajectory.steadiness import Steadiness, replicates, spread, steadiness
 from pipeline.research.trajectory.tracks import Track, common_steps, together
 from scoring.metrics.table import Metric
 from scoring.ranking.trajectory import spread as spread_of
+from scoring.ranking.trajectory import tells
 
 
 def numbers(most: int) -> list[int]:
@@ -74,7 +75,10 @@ def _judge(
         if metric.name != BAYES:
             rows["pairs"].append(cells | _compared(drawn[BAYES], own))
         if track.window > 1:
-            rows["gains"].append(cells | _compared(own, single[n][metric.name], cfg))
+            gain = _compared(own, single[n][metric.name], cfg)
+            if not tells(len(track.steps), cfg.confidence):
+                gain |= {"low": -2.0, "high": 2.0, "low_b": -2.0, "high_b": 2.0}
+            rows["gains"].append(cells | gain)
     single.setdefault(n, drawn)
 
 
@@ -90,7 +94,7 @@ def _row(
         **track.place(metric, "n"),
         "n": n,
         **own,
-        **spread(drawn, cfg),
+        **spread(drawn, len(track.steps), cfg),
         "cost": each,
         "points": len(track.steps),
         "cost_trajectory": None if each is None else each * len(track.steps),
@@ -158,6 +162,7 @@ def _samples_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
         f" {points} steps that all windows share. τ counts ties as discordant; τ_b counts them"
         " neither way (mean over replicates that have one); down, flat: shares of the steps that"
         " go down, and neither up nor down",
+        FEW,
         TIES,
         DRAWN,
         "avg@n and Pass@1 order checkpoints as Bayes@n does, at the same n: their τ is the same",
@@ -185,7 +190,7 @@ def _gains_table(rows: Rows, cfg: TrajectoryConfig) -> Table:
         "τ of merged windows is above, equal to or below that of single checkpoints, over the steps"
         " that all windows share"
     )
-    gain = f"gain: mean and {percent(cfg.confidence)} interval of the difference"
+    gain = f"gain: mean and {percent(cfg.confidence)} interval of the difference of both; {FEW}"
     drawn = f"{DRAWN}; merged and single are thus drawn jointly"
     title = "merged against single, the same number of samples"
     return Table(

@@ -28,6 +28,10 @@ TIES = (
     "fewer trials mean more ties, which lower MaP's τ and down alike: few trials and greedy are not"
     " to be judged by these two alone, but by τ_b and flat beside them"
 )
+FEW = (
+    "of steps so few that chance alone often puts them in the best order (up to four at 95%) the"
+    " interval of τ is its whole scale, -1 to 1, and that of a difference of two τ -2 to 2"
+)
 THREE = "{:.3f}"
 TAU_B = Column("tau_b", "τ_b", r"$\tau_b$", THREE)
 KEYS = columns(wide=True, window="window", metric="metric")
@@ -138,7 +142,7 @@ def _judged(track: Track, steps: str, cfg: TrajectoryConfig) -> Iterator[Row]:
             "trials": track.trials,
             "twin": twin,  # whether its order is that of avg@N
             **steadiness(scores.value).cells(),
-            **spread(drawn.get(AVG if twin else metric.name), cfg),
+            **spread(drawn.get(AVG if twin else metric.name), len(track.steps), cfg),
             "real_up": None if real is None else int((real & (change > 0)).sum()),
             "real_down": None if real is None else int((real & (change < 0)).sum()),
         }
@@ -186,6 +190,7 @@ def _notes(rows: Rows, cfg: TrajectoryConfig) -> list[str]:
         f"boot: {cfg.replicates} bootstrap replicates of the trials, seed {cfg.seed};"
         f" mean and {level} interval. They hold the noise of the trials twice, so"
         " protocols are compared column by column",
+        FEW,
         DRAWN,
         INDEPENDENT,
         "with the same number of trials everywhere avg@N, Pass@1 and Bayes@N order checkpoints"

@@ -56,15 +56,18 @@ def replicates(
     return {name: steadiness(drawn) for name, drawn in scores.items()}
 
 
-def spread(drawn: Steadiness | None, cfg: TrajectoryConfig) -> Row:
+def spread(drawn: Steadiness | None, steps: int, cfg: TrajectoryConfig) -> Row:
     """Mean and interval over replicates, such as tau_mean, tau_low and tau_high.
 
-    None where no replicate has a value, and where nothing is drawn, as of greedy decoding.
+    None where no replicate has a value, and where nothing is drawn, as of greedy decoding. The
+    interval of either tau is the whole scale where so few steps tell none from chance.
     """
     cells: Row = {}
     for name in Steadiness._fields:
         values = np.ma.compressed(getattr(drawn, name)) if drawn else np.empty(0)
         ends = zip(("mean", "low", "high"), follow.spread(values, cfg.confidence), strict=True)
         cells |= {f"{name}_{end}": value for end, value in ends}
+        if values.size and name.startswith("tau") and not follow.tells(steps, cfg.confidence):
+            cells |= {f"{name}_low": -1.0, f"{name}_high": 1.0}
     cells["tau_b_undefined"] = float(drawn.tau_b.mask.mean()) if drawn else None
     return cells

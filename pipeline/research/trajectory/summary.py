@@ -56,11 +56,11 @@ def _merging(merges: Rows, cfg: TrajectoryConfig) -> Iterator[str]:
             ends = f"{row['gain_low']:+.3f} to {row['gain_high']:+.3f}"
             interval = f", {percent(cfg.confidence)} bootstrap interval {ends}"
         parts.append(
-            f"of {row['window']} by {row['improve']:+.3f} ({row['original']:.3f} to"
-            f" {row['merge']:.3f}{interval})"
+            f"of {row['window']} from {row['original']:.3f} to {row['merge']:.3f} (difference"
+            f" {row['improve']:+.3f} on a scale of -2 to 2{interval})"
         )
     if rows:
-        yield f"merging changes τ of {rows[-1]['metric']} in windows {'; '.join(parts)}"
+        yield f"merging moves MaP's τ of {rows[-1]['metric']} in windows {'; '.join(parts)}"
 
 
 def _against(pairs: Rows) -> Iterator[str]:
