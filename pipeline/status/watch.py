@@ -20,7 +20,7 @@ from pipeline.config.settings import RunConfig
 from pipeline.display.table import answer
 from pipeline.status import board
 from pipeline.status.standing import RunStanding, as_json, of
-from pipeline.status.tally import Judges, Tally, scores
+from pipeline.status.tally import Tally, scores
 from pipeline.store import find, parquet
 from pipeline.store.runfolder import Run, opened
 
