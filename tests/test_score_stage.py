@@ -119,6 +119,7 @@ def test_shares_add_up(tmp_path: Path) -> None:
         "no_answer": 4,
         "unparsable": 1,
         "timeout": 1,
+        "error": 0,
         "truncated": 2,
         "unboxed": 2,
     }
