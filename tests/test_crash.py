@@ -50,6 +50,11 @@ def test_the_reference_is_complete(reference: tuple[Path, Attempts]) -> None:
 
 
 # Of all kills, so many are of the command as a person types it.
+def log_probs_of_all_prompts(folder: Path) -> bool:
+    """Whether they are there: they come last."""
+    return not pq.read_table(folder / "questions.parquet")["prompt_logprobs"].null_count
+
+
 @pytest.mark.parametrize(
     ("wanted", "typed", "trials"), [(4, 0, TRIALS), pytest.param(20, 2, 12, marks=pytest.mark.soak)]
 )
@@ -67,9 +72,10 @@ def test_kills_lose_nothing_and_double_nothing(
         expected = stored(tmp_path / "whole")
     moments, total, kills, began = random.Random(20), len(expected), 0, [tmp_path / "run-0"]
     before: Attempts = {}
-    idle = 0  # commands that found all attempts made by one that was killed right after the last
+    idle = 0  # commands that found everything made by one that was killed right after it
     while kills < wanted:
         folder, left = began[-1], total - len(before)
+        made = not left and log_probs_of_all_prompts(folder)
         enough = moments.uniform(0, 2 * left / (wanted - kills + 1))
         command = start(folder, None if kills < typed else forker, trials=trials, hold=enough)
         just_before = command.held()
@@ -78,7 +84,7 @@ def test_kills_lose_nothing_and_double_nothing(
             time.sleep(moments.uniform(0, 0.1))
         if not just_before or not command.alive():
             command.finish()  # sampling was faster than we: the other kills hit another run
-            idle += not left
+            idle += made
             began.append(tmp_path / f"run-{len(began)}")
             before = {}
             continue
@@ -88,8 +94,8 @@ def test_kills_lose_nothing_and_double_nothing(
         for earlier in (before, just_before):
             assert all(after.get(key) == row for key, row in earlier.items()), f"kill {kills}"
         before = after
+    idle += len(before) == total and log_probs_of_all_prompts(began[-1])
     start(began[-1], forker, trials=trials).finish()
-    idle += len(before) == total
     sessions = [path for folder in began for path in (folder / "sessions").glob("*.json")]
     assert len(sessions) == wanted + len(began) - idle
     ended = [json.loads(path.read_text())["ended"] for path in sessions]

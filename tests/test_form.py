@@ -75,7 +75,7 @@ def test_questions_of_a_run_may_ask_for_a_form(tmp_path: Path) -> None:
     rows = [row | {"form": "strict" * (row["question_id"] == "q1")} for row in run.questions]
     parquet.write_part(tmp_path / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     run = Run(run.cfg)
-    tally = Tally(run, {})
+    tally = Tally(run)
     shutil.rmtree(run.grades)
     tally.look()
     tally.read_texts(lambda: False)

@@ -21,7 +21,7 @@ from pipeline.grade import review
 from pipeline.report import attempts
 from pipeline.rubrics import signals
 from pipeline.settle import plan
-from pipeline.status.tally import Tally
+from pipeline.status.tally import Tally, scores
 from pipeline.store import outcomes, parquet, runfolder
 from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from pipeline.store.runfolder import Run
@@ -110,8 +110,8 @@ def test_the_verifier_is_asked_about_what_the_rules_do_not_accept(
     assert main(["score", str(folder)]) == 0
     captured = capsys.readouterr()
     assert decided in " ".join(captured.out.split()) and "another grader" in captured.err
-    scores = json.loads((folder / "scores.json").read_text())
-    assert scores["judge"]["accepted"] == accepted and scores["judge"]["by"]["judge"] == "unmatched"
+    judge = json.loads((folder / "scores.json").read_text())["judge"]
+    assert judge["accepted"] == accepted and judge["by"]["judge"] == "unmatched"
     matrix = np.load(folder / "matrix.npz")
     assert (matrix["R"] == 1).sum() == sum(word == "correct" for word in by_hand.values())
     review.write(run, ask_math_verify=False)
@@ -123,10 +123,10 @@ def test_the_verifier_is_asked_about_what_the_rules_do_not_accept(
     assert {key: row["is_correct"] for key, row in rows.items()} == {
         key: word == "correct" for key, word in by_hand.items()
     }
-    assert Tally(run).score() is None  # nothing read yet
+    assert scores([Tally(run)]) == [None]  # nothing read yet
     tally = Tally(run)
     tally.look()
-    assert tally.score() is not None and (tally.outcomes == outcomes.read(run).codes).all()
+    assert scores([tally]) != [None] and (tally.outcomes == outcomes.read(run).codes).all()
     ids = [question["question_id"] for question in run.questions]
     _, index, _ = attempts.index(run, ids, texts=True)
     assert index["layer"].to_pylist().count("verifier") == len(asked)
@@ -158,7 +158,7 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
             refused()
     tally = Tally(run)
     tally.look()
-    assert tally.score() is None and not tally.unread
+    assert scores([tally]) == [None] and not tally.unread
     stage.verify(run)
     before = table(folder, "verdicts")
     assert some.items() <= before.items() and "owed" not in read(run).values()

@@ -20,6 +20,7 @@ from pipeline.config import compose
 from pipeline.config.settings import (
     DatasetConfig,
     FieldNames,
+    ModelConfig,
     PromptConfig,
     RunConfig,
 )
@@ -497,7 +498,7 @@ def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         for name in ("no-such-owner/model", "no-such-owner/verifier"):
             with pytest.raises(UserError, match=rf"{name}.*does not answer .HTTP status 503"):
-                prefetch._weights(name, None)
+                prefetch.weights(ModelConfig(name="m", id=name))
         with pytest.raises(UserError, match=r"no-such-data.*HTTP status 503.*prefetch"):
             questions.load(DatasetConfig(name="x", path="no-such-owner/no-such-data"))
         server.shutdown()

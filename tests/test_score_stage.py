@@ -109,7 +109,7 @@ def test_shares_add_up(tmp_path: Path) -> None:
     shares = scored(make_run(tmp_path / "run", {"q1": "1100-", "q2": "~~(ut", "q3": "11111"}))[
         "shares"
     ]
-    outcomes = ("correct", "wrong", "no_answer", "unparsable", "timeout")
+    outcomes = ("correct", "wrong", "no_answer", "unparsable", "timeout", "error")
     assert sum(shares[name] for name in outcomes) == pytest.approx(1)
     assert shares["truncated"] + shares["unboxed"] == pytest.approx(shares["no_answer"])
     counts = {name: round(15 * share, 6) for name, share in shares.items()}

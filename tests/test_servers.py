@@ -446,7 +446,7 @@ def test_replicas_of_one_model_are_no_other_model(
 def test_an_answer_that_a_filter_withholds_is_finished(
     plain: Proxy, forker: Forker, tmp_path: Path
 ) -> None:
-    plain.plan = lambda number: "filtered" if number in (40, 45, 50, 55) else None
+    plain.plan = lambda number: "filtered" if number in (20, 25, 30, 35) else None
     few = ["dataset.limit=10", "stages=[prepare,generate,grade]"]
     said = command(tmp_path / "run", forker, plain.url, *few).finish()
     ended = [row for row in rows(tmp_path / "run") if row["finish_reason"] == "content_filter"]

@@ -89,7 +89,7 @@ STALLED = """
 from pathlib import Path
 from pipeline.generate.writer import AttemptWriter
 from pipeline.store import heartbeat
-heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.2, 1.0
+heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.2, 3.0
 flush, pipes = AttemptWriter.flush, [Path("{pipe}")]
 def flushing(self):
     if self._rows and pipes:
@@ -275,7 +275,7 @@ def test_a_file_system_that_stands_still_kills_no_worker(
         assert command.alive(), command.text()[-2000:]
         time.sleep(0.02)
     [heart] = (folder / "claims").glob("*.lease")
-    for _ in range(15):  # heartbeats: three times what an engine may take
+    for _ in range(30):  # heartbeats: twice what an engine may take
         os.utime(heart, (1, 1))
         while command.alive() and heart.stat().st_mtime == 1:
             time.sleep(0.02)
