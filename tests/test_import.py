@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from pipeline.cohorts import rubrics as cohort_rubrics
 from pipeline.config import analysis, imports, overrides
 from pipeline.config.compose import load_folder
 from pipeline.grade.stage import grade
+from pipeline.imports import runs as imported_runs
 from pipeline.imports.importing import import_records
 from pipeline.rubrics import signals_table
 from pipeline.rubrics.categorize import categorize
@@ -205,33 +205,24 @@ def test_import_again_does_nothing_and_other_sources_do_not_mix(
     assert opened(runs / "aime25" / "qwen3-4b-more").cfg.sampling.trials == 6
 
 
-def test_killed_import_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+def test_killed_import_leaves_no_run_and_the_next_removes_the_rest(tmp_path: Path) -> None:
     rows = records(("aime25", "aime24"), (QWEN, OSS), questions=3, trials=4)
     source = write(tmp_path / "x.parquet", rows)
     program = (
-        "import os, signal, sys, time\n"
+        "import os, signal, sys\n"
         "from pipeline.config import imports, overrides\n"
         "from pipeline.imports import importing, runs\n"
-        "write, left = runs.write, [2]\n"
-        "def killing(*given):\n"
-        "    write(*given)\n"
-        "    left[0] -= 1\n"
-        "    if not left[0]: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "runs.write = killing\n"
-        "cfg = overrides.load(imports.RecordsConfig, sys.argv[1:])\n"
-        "importing.import_records(cfg)\n"
+        "runs.write = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "importing.import_records(overrides.load(imports.RecordsConfig, sys.argv[1:]))\n"
     )
     runs = tmp_path / "runs"
     command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=600)
     assert done.returncode == -signal.SIGKILL
-    assert folders(runs) == []
-    [left] = runs.glob("_import-*/")
-    bring(tmp_path, write(source, [*rows, rows[0]]))  # another source
-    assert len(folders(runs)) == 4 and left.is_dir()
-    os.utime(left, (0, 0))  # which nobody went on with for more than a day
-    bring(tmp_path, write(source, [*rows, rows[1]]), "tag=third")
-    assert not list(runs.glob("_import-*"))
+    [left] = runs.iterdir()
+    assert list(left.glob("*/*/attempts/*.parquet"))
+    bring(tmp_path, write(source, [*rows, rows[0]]))  # any import
+    assert len(folders(runs)) == 4 and not left.exists()
     assert len(rows_of(opened(runs / "aime24" / "qwen3-4b"), "attempts", ATTEMPTS)) == 12
 
 
@@ -239,7 +230,6 @@ def test_killed_between_two_renames_goes_on(tmp_path: Path) -> None:
     source = write(tmp_path / "x.parquet", records(models=(QWEN, OSS)))
     runs = bring(tmp_path, source)
     kept, lost = runs / "aime25" / "qwen3-4b", runs / "aime25" / "gpt-oss-20b"
-    lost = next(p for p in (runs / "aime25").iterdir() if p != kept)
     lost.rename(tmp_path / "away")
     before = (kept / "manifest.json").stat().st_mtime_ns
     bring(tmp_path, source)
@@ -768,15 +758,20 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     assert folders(tmp_path / "runs") == []
 
 
-def test_second_process_waits_for_nobody(tmp_path: Path) -> None:
-    from pipeline.imports import staging
+def test_the_same_import_twice_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, real = write(tmp_path / "x.parquet", records()), imported_runs.write
 
-    with (
-        staging.opened(tmp_path, "abc"),
-        pytest.raises(UserError, match="another process"),
-        staging.opened(tmp_path, "abc"),
-    ):
-        pass
+    def write_after_another(*given: Any) -> None:
+        monkeypatch.setattr(imported_runs, "write", real)
+        bring(tmp_path, source)
+        real(*given)
+
+    monkeypatch.setattr(imported_runs, "write", write_after_another)
+    there = bring(tmp_path, source)
+    assert "aime25/qwen3-4b is complete, left as it is" in capsys.readouterr().err
+    assert sorted(path.name for path in there.iterdir()) == ["_imports", "aime25"]
 
 
 def test_one_text_in_every_row_is_no_bomb(tmp_path: Path) -> None:

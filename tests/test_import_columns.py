@@ -220,16 +220,14 @@ def test_a_long_text_in_every_row_is_unfolded_a_piece_at_a_time(
     texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(400, np.int32)), ["x" * (1 << 20)])
     table = {"question_id": range(400), "correct": [1] * 400, "text": texts}
     pq.write_table(pa.table(table), tmp_path / "x.parquet", store_schema=False)
-    held, flush = [], staging.Staging._flush
-    before = pa.total_allocated_bytes()
+    held, before = list[int](), pa.total_allocated_bytes()
 
-    def flushed(self: staging.Staging, *given: Any) -> None:
+    def measure(*_: Any) -> None:
         held.append(pa.total_allocated_bytes() - before)
-        flush(self, *given)
 
-    monkeypatch.setattr(staging, "_write", lambda *given: [])
-    monkeypatch.setattr(staging.Staging, "_flush", flushed)
-    bring(tmp_path, tmp_path / "x.parquet", *NAMES)
+    monkeypatch.setattr(staging, "_write", measure)
+    with pytest.raises(UserError, match="no outcome and no text"):  # none is written
+        bring(tmp_path, tmp_path / "x.parquet", *NAMES)
     assert len(held) > 4 and max(held) < 250 << 20
 
 

@@ -199,7 +199,7 @@ def test_what_is_not_sound_is_refused_and_the_rest_comes(there: Path, tmp_path: 
     assert "config.yaml (cut off: run_dir, its last key, is not there)" in said
     runs = tmp_path / "runs"
     assert [p.name for p in (runs / "sums").iterdir()] == ["m"]
-    assert not list(runs.glob("_import-*"))
+    assert not list(runs.glob(".import.*"))
 
 
 @pytest.mark.soak

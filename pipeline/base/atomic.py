@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,7 +59,9 @@ def sweep(folder: Path) -> None:
                 left = not psutil.pid_exists(int(made[2]))
             else:
                 left = time.time() - path.stat().st_mtime > OLD_S
-            if left:
+            if left and path.is_dir():
+                shutil.rmtree(path)
+            elif left:
                 path.unlink()
 
 

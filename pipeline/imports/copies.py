@@ -43,7 +43,6 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
     same. OSError: the disk is full, or fails.
     """
     cfg, targets, faults, seen = source.cfg, list[Path](), list[str](), list[str]()
-    shutil.rmtree(staged, ignore_errors=True)  # of the same import, killed
     with Meter("import", len(source.files)) as meter:
         for number, folder in enumerate(source.files):
             try:
@@ -92,10 +91,13 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
             f"import: {folder}: settings that execute, connect or name a secret: {', '.join(gone)}"
         )
         atomic.write_text(staged / "config.yaml", compose.dump(replace(cfg, run_dir=str(target))))
-    if target.exists():
-        return _merge(folder, runfolder.opened(staged), runfolder.opened(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    staged.rename(target)
+    try:
+        staged.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+        return _merge(folder, runfolder.opened(staged), runfolder.opened(target))
     journal.sync_folder(target.parent)
 
 

@@ -1,9 +1,7 @@
 """The verb `import`: source, first pass, plan, second pass, and run folders renamed into place."""
 
-import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ def import_records(cfg: RecordsConfig) -> None:
 
     What is damaged or repeated is left out, counted and named. Folders appear complete, at the end,
     or not at all. Raises UserError: nothing there, nothing readable, or a run folder that something
-    else made. OSError: the disk is full, or fails; the same command goes on.
+    else made. OSError: the disk is full, or fails; the same command starts again.
     """
     root, source = Path(cfg.runs).expanduser(), locate(cfg)
     note(f"import: {source.path} taken for {source.kind} ({source.why})")
@@ -45,7 +43,7 @@ def import_records(cfg: RecordsConfig) -> None:
         note(f"import: nothing owed, {counted(len(done), 'run')} of this source complete")
         answer({"runs": list(map(str, done))})
         return
-    with staging.opened(root, source.fingerprint) as stage:
+    with staging.opened(root) as stage:
         targets = copies.copy(source, root, stage.folder) if ours else _import(source, root, stage)
     names = [str(folder.relative_to(root)) for folder in targets]
     record.parent.mkdir(exist_ok=True)
@@ -63,24 +61,24 @@ def _import(source: Source, root: Path, stage: Staging) -> list[Path]:
     tag = f"-{cfg.tag}" if cfg.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in plan.runs]
     owed = [number for number, target in enumerate(targets) if _is_owed(target, source.fingerprint)]
-    stage.resume([plan.runs[number].folder for number in owed])
     _stage(source, plan, stage, troubles)
     left_out = troubles.lines()
     for line in left_out:
         warn(f"import: {line}")
-    folders = [stage.folder / plan.runs[number].folder for number in owed]
-    if owed and not any((f / name).is_dir() for f in folders for name in ("attempts", "grades")):
-        shutil.rmtree(stage.folder, ignore_errors=True)
-        stage.read = 0  # there is nothing to go on with
+    if not any(any(stage.folder.glob(f"*/*/{name}")) for name in ("attempts", "grades")):
         there = ", ".join(map(shown, sorted(troubles.columns)[:30]))
         raise UserError(f"{source.path}: no outcome and no text can be read in its columns {there}")
-    for number in owed:
-        folder = stage.folder / plan.runs[number].folder
+    made = {number: stage.folder / plan.runs[number].folder for number in owed}
+    for number, folder in made.items():
         runs.write(source, plan, number, folder, targets[number], left_out)
-    for number in owed:
+    for number, folder in made.items():
         target = targets[number]
         target.parent.mkdir(parents=True, exist_ok=True)
-        (stage.folder / plan.runs[number].folder).rename(target)
+        try:
+            folder.rename(target)
+        except OSError:  # the same import, of another process, was faster
+            if _is_owed(target, source.fingerprint):
+                raise
         journal.sync_folder(target.parent)
     _summarise(plan, targets)
     for target in {targets[number].parent: targets[number] for number in owed}.values():
@@ -118,21 +116,13 @@ def _stage(source: Source, plan: Plan, stage: Staging, troubles: Troubles) -> No
     for dataset in plan.categories:
         _, weights = runs.rubric(plan, dataset, source.cfg.source)
         plan.best[dataset] = [i for i, weight in enumerate(weights) if weight == max(weights)]
-    at, done = 0, stage.read
-    if done:
-        note(f"import: goes on after {done} records, which are on the disk")
-    with Meter("import", plan.run.size, done) as meter:
-        for batch in _batches(replace(source, skip=done), False, troubles):
-            end = at + batch.sound.size
-            if at < done <= end:
-                troubles.restore(stage.troubles)
-            if end > done:
-                batch.sound[: max(done - at, 0)] = False
-                stage.add(batch, plan, at, troubles)
-                meter.reach(end, partial(_rate, end - done, meter))
-            at = end
-        if at > stage.read:
-            stage.flush(plan, at, troubles)
+    at = 0
+    with Meter("import", plan.run.size) as meter:
+        for batch in _batches(source, False, troubles):
+            stage.add(batch, plan, at, troubles)
+            at += batch.sound.size
+            meter.reach(at, partial(_rate, at, meter))
+        stage.flush(plan)
         stage.wait()
 
 

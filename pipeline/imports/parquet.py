@@ -38,7 +38,7 @@ def read(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
         rows.check_names(str(path), [*schema.names, *(inside.keys() - set(schema.names))])
     if first:
         _note_left_out(source, paths)
-    columns, skip = rows.FIRST_NAMES if first else rows.NAMES, source.skip
+    columns = rows.FIRST_NAMES if first else rows.NAMES
     for (path, _, count), inside in zip(files, paths, strict=True):
         names = {name: where for name, where in inside.items() if name in columns}
         for name, (where, kind) in list(names.items()):
@@ -48,7 +48,7 @@ def read(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
                 )
                 del names[name]
         seen = 0
-        for number, batch in batches(path, names, troubles, skip):
+        for number, batch in batches(path, names, troubles):
             number = min(number, count - seen)  # a hostile file may hold more than it says
 
             def place(i: int, start: int = seen, name: str = path.name) -> str:
@@ -66,7 +66,6 @@ def read(source: Source, first: bool, troubles: Troubles) -> Iterator[Batch]:
             what = f"{path.name}, rows {seen} to {count}"
             troubles.add("damaged rows skipped", what, count - seen)
             yield Batch({}, np.zeros(count - seen, bool), place)
-        skip -= count
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
@@ -136,9 +135,9 @@ def _readable(kind: pa.DataType, nested: bool) -> bool:
 
 
 def batches(
-    path: Path, names: dict[str, tuple[str, pa.DataType]], troubles: Troubles, skip: int = 0
+    path: Path, names: dict[str, tuple[str, pa.DataType]], troubles: Troubles
 ) -> Iterator[tuple[int, pa.Table | None]]:
-    """Rows in their order: how many, and the batch or None where they are damaged, or skipped.
+    """Rows in their order: how many, and the batch or None where they are damaged.
 
     Texts stay folded (dictionary-encoded): a small file can say that one long text stands in
     every row.
@@ -149,10 +148,6 @@ def batches(
     with pq.ParquetFile(path, read_dictionary=folded) as file:
         for span in _spans(file.metadata):
             found, rows = None, [file.metadata.row_group(group).num_rows for group in span]
-            skip -= sum(rows)
-            if skip >= 0:
-                yield sum(rows), None
-                continue
             with contextlib.suppress(*_DAMAGE), limits.room(size):  # else a group at a time
                 found = file.read_row_groups(span, wanted) if span[1:] else None
             if found is not None and found.num_rows == sum(rows) and found.nbytes < 4 * _NEAR:

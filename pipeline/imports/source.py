@@ -32,7 +32,6 @@ class Source:
     files: list[Path]
     revision: str | None
     fingerprint: str  # of files and settings: the same import again has the same
-    skip: int = 0  # records from the first that nobody wants; a reader may leave them empty
 
     @property
     def path(self) -> str:
@@ -64,14 +63,6 @@ class Troubles:
     def file(self, path: Path) -> str:
         """What a place calls a file: its path below the folder of all."""
         return shown(path.name if self._above is None else str(path.relative_to(self._above)))
-
-    def dump(self) -> dict[str, Any]:
-        """All that was added, as JSON has it; see `restore`."""
-        return {"counts": dict(self.counts), "places": {k: [*v] for k, v in self.places.items()}}
-
-    def restore(self, dumped: dict[str, Any]) -> None:
-        """Hold what was dumped, and nothing else."""
-        self.counts, self.places = Counter(dumped["counts"]), dumped["places"]
 
     def lines(self) -> list[str]:
         """One line a kind."""

@@ -1,35 +1,28 @@
 """Rows on their way to the disk, as the tables of run folders, which are renamed at the end.
 
-Everything is written under `runs/_import-HASH/`, which no verb takes for a run, and renamed when
-the whole source has been read. An import that ends before leaves that folder, with notes how far
-it was; the same command goes on from there.
+Everything is written in a draft folder in `runs`, which no verb takes for a run. Whole runs are
+renamed into place when the whole source has been read; an import that ends before starts again.
 """
 
 import contextlib
-import json
-import os
 import shutil
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base import atomic, jsonl
-from pipeline.base.console import warn
-from pipeline.base.environment import commit, version
+from pipeline.base import atomic
 from pipeline.imports.batches import Batch, derive
 from pipeline.imports.plan import SAID, Plan
 from pipeline.imports.row import TYPES
 from pipeline.imports.source import Troubles
-from pipeline.store import lease, parquet
+from pipeline.store import parquet
 from pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, digests
 
 MOST_BYTES = 32 << 20  # of rows that wait to be written, about
@@ -48,13 +41,6 @@ _TABLES = {
 }
 
 
-class _Flushed(NamedTuple):
-    """Rows that the writers are at."""
-
-    jobs: Sequence[tuple[Future[list[str]], Callable[[], list[str]]]]
-    note: dict[str, Any]  # for when they are on the disk; empty within a batch
-
-
 class Staging:
     """Rows of all runs of an import that wait for the disk."""
 
@@ -62,33 +48,7 @@ class Staging:
         self.folder, self._writers = folder, writers
         self._waiting: list[pa.Table] = []
         self._bytes = self._number = 0  # of what waits; of times that it was flushed
-        self._flushed: deque[_Flushed] = deque()
-        self._files: list[str] = []  # on the disk since the last note
-        self.notes = folder / "_read.jsonl"
-        self.read = 0  # records that need not be read again
-        self.troubles: dict[str, Any] = {}  # what was wrong with them
-
-    def resume(self, runs: list[str]) -> None:
-        """Keep what the same import left, for the folders of these runs, when it was ended.
-
-        Files that no note names were written after it, and go.
-        """
-        noted = list[dict[str, Any]]()
-        with contextlib.suppress(OSError, ValueError):  # the last line may be torn
-            noted.extend(jsonl.value(line or b"") for _, line in jsonl.lines(self.notes))
-        named = (Path(name) for note in noted for name in note["files"])
-        kept = {self.folder / path for path in named if str(path.parent.parent) in runs}
-        same = bool(noted) and noted[-1]["program"] == _program()
-        if not same or not all(path.is_file() for path in kept):
-            shutil.rmtree(self.folder, ignore_errors=True)
-            return
-        for path in self.folder.rglob("*"):
-            if path.is_file() and path not in kept:
-                path.unlink()
-        atomic.write_jsonl(self.notes, noted)
-        self.read, self.troubles, self._number = (
-            noted[-1][key] for key in ("read", "troubles", "number")
-        )
+        self._flushed: list[list[tuple[Future[None], Callable[[], None]]]] = []
 
     def add(self, batch: Batch, plan: Plan, at: int, troubles: Troubles) -> None:
         """Take the records of a batch, of which the plan holds those from `at` on."""
@@ -124,18 +84,11 @@ class Staging:
             derive(columns, [batch.place(i) for i in these.tolist()].__getitem__, troubles)
             self._waiting.append(pa.table(columns | {"run": pa.array(plan.run[at + these])}))
             self._bytes += int(size.sum())
-            if self._bytes > MOST_BYTES + _PIECE:  # of few bytes of a file: no more than needs be
-                self.wait()
-                self._flush(plan, {})
-        if self._bytes > MOST_BYTES:
-            self.flush(plan, at + batch.sound.size, troubles)
+            if self._bytes > MOST_BYTES:
+                self.flush(plan)
 
-    def flush(self, plan: Plan, read: int, troubles: Troubles) -> None:
-        """Write what waits, of so many records; the writers may be at it when this returns."""
-        noted = {"program": _program(), "read": read, "troubles": troubles.dump()}
-        self._flush(plan, noted | {"number": self._number + 1})
-
-    def _flush(self, plan: Plan, note: dict[str, Any]) -> None:
+    def flush(self, plan: Plan) -> None:
+        """Write what waits; the writers may be at it when this returns."""
         self.wait(1)
         self._number += 1
         rows = pa.concat_tables([*self._waiting, _NO_ROWS], promote_options="default")
@@ -144,29 +97,20 @@ class Staging:
         if (np.diff(runs) < 0).any():
             order = np.argsort(runs, kind="stable")
             rows, runs = rows.take(pa.array(order)), runs[order]
-        jobs = []
+        self._flushed.append([])
         for start, end in pairwise(np.searchsorted(runs, [*np.unique(runs), len(plan.runs)])):
-            path = Path(plan.runs[runs[start]].folder, f"import-{self._number:05d}.parquet")
-            job = partial(_write, self.folder, path, rows.slice(start, end - start))
-            jobs.append((self._writers.submit(job), job))
-        self._flushed.append(_Flushed(jobs, note))
+            folder = self.folder / plan.runs[runs[start]].folder
+            job = partial(_write, folder, self._number, rows.slice(start, end - start))
+            self._flushed[-1].append((self._writers.submit(job), job))
 
     def wait(self, most: int = 0) -> None:
         """Return when all that was flushed is on the disk, but for the last `most` times."""
         while len(self._flushed) > most:
-            jobs, note = self._flushed.popleft()
-            for future, job in jobs:
+            for future, job in self._flushed.pop(0):
                 try:
-                    self._files += future.result()
+                    future.result()
                 except Exception:  # memory was short while a foreign file was read: again
-                    self._files += job()
-            if note:
-                self.folder.mkdir(exist_ok=True)
-                with self.notes.open("ab") as file:
-                    file.write(json.dumps(note | {"files": self._files}).encode() + b"\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                self.read, self._files = note["read"], []
+                    job()
 
 
 def _unfolded(column: Any, kind: pa.DataType) -> Any:
@@ -189,15 +133,8 @@ def _sizes(batch: Batch) -> Any:
     return sizes
 
 
-@cache
-def _program() -> str:
-    """Which program makes the files: another one may make others."""
-    return f"{version('bayes-at-n')} {commit()}"
-
-
-def _write(folder: Path, path: Path, rows: pa.Table) -> list[str]:
-    """Rows of one run as a file RUN/TABLE/NAME of each table that some of them belong to."""
-    files = []
+def _write(folder: Path, number: int, rows: pa.Table) -> None:
+    """Write rows of one run as a file in the folder of each table that some of them belong to."""
     for table, (schema, marks) in _TABLES.items():
         there = [rows[mark].is_valid() for mark in marks if mark in rows.column_names]
         if not there or not pc.any(belongs := reduce(pc.or_, there)).as_py():
@@ -217,38 +154,19 @@ def _write(folder: Path, path: Path, rows: pa.Table) -> list[str]:
             made = made.set_column(
                 schema.get_field_index(DIGEST.name), DIGEST, rows[DIGEST.name].drop_null()
             )
-        file = path.parent / table / path.name
-        (folder / path.parent).mkdir(parents=True, exist_ok=True)
-        parquet.write_part(folder / file, made, _GROUPS[table == "attempts"])
-        files.append(str(file))
-    return files
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / table / f"import-{number:05d}.parquet"
+        parquet.write_part(file, made, _GROUPS[table == "attempts"])
 
 
 @contextlib.contextmanager
-def opened(runs: Path, fingerprint: str) -> Iterator[Staging]:
-    """A staging folder that is this process's alone; it goes when the import is complete.
-
-    Those of other imports go when they are a day old. Raises UserError: another process imports the
-    same source.
-    """
-    folder = runs / f"_import-{fingerprint}"
-    runs.mkdir(parents=True, exist_ok=True)
-    for left in {path.with_suffix("") for path in runs.glob("_import-*")} - {folder}:
-        with contextlib.suppress(lease.Taken), lease.held(left.with_suffix(".lease"), "importing"):
-            if left.is_dir() and time.time() - left.stat().st_mtime > atomic.OLD_S:
-                shutil.rmtree(left, ignore_errors=True)
-    with lease.held(folder.with_suffix(".lease"), "importing this source"):
+def opened(runs: Path) -> Iterator[Staging]:
+    """Make a draft folder in `runs` until the block ends; remove those of killed imports."""
+    atomic.sweep(runs)
+    folder = atomic.draft(runs / "import")
+    folder.mkdir(parents=True)
+    try:
         with ThreadPoolExecutor(_WRITERS) as writers:
-            stage = Staging(folder, writers)
-            try:
-                yield stage
-            except BaseException:
-                if stage.read:
-                    warn(
-                        f"import: ended before its time; the same command goes on after"
-                        f" {stage.read} records (rm -r {folder} gives them up)"
-                    )
-                elif not stage.notes.exists():  # of an earlier end, which nobody has resumed yet
-                    shutil.rmtree(folder, ignore_errors=True)
-                raise
+            yield Staging(folder, writers)
+    finally:
         shutil.rmtree(folder, ignore_errors=True)
