@@ -444,9 +444,9 @@ def test_what_a_killed_writer_left_goes_and_a_live_one_s_stays(tmp_path: Path) -
         )
         writer.start()
         writer.join()
-    # Of another machine: who can tell? Of an earlier version, whose names say nothing.
+    # Of another machine, who can tell? Unless it is over a day old.
     elsewhere = tmp_path / ".a.json.00000000-1-00000000.tmp"
-    older, mine = tmp_path / ".a.json.0123456789abcdef.tmp", tmp_path / ".mine.tmp"
+    older, mine = tmp_path / ".b.json.00000000-2-00000000.tmp", tmp_path / ".mine.tmp"
     for path in (elsewhere, older, mine):
         path.touch()
     os.utime(older, (0, 0))
