@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import run_of
 from test_journal import small_disk
 
 from pipeline.base.journal import Journal
 from pipeline.generate import writer as attempts
 from pipeline.generate.writer import AttemptWriter
-from pipeline.store import parquet, shards
+from pipeline.store import parquet, shards, suspects
 from pipeline.store.columns import ATTEMPTS, digest
 
 
@@ -214,3 +215,12 @@ def test_a_disk_that_fails_later_is_an_error(
             writer.flush()
     with pytest.raises(OSError, match="Input/output"):
         writer.close()
+
+
+def test_a_journal_of_the_killed_that_is_suspect_is_counted_and_taken_back(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "m", {"a": "."})
+    Journal(run.attempts / "_w-00000-unproven.journal", ATTEMPTS).append([row(0), row(1)])
+    suspects.settle(run, good=False)
+    assert not stored(run.attempts)[0] and suspects.told(run).startswith("2 attempts")
+    suspects.trust(run)
+    assert stored(run.attempts)[0] == [row(0), row(1)]

@@ -444,12 +444,14 @@ def test_what_a_killed_writer_left_goes_and_a_live_one_s_stays(tmp_path: Path) -
         )
         writer.start()
         writer.join()
-    # Of another machine: who can tell?
-    elsewhere, mine = tmp_path / ".a.json.00000000-1-00000000.tmp", tmp_path / ".mine.tmp"
-    for path in (elsewhere, mine):
+    # Of another machine, who can tell? Unless it is over a day old.
+    elsewhere = tmp_path / ".a.json.00000000-1-00000000.tmp"
+    older, mine = tmp_path / ".b.json.00000000-2-00000000.tmp", tmp_path / ".mine.tmp"
+    for path in (elsewhere, older, mine):
         path.touch()
+    os.utime(older, (0, 0))
     os.utime(mine, (0, 0))
-    assert len([*tmp_path.glob(".*.tmp")]) == 4
+    assert len([*tmp_path.glob(".*.tmp")]) == 5
     with atomic.replacing(tmp_path / "slow.json"):
         [slow] = tmp_path.glob(".slow.json.*.tmp")
         atomic.write_text(tmp_path / "a.json", "whole")

@@ -23,6 +23,9 @@ def unproven(run: Run, own: str = "") -> list[Path]:
 
 def settle(run: Run, good: bool, own: str = "") -> None:
     """Count what is unproven for good, or set it aside, as a probe says."""
+    if not good:  # journals of the killed, too: only parts are counted, and taken back
+        living = heartbeat.alive(run.path) - {own}
+        shards.seal_leftovers(run.attempts, ATTEMPTS, lambda worker: worker not in living)
     for path in unproven(run, own):
         if not good:
             parquet.put_aside(path, _SUSPECT)
