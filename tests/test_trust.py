@@ -82,10 +82,12 @@ def test_a_token_goes_to_no_host_that_a_folder_names(
     settings += [f"model.tokenizer={ROOT}/demo/models/step-3900"]
     folder = unmarked(run_of(tmp_path, "evil", THREE, *settings))
     own, other = (run_of(tmp_path, name, THREE, *settings).path for name in ("own", "other"))
-    for verb in ("run", "prepare", "generate", "submit"):
-        said = stopped(verb, folder, "sampling.trials=9")
+    previews = ("run --dry-run", "submit cluster=h200-8 --dry-run")  # they read the prompts, too
+    for verb in ("run", "prepare", "generate", "submit", f"equivalence {other}", *previews):
+        words = [] if verb.startswith("equivalence") else ["sampling.trials=9"]
+        words += ["stages=[score]"] if verb.startswith(("run -", "submit")) else []
+        said = stopped(*verb.split(), folder, *words)
         assert "engine.url=" in said and "'HF_TOKEN'" in said and "trust=true" in said, verb
-    assert "engine.url=" in stopped("equivalence", other, folder)
     # The word is not enough for a key: its host, and a name that is no key's, have to be typed.
     assert "engine.key_env=" in stopped("generate", folder, "trust=true")
     as_key = ["trust=true", "engine.key_env=OPENAI_API_KEY"]
@@ -114,8 +116,9 @@ def test_code_of_a_folder_runs_when_the_user_says_so(tmp_path: Path, stopped: St
     copy = bring(tmp_path, tmp_path / "there") / "sums" / "evil"
     assert str(grader) not in (copy / "config.yaml").read_text()
     assert "dataset.answer=" in stopped("grade", copy)
-    runfolder.save_config(Run(compose.load_folder(folder, ["stages=[signals]"], "run")))
-    assert "dataset.answer=" in stopped("grade", folder) and not ran.exists()
+    for word in ("stages=[signals]", "trust=submitted"):
+        runfolder.save_config(Run(compose.load_folder(folder, [word], "run")))
+        assert "dataset.answer=" in stopped("grade", folder) and not ran.exists()
     assert main(["grade", str(folder), "trust=true"]) == 0 and ran.exists()
     runfolder.save_config(Run(compose.load_folder(folder, ["trust=true"], "run")))
     assert main(["grade", str(folder)]) == 0  # it is this user's now
@@ -146,8 +149,10 @@ def test_what_a_folder_says_reaches_no_job_unasked(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cfg = compose.load(["cluster.setup=touch pwned", "run_dir=evil", "sampling.trials=2"])
-    Path("evil").mkdir()
-    Path("evil/config.yaml").write_text(compose.dump(cfg))
+    for name, word in (("almost", "false"), ("evil", "submitted")):  # read like the one before
+        Path(name).mkdir()
+        Path(name, "config.yaml").write_text(f"{compose.dump(cfg)}trust: '{word}'\n")
+        compose.load_folder(Path(name), [])
     said = stopped("submit", "evil", "--dry-run")
     assert "cluster.setup='touchpwned'" in said and "model.id" not in said  # as in configs/
     assert main(["submit", "evil", "--dry-run", "trust=true"]) == 0
