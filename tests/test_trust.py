@@ -80,7 +80,7 @@ def test_a_token_goes_to_no_host_that_a_folder_names(
     for verb in ("run", "prepare", "generate", "submit", f"equivalence {other}", *previews):
         words = ["stages=[score]"] if verb.startswith(("run -", "submit")) else []
         said = stopped(*verb.split(), folder, *words)
-        assert "engine.url=" in said and "'HF_TOKEN'" in said and "trust=true" in said, verb
+        assert all(w in said for w in ("config.yaml:", "engine.url=", "'HF_TOKEN'", "trust=true"))
     # The word is not enough for a key: its host, and a name that is no key's, have to be typed.
     assert "engine.key_env=" in stopped("generate", folder, "trust=true")
     assert "url=" in stopped("generate", folder, "trust=true", "engine.key_env=OPENAI_API_KEY")
