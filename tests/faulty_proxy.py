@@ -394,9 +394,8 @@ async def _another(exchange: Exchange) -> web.StreamResponse:
     """What another model would: other tokens, and other log-probs of what it reads."""
 
     def less_likely(choice: Body) -> None:
-        for entry in filter(None, choice.get("prompt_logprobs") or ()):
-            for token in entry.values():
-                token["logprob"] -= 0.3
+        for token in (t for e in choice.get("prompt_logprobs") or () for t in (e or {}).values()):
+            token["logprob"] -= 0.3
         if logprobs := choice.get("logprobs"):
             logprobs["token_logprobs"] = [value - 0.3 for value in logprobs["token_logprobs"]]
 

@@ -330,8 +330,7 @@ def test_a_server_that_dies_and_comes_back(
     until(lambda: plain.hits["gone"] > 0, run)
     posts = plain.posts
     plain.open()
-    assert "suspect" not in run.finish()
-    assert plain.posts > posts
+    assert "suspect" not in run.finish() and plain.posts > posts
     assert_whole(tmp_path / "run", reference[1])
 
 
@@ -394,9 +393,7 @@ def test_of_two_models_at_once_the_first_is_the_run_s(
 ) -> None:
     with faulty(server.address, always("another")) as other:
         for folder in (tmp_path / f"run{i}" for i in range(times)):
-            settings = ["engine=openai", f"engine.url={plain.url}", "verifier=none"]
-            settings += [f"sampling.trials={TRIALS}"]
-            Command(folder, forker, *settings, verb="prepare").finish()
+            command(folder, forker, plain.url, "stages=[prepare]").finish()
             both = [command(folder, forker, url) for url in (plain.url, other.url)]
             codes = [run.wait() for run in both]
             assert sorted(codes) == [0, 2], [run.text() for run in both]
@@ -408,11 +405,7 @@ def test_of_two_models_at_once_the_first_is_the_run_s(
 
 @pytest.mark.soak
 def test_replicas_of_one_model_are_no_other_model(
-    plain: Proxy,
-    server: Server,
-    tiny_model: Path,
-    forker: Forker,
-    tmp_path: Path,
+    plain: Proxy, server: Server, tiny_model: Path, forker: Forker, tmp_path: Path
 ) -> None:
     """A router over two of them; then an older checkpoint stands in the place of both."""
     often = f"{ALERT}; openai.PROBE_S = 0"
@@ -453,9 +446,8 @@ def test_an_answer_that_a_filter_withholds_is_finished(
     assert len(ended) == plain.hits["filtered"] == 4 and len(rows(tmp_path / "run")) == 30
     assert f"{len(ended)} of 30 attempts ({len(ended) / 30:.1%})" in said
     grades = pq.read_table(tmp_path / "run" / "grades").to_pylist()
-    keys = {(row["question_id"], row["trial"]) for row in ended}
-    outcomes = {row["outcome"] for row in grades if (row["question_id"], row["trial"]) in keys}
-    assert outcomes == {"no_answer"}
+    outcomes = {(row["question_id"], row["trial"]): row["outcome"] for row in grades}
+    assert {outcomes[row["question_id"], row["trial"]] for row in ended} == {"no_answer"}
 
 
 def engine(folder: Path, url: str, *more: str) -> OpenAIEngine:

@@ -22,7 +22,6 @@ from prompts import difference, plain
 
 SPECIAL = ["<s>", "</s>", "<unk>", "<|im_start|>", "<|im_end|>"]
 BYTES = [f"<0x{i:02X}>" for i in range(256)]
-CORPUS = ["Find the sum of all integers x, then say what the answer is: A, B or C?\n"] * 20
 TEXTS = ["What is $x^2$?\n\tﬁne ½ ² Ａ é e\u0301 日本 🙂\u00a0x", " of the answer "]
 TEXTS += ["<|im_start|>user\nFind 1 + 1.\n\n  Then  say it.<|im_end|>\n<|im_start|>assistant\n"]
 
@@ -43,7 +42,9 @@ def trained(kind: str) -> Any:
     nfkc = [norms.NFKC(), norms.Replace(Regex(" {2,}"), " ")]
     of = {"legacy": [norms.Prepend("▁"), norms.Replace(" ", "▁")], "nfkc": nfkc}  # Llama 2, T5
     raw.normalizer = norms.Sequence(of.get(kind, []))
-    raw.train_from_iterator(CORPUS, trainer)
+    raw.train_from_iterator(
+        ["Find the sum of all integers x, then say what the answer is\n"], trainer
+    )
     spec = json.loads(raw.to_str())
     spec["added_tokens"] = [t for t in spec["added_tokens"] if t["content"] not in BYTES]
     return Tokenizer.from_str(json.dumps(spec))
@@ -63,21 +64,18 @@ def saved(folder: Path, kind: str, cls: str = "PreTrainedTokenizerFast") -> Path
 @pytest.mark.parametrize("kind", ["bytes", "first", "always", "never", "legacy", "nfkc"])
 def test_a_tokenizers_own_work_is_no_difference(tmp_path: Path, kind: str) -> None:
     tokenizer = models.tokenizer(ModelConfig(name="m", id=str(saved(tmp_path, kind))))
-    for text in TEXTS:
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        assert difference(tokenizer, text, ids) == (False, "")
-        assert difference(tokenizer, *plain(tokenizer, "<s>" + text)) == (False, "")
+    for text in [*TEXTS, *("<s>" + text for text in TEXTS)]:
+        assert difference(tokenizer, *plain(tokenizer, text)) == (False, "")
 
 
 def test_a_small_difference_is_a_warning_of_the_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "_warned", set())
-    cfg = ModelConfig(name="m", id=str(saved(tmp_path, "unknown")))
+    cfg, text = ModelConfig(name="m", id=str(saved(tmp_path, "unknown"))), "all integers " * 20
+    tokenizer = models.tokenizer(cfg)
     for name in ("q1", "q2"):
-        text = "all integers " * 20 + "\u2603"
-        ids = models.tokenizer(cfg)(text)["input_ids"]
-        models.check_tokens(cfg, models.tokenizer(cfg), name, text, ids)
+        models.check_tokens(cfg, tokenizer, name, *plain(tokenizer, text + "\u2603"))
     said = capsys.readouterr().err
     assert "of q1 that say" in said and "integers \u2603" in said and "q2" not in said
 

@@ -31,14 +31,13 @@ def stranger() -> Iterator[tuple[str, Heard]]:
         def do_GET(self) -> None:
             heard.append(dict(self.headers))
             self.send_response(302)
-            self.send_header("Location", f"http://127.0.0.2:{self.server.server_address[1]}/v1")
-            self.send_header("Set-Cookie", "who=you; Path=/")
-            self.send_header("Content-Length", "0")
+            elsewhere = f"http://127.0.0.2:{self.server.server_address[1]}/v1"
+            said = {"Location": elsewhere, "Set-Cookie": "who=you; Path=/", "Content-Length": "0"}
+            for name, value in said.items():
+                self.send_header(name, value)
             self.end_headers()
 
         do_POST = do_GET
-
-        def log_message(self, *_: object) -> None: ...
 
     with http.server.ThreadingHTTPServer(("0.0.0.0", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -48,14 +47,12 @@ def stranger() -> Iterator[tuple[str, Heard]]:
 
 @pytest.fixture
 def stopped(capsys: pytest.CaptureFixture[str]) -> Stopped:
-    """What a command says that stops because of a folder's settings."""
+    """What a command says, without spaces, that stops."""
 
-    def stopped(*arguments: object) -> str:
+    def stopped(*arguments: object, status: int = 2) -> str:
         capsys.readouterr()
-        assert main([*map(str, arguments)]) == 2
-        said = "".join(capsys.readouterr().err.split())
-        assert "config.yaml:" in said or "plan.json:" in said
-        return said
+        assert main([*map(str, arguments)]) == status
+        return "".join("".join(capsys.readouterr()).split())
 
     return stopped
 
@@ -70,29 +67,25 @@ def unmarked(run: Run) -> Path:
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_token_goes_to_no_host_that_a_folder_names(
-    tmp_path: Path,
-    stranger: tuple[str, Heard],
-    stopped: Stopped,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, stranger: tuple[str, Heard], stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, heard = stranger
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    for name in ("HF_TOKEN", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "hf_secret")
     settings = ["engine=openai", f"engine.url={url}", "engine.key_env=HF_TOKEN", "verifier=none"]
     settings += [f"model.tokenizer={ROOT}/demo/models/step-3900"]
     folder = unmarked(run_of(tmp_path, "evil", THREE, *settings))
     own, other = (run_of(tmp_path, name, THREE, *settings).path for name in ("own", "other"))
-    for verb in ("run", "prepare", "generate", "submit"):
-        said = stopped(verb, folder, "sampling.trials=9")
-        assert "engine.url=" in said and "'HF_TOKEN'" in said and "trust=true" in said, verb
-    assert "engine.url=" in stopped("equivalence", other, folder)
+    previews = ("run --dry-run", "submit cluster=h200-8 --dry-run")  # they read the prompts, too
+    for verb in ("run", "prepare", "generate", "submit", f"equivalence {other}", *previews):
+        words = ["stages=[score]"] if verb.startswith(("run -", "submit")) else []
+        said = stopped(*verb.split(), folder, *words)
+        assert all(w in said for w in ("config.yaml:", "engine.url=", "'HF_TOKEN'", "trust=true"))
     # The word is not enough for a key: its host, and a name that is no key's, have to be typed.
     assert "engine.key_env=" in stopped("generate", folder, "trust=true")
-    as_key = ["trust=true", "engine.key_env=OPENAI_API_KEY"]
-    assert "engine.url=" in stopped("generate", folder, *as_key)
-    for verb in ("score", "status", "signals"):
-        assert main([verb, str(folder)]) == 0, verb
-    assert main(["compare", str(folder), str(other), f"out={tmp_path / 'out'}"]) == 0
+    assert "url=" in stopped("generate", folder, "trust=true", "engine.key_env=OPENAI_API_KEY")
+    for verb in ("score", "status", "signals", f"compare {other} out={tmp_path / 'out'}"):
+        assert main([*verb.split(), str(folder)]) == 0, verb
     assert heard == []
     main(["prepare", str(folder), "trust=true", "engine.key_env=NO_API_KEY"])
     assert heard and not any("Authorization" in headers for headers in heard)
@@ -114,8 +107,9 @@ def test_code_of_a_folder_runs_when_the_user_says_so(tmp_path: Path, stopped: St
     copy = bring(tmp_path, tmp_path / "there") / "sums" / "evil"
     assert str(grader) not in (copy / "config.yaml").read_text()
     assert "dataset.answer=" in stopped("grade", copy)
-    runfolder.save_config(Run(compose.load_folder(folder, ["stages=[signals]"], "run")))
-    assert "dataset.answer=" in stopped("grade", folder) and not ran.exists()
+    for word in ("stages=[signals]", "trust=submitted"):
+        runfolder.save_config(Run(compose.load_folder(folder, [word], "run")))
+        assert "dataset.answer=" in stopped("grade", folder) and not ran.exists()
     assert main(["grade", str(folder), "trust=true"]) == 0 and ran.exists()
     runfolder.save_config(Run(compose.load_folder(folder, ["trust=true"], "run")))
     assert main(["grade", str(folder)]) == 0  # it is this user's now
@@ -124,10 +118,10 @@ def test_code_of_a_folder_runs_when_the_user_says_so(tmp_path: Path, stopped: St
 def test_import_keeps_what_a_run_was_and_nothing_that_acts(
     tmp_path: Path, stopped: Stopped, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    acts = ["model.trust_remote_code=true", "engine.args.worker_extension_cls=evil.Evil"]
-    acts += ["verifier.engine.url=http://e/v1", "verifier.engine.key_env=AWS_SECRET"]
-    acts += ["cluster.setup=touch pwned", "cluster.options=[--wrap=x]"]
-    run = run_of(tmp_path / "there", "m", THREE, *acts, "model.engine_args.mamba=float32")
+    acts = """model.trust_remote_code=true engine.args.worker_extension_cls=evil.Evil
+        verifier.engine.url=http://e/v1 verifier.engine.key_env=AWS_SECRET cluster.setup=pwned
+        cluster.options=[--wrap=x] model.engine_args.mamba=float32"""
+    run = run_of(tmp_path / "there", "m", THREE, *acts.split())
     made = bring(tmp_path, unmarked(run).parent.parent) / "sums" / "m"
     said = "".join(capsys.readouterr().err.split())
     assert all(key in said for key in ("remote_code", "evil", "http://e", "AWS", "pwned", "wrap"))
@@ -139,20 +133,18 @@ def test_import_keeps_what_a_run_was_and_nothing_that_acts(
 
 
 def test_what_a_folder_says_reaches_no_job_unasked(
-    tmp_path: Path,
-    stopped: Stopped,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cfg = compose.load(["cluster.setup=touch pwned", "run_dir=evil", "sampling.trials=2"])
-    Path("evil").mkdir()
-    Path("evil/config.yaml").write_text(compose.dump(cfg))
+    for name, word in (("almost", "false"), ("evil", "submitted")):  # read like the one before
+        Path(name).mkdir()
+        Path(name, "config.yaml").write_text(f"{compose.dump(cfg)}trust: '{word}'\n")
+        compose.load_folder(Path(name), [])
     said = stopped("submit", "evil", "--dry-run")
     assert "cluster.setup='touchpwned'" in said and "model.id" not in said  # as in configs/
-    assert main(["submit", "evil", "--dry-run", "trust=true"]) == 0
-    script = capsys.readouterr().out
-    assert "\ntouch pwned\n" in script and 'pipeline grade "$run" trust=submitted' in script
+    script = stopped("submit", "evil", "--dry-run", "trust=true", status=0)
+    assert "touchpwned" in script and 'pipelinegrade"$run"trust=submitted' in script
     # Nor does a race of somebody else bring its own grader.
     race = ["dataset=demo", "model=demo", "model.checkpoint=step-3800,step-3900", "until=best"]
     record = {"arguments": [*race, f"dataset.answer=python:{tmp_path}/g.py:grade", "trust=true"]}
@@ -162,8 +154,7 @@ def test_what_a_folder_says_reaches_no_job_unasked(
     assert "dataset.answer=" in stopped("settle", folder, "--dry-run")
     record["made_by_this_user"] = trust.sign(json.dumps(record["arguments"]))
     for words in (["trust=true"], []):
-        assert main(["settle", str(folder), "--dry-run", *words]) == 2
-        assert "what are these models like" in " ".join(capsys.readouterr().err.split())
+        assert "whatarethesemodelslike" in stopped("settle", folder, "--dry-run", *words)
         (folder / "plan.json").write_text(json.dumps(record))
 
 

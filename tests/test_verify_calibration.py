@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import make_run, outcome_words
+from helpers import make_run, outcome_words, write_questions
 
 from pipeline.rubrics.categories import load
 from pipeline.rubrics.categorize import dependence
@@ -52,9 +52,9 @@ def simulated(folder: Path, right: float, bias: float, *overrides: str) -> tuple
     evidence = rng.normal(0, 1, (n, 3)) + 2 * np.eye(3)[truth]
     rows = truth.reshape(QUESTIONS, TRIALS)
     marks = {f"q{i:02d}": "".join(OUTCOME[k] for k in row) for i, row in enumerate(rows)}
-    run = make_run(folder, marks, "verifier=demo", *overrides)
+    run, toward = make_run(folder, marks, "verifier=demo", *overrides), np.array([bias, 0, 0])
     nothing = {"": log_softmax(np.array([bias, 0, 9]))}
-    add_verdicts(run, log_softmax(2.6 * evidence + np.array([bias, 0, 0])), nothing)
+    add_verdicts(run, log_softmax(2.6 * evidence + toward), nothing)
     return run, truth
 
 
@@ -184,16 +184,12 @@ def test_t_is_fitted_to_labels_of_people_and_not_to_the_grader_unless_that_was_c
     calibrated(run)
     said = capsys.readouterr().err
     assert "needs labels=FILE" in said and "the configured T stays" in said
-    people = tmp_path / "people.jsonl"
     words = outcome_words(run)
-    rows = [
-        {"question_id": f"q{i:02d}", "trial": j, "correct": bool(words[i, j] == "correct")}
-        for i in range(QUESTIONS)
-        for j in range(0, TRIALS, 2)
-    ]
-    people.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    places = [(i, j) for i in range(QUESTIONS) for j in range(0, TRIALS, 2)]
+    right = [(f"q{i:02d}", j, bool(words[i, j] == "correct")) for i, j in places]
+    rows = [dict(zip(("question_id", "trial", "correct"), one, strict=True)) for one in right]
+    run.cfg.labels.file = str(write_questions(tmp_path / "people.jsonl", rows))
     regrade(run, lambda outcomes: pa.array(["wrong"] * len(outcomes)))
-    run.cfg.labels.file = str(people)
     calibrated(run)
     measures = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
     assert abs(measures["fit"]["temperature"] - TRUE_T) < 4 * measures["fit"]["stderr"] < 1
@@ -229,16 +225,16 @@ def test_a_biased_verifier_gains_and_is_a_warning(
     run, truth = simulated(tmp_path / "run", 0.5, bias)
     logprobs = stored(run, "logprob_a", "logprob_b", "logprob_c")
     raw, now = (rows.argmax(axis=1) for rows in (logprobs, stored(run, "a", "b", "c")))
-    before, after = raw == truth, now == truth
-    gained, lost = (after & ~before).mean(), (before & ~after).mean()
+    gained, lost = ((a == truth) & (b != truth) for a, b in ((now, raw), (raw, now)))
+    gained, lost = gained.mean(), lost.mean()
     assert (gained > 0.05 and gained > 2 * lost) if bias else gained == lost == 0
     move = np.sign(bias) * np.array([1, -1, 0])  # C is right for nothing; at most a nat
     assert (stored(run, "base_a", "base_b", "base_c") == move).all()
     led = np.diff(np.sort(logprobs, axis=1)[:, 1:], axis=1)[:, 0]
     assert led[now != raw].max(initial=0) <= 2
     calibrate.check_turned(run)
-    right = [int((labels == truth).sum()) for labels in (raw, now)]
-    told = f"by the grader {right[0]} of {truth.size} were right before and {right[1]} are now"
+    right, are = ((labels == truth).sum() for labels in (raw, now))
+    told = f"by the grader {right} of {truth.size} were right before and {are} are now"
     assert (told in " ".join(capsys.readouterr().err.split())) == bool(bias)
     # The printed formula takes all of the bias, and that the verifier says C to nothing, too.
     run.cfg.verifier.clip = None

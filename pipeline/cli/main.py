@@ -89,8 +89,9 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     combinations = sweep.expand(settings)
     if len(combinations) > 1:
         return _several(name, combinations, flags)
-    run = Run(configured(settings, name))
-    if flags.pop("dry_run", False):
+    preview_only = flags.pop("dry_run", False)
+    run = Run(configured(settings, f"{name} prepare" if preview_only else name))
+    if preview_only:
         from pipeline.prepare import costs, preview
         from pipeline.replicas import devices
 

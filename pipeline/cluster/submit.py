@@ -109,7 +109,7 @@ def _of_folders(folders: list[str], keys: dict[str, str | None]) -> list[RunConf
         if folder.name.startswith("_") and len(folders) > 1:
             continue  # of runs/DATASET/*: what is made from runs
         for run in find.within(folder):
-            cfgs.append(compose.load_folder(run, others, "run" if site else "submit"))
+            cfgs.append(compose.load_folder(run, others, "run prepare" if site else "submit"))
             if site:
                 cfgs[-1].cluster = compose.load(site).cluster
     return cfgs

@@ -181,7 +181,7 @@ def _like_another(path: Path, text: str) -> RunConfig | None:
                     return None
                 if any(repr(written[key]) != repr(before[key]) for key in before):
                     return None
-            cfg.run_dir = str(path.parent)
+            cfg.run_dir, cfg.trust = str(path.parent), "false"  # whatever the file says of it
             return check(cfg)
     return None
 

@@ -30,9 +30,9 @@ _USED_BY = {  # the settings in question, by the verb or stage that uses them
     **dict.fromkeys(("prepare", "equivalence"), _SAMPLE),
     "generate": f"{_SAMPLE} track.to",
     "run": "track.to",
-    "grade": "dataset.answer grading.cache",
+    "grade": "dataset.answer",
     "verify": f"{_VERIFY} verifier.engine.key_env verifier.id verifier.prompt",
-    "submit": "cluster.setup cluster.options cluster.cpu_jobs.options",
+    "submit": f"{_SAMPLE} cluster.setup cluster.options cluster.cpu_jobs.options",  # it prepares
 }
 _NAMES = sorted({name for names in _USED_BY.values() for name in names.split()})
 # Of what a run is, its paths and arguments, `import` drops only arguments that load code.
@@ -50,11 +50,12 @@ def check(cfg: RunConfig, path: Path, own: Own, verb: str, typed: Collection[str
     UserError: naming file, keys, values and remedy.
     """
     word, cfg.trust = cfg.trust, "true"
-    left = {} if word == "submitted" else _foreign(cfg, own)  # of jobs `submit` has checked them
-    left = {k: v for k, v in left.items() if k not in typed and (word != "true" or _leaks(cfg, k))}
-    used = {verb, *(cfg.stages if verb in ("run", "submit") else ())}
+    found = _foreign(cfg, own).items()
+    left = {k: v for k, v in found if k not in typed and (word != "true" or _leaks(cfg, k))}
+    used = verb.split() + (cfg.stages if verb.startswith(("run", "submit")) else [])
     names = " ".join(_USED_BY.get(of, "") for of in used).split()
-    if shown := [f"{key}={value!r:.200}" for key, value in left.items() if _below(key, names)]:
+    shown = [f"{key}={value!r:.200}" for key, value in left.items() if _below(key, names)]
+    if shown and word != "submitted":  # in a job: `submit` has asked, which makes nothing one's own
         what = f"{', '.join(shown)}: not from a command of yours or configs/; type it"
         more = "; trust=true gives no key away" if word == "true" else ", or trust=true"
         raise UserError(f"{path}: {what}{more}")
@@ -113,7 +114,8 @@ def drop(cfg: RunConfig, own: Own) -> list[str]:
 
 def sign(text: str) -> str:
     """The HMAC of a text under this user's key; empty, with a warning, if no key can be kept."""
-    key, data = _key(), text.encode(errors="backslashreplace")  # as files are written
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    key, data = _key(Path(state)), text.encode(errors="backslashreplace")  # as files are written
     return hmac.new(key, data, "sha256").hexdigest() if key else ""
 
 
@@ -122,19 +124,18 @@ def is_own(text: str, mark: object) -> bool:
     return bool(mark) and mark == sign(text)
 
 
-def _key() -> bytes:
+@functools.cache  # one warning for all the folders that a command reads
+def _key(state: Path) -> bytes:
     """This user's random key, the same on all machines with one home; empty if there is none."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    path = Path(state) / "bayes-at-n" / "key"
+    path = state / "bayes-at-n" / "key"
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            number, draft = tempfile.mkstemp(dir=path.parent)  # with mode 0600
-            with os.fdopen(number, "wb") as file:
-                file.write(secrets.token_bytes(32))
-            with suppress(FileExistsError):  # of two first processes one makes it
-                os.link(draft, path)
-            os.unlink(draft)
+            with tempfile.NamedTemporaryFile(dir=path.parent) as draft:  # with mode 0600
+                draft.write(secrets.token_bytes(32))
+                draft.flush()
+                with suppress(FileExistsError):  # of two first processes one makes it
+                    os.link(draft.name, path)
         return path.read_bytes()
     except OSError as error:
         warn(f"{path}: {error.strerror}; folders made without it may need trust=true later")
