@@ -29,12 +29,12 @@ CEILINGS: dict[str, int] = {
     "pipeline/display": 745,
     "pipeline/engines": 1_543,
     "pipeline/exports": 1_082,
-    "pipeline/generate": 2_123,
+    "pipeline/generate": 2_127,
     "pipeline/grade": 868,
     "pipeline/imports": 3_201,
     "pipeline/plots": 1_607,
     "pipeline/prepare": 2_013,
-    "pipeline/replicas": 383,
+    "pipeline/replicas": 385,
     "pipeline/report": 3_034,
     "pipeline/research": 5_503,
     "pipeline/rubrics": 1_382,
@@ -49,9 +49,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_589,
     "scripts": 1_182,
     "slurm": 141,
-    "tests": 40_462,
+    "tests": 40_463,
     "verifiers": 5_186,
-    "product": 57_145,
+    "product": 57_151,
 }
 
 

@@ -24,7 +24,7 @@ import psutil
 from pipeline.base import journal
 
 GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on a file server
-OLD_S = 86400.0  # a draft of another machine, whose process nobody here can ask about
+_OLD_S = 86400.0  # a draft of another machine, whose process nobody here can ask about
 _DRAFT = re.compile(r"\..+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp")
 
 
@@ -58,7 +58,7 @@ def sweep(folder: Path) -> None:
             if made[1] == _here():
                 left = not psutil.pid_exists(int(made[2]))
             else:
-                left = time.time() - path.stat().st_mtime > OLD_S
+                left = time.time() - path.stat().st_mtime > _OLD_S
             if left and path.is_dir():
                 shutil.rmtree(path)
             elif left:

@@ -63,8 +63,12 @@ def _generate(run: Run) -> bool:
         return True
     if not kind(run.cfg.engine.name).served:
         prefetch.weights(run.cfg.model)  # here and once: no worker waits for a download
-    made = rowkeys.streamed(run, "attempts", ["completion_tokens"])["completion_tokens"]
-    run = Run(sizing.settled(run.cfg, run.questions, made.drop_null().to_pylist()))
+
+    def made() -> list[int]:
+        tokens = rowkeys.streamed(run, "attempts", ["completion_tokens"])["completion_tokens"]
+        return list(tokens.drop_null().to_pylist())
+
+    run = Run(sizing.settled(run.cfg, run.questions, made))
     if run.cfg.engine.replicas > 1:
         from pipeline.generate.supervise import supervise
 

@@ -4,7 +4,7 @@ Every choice is told with its arithmetic. Where something is not known, nothing 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline.base.console import counted, note
@@ -14,18 +14,20 @@ from pipeline.prepare import sizes
 from pipeline.replicas import devices
 
 
-def settled(cfg: RunConfig, rows: sizes.Rows, made: Sequence[int] = ()) -> RunConfig:
+def settled(
+    cfg: RunConfig, rows: sizes.Rows, made: Callable[[], Sequence[int]] = tuple
+) -> RunConfig:
     """The configuration with a number wherever its engine has "auto".
 
     `rows` are the questions, with the tokens of their prompts and at most of a completion; `made`
-    are the tokens of finished ones. Raises UserError: a model fits no number of these GPUs, or its
-    size is not known and needed.
+    returns the tokens of finished ones, which only GPUs need. Raises UserError: a model fits no
+    number of these GPUs, or its size is not known and needed.
     """
     engine = cfg.engine
     gpus = devices.visible_gpus() if devices.on_gpus(cfg) else []
     numbers: dict[str, Any] = {}
     if AUTO in (engine.tensor_parallel_size, engine.batch_size):
-        room = sizes.Room(cfg, rows, devices.memory(gpus), made)
+        room = sizes.Room(cfg, rows, devices.memory(gpus), made() if gpus else ())
         size = engine.tensor_parallel_size
         if size == AUTO:
             size = numbers["tensor_parallel_size"] = room.gpus(len(gpus)) if gpus else 1
