@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-import verifiers
+from bayes_at_n import verifiers
 from benchmarks import made_answers
 from benchmarks.graders import LOADERS, Peer
 

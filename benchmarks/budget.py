@@ -27,15 +27,15 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n.pipeline.config.budget import BudgetConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.engines import Completion, Request
+from bayes_at_n.pipeline.generate import budget
+from bayes_at_n.pipeline.generate.budget import MOST, Allowance
+from bayes_at_n.pipeline.generate.record import SAVE_S
+from bayes_at_n.pipeline.store import heartbeat, lease, spent, workers
+from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
-from pipeline.config.budget import BudgetConfig
-from pipeline.config.settings import RunConfig
-from pipeline.engines import Completion, Request
-from pipeline.generate import budget
-from pipeline.generate.budget import MOST, Allowance
-from pipeline.generate.record import SAVE_S
-from pipeline.store import heartbeat, lease, spent, workers
-from pipeline.store.runfolder import Run
 
 LIMIT, QUESTIONS = 2048, 30
 TOKEN_S, STEP_S = 0.1, 0.5

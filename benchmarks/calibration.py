@@ -28,9 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import common
-from verifiers.judge import guards
-from verifiers.judge.calibration import (
+from bayes_at_n.verifiers.judge import guards
+from bayes_at_n.verifiers.judge.calibration import (
     CLIP,
     TEMPERATURE,
     a_against_b,
@@ -40,8 +39,9 @@ from verifiers.judge.calibration import (
     lowers_loss,
     of_attempts,
 )
-from verifiers.judge.labels import LABELS, Floats, Ints, log_softmax
-from verifiers.judge.quality import nll
+from bayes_at_n.verifiers.judge.labels import LABELS, Floats, Ints, log_softmax
+from bayes_at_n.verifiers.judge.quality import nll
+from benchmarks import common
 
 KINDS = ("graded", "contextual", "question", "domain", "batch")
 CLIPS = (CLIP, None)
@@ -205,10 +205,10 @@ def _row(kind: str, clip: float | None, change: Any, changed: Any, biased: Any) 
 
 def _on_a_run(folder: Path) -> None:
     """A run's own verifier, and what it would say with biases added to its logits."""
-    from pipeline.config import compose
-    from pipeline.store.runfolder import Run
-    from pipeline.verify import calibrate as stored
-    from pipeline.verify import store
+    from bayes_at_n.pipeline.config import compose
+    from bayes_at_n.pipeline.store.runfolder import Run
+    from bayes_at_n.pipeline.verify import calibrate as stored
+    from bayes_at_n.pipeline.verify import store
 
     run = Run(compose.load_folder(folder, []))
     table, keys = store.judged(run, [f"logprob_{x.lower()}" for x in LABELS])
@@ -244,7 +244,7 @@ def _on_a_run(folder: Path) -> None:
 
 def _draw(path: Path, found: dict[str, tuple[Any, Any]], biased: Any) -> None:
     """Settings in the order of their change of log-loss, biased and unbiased verifiers apart."""
-    from pipeline.display import style
+    from bayes_at_n.pipeline.display import style
 
     looks = style.palette(len(found))
 

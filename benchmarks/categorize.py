@@ -29,16 +29,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bayes_at_n.pipeline.base import console
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.rubrics import categories, signals_table, variables
+from bayes_at_n.pipeline.rubrics import categorize as stage
+from bayes_at_n.pipeline.rubrics.rubric import assign
+from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store.columns import GRADES, QUESTIONS, VERDICTS
+from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common, synthetic
-from pipeline.base import console
-from pipeline.config import compose
-from pipeline.rubrics import categories, signals_table, variables
-from pipeline.rubrics import categorize as stage
-from pipeline.rubrics.rubric import assign
-from pipeline.rubrics.signals import signals
-from pipeline.store import parquet, runfolder
-from pipeline.store.columns import GRADES, QUESTIONS, VERDICTS
-from pipeline.store.runfolder import Run
 
 MOST_S = 5.0  # the target for categorize
 TRIALS, PART = 80, 2000

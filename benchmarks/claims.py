@@ -38,17 +38,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas  # noqa: F401  Arrow imports it with the first row: once here, not in every worker
 
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.engines import Completion, Request
+from bayes_at_n.pipeline.generate import worker
+from bayes_at_n.pipeline.generate.claim_files import ClaimFiles
+from bayes_at_n.pipeline.generate.claims import Claims
+from bayes_at_n.pipeline.prepare import questions_table
+from bayes_at_n.pipeline.store import parquet, runfolder, shards, workernames
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
-from pipeline import engines
-from pipeline.config import compose
-from pipeline.engines import Completion, Request
-from pipeline.generate import worker
-from pipeline.generate.claim_files import ClaimFiles
-from pipeline.generate.claims import Claims
-from pipeline.prepare import questions_table
-from pipeline.store import parquet, runfolder, shards, workernames
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
 
 MOST_TWICE, MOST_IDLE, MOST_CLAIM_MS = 0.01, 0.01, 10.0  # the targets
 TRIALS, TOKENS = 80, 200

@@ -18,16 +18,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipeline import engines
-from pipeline.base.errors import Interrupted, UserError
-from pipeline.base.places import ROOT
-from pipeline.config import compose
-from pipeline.config.settings import RunConfig
-from pipeline.generate.stage import generate
-from pipeline.prepare.stage import prepare
-from pipeline.replicas import sizing
-from pipeline.store import runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base.errors import Interrupted, UserError
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.generate.stage import generate
+from bayes_at_n.pipeline.prepare.stage import prepare
+from bayes_at_n.pipeline.replicas import sizing
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 out = Console(highlight=False, soft_wrap=True)
 
@@ -297,7 +297,7 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def finish(args: argparse.Namespace, record: dict[str, Any]) -> None:
     """Write --json FILE: the figures, the command and what they were measured on."""
-    from pipeline.base.environment import describe
+    from bayes_at_n.pipeline.base.environment import describe
 
     if args.json:
         record = {"command": sys.argv, **describe(), **record}

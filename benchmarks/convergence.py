@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n.scoring.metrics.table import parse
 from benchmarks import common
-from scoring.metrics.table import parse
 
 MOST_SECONDS = 60.0  # on two cores
 MODELS, QUESTIONS, TRIALS, TASKS, REPLICATES = 20, 30, 80, 4, 100_000
@@ -84,7 +84,7 @@ def tasks(kind: str) -> list[Outcomes]:
 
 
 def _compile() -> float:
-    from scoring.studies import convergence
+    from bayes_at_n.scoring.studies import convergence
 
     stack = tasks("realistic")[0]
     once = [_seconds(lambda: convergence.convergence_at(stack, JUDGED, 1)) for _ in range(2)]
@@ -99,7 +99,7 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def _study(args: argparse.Namespace, kind: str, ceiling: dict[str, float]) -> dict[str, Any]:
-    from scoring.studies import convergence
+    from bayes_at_n.scoring.studies import convergence
 
     stacks, scale = tasks(kind), REPLICATES / args.replicates
     seconds, found = [], list[Any]()
@@ -203,7 +203,7 @@ def _peer(stack: Outcomes, replicates: int) -> dict[str, Any]:
     """Whole replicates with one call of scorio for each n, model and estimator."""
     from scorio import eval as scorio
 
-    from scoring.studies import bootstrap, convergence
+    from bayes_at_n.scoring.studies import bootstrap, convergence
 
     calls: list[Callable[[Any], float]] = [lambda R: scorio.bayes(R)[0]]
     calls += [lambda R, k=k: scorio.pass_at_k(R, k) for k in (2, 4, 8)]

@@ -25,12 +25,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n.scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
+from bayes_at_n.scoring.intervals.exact import bayes_exact_ci
+from bayes_at_n.scoring.metrics.bayes import avg_ci, bayes_ci
+from bayes_at_n.scoring.metrics.empirical import covering_ci, empirical_bayes_ci
+from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Ints
 from benchmarks import common
-from scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
-from scoring.intervals.exact import bayes_exact_ci
-from scoring.metrics.bayes import avg_ci, bayes_ci
-from scoring.metrics.empirical import covering_ci, empirical_bayes_ci
-from scoring.numerics.inputs import Counts, Floats, Ints
 
 # Replicates that are simulated and scored at once, for memory.
 CHUNK = 500

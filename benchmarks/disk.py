@@ -20,12 +20,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from bayes_at_n.pipeline.base import journal
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
-from pipeline.base import journal
-from pipeline.config import compose
-from pipeline.store import parquet, shards
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
 
 MOST = 8.0  # the target: bytes per token of ids and log-probs
 PER_TOKEN = ("token_ids", "logprobs")

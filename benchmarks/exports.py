@@ -26,9 +26,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bayes_at_n.pipeline.config.exports import FORMATS
 from benchmarks import categorize as made
 from benchmarks import common
-from pipeline.config.exports import FORMATS
 
 LEAST = {"parquet": 100.0}  # MB/s of texts; of all other formats:
 LEAST_OTHER = 30.0

@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from bayes_at_n.pipeline.config.seeds import attempt_seed
 from benchmarks import common
-from pipeline.config.seeds import attempt_seed
 
 MOST, LEAST = 1.05, 15.0  # the targets: stage / bare, one at a time / stage
 

@@ -23,11 +23,11 @@ from typing import Any
 
 import pyarrow as pa
 
-import verifiers
+from bayes_at_n import verifiers
+from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
-from pipeline.store import parquet, shards
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
 
 LEAST = {"integers": 40.0, "expressions": 20.0}  # the targets: plain / ours
 QUESTIONS, TRIALS = 30, 80
@@ -140,7 +140,7 @@ def _shares(layers: Counter[str]) -> str:
 
 def _end_to_end(args: argparse.Namespace) -> dict[str, Any]:
     """The grade stage on a run folder, half integers, half expressions."""
-    from pipeline.grade.stage import grade
+    from bayes_at_n.pipeline.grade.stage import grade
 
     trials, each = TRIALS, max(1, args.attempts // (2 * TRIALS))
     with common.workdir(args) as folder:
@@ -158,7 +158,7 @@ def _end_to_end(args: argparse.Namespace) -> dict[str, Any]:
         grade(run)
         seconds = time.perf_counter() - began
         layers: Counter[str] = Counter()
-        from pipeline.store.columns import GRADES
+        from bayes_at_n.pipeline.store.columns import GRADES
 
         for batch in shards.batches(run.grades, GRADES, ["layer"], parquet.Damage()):
             layers.update(batch["layer"].to_pylist())
@@ -193,7 +193,7 @@ def _run(args: argparse.Namespace, folder: Path, golds: dict[str, str] | None = 
     ]
     common.write_jsonl(path, rows)
     few = ["dataset=jsonl", f"dataset.path={path}", f"sampling.trials={TRIALS}"]
-    from pipeline.config import compose
+    from bayes_at_n.pipeline.config import compose
 
     run = Run(compose.load(["model=demo", *few, f"run_dir={folder / 'run'}"]))
     if golds:

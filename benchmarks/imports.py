@@ -157,8 +157,8 @@ def watched(source: Path, runs: Path) -> tuple[float, float, int]:
         SystemExit: the import failed.
     """
     program = (
-        "import sys; from pipeline.config import imports, overrides\n"
-        "from pipeline.imports.importing import import_records\n"
+        "import sys; from bayes_at_n.pipeline.config import imports, overrides\n"
+        "from bayes_at_n.pipeline.imports.importing import import_records\n"
         "import_records(overrides.load(imports.RecordsConfig, sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]

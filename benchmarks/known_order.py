@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-import scoring
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.cohorts import cohort, rankings
+from bayes_at_n.pipeline.config import analysis, imports, overrides
+from bayes_at_n.pipeline.config import studies as settings
+from bayes_at_n.pipeline.imports.importing import import_records
+from bayes_at_n.pipeline.research import studies
+from bayes_at_n.pipeline.research.studies import rankings as study
 from benchmarks import common
-from pipeline.cohorts import cohort, rankings
-from pipeline.config import analysis, imports, overrides
-from pipeline.config import studies as settings
-from pipeline.imports.importing import import_records
-from pipeline.research import studies
-from pipeline.research.studies import rankings as study
 
 MODELS, QUESTIONS, TRIALS = 20, 30, 80
 

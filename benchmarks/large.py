@@ -22,11 +22,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.rubrics.categorize import categorize
+from bayes_at_n.pipeline.rubrics.signals import signals
 from benchmarks import categorize as made
 from benchmarks import common
-from pipeline.base.places import ROOT
-from pipeline.rubrics.categorize import categorize
-from pipeline.rubrics.signals import signals
 
 SCORE = {"score 120 x 80": (120, 80, 1), "score 5,000 x 4": (5000, 4, 1),
          "score, one of 20 x 120 x 80": (120, 80, 20)}  # fmt: skip

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from bayes_at_n.pipeline.base.places import ROOT
 from benchmarks import common, synthetic
-from pipeline.base.places import ROOT
 
 MOST = 1.10  # the target: peak at the larger N / peak at the smaller
 
@@ -121,7 +121,7 @@ def _bare(args: argparse.Namespace) -> None:
 
 
 def _writer(args: argparse.Namespace, rate: float | None) -> None:
-    from pipeline.generate.writer import AttemptWriter
+    from bayes_at_n.pipeline.generate.writer import AttemptWriter
 
     rng = np.random.default_rng(0)
     with common.workdir(args) as folder:

@@ -31,10 +31,10 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.research.checkpoints import weights
+from bayes_at_n.pipeline.research.checkpoints.folders import INDEX
 from benchmarks import common
-from pipeline.base.places import ROOT
-from pipeline.research.checkpoints import weights
-from pipeline.research.checkpoints.folders import INDEX
 
 MOST_WALL, MOST_SHARDS, MOST_ULPS = 2.0, 2.0, 1.0  # the targets
 CHECKPOINTS, SHARDS = 4, 4
@@ -44,7 +44,7 @@ CHILD = """
 import json, os, resource, sys, time
 from pathlib import Path
 import torch
-from pipeline.research.checkpoints import mean, merging
+from bayes_at_n.pipeline.research.checkpoints import mean, merging
 
 def copy(sources, out):
     out.mkdir()

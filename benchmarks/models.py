@@ -16,13 +16,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.console import say
-from pipeline.base.errors import UserError
-from pipeline.config import compose
-from pipeline.config.settings import RunConfig
-from pipeline.display.table import Column, Table, to_markdown
-from pipeline.prepare import costs
-from pipeline.prepare.sizes import Room
+from bayes_at_n.pipeline.base.console import say
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.display.table import Column, Table, to_markdown
+from bayes_at_n.pipeline.prepare import costs
+from bayes_at_n.pipeline.prepare.sizes import Room
 
 _QUESTIONS, _PROMPT = 30, 200  # of a contest, and tokens of a prompt with its template
 _SMALL = 24 * 10**9  # bytes of a workstation's GPU

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-import scoring
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.cohorts.rankings import fits
+from bayes_at_n.pipeline.config.rankings import METHODS
+from bayes_at_n.scoring.metrics.table import parse
 from benchmarks import common
-from pipeline.cohorts.rankings import fits
-from pipeline.config.rankings import METHODS
-from scoring.metrics.table import parse
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ import sys
 
 import numpy as np
 
-import scoring
-from scoring import Counts
+from bayes_at_n import scoring
+from bayes_at_n.scoring import Counts
 
 MODELS, QUESTIONS, SPREAD = 8, 30, 2.0
 SHIFTS, OWN, TRIALS, WEIGHTS = (0.0, 1.0, 2.0), (0.0, 0.5), (1, 4, 16), (1, 4)

@@ -31,12 +31,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.cli import main as cli
+from bayes_at_n.pipeline.generate import claims, replica, replica_process, worker, writer
+from bayes_at_n.pipeline.prepare.stage import prepare
+from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
-from pipeline.base.places import ROOT
-from pipeline.cli import main as cli
-from pipeline.generate import claims, replica, replica_process, worker, writer
-from pipeline.prepare.stage import prepare
-from pipeline.store.runfolder import Run
 
 SHARE = 0.02  # the target: claims and tidying, of the sampling time
 _PARENT, _REPLICA = "--timed-parent", "--timed-replica"

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bayes_at_n.pipeline.cohorts.cohort import Cohort, from_arrays
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.report import build
 from benchmarks import common
-from pipeline.cohorts.cohort import Cohort, from_arrays
-from pipeline.config import analysis
-from pipeline.report import build
 
 TASKS = ("aime24", "aime25", "hmmt25", "brumo25")
 # The page's policy forbids to evaluate text, which waiting for a condition would do.

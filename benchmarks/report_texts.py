@@ -28,13 +28,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer, decoders, models
 
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
 from benchmarks.report import BROWSERS
-from pipeline.config import compose
-from pipeline.rubrics.signals import signals
-from pipeline.store import parquet, runfolder
-from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
-from pipeline.store.runfolder import Run
 
 PART_BYTES = 128 << 20  # of texts and token lists in a part, as `generate` seals them
 LINE = 24  # tokens of a line, the last eight of them a formula

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n.pipeline.cohorts import cohort
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config import studies as settings
+from bayes_at_n.pipeline.research import studies
+from bayes_at_n.pipeline.research.studies import paper, reproduce
 from benchmarks import common
-from pipeline.cohorts import cohort
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config import studies as settings
-from pipeline.research import studies
-from pipeline.research.studies import paper, reproduce
 
 MOST_SECONDS, MOST_MIB = 600.0, 2048.0
 QUESTIONS, TRIALS = 30, 80

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.generate import writer
+from bayes_at_n.pipeline.prepare import questions_table
+from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store.columns import GRADES
+from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common, synthetic
-from pipeline.base.places import ROOT
-from pipeline.config import compose
-from pipeline.generate import writer
-from pipeline.prepare import questions_table
-from pipeline.store import parquet, runfolder
-from pipeline.store.columns import GRADES
-from pipeline.store.runfolder import Run
 
 MOST_S = 2.0  # the target
 _SAME = ("correct", "text", "the same text", None, None, None)

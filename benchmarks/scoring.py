@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from scorio import eval as peer
 
-import scoring
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.scoring.numerics import credit
 from benchmarks import common, convergence
-from pipeline.base.errors import UserError
-from scoring.numerics import credit
 
 K = 8
 SPECTRUM = ("threshold_spectrum", "geo_spectrum", "geom")

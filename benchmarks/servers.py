@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import environment
-from pipeline.base.children import die_with, tamed
-from pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base.children import die_with, tamed
+from bayes_at_n.pipeline.base.places import ROOT
 
 START_S = 600.0  # a generous bound: a busy machine takes a minute
 STOP_S = 60.0
@@ -31,7 +31,10 @@ STOP_S = 60.0
 _ARGUMENTS = [
     *("--generation-config", "vllm"),  # the last of two counts: a caller may say otherwise
     *("--logprobs-mode", "raw_logprobs"),
-    *("--worker-extension-cls", "pipeline.engines.vllm_worker.Reporting"),  # asks for AMX tiles
+    *(
+        "--worker-extension-cls",
+        "bayes_at_n.pipeline.engines.vllm_worker.Reporting",
+    ),  # asks for AMX tiles
     "--disable-uvicorn-access-log",
 ]
 _CPU_ARGUMENTS = [

@@ -30,11 +30,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.servers.dialects import DIALECTS, Ask
 from benchmarks import common, memory
 from benchmarks.servers import Server, serving
-from pipeline.base.places import ROOT
-from pipeline.config.seeds import attempt_seed
-from pipeline.servers.dialects import DIALECTS, Ask
 
 LEAST, MOST = 0.9, 1.1  # the targets: stage / vllm bench serve; peak at most N / at least N
 PEER = "vllm bench serve"

@@ -29,10 +29,10 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
+from bayes_at_n.scoring.sequential import Race, Simulated, Target, simulate
+from bayes_at_n.scoring.sequential.batch import Batch
+from bayes_at_n.scoring.sequential.planning import _run
 from benchmarks import common
-from scoring.sequential import Race, Simulated, Target, simulate
-from scoring.sequential.batch import Batch
-from scoring.sequential.planning import _run
 
 QUESTIONS, TRIALS, SEED = 30, 80, 20261122
 # Standard deviations, in logits, of what all models share of a question and what each has alone.

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 
 def attempts(rng: np.random.Generator, keys: list[tuple[str, int]], tokens: int) -> pa.Table:

@@ -34,20 +34,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bayes_at_n.pipeline.base import console
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import verifier_as_model
+from bayes_at_n.pipeline.engines import labels
+from bayes_at_n.pipeline.generate.stage import generate
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.prepare.stage import prepare
+from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts
+from bayes_at_n.pipeline.verify.stage import verify
 from benchmarks import common
-from pipeline.base import console
-from pipeline.base.errors import UserError
-from pipeline.config.settings import verifier_as_model
-from pipeline.engines import labels
-from pipeline.generate.stage import generate
-from pipeline.grade.stage import grade
-from pipeline.prepare import models
-from pipeline.prepare.stage import prepare
-from pipeline.store import parquet, shards
-from pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
-from pipeline.store.runfolder import Run
-from pipeline.verify.prompts import Candidate, Prompts
-from pipeline.verify.stage import verify
 
 LEAST = 5.0  # the target: plain / stage
 SAMPLED, DISTINCT = "as sampled", "distinct"

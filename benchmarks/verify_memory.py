@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 import psutil
 
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.engines import labels
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify.stage import verify
 from benchmarks import common
 from benchmarks.memory import peak
 from benchmarks.verify import sampled, variant
-from pipeline.base.errors import UserError
-from pipeline.engines import labels
-from pipeline.store.runfolder import Run
-from pipeline.verify.stage import verify
 
 KINDS = ("stage alone", "with engine")
 

@@ -1,8 +1,8 @@
-"""``python -m pipeline``."""
+"""``python -m pipeline``, in a checkout: the program itself is `bayes_at_n`."""
 
 import sys
 
-from pipeline.cli.main import main
+from bayes_at_n.pipeline.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,12 +6,12 @@
 [{'role': 'user', 'content': 'What is 2+2?'}]
 """
 
-from prompts.bounded import PromptError as PromptError
-from prompts.render import Rendered as Rendered
-from prompts.render import control_tokens as control_tokens
-from prompts.render import difference as difference
-from prompts.render import fill as fill
-from prompts.render import options as options
-from prompts.render import plain as plain
-from prompts.render import render as render
-from prompts.render import turns as turns
+from bayes_at_n.prompts.bounded import PromptError as PromptError
+from bayes_at_n.prompts.render import Rendered as Rendered
+from bayes_at_n.prompts.render import control_tokens as control_tokens
+from bayes_at_n.prompts.render import difference as difference
+from bayes_at_n.prompts.render import fill as fill
+from bayes_at_n.prompts.render import options as options
+from bayes_at_n.prompts.render import plain as plain
+from bayes_at_n.prompts.render import render as render
+from bayes_at_n.prompts.render import turns as turns

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from prompts.bounded import PromptError, chat_texts
+from bayes_at_n.prompts.bounded import PromptError, chat_texts
 
 # Some tokenizers do not mark these as special: <|channel|>, <｜User｜>.
 _CONTROL = re.compile(r"<[|\uff5c].+[|\uff5c]>")

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from demo_task import FAMILIES, Item, demo_questions, latex
 
-from pipeline.config.official import FOLDER
-from pipeline.verify.prompts import Candidate, fill
+from bayes_at_n.pipeline.config.official import FOLDER
+from bayes_at_n.pipeline.verify.prompts import Candidate, fill
 
 PROMPT = FOLDER / "demo.txt"
 TEMPLATE = PROMPT.read_text(encoding="utf-8")

@@ -17,9 +17,9 @@ from forked import BATCH, TRIALS, Attempts, Command, Forker, forking, stored
 from hypothesis import settings
 from preloaded import empty
 
+from bayes_at_n.pipeline.base import console
+from bayes_at_n.pipeline.config import compose
 from benchmarks.servers import Server, serving
-from pipeline.base import console
-from pipeline.config import compose
 
 # Two test processes on two cores: more threads in each would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

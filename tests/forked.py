@@ -17,11 +17,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.base.places import ROOT
-from pipeline.config import compose
-from pipeline.config.seeds import attempt_seed
-from pipeline.store import parquet, shards
-from pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 TRIALS = 3
 BATCH = "engine.batch_size=32"  # of the engine that is loaded
@@ -33,7 +33,7 @@ SETTINGS = [BATCH, f"engine.in_flight={IN_FLIGHT}", "verifier=none", "rubric=exa
 HELD = """
 import os, time
 from pathlib import Path
-from pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.generate.writer import AttemptWriter
 def hold(flush=AttemptWriter.flush):
     def flushing(self):
         flush(self)
@@ -45,7 +45,7 @@ hold()
 """
 MAIN = """
 import sys
-from pipeline.cli import main
+from bayes_at_n.pipeline.cli import main
 sys.exit(main.main(sys.argv[1:]))
 """
 Key = tuple[str, int]

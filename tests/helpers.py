@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.config import compose
-from pipeline.config.settings import RunConfig
-from pipeline.store import outcomes, parquet, rowkeys, runfolder
-from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, digest
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, digest
+from bayes_at_n.pipeline.store.runfolder import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 CHATML = (

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HEAVY = ("pipeline", "torch", "transformers", "vllm", "verifiers", "scoring", "math_verify")
+HEAVY = ("bayes_at_n", "torch", "transformers", "vllm", "math_verify")
 
 
 def lend(engines: list[Any]) -> None:
@@ -23,8 +23,8 @@ def lend(engines: list[Any]) -> None:
 
     Closing one takes down process groups whose threads stayed in the parent.
     """
-    from pipeline.engines.vllm import VllmEngine
-    from pipeline.engines.vllm_import import import_vllm
+    from bayes_at_n.pipeline.engines.vllm import VllmEngine
+    from bayes_at_n.pipeline.engines.vllm_import import import_vllm
 
     load, kept = VllmEngine.__init__, []
 
@@ -53,9 +53,9 @@ def empty(savefig: Callable[..., None]) -> Callable[..., None]:
 
 
 def load(folder: Path) -> Any:
-    from pipeline.config import compose
-    from pipeline.engines.vllm import VllmEngine
-    from pipeline.store.runfolder import Run
+    from bayes_at_n.pipeline.config import compose
+    from bayes_at_n.pipeline.engines.vllm import VllmEngine
+    from bayes_at_n.pipeline.store.runfolder import Run
 
     run = Run(compose.load_folder(folder, []))
     longest = max(len(row["prompt_token_ids"]) + row["max_tokens"] for row in run.questions)
@@ -66,7 +66,7 @@ def load(folder: Path) -> Any:
 
 def command(order: dict[str, Any]) -> None:
     """In the child: the command line as a person types it."""
-    from pipeline.cli import main
+    from bayes_at_n.pipeline.cli import main
 
     os.setpgid(0, 0)
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -98,8 +98,8 @@ def wait(order: dict[str, Any]) -> int:
 def serve() -> None:
     from matplotlib.figure import Figure
 
-    from pipeline.config import compose
-    from pipeline.engines.vllm_import import import_vllm
+    from bayes_at_n.pipeline.config import compose
+    from bayes_at_n.pipeline.engines.vllm_import import import_vllm
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

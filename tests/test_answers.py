@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from bayes_at_n.verifiers import Asked, compare, find
 from benchmarks import answers, made_answers, upstream
 from benchmarks.graders import Peer
-from verifiers import Asked, compare, find
 
 
 def test_no_cheap_layer_accepts_an_adversarial_answer() -> None:

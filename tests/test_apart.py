@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT, arithmetic, make_tokenizer, write_questions
 
-from pipeline.cli import main
+from bayes_at_n.pipeline.cli import main
 
 # The same in a fresh process and in this one, which has torch; both print what they make.
 READING = """
 import json, sys
-from pipeline.base.apart import without_torch
-from pipeline.config.settings import ModelConfig
-from pipeline.prepare import models
+from bayes_at_n.pipeline.base.apart import without_torch
+from bayes_at_n.pipeline.config.settings import ModelConfig
+from bayes_at_n.pipeline.prepare import models
 TEXTS = ["Find $x^2$.", "  zwei\\n\\tÄpfel 0100 🍎", "<|im_end|> unaffable"]
 def read(folder):
     cfg = ModelConfig(name="", id=folder)
@@ -34,8 +34,8 @@ print(json.dumps(without_torch(lambda: [*map(read, sys.argv[1:])])))
 # What may go wrong there: an error of a user's, a bug, something missing, a kill.
 FAILING = """
 import os, signal, sys
-from pipeline.base.apart import without_torch
-from pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.base.apart import without_torch
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 here = os.getpid()
 def missing():
     if sys.modules.get("torch", here) is None:
@@ -94,7 +94,7 @@ def test_prepare_loads_no_torch_and_writes_the_same(tmp_path: Path, tiny_model: 
     shared += [f"dataset.path={questions}", "sampling.trials=2"]
     code = """
 import sys
-from pipeline.cli.main import main
+from bayes_at_n.pipeline.cli.main import main
 assert main(sys.argv[1:]) == 0 == main(["run", sys.argv[-1].split("=")[1], "--dry-run"])
 print({"torch", "transformers"} & {*sys.modules} or "neither")
 """
@@ -118,7 +118,7 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     code = """
 import os, sys, time
 from pathlib import Path
-from pipeline.base.apart import without_torch
+from bayes_at_n.pipeline.base.apart import without_torch
 def work():
     Path(sys.argv[1]).write_text(str(os.getpid()))
     time.sleep(600)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,15 @@ import pytest
 from helpers import ROOT, run_of
 
 import bayes_at_n
-import pipeline
-from pipeline.api import given
-from pipeline.api.verbs import compare, evaluate, load_run
-from pipeline.base.errors import Interrupted, TryAgain, UserError
-from pipeline.cli.main import main
-from pipeline.config import compose
-from pipeline.engines import Request
-from pipeline.engines.callable import CallableEngine, known
-from pipeline.prepare import models
-from pipeline.store import runfolder
+from bayes_at_n.pipeline.api import given
+from bayes_at_n.pipeline.api.verbs import compare, evaluate, load_run
+from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.engines import Request
+from bayes_at_n.pipeline.engines.callable import CallableEngine, known
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.store import runfolder
 
 SUMS = [{"problem": f"What is {n} + {n}?", "answer": 2 * n} for n in range(1, 5)]
 EIGHT = {"trials": 8}
@@ -56,21 +56,20 @@ class Adder:
 
 def test_importing_the_fronts_costs_nothing() -> None:
     program = (
-        "import sys, pipeline, bayes_at_n\n"
-        "print(dir(bayes_at_n), dir(pipeline))\n"
-        "print([name for name in ('numpy', 'hydra', 'scoring') if name in sys.modules])\n"
+        "import sys, bayes_at_n\n"
+        "print(dir(bayes_at_n))\n"
+        "print([n for n in ('numpy', 'hydra', 'bayes_at_n.scoring') if n in sys.modules])\n"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
     names, loaded = done.stdout.splitlines()
-    assert names.count("'load_run'") == 2 and loaded == "[]"
-    assert bayes_at_n.evaluate is pipeline.evaluate is evaluate
-    assert bayes_at_n.scoring.__name__ == "scoring"
-    for front in (bayes_at_n, pipeline):
-        with pytest.raises(AttributeError, match="evalute"):
-            front.evalute  # noqa: B018
+    assert "'load_run'" in names and loaded == "[]"
+    assert bayes_at_n.evaluate is evaluate and bayes_at_n.UserError is UserError
+    assert bayes_at_n.__version__ == metadata.version("bayes-at-n")
+    with pytest.raises(AttributeError, match="evalute"):
+        bayes_at_n.evalute  # noqa: B018
 
 
 def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(
@@ -221,7 +220,7 @@ def test_what_a_function_cannot_do_is_said_before_anything_is_made(tmp_path: Pat
             evaluate(**asked)
     assert not list(tmp_path.glob("runs/*/echo"))
     with pytest.raises(UserError, match="in no job"):
-        from pipeline.cluster.submit import place_engines
+        from bayes_at_n.pipeline.cluster.submit import place_engines
 
         place_engines(compose.load(given.settings(echo, "demo", "echo", {})), fixed=False)
 

@@ -12,11 +12,11 @@ import pytest
 from helpers import run_of
 from test_journal import small_disk
 
-from pipeline.base.journal import Journal
-from pipeline.generate import writer as attempts
-from pipeline.generate.writer import AttemptWriter
-from pipeline.store import parquet, shards, suspects
-from pipeline.store.columns import ATTEMPTS, digest
+from bayes_at_n.pipeline.base.journal import Journal
+from bayes_at_n.pipeline.generate import writer as attempts
+from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.store import parquet, shards, suspects
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
 
 
 def row(trial: int, tokens: int = 20) -> dict[str, Any]:

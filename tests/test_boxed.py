@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import Asked, Extraction, compare, extract, find
+from bayes_at_n.verifiers import Asked, Extraction, compare, extract, find
 
 HARMONY_FINAL = "<|channel|>final<|message|>"
 

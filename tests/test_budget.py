@@ -21,19 +21,19 @@ from forked import SETTINGS as FORKED
 from forked import Attempts, Command, Forker, stored
 from helpers import add_attempts, make_run
 
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.engines import Completion, Request
+from bayes_at_n.pipeline.generate import budget, record
+from bayes_at_n.pipeline.generate.budget import Allowance, remaining
+from bayes_at_n.pipeline.generate.record import Session
+from bayes_at_n.pipeline.store import runfolder, spent, workers
+from bayes_at_n.pipeline.store.columns import CONTINUED
+from bayes_at_n.pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.spent import Spent
 from benchmarks.budget import simulate
-from pipeline.base.errors import UserError
-from pipeline.cli import main
-from pipeline.config import compose
-from pipeline.engines import Completion, Request
-from pipeline.generate import budget, record
-from pipeline.generate.budget import Allowance, remaining
-from pipeline.generate.record import Session
-from pipeline.store import runfolder, spent, workers
-from pipeline.store.columns import CONTINUED
-from pipeline.store.heartbeat import Heartbeat
-from pipeline.store.runfolder import Run
-from pipeline.store.spent import Spent
 
 TRIALS = 5
 SETTINGS = [*FORKED, f"sampling.trials={TRIALS}"]
@@ -41,7 +41,7 @@ MARKS = {"a": "1100", "b": "10.."}  # six attempts of 3 + 5 tokens, two seconds 
 # Dies with attempts under way, after so many have ended.
 KILLED = """
 import os, signal
-from pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.generate.writer import AttemptWriter
 flush = AttemptWriter.flush
 def flushing(self):
     flush(self)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifiers.judge.agreement import agreement, cohen_kappa, disagreements
-from verifiers.judge.calibration import (
+from bayes_at_n.verifiers.judge.agreement import agreement, cohen_kappa, disagreements
+from bayes_at_n.verifiers.judge.calibration import (
     a_against_b,
     baseline,
     calibrate,
@@ -21,8 +21,15 @@ from verifiers.judge.calibration import (
     lowers_loss,
     of_attempts,
 )
-from verifiers.judge.guards import check_verdicts, turned
-from verifiers.judge.quality import auroc, brier, calibration_error, nll, reliability, report
+from bayes_at_n.verifiers.judge.guards import check_verdicts, turned
+from bayes_at_n.verifiers.judge.quality import (
+    auroc,
+    brier,
+    calibration_error,
+    nll,
+    reliability,
+    report,
+)
 
 INF = math.inf
 RNG = np.random.default_rng(20261121)

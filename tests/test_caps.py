@@ -9,18 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import make_run, run_of
 
-from pipeline.base.errors import UserError
-from pipeline.cohorts import caps as of_cohort
-from pipeline.cohorts import cohort as cohorts
-from pipeline.cohorts import neighbours
-from pipeline.cohorts.compare import compare
-from pipeline.config import analysis
-from pipeline.config.compose import load_folder
-from pipeline.score import caps
-from pipeline.score.stage import score
-from pipeline.store import outcomes
-from pipeline.store.columns import ATTEMPTS, QUESTIONS
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import caps as of_cohort
+from bayes_at_n.pipeline.cohorts import cohort as cohorts
+from bayes_at_n.pipeline.cohorts import neighbours
+from bayes_at_n.pipeline.cohorts.compare import compare
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.score import caps
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 MARKS = {"q1": "1100", "q2": "110~", "q3": "1~0u"}

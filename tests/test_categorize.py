@@ -14,18 +14,24 @@ import pytest
 import yaml
 from helpers import make_run
 
-import scoring
-from pipeline.base.errors import UserError
-from pipeline.cli.main import main
-from pipeline.config import compose
-from pipeline.config.compose import load_folder
-from pipeline.rubrics import categories, signals_table
-from pipeline.rubrics.categories import current, draw, forget, print_rubrics, rubric_scores
-from pipeline.rubrics.categorize import categorize
-from pipeline.rubrics.variables import THRESHOLDS
-from pipeline.score.stage import score
-from pipeline.store.columns import SIGNALS
-from pipeline.store.runfolder import Run
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.rubrics import categories, signals_table
+from bayes_at_n.pipeline.rubrics.categories import (
+    current,
+    draw,
+    forget,
+    print_rubrics,
+    rubric_scores,
+)
+from bayes_at_n.pipeline.rubrics.categorize import categorize
+from bayes_at_n.pipeline.rubrics.variables import THRESHOLDS
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store.columns import SIGNALS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 M, N = 4, 6
 pytestmark = pytest.mark.usefixtures("undrawn")

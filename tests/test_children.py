@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.base import children
+from bayes_at_n.pipeline.base import children
 
 FORK = """
 import os, sys, time
-from pipeline.base.children import tamed
+from bayes_at_n.pipeline.base.children import tamed
 with tamed():
     pid = os.fork()
 if pid == 0:
@@ -24,7 +24,7 @@ time.sleep(600)
 """
 SPAWN = """
 import multiprocessing, time
-from pipeline.base.children import tamed
+from bayes_at_n.pipeline.base.children import tamed
 with tamed():
     child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
     child.start()
@@ -36,7 +36,7 @@ time.sleep(600)
 TRACKER = """
 import multiprocessing, time
 from multiprocessing import resource_tracker
-from pipeline.base.children import tamed
+from bayes_at_n.pipeline.base.children import tamed
 with tamed():
     resource_tracker.ensure_running()
 print(resource_tracker._resource_tracker._pid, flush=True)

@@ -13,23 +13,23 @@ from forked import BATCH, Command, Forker
 from helpers import ROOT, make_run, settings, write_questions
 from test_grade_stage import grades
 
-import scoring
-from pipeline.base.errors import UserError
-from pipeline.config import compose
-from pipeline.config.seeds import option_order
-from pipeline.config.settings import DatasetConfig, FieldNames
-from pipeline.grade import stage as grading
-from pipeline.prepare import questions, questions_table
-from pipeline.prepare.stage import prepare
-from pipeline.report import attempts, texts
-from pipeline.score import stage as score
-from pipeline.status.tally import Tally
-from pipeline.store import options, outcomes, parquet
-from pipeline.store.columns import QUESTIONS
-from pipeline.store.runfolder import Run
-from pipeline.verify.prompts import asked
-from prompts import options as lines_of
-from verifiers import LETTERS
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.seeds import option_order
+from bayes_at_n.pipeline.config.settings import DatasetConfig, FieldNames
+from bayes_at_n.pipeline.grade import stage as grading
+from bayes_at_n.pipeline.prepare import questions, questions_table
+from bayes_at_n.pipeline.prepare.stage import prepare
+from bayes_at_n.pipeline.report import attempts, texts
+from bayes_at_n.pipeline.score import stage as score
+from bayes_at_n.pipeline.status.tally import Tally
+from bayes_at_n.pipeline.store import options, outcomes, parquet
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify.prompts import asked
+from bayes_at_n.prompts import options as lines_of
+from bayes_at_n.verifiers import LETTERS
 
 COLUMNS = ["Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"]
 CHOICE = ["dataset.answer=choice", "prompt=choice"]

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.base.places import ROOT
-from pipeline.generate import claim_files, claims
-from pipeline.generate.claims import BLOCK, Claims
-from pipeline.store import heartbeat, lease
-from pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.generate import claim_files, claims
+from bayes_at_n.pipeline.generate.claims import BLOCK, Claims
+from bayes_at_n.pipeline.store import heartbeat, lease
+from bayes_at_n.pipeline.store.heartbeat import Heartbeat
 
 OWED = 10 * BLOCK + 5
 SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 6))]
@@ -464,7 +464,7 @@ def test_a_worker_that_was_suspended_is_not_thought_to_hang(
     program = """
         import time
         from pathlib import Path
-        from pipeline.store import heartbeat
+        from bayes_at_n.pipeline.store import heartbeat
         heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.1, 2.0
         with heartbeat.Heartbeat(Path("."), "w", lambda seconds: print("hung", flush=True)) as beat:
             print("ready", flush=True)
@@ -499,9 +499,9 @@ def test_who_is_alive(tmp_path: Path, made: dict[str, set[int]]) -> None:
 RACER = """
     import sys, time
     from pathlib import Path
-    from pipeline.generate import claims
-    from pipeline.generate.claims import Claims
-    from pipeline.store.heartbeat import Heartbeat
+    from bayes_at_n.pipeline.generate import claims
+    from bayes_at_n.pipeline.generate.claims import Claims
+    from bayes_at_n.pipeline.store.heartbeat import Heartbeat
     claims.LOOK_S = 0.05
     folder, name, owed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     print("ready", flush=True)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, add_attempts, arithmetic, make_model, make_run, run_of, write_questions
 
-from pipeline.cli.arguments import keys
-from pipeline.cli.main import main
-from pipeline.cli.verbs import VERBS
-from pipeline.config import compose
-from pipeline.config.compose import load
-from pipeline.store import parquet
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.cli.arguments import keys
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.cli.verbs import VERBS
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.compose import load
+from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store.runfolder import Run
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,9 @@ def test_a_misspelt_verb(capsys: pytest.CaptureFixture[str]) -> None:
 def program(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The program as its console script starts it."""
     script = tmp_path / "bayes-at-n"
-    script.write_text("import sys\nfrom pipeline.cli.main import main\nsys.exit(main())\n")
+    script.write_text(
+        "import sys\nfrom bayes_at_n.pipeline.cli.main import main\nsys.exit(main())\n"
+    )
     return subprocess.run(
         [sys.executable, str(script), *arguments],
         cwd=tmp_path,
@@ -147,7 +149,7 @@ def test_imports(arguments: list[str], others: set[str], most: int, tmp_path: Pa
     """Start-up is imports; they are counted, as a busy machine has no time of its own."""
     run = run_of(tmp_path, "a", {"q1": "10", "q2": "1."})
     code = (
-        "import sys\nfrom pipeline.cli.main import main\n"
+        "import sys\nfrom bayes_at_n.pipeline.cli.main import main\n"
         "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
         "print(*sys.modules, file=sys.stderr)"
     )
@@ -161,7 +163,8 @@ def test_imports(arguments: list[str], others: set[str], most: int, tmp_path: Pa
 @pytest.mark.soak
 def test_a_dry_run_loads_no_torch(tmp_path: Path) -> None:
     words = ["run", "--dry-run", "verifier=demo", f"run_dir={tmp_path / 'run'}"]
-    code = f"import sys\nfrom pipeline.cli.main import main\nmain({words})\nprint(*sys.modules)"
+    start = "from bayes_at_n.pipeline.cli.main import main"
+    code = f"import sys\n{start}\nmain({words})\nprint(*sys.modules)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "GiB of weights" in done.stdout

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from helpers import THREE, make_run, run_of
 
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort, compare, differences
-from pipeline.config import analysis
-from pipeline.store import find, outcomes, parquet, runfolder
-from pipeline.store.columns import QUESTIONS
-from pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort, compare, differences
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.store import find, outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.heartbeat import Heartbeat
 
 
 def load(root: Path, *arguments: str) -> list[cohort.Cohort]:

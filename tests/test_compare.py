@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from scoring import avg, question_stderr
-from scoring.intervals.uncertainty import uncertainty
-from scoring.numerics.inputs import Counts
-from scoring.ranking.compare import compare, compare_scores, paired_questions, pairwise_z
+from bayes_at_n.scoring import avg, question_stderr
+from bayes_at_n.scoring.intervals.uncertainty import uncertainty
+from bayes_at_n.scoring.numerics.inputs import Counts
+from bayes_at_n.scoring.ranking.compare import compare, compare_scores, paired_questions, pairwise_z
 
 PHI = statistics.NormalDist().cdf
 Rows = list[list[int]]

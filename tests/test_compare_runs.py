@@ -16,20 +16,20 @@ from helpers import run_of
 from rich.console import Console
 from scipy.stats import norm, ttest_1samp
 
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort, leaderboard, neighbours
-from pipeline.cohorts import rubrics as cohort_rubrics
-from pipeline.cohorts.compare import compare, rankings
-from pipeline.config import analysis
-from pipeline.display import table as tabular
-from pipeline.rubrics import signals_table
-from pipeline.rubrics.variables import THRESHOLDS
-from pipeline.store import parquet, runfolder, selection
-from pipeline.store.columns import ATTEMPTS, SIGNALS
-from pipeline.store.runfolder import Run
-from scoring.metrics.metric import of_credit
-from scoring.metrics.table import FAMILIES, parse
-from scoring.numerics.credit import at_least
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort, leaderboard, neighbours
+from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.cohorts.compare import compare, rankings
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.display import table as tabular
+from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.rubrics.variables import THRESHOLDS
+from bayes_at_n.pipeline.store import parquet, runfolder, selection
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, SIGNALS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.metric import of_credit
+from bayes_at_n.scoring.metrics.table import FAMILIES, parse
+from bayes_at_n.scoring.numerics.credit import at_least
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -11,7 +11,7 @@ import argcomplete
 import pytest
 from helpers import ROOT, run_of
 
-from pipeline.cli.completion import offered
+from bayes_at_n.pipeline.cli.completion import offered
 
 BASH = """
 try() {
@@ -44,7 +44,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         run_of(tmp_path / "runs", name, {"q": "1."})
     script = tmp_path / "bin" / "bayes-at-n"
     script.parent.mkdir()
-    lines = f"#!{sys.executable}", "from pipeline.cli.main import main", "main()", ""
+    lines = f"#!{sys.executable}", "from bayes_at_n.pipeline.cli.main import main", "main()", ""
     script.write_text("\n".join(lines))
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")

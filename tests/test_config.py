@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from pipeline import engines
-from pipeline.base.errors import UserError
-from pipeline.base.places import ROOT
-from pipeline.config import compose, trust
-from pipeline.config.engine import EngineConfig, VerifierEngineConfig
-from pipeline.config.seeds import attempt_seed
-from pipeline.config.settings import RunConfig, verifier_engine
-from pipeline.engines import labels
-from pipeline.replicas import devices
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.config import compose, trust
+from bayes_at_n.pipeline.config.engine import EngineConfig, VerifierEngineConfig
+from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
+from bayes_at_n.pipeline.engines import labels
+from bayes_at_n.pipeline.replicas import devices
 
 PINNED = [3632199407060549, 1889024924597497, 3819281815181469, 5520591707402991]
 

@@ -13,26 +13,26 @@ import pytest
 from forked import SETTINGS, TRIALS, Command, Forker
 from helpers import add_attempts, make_run
 
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import differences, equivalence
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.equivalence import EquivalenceConfig
+from bayes_at_n.pipeline.engines import text_of
+from bayes_at_n.pipeline.generate import continuing
+from bayes_at_n.pipeline.grade import stage as grading
+from bayes_at_n.pipeline.prepare import models, questions_table, raising
+from bayes_at_n.pipeline.status.standing import of
+from bayes_at_n.pipeline.status.tally import Tally
+from bayes_at_n.pipeline.store import heartbeat, outcomes, parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, GRADES, digest
+from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks.servers import Server
-from pipeline.base.errors import UserError
-from pipeline.cohorts import differences, equivalence
-from pipeline.config import compose
-from pipeline.config.equivalence import EquivalenceConfig
-from pipeline.engines import text_of
-from pipeline.generate import continuing
-from pipeline.grade import stage as grading
-from pipeline.prepare import models, questions_table, raising
-from pipeline.status.standing import of
-from pipeline.status.tally import Tally
-from pipeline.store import heartbeat, outcomes, parquet, rowkeys, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, GRADES, digest
-from pipeline.store.runfolder import Run
 
 SAMPLED = "stages=[prepare,generate]"
 # Ends the program, as kill -9 does, when so many frames of attempts are in its journals.
 KILLED_AT = """
 import os, signal
-from pipeline.base.journal import Journal
+from bayes_at_n.pipeline.base.journal import Journal
 append, frames = Journal.append, []
 def count(self, rows):
     append(self, rows)
@@ -40,7 +40,7 @@ def count(self, rows):
     if len(frames) == {frames}:
         os.kill(os.getpid(), signal.SIGKILL)
 Journal.append = count
-from pipeline.generate import writer
+from bayes_at_n.pipeline.generate import writer
 writer._MOST_IN_FRAME = 4
 """
 
@@ -241,12 +241,12 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
 
 
 def test_an_interrupted_change_of_the_cap_is_noticed(tmp_path: Path) -> None:
-    from pipeline.generate.stage import generate
+    from bayes_at_n.pipeline.generate.stage import generate
 
     run = raised_run(tmp_path / "run", tokens=5)  # its questions allow 8
     manifest = runfolder.read_manifest(run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.prepare.models.fingerprint", lambda cfg: "weights")
+        patch.setattr("bayes_at_n.pipeline.prepare.models.fingerprint", lambda cfg: "weights")
         with pytest.raises(UserError, match="was interrupted; `run`"):
             generate(run)
     assert runfolder.read_manifest(run) == manifest

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from scoring import Counts
-from scoring.metrics.table import Metric
-from scoring.metrics.table import parse as of
-from scoring.studies import bootstrap, convergence
+from bayes_at_n.scoring import Counts
+from bayes_at_n.scoring.metrics.table import Metric
+from bayes_at_n.scoring.metrics.table import parse as of
+from bayes_at_n.scoring.studies import bootstrap, convergence
 
 Outcomes = np.ndarray[Any, Any]
 DIGITS = 60  # of the reference where a score is not a fraction
@@ -493,5 +493,5 @@ def test_bad_input_of_the_others_is_named() -> None:
 
 
 def test_scoring_alone_does_not_load_numba() -> None:
-    code = "import sys, scoring, scoring.metrics.table; sys.exit('numba' in sys.modules)"
+    code = "import sys, bayes_at_n.scoring.metrics.table; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

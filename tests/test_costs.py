@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import yaml
 
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.cluster import ClusterConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.display.table import to_markdown
+from bayes_at_n.pipeline.prepare import costs
+from bayes_at_n.pipeline.research.studies import paper
+from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store.workers import Totals
 from benchmarks import models, synthetic
-from pipeline.config import compose
-from pipeline.config.cluster import ClusterConfig
-from pipeline.config.settings import RunConfig
-from pipeline.display.table import to_markdown
-from pipeline.prepare import costs
-from pipeline.research.studies import paper
-from pipeline.store import parquet
-from pipeline.store.workers import Totals
 
 LAYERS, HEADS, SIZE, WEIGHTS = 36, 8, 128, 8_044_936_192  # Qwen3-4B
 H200 = costs.seen(["NVIDIA H200, 143771 MiB"], 143771 << 20, 96)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import scoring
+from bayes_at_n import scoring
 from benchmarks.coverage import METHODS, coverage, pool_mean, rates
 
 
@@ -95,7 +95,7 @@ def test_empirical_bayes_is_near_nominal_where_questions_are_alike(
 
 
 def test_one_question_agrees_with_the_exact_sum_over_outcomes() -> None:
-    from scoring.metrics.bayes import avg_ci
+    from bayes_at_n.scoring.metrics.bayes import avg_ci
 
     p, trials = 0.7, 12
     inside = width = 0.0

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from forked import SETTINGS, TRIALS, Attempts, Command, Forker, assert_whole, rows, stored
 
-from pipeline.store import parquet
+from bayes_at_n.pipeline.store import parquet
 
 SAMPLED = "stages=[prepare,generate]"
 # Holds a command that found no manifest and is about to make it, for as long as a file is there.
 CLAIMING = """
 import time
 from pathlib import Path
-from pipeline.store import lease
+from bayes_at_n.pipeline.store import lease
 def hold(create=lease.create, held=Path({file!r})):
     def creating(path, text):
         if path.name == "manifest.json":
@@ -123,7 +123,7 @@ def test_kills_before_the_first_attempt_do_no_harm(
 # In the middle of the last look for lost attempts, when nothing is owed any more.
 KILLED = """
 import os, signal
-from pipeline.generate.claims import Claims
+from bayes_at_n.pipeline.generate.claims import Claims
 def killed(self):
     (self.files.folder / ".clock-of-the-killed").touch()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.config import compose
-from pipeline.verify.prompts import Candidate, Prompts, read_template
-from verifiers import extract
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, read_template
+from bayes_at_n.verifiers import extract
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))

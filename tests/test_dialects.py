@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.base.errors import Replaced, UserError
-from pipeline.config import compose
-from pipeline.config.settings import SamplingConfig
-from pipeline.engines import Completion, Request
-from pipeline.engines.doubt import Doubt
-from pipeline.servers.dialects import DIALECTS, Answer, Ask
-from pipeline.servers.http import Later
-from pipeline.servers.pool import Pool
-from pipeline.servers.probe import differs, missing, remarks
-from pipeline.servers.served import Facts, ServedModel
-from pipeline.store.runfolder import identity
+from bayes_at_n.pipeline.base.errors import Replaced, UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import SamplingConfig
+from bayes_at_n.pipeline.engines import Completion, Request
+from bayes_at_n.pipeline.engines.doubt import Doubt
+from bayes_at_n.pipeline.servers.dialects import DIALECTS, Answer, Ask
+from bayes_at_n.pipeline.servers.http import Later
+from bayes_at_n.pipeline.servers.pool import Pool
+from bayes_at_n.pipeline.servers.probe import differs, missing, remarks
+from bayes_at_n.pipeline.servers.served import Facts, ServedModel
+from bayes_at_n.pipeline.store.runfolder import identity
 
 SAMPLING = SamplingConfig(name="x", temperature=0.6, top_p=0.95)
 ASK = Ask([5, 6, 7], 100, 1234, SAMPLING, logprobs=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.display import style
-from pipeline.display.table import Column, Table
-from pipeline.store import lease
-from pipeline.store.files import write
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.store import lease
+from bayes_at_n.pipeline.store.files import write
 
 
 def names(folder: Path) -> set[str]:

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pytest
 from scipy import special, stats
 
-from scoring.metrics import empirical
-from scoring.metrics.bayes import avg, bayes
-from scoring.metrics.empirical import empirical_bayes, empirical_bayes_ci, fit_prior
-from scoring.numerics import shared_prior
-from scoring.numerics.inputs import Counts
+from bayes_at_n.scoring.metrics import empirical
+from bayes_at_n.scoring.metrics.bayes import avg, bayes
+from bayes_at_n.scoring.metrics.empirical import empirical_bayes, empirical_bayes_ci, fit_prior
+from bayes_at_n.scoring.numerics import shared_prior
+from bayes_at_n.scoring.numerics.inputs import Counts
 
 Array = npt.NDArray[np.float64]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
-from scoring.numerics.inputs import Floats
-from scoring.ranking.equivalence import (
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.ranking.equivalence import (
     LEVEL,
     POWER,
     equivalence,

@@ -12,18 +12,18 @@ import pytest
 from forked import BATCH, TRIALS, Command, Forker
 from helpers import run_of
 
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.cohorts import equivalence as verb
+from bayes_at_n.pipeline.cohorts import pair
+from bayes_at_n.pipeline.config import compose, overrides
+from bayes_at_n.pipeline.config.equivalence import EquivalenceConfig
+from bayes_at_n.pipeline.store import outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring import inflation
+from bayes_at_n.scoring.ranking.equivalence import equivalence, kl_terms
 from benchmarks.servers import Server
-from pipeline.base.errors import UserError
-from pipeline.cli import main
-from pipeline.cohorts import equivalence as verb
-from pipeline.cohorts import pair
-from pipeline.config import compose, overrides
-from pipeline.config.equivalence import EquivalenceConfig
-from pipeline.store import outcomes, parquet, runfolder
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
-from scoring import inflation
-from scoring.ranking.equivalence import equivalence, kl_terms
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -15,7 +15,7 @@ from helpers import close, ragged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import scoring
+from bayes_at_n import scoring
 
 Rows = list[list[int]]
 Credit = list[Fraction]

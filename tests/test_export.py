@@ -14,18 +14,18 @@ import pytest
 import yaml
 from helpers import make_run, outcome_words, run_of
 
-from pipeline.base.errors import UserError
-from pipeline.cli.main import main
-from pipeline.config import exports, imports, overrides
-from pipeline.config.compose import load_folder
-from pipeline.exports import verb
-from pipeline.exports.verb import export
-from pipeline.imports import row
-from pipeline.imports.importing import import_records
-from pipeline.rubrics import categories
-from pipeline.store import judged, lease, outcomes, rowkeys, shards
-from pipeline.store.runfolder import Run
-from scoring.metrics.table import parse
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import exports, imports, overrides
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.exports import verb
+from bayes_at_n.pipeline.exports.verb import export
+from bayes_at_n.pipeline.imports import row
+from bayes_at_n.pipeline.imports.importing import import_records
+from bayes_at_n.pipeline.rubrics import categories
+from bayes_at_n.pipeline.store import judged, lease, outcomes, rowkeys, shards
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.table import parse
 
 SAID = ["=1+1", " @a", "-5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
 ROWS = {"sums": 12 + 13, "terms": 3}  # of the data set for the hub
@@ -131,7 +131,7 @@ def test_columns_are_those_that_import_knows_in_the_order_of_keys(
             pq.write_table(taken, part.with_name(f"w{2 - i}.parquet"))
         part.unlink()
     for name, value in (("WHOLE", 0), ("SLAB", 130), ("_ROWS", 2)):  # bytes of two attempts
-        monkeypatch.setattr(f"pipeline.exports.reading.{name}", value)
+        monkeypatch.setattr(f"bayes_at_n.pipeline.exports.reading.{name}", value)
     out(mixed, "to=parquet", "logprobs=true", f"out={tmp_path / 'sorted'}")
     assert pq.read_table(tmp_path / "sorted" / "attempts.parquet") == table
     assert [path.name for path in (tmp_path / "sorted").iterdir() if path.suffix != ".json"] == [
@@ -209,7 +209,7 @@ def test_an_export_that_is_interrupted_says_what_is_left(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.exports.flat.tables", interrupted)
+    monkeypatch.setattr("bayes_at_n.pipeline.exports.flat.tables", interrupted)
     arguments = ["export", f"runs={root}", "to=csv", f"out={tmp_path / 'out'}"]
     assert main(arguments) == 130
     assert "quit at once; nothing half-written is left" in capsys.readouterr().err

@@ -19,16 +19,16 @@ import pytest
 from helpers import make_run, run_of
 from test_export import back, opened, out
 
-from pipeline.base.errors import UserError
-from pipeline.exports import inspect_log
-from pipeline.exports.about import About, _moment, questions, texts
-from pipeline.exports.eee import _portable
-from pipeline.exports.reading import Source
-from pipeline.store import outcomes, parquet, rowkeys
-from pipeline.store.columns import QUESTIONS
-from pipeline.store.runfolder import Run
-from scoring import avg, uncertainty
-from scoring.metrics.table import parse
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.exports import inspect_log
+from bayes_at_n.pipeline.exports.about import About, _moment, questions, texts
+from bayes_at_n.pipeline.exports.eee import _portable
+from bayes_at_n.pipeline.exports.reading import Source
+from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring import avg, uncertainty
+from bayes_at_n.scoring.metrics.table import parse
 
 # What a reader in UTF-8 stumbles over: ends of lines that only Unicode knows, planes, controls.
 UNEQUAL = {"a": "11.01", "b": "~-", "c": ".(+u"}  # owed at both ends, cut off, not graded

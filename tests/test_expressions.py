@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifiers import Conventions, extract, grade
-from verifiers.maths.compare import compare, decide
-from verifiers.maths.expression import read_expression
-from verifiers.maths.latex import clean
-from verifiers.maths.numeric import compare_expressions
-from verifiers.maths.rational import Exact
+from bayes_at_n.verifiers import Conventions, extract, grade
+from bayes_at_n.verifiers.maths.compare import compare, decide
+from bayes_at_n.verifiers.maths.expression import read_expression
+from bayes_at_n.verifiers.maths.latex import clean
+from bayes_at_n.verifiers.maths.numeric import compare_expressions
+from bayes_at_n.verifiers.maths.rational import Exact
 
 EQUAL = [
     (r"\sqrt{5+2\sqrt6}", r"\sqrt2+\sqrt3"), (r"\cos 60^\circ", "1/2"), (r"\sqrt[3]{-8}", "-2"),

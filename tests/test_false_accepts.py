@@ -2,10 +2,10 @@
 
 import pytest
 
-from verifiers import Conventions, compare, grade
-from verifiers.maths.boxed import unboxed
-from verifiers.maths.labels import is_label
-from verifiers.maths.units import canonical
+from bayes_at_n.verifiers import Conventions, compare, grade
+from bayes_at_n.verifiers.maths.boxed import unboxed
+from bayes_at_n.verifiers.maths.labels import is_label
+from bayes_at_n.verifiers.maths.units import canonical
 
 # One line a class: the gold answer, wrong answers, right ones.
 CLASSES = [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scoring import bayes, bayes_ci, forecast
+from bayes_at_n.scoring import bayes, bayes_ci, forecast
 
 
 def simulated(seed: int, loops: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

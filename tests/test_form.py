@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from helpers import make_run
 
-from pipeline.cli.main import main
-from pipeline.grade import stage
-from pipeline.status.tally import Tally
-from pipeline.store import parquet, rowkeys
-from pipeline.store.columns import QUESTIONS
-from pipeline.store.outcomes import OUTCOMES
-from pipeline.store.runfolder import Run
-from verifiers.maths.form import same_form
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.grade import stage
+from bayes_at_n.pipeline.status.tally import Tally
+from bayes_at_n.pipeline.store import parquet, rowkeys
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.outcomes import OUTCOMES
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.verifiers.maths.form import same_form
 
 SAME = [
     ("(x+1)(x-2)", "(x-2)(x+1)"), ("(x-1)(x+2)", "-(1-x)(x+2)"), ("(x+1)^2", "(x+1)(x+1)"),

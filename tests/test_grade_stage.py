@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import make_run
 
-import verifiers
-from pipeline.base.errors import UserError
-from pipeline.cli.main import main
-from pipeline.config import compose
-from pipeline.grade import doubts, known, review, stage, unboxed
-from pipeline.store import parquet, rowkeys, runfolder, shards
-from pipeline.store.columns import GRADES
-from pipeline.store.home import Moved
-from pipeline.store.runfolder import Run
-from verifiers.answers import grading
+from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.grade import doubts, known, review, stage, unboxed
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store.columns import GRADES
+from bayes_at_n.pipeline.store.home import Moved
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.verifiers.answers import grading
 
 # Per question the completions; the gold answers are 2, 1/2 and x+1.
 TEXTS = {

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiers import Asked, Outcome, check_golds, find, grade
-from verifiers.answers import grading
-from verifiers.maths import symbolic
-from verifiers.maths.compare import compare
-from verifiers.maths.latex import MAX_CHARS, clean
+from bayes_at_n.verifiers import Asked, Outcome, check_golds, find, grade
+from bayes_at_n.verifiers.answers import grading
+from bayes_at_n.verifiers.maths import symbolic
+from bayes_at_n.verifiers.maths.compare import compare
+from bayes_at_n.verifiers.maths.latex import MAX_CHARS, clean
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
@@ -279,7 +279,9 @@ def test_contest_golds_can_be_graded() -> None:
 @pytest.mark.soak
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text("from verifiers import grade\nprint(grade([(r'\\int_0^2 x dx', '2')]))\n")
+    script.write_text(
+        "from bayes_at_n.verifiers import grade\nprint(grade([(r'\\int_0^2 x dx', '2')]))\n"
+    )
     line = [sys.executable, script]
     done = subprocess.run(line, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
     assert done.returncode == 0 and done.stdout.count(b"outcome='correct'") == 1, done.stderr

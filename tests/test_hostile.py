@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from helpers import THREE, make_model, run_of, write_questions
 
-from pipeline.base.console import clean
-from pipeline.cli.main import main
-from pipeline.cli.verbs import VERBS
+from bayes_at_n.pipeline.base.console import clean
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.cli.verbs import VERBS
 
 EVIL = "\x1b[2J\x07\x9b31m\u202e\u2066\u200b\x7f"
 OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")

@@ -16,22 +16,22 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import outcome_words
 
-from pipeline.base import csvs, jsonl
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort
-from pipeline.cohorts import rubrics as cohort_rubrics
-from pipeline.config import analysis, imports, overrides
-from pipeline.config.compose import load_folder
-from pipeline.grade.stage import grade
-from pipeline.imports import runs as imported_runs
-from pipeline.imports.importing import import_records
-from pipeline.rubrics import signals_table
-from pipeline.rubrics.categorize import categorize
-from pipeline.rubrics.signals import signals
-from pipeline.score.stage import score
-from pipeline.store import parquet, shards
-from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import csvs, jsonl
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort
+from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.config import analysis, imports, overrides
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.imports import runs as imported_runs
+from bayes_at_n.pipeline.imports.importing import import_records
+from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.rubrics.categorize import categorize
+from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 ROOT = Path(__file__).resolve().parent.parent
@@ -210,8 +210,8 @@ def test_killed_import_leaves_no_run_and_the_next_removes_the_rest(tmp_path: Pat
     source = write(tmp_path / "x.parquet", rows)
     program = (
         "import os, signal, sys\n"
-        "from pipeline.config import imports, overrides\n"
-        "from pipeline.imports import importing, runs\n"
+        "from bayes_at_n.pipeline.config import imports, overrides\n"
+        "from bayes_at_n.pipeline.imports import importing, runs\n"
         "runs.write = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\n"
         "importing.import_records(overrides.load(imports.RecordsConfig, sys.argv[1:]))\n"
     )
@@ -335,7 +335,7 @@ def test_questions_of_the_users_give_problems_ids_and_hashes(tmp_path: Path) -> 
     by_id = {q["question_id"]: q for q in run.questions}
     assert sorted(by_id) == ["I-0", "I-1", "I-2", "I-3"]
     assert by_id["I-2"]["problem"] == "Problem 2 of aime25?"
-    from pipeline.prepare.questions import Question
+    from bayes_at_n.pipeline.prepare.questions import Question
 
     assert by_id["I-2"]["question_hash"] == Question("", "Problem 2 of aime25?", "12").hash
     assert {r["question_id"] for r in rows_of(run, "grades", GRADES)} == set(by_id)
@@ -614,7 +614,7 @@ def test_npz_of_categories_leaves_out_what_has_no_name(
 
 
 def test_names_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.imports import plan
+    from bayes_at_n.pipeline.imports import plan
 
     monkeypatch.setattr(plan, "MOST_RUNS", 2)
     rows = [{"model": f"m{i}", "question": i, "outcome": 1} for i in range(3)]
@@ -677,7 +677,7 @@ def test_what_a_parquet_repeats_is_not_unfolded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text of a fixed length has no dictionary here: 1 KB of a file would be 41 GB of memory."""
-    monkeypatch.setattr("pipeline.imports.row.MOST_TEXT", 1000)
+    monkeypatch.setattr("bayes_at_n.pipeline.imports.row.MOST_TEXT", 1000)
     rows = records(questions=1, trials=9)
     table = pa.Table.from_pylist([row | {"text": "t" * 4001} for row in rows])
     fixed = pa.array([b"z" * (1 << 20)] * 9, pa.binary(1 << 20))
@@ -693,7 +693,7 @@ def test_what_a_parquet_repeats_is_not_unfolded(
 # In a process of its own: what another one has freed would do for it.
 BOUNDED = """
 import resource
-from pipeline.base import jsonl, limits
+from bayes_at_n.pipeline.base import jsonl, limits
 before = resource.getrlimit(resource.RLIMIT_AS)
 def why(read):
     try:
@@ -776,7 +776,7 @@ def test_the_same_import_twice_at_once(
 
 def test_one_text_in_every_row_is_no_bomb(tmp_path: Path) -> None:
     """Ten thousand rows that share one text of 17 MB take no 170 GB."""
-    from pipeline.imports.row import MOST_TEXT
+    from bayes_at_n.pipeline.imports.row import MOST_TEXT
 
     rows = records(questions=1, trials=5)
     table = pa.Table.from_pylist([row | {"text": "t"} for row in rows])
@@ -1133,7 +1133,7 @@ def test_reasons_are_those(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_too_many_trials_name_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.imports.plan.MOST_TRIALS", 3)
+    monkeypatch.setattr("bayes_at_n.pipeline.imports.plan.MOST_TRIALS", 3)
     source = csv_of(tmp_path / "x.csv", "question_id,correct", "0,1", *["1,1"] * 4)
     with pytest.raises(UserError, match=r"d/m: 2 questions x 4 trials are too many; d-01 has most"):
         bring(tmp_path, source, *NAMES)

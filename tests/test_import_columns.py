@@ -16,12 +16,12 @@ from helpers import outcome_words
 from huggingface_hub.errors import RepositoryNotFoundError
 from test_import import NAMES, bring, folders, opened, rows_of, write, write_lines
 
-from pipeline.base.errors import UserError
-from pipeline.grade.stage import grade
-from pipeline.imports import formats, staging
-from pipeline.imports import parquet as staging_parquet
-from pipeline.imports.names import dataset_name
-from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.imports import formats, staging
+from bayes_at_n.pipeline.imports import parquet as staging_parquet
+from bayes_at_n.pipeline.imports.names import dataset_name
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 LOW = "gpt-oss-20b_low"

@@ -7,9 +7,9 @@ import pytest
 from helpers import outcome_words
 from test_import import bring, by_key, opened, rows_of, write, write_lines
 
-from pipeline.base.errors import UserError
-from pipeline.grade.stage import grade
-from pipeline.store.columns import ATTEMPTS, GRADES
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 
 
 def generated(question: int, right: bool, **more: Any) -> dict[str, Any]:

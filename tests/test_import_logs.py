@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from test_import import bring, by_key, folders, opened, rows_of, write_lines
 
-from pipeline.base import jsonl
-from pipeline.base.errors import UserError
-from pipeline.config import overrides
-from pipeline.config.compose import load_folder
-from pipeline.config.imports import RecordsConfig
-from pipeline.grade.stage import grade
-from pipeline.imports import inspect_log
-from pipeline.imports.formats import FORMATS, locate
-from pipeline.store.columns import ATTEMPTS, GRADES
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import jsonl
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.imports import RecordsConfig
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.imports import inspect_log
+from bayes_at_n.pipeline.imports.formats import FORMATS, locate
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
+from bayes_at_n.pipeline.store.runfolder import Run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -13,11 +13,11 @@ import pytest
 from helpers import add_attempts, digests, outcome_words, run_of
 from test_import import bring, opened
 
-from pipeline.base.errors import UserError
-from pipeline.base.journal import Journal
-from pipeline.store import lease, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, digest
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.journal import Journal
+from bayes_at_n.pipeline.store import lease, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
+from bayes_at_n.pipeline.store.runfolder import Run
 
 HALF = {"a": "1100", "b": "10~-"}
 OTHER = {"a": "....0110", "b": "....1111"}

@@ -11,13 +11,13 @@ from helpers import run_of
 from scipy.special import ndtr, ndtri
 from scipy.stats import chi2
 
-import scoring
-from pipeline.cohorts import cohort, compare
-from pipeline.config import analysis
-from pipeline.config.compose import load_folder
-from pipeline.score.stage import score
-from pipeline.store.runfolder import Run
-from scoring import INFLATION_LEVEL, Counts, inflation
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.cohorts import cohort, compare
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring import INFLATION_LEVEL, Counts, inflation
 
 
 def test_mean_and_variance_over_all_permutations_are_exact() -> None:

@@ -14,7 +14,7 @@ import pytest
 from helpers import ROOT, run_of
 from packaging.requirements import Requirement
 
-from pipeline.base.environment import version
+from bayes_at_n.pipeline.base.environment import version
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +40,15 @@ def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "bayes-at-n"
 
 
-def test_the_wheel_installs_five_packages_and_nothing_else_at_top_level(wheel: Path) -> None:
+def test_the_wheel_installs_one_package_and_nothing_else_at_top_level(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {
         "bayes_at_n",
-        "pipeline",
-        "prompts",
-        "scoring",
-        "verifiers",
     }
     # What a checkout holds beside modules: configurations, prompts, templates, styles, scripts.
     tracked = subprocess.run(
-        ["git", "ls-files", "bayes_at_n", "configs", "pipeline", "prompts", "scoring", "verifiers"],
+        ["git", "ls-files", "configs", "pipeline", "prompts", "scoring", "verifiers"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -60,13 +56,15 @@ def test_the_wheel_installs_five_packages_and_nothing_else_at_top_level(wheel: P
     if tracked.returncode:
         pytest.skip("not a git checkout")
     for path in tracked.stdout.split():
-        assert (f"pipeline/_files/{path}" if path.startswith("configs") else path) in names
+        inside = f"pipeline/_files/{path}" if path.startswith("configs") else path
+        assert f"bayes_at_n/{inside}" in names
+    assert "bayes_at_n/py.typed" in names
 
 
 # Importing takes longer than any of the commands; prints their exit statuses.
 IN_ONE_PROCESS = """
 import sys
-from pipeline.cli.main import main
+from bayes_at_n.pipeline.cli.main import main
 print(*[main(line.split()) for line in sys.argv[1:]])
 from bayes_at_n import load_run, scoring
 print(scoring.__file__, load_run("runs/sums/tiny").matrix.size)
@@ -74,7 +72,12 @@ print(scoring.__file__, load_run("runs/sums/tiny").matrix.size)
 
 
 def test_an_installed_command_works_from_any_folder(program: Path, tmp_path: Path) -> None:
+    """Also from one whose own modules have the names of our packages."""
     run_of(tmp_path / "runs", "tiny")
+    for name in ("pipeline.py", "scoring.py", "prompts/__init__.py", "verifiers/__init__.py"):
+        own = tmp_path / name
+        own.parent.mkdir(exist_ok=True)
+        own.write_text(f"raise SystemExit('{name} of the current folder was imported')\n")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
     def command(*line: str | Path) -> subprocess.CompletedProcess[str]:

@@ -14,10 +14,10 @@ import pytest
 from scipy import integrate, stats
 from scipy.special import betainc, betaincinv
 
-from scoring import Counts, bayes, bayes_ci
-from scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
-from scoring.intervals.exact import bayes_exact_ci
-from scoring.numerics.fourier import characteristic, mean_quantiles
+from bayes_at_n.scoring import Counts, bayes, bayes_ci
+from bayes_at_n.scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
+from bayes_at_n.scoring.intervals.exact import bayes_exact_ci
+from bayes_at_n.scoring.numerics.fourier import characteristic, mean_quantiles
 
 Beta = tuple[float, float]
 NODES, GAUSS = np.polynomial.legendre.leggauss(200)
@@ -246,8 +246,8 @@ def test_stacks_equal_one_call_each() -> None:
 
 
 def test_more_matrices_and_states_than_one_pass_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scoring.numerics.fourier.MOST_MATRICES", 3)
-    monkeypatch.setattr("scoring.numerics.fourier.MOST_STATES", 4)
+    monkeypatch.setattr("bayes_at_n.scoring.numerics.fourier.MOST_MATRICES", 3)
+    monkeypatch.setattr("bayes_at_n.scoring.numerics.fourier.MOST_STATES", 4)
     rng = np.random.default_rng(6)
     correct = rng.integers(3, 158, size=(12, 2))
     levels, q = np.array([0.0, 1.0]), np.array([0.025, 0.5, 0.975])
@@ -372,7 +372,7 @@ def test_bootstrap_is_reproducible_and_bounded_in_memory(monkeypatch: pytest.Mon
     assert bootstrap_ci(R, w, replicates=500, seed=4) == first
     assert bootstrap_ci(R, w, replicates=500, seed=5) != first
     # In pieces the draws come in another order, from the same distribution.
-    monkeypatch.setattr("scoring.intervals.classical.MOST_DRAWS", 1000)
+    monkeypatch.setattr("bayes_at_n.scoring.intervals.classical.MOST_DRAWS", 1000)
     for resample, sigma in (("trials", wald_ci(R, w)[1]), ("questions", clustered_ci(R, w)[1])):
         pieces = bootstrap_ci(R, w, replicates=2000, resample=resample)  # type: ignore[arg-type]
         assert pieces[0] == first[0]

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.base import journal
-from pipeline.base.journal import MARKER, Journal
-from pipeline.base.places import ROOT
-from pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.base import journal
+from bayes_at_n.pipeline.base.journal import MARKER, Journal
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 SMALL = pa.schema([("key", pa.int32()), ("text", pa.string())])
 FRAMES = [

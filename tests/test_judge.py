@@ -12,20 +12,20 @@ import pytest
 from forked import Attempts
 from helpers import ROOT, make_run, settings
 
-from pipeline.base.errors import UserError
-from pipeline.cli.main import main
-from pipeline.cohorts import cohort, leaderboard
-from pipeline.config import compose
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.grade import review
-from pipeline.report import attempts
-from pipeline.rubrics import signals
-from pipeline.settle import plan
-from pipeline.status.tally import Tally, scores
-from pipeline.store import outcomes, parquet, runfolder
-from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
-from pipeline.store.runfolder import Run
-from pipeline.verify import stage, survey
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.cohorts import cohort, leaderboard
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.grade import review
+from bayes_at_n.pipeline.report import attempts
+from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.settle import plan
+from bayes_at_n.pipeline.status.tally import Tally, scores
+from bayes_at_n.pipeline.store import outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import stage, survey
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 VERIFIER = [

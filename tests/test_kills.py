@@ -49,9 +49,9 @@ prepare({number}, {whole}, {root!r}, {log!r})
 FORKED = """
 import os
 os.chdir({root!r})
-from pipeline.config import sweep
+from bayes_at_n.pipeline.config import sweep
 def child(command):
-    from pipeline.cli import main
+    from bayes_at_n.pipeline.cli import main
     if not (pid := os.fork()):
         try:
             os._exit(main.main(command[3:]))

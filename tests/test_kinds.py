@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from test_grade_stage import grades, lines, reloaded, ungraded_run, write_lines
 
-import verifiers
-from pipeline.base.errors import UserError
-from pipeline.cli.main import main
-from pipeline.grade import known, stage
-from pipeline.prepare import questions
-from pipeline.store import judged
-from verifiers import Asked, Conventions, find, grade, problems
+from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.grade import known, stage
+from bayes_at_n.pipeline.prepare import questions
+from bayes_at_n.pipeline.store import judged
+from bayes_at_n.verifiers import Asked, Conventions, find, grade, problems
 
 STRICT = Conventions()
 FOUR = ("7", r"\frac{1}{2}", "10 m/s", "the mitochondria")
@@ -243,7 +243,7 @@ def test_the_group_of_the_last_match_counts() -> None:
 
 
 def test_a_pattern_that_explodes_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verifiers.answers.kinds.REGEX_S", 0.1)
+    monkeypatch.setattr("bayes_at_n.verifiers.answers.kinds.REGEX_S", 0.1)
     began = time.process_time()
     found = find(
         "a" * 60 + "b", answer="regex", truncated=False, asked=Asked(pattern="^((a|aa)+)$")

@@ -23,15 +23,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from pipeline.base.errors import Interrupted, UserError
-from pipeline.base.places import ROOT
-from pipeline.cli.main import main
-from pipeline.config import overrides
-from pipeline.config.merge import MergeConfig
-from pipeline.config.settings import ModelConfig
-from pipeline.prepare import models
-from pipeline.research.checkpoints import folders, mean, merging
-from pipeline.research.checkpoints.folders import INDEX, MANIFEST, WEIGHTS
+from bayes_at_n.pipeline.base.errors import Interrupted, UserError
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.merge import MergeConfig
+from bayes_at_n.pipeline.config.settings import ModelConfig
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.research.checkpoints import folders, mean, merging
+from bayes_at_n.pipeline.research.checkpoints.folders import INDEX, MANIFEST, WEIGHTS
 
 Tensors = Mapping[str, torch.Tensor]
 CONFIG: dict[str, Any] = {
@@ -578,7 +578,7 @@ def test_a_checkpoint_that_changes_meanwhile(
 SLOW = """
     import sys, time
     from pathlib import Path
-    from pipeline.research.checkpoints import mean, merging
+    from bayes_at_n.pipeline.research.checkpoints import mean, merging
 
     plain = mean.write
 

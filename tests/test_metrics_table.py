@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from helpers import close, ragged
 
-import scoring
-from scoring.metrics import table
-from scoring.metrics.metric import of_credit
-from scoring.metrics.table import FAMILIES, parse, parse_all
-from scoring.numerics.credit import at_least
-from scoring.numerics.results import normal_quantile
+from bayes_at_n import scoring
+from bayes_at_n.scoring.metrics import table
+from bayes_at_n.scoring.metrics.metric import of_credit
+from bayes_at_n.scoring.metrics.table import FAMILIES, parse, parse_all
+from bayes_at_n.scoring.numerics.credit import at_least
+from bayes_at_n.scoring.numerics.results import normal_quantile
 
 ROWS = [[0, 1, 1, 0, 1, 0], [1, 1, 0, 1], [0] * 5, [1] * 7]
 # Every family, and the function of the package that it stands for.

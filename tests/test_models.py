@@ -10,9 +10,9 @@ from shutil import copytree
 import pytest
 from helpers import make_model
 
-from pipeline.base.errors import UserError
-from pipeline.config.settings import ModelConfig
-from pipeline.prepare import models
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import ModelConfig
+from bayes_at_n.pipeline.prepare import models
 
 
 @pytest.fixture(scope="module")

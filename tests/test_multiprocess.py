@@ -19,7 +19,7 @@ from forked import (
     stored,
 )
 
-from pipeline.base import children
+from bayes_at_n.pipeline.base import children
 
 APART = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 SAMPLED = "stages=[prepare,generate]"
@@ -33,9 +33,9 @@ os.environ |= {APART}
 disable_envs_cache()
 """
 CLOSED = f"""{ASKED}
-from pipeline import engines
-from pipeline.base import children
-from pipeline.config import compose
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base import children
+from bayes_at_n.pipeline.config import compose
 engine = engines.load(compose.load(["engine.batch_size=4"]), 64)
 assert engine.next_logprobs([[5, 6, 7]], [1, 2], lambda: None).shape == (1, 2)
 family = engine.core.family
@@ -86,7 +86,7 @@ def test_a_killed_core_is_one_line_and_what_is_finished_is_kept(
 
 
 DEADLY = """
-from pipeline.engines.vllm import VllmEngine as V
+from bayes_at_n.pipeline.engines.vllm import VllmEngine as V
 V.prompt_logprobs = lambda v, p: v.core.processes[0].kill() or v.next_logprobs(p, [0], print)
 """
 

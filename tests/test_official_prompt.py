@@ -18,16 +18,16 @@ import torch
 import transformers
 from helpers import make_run
 
-from pipeline.base.errors import UserError
-from pipeline.cli.main import main
-from pipeline.config import compose
-from pipeline.config.official import OfficialPrompt
-from pipeline.config.settings import LabelTokens, VerifierConfig
-from pipeline.prepare import published
-from pipeline.store import judged
-from pipeline.store.runfolder import Run
-from pipeline.verify import quality, stage
-from pipeline.verify.prompts import Candidate, Prompts, fill, read_template, uses_answer
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.official import OfficialPrompt
+from bayes_at_n.pipeline.config.settings import LabelTokens, VerifierConfig
+from bayes_at_n.pipeline.prepare import published
+from bayes_at_n.pipeline.store import judged
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import quality, stage
+from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template, uses_answer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 FILE = f"some-one/judge.s/{'0123456789' * 4}/src/p.py"

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from verifiers import grade
-from verifiers.maths.compare import compare, decide
+from bayes_at_n.verifiers import grade
+from bayes_at_n.verifiers.maths.compare import compare, decide
 
 EQUAL = [
     ("48", "6!!"), ("15", "5!!"), ("3", "3!!"), ("720", "(3!)!"),

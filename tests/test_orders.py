@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scorio import utils
 
-import scoring
-from scoring.ranking.orders import (
+from bayes_at_n import scoring
+from bayes_at_n.scoring.ranking.orders import (
     compare_rankings,
     lehmer_hash,
     lehmer_unhash,

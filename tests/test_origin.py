@@ -15,14 +15,14 @@ from helpers import arithmetic, write_questions
 from test_attempts import row
 from test_prepare import Setup
 
-from pipeline.base.errors import DamagedData, UserError
-from pipeline.base.journal import Journal
-from pipeline.generate import tidy
-from pipeline.grade import stage as grading
-from pipeline.prepare import stage
-from pipeline.store import check, lease, origin, parquet, runfolder, shards, workers
-from pipeline.store.columns import ATTEMPTS, digest
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import DamagedData, UserError
+from bayes_at_n.pipeline.base.journal import Journal
+from bayes_at_n.pipeline.generate import tidy
+from bayes_at_n.pipeline.grade import stage as grading
+from bayes_at_n.pipeline.prepare import stage
+from bayes_at_n.pipeline.store import check, lease, origin, parquet, runfolder, shards, workers
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
+from bayes_at_n.pipeline.store.runfolder import Run
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 from helpers import arithmetic, make_run
 from rich.console import Console
 
-from pipeline.api.verbs import evaluate
-from pipeline.base import console
-from pipeline.cli import runs
-from pipeline.cli.main import main
-from pipeline.display.table import Column, Table, to_latex, to_markdown, to_rich
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.api.verbs import evaluate
+from bayes_at_n.pipeline.base import console
+from bayes_at_n.pipeline.cli import runs
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.display.table import Column, Table, to_latex, to_markdown, to_rich
+from bayes_at_n.pipeline.store.runfolder import Run
 
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0110", "q4": "1000"}
 

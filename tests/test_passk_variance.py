@@ -14,8 +14,8 @@ from helpers import close, ragged
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scoring import Counts, avg, pass_at_k, pass_at_k_ci, sampling_cost
-from scoring.metrics.passk_variance import (
+from bayes_at_n.scoring import Counts, avg, pass_at_k, pass_at_k_ci, sampling_cost
+from bayes_at_n.scoring.metrics.passk_variance import (
     delta_variance,
     pass_at_k_sigma,
     posterior_variance,

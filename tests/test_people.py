@@ -12,16 +12,16 @@ import pytest
 from helpers import digests, make_run, run_of
 from scipy.special import ndtr
 
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort as cohorts
-from pipeline.cohorts.doubts import doubts
-from pipeline.config import analysis
-from pipeline.config.compose import load_folder
-from pipeline.store import outcomes, parquet, runfolder
-from pipeline.store.columns import VERDICTS
-from pipeline.store.runfolder import Run
-from pipeline.verify.stage import verify
-from scoring import avg, prediction_powered
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort as cohorts
+from bayes_at_n.pipeline.cohorts.doubts import doubts
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.store import outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store.columns import VERDICTS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify.stage import verify
+from bayes_at_n.scoring import avg, prediction_powered
 
 MARKS = {"q1": "1100", "q2": "11~u", "q3": "0-"}  # 10 graded attempts, of unequal numbers
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from helpers import close
 
-from scoring.numerics.inputs import Counts
-from scoring.numerics.moments import bayes_from_counts
-from scoring.ranking.compare import compare_scores
-from scoring.ranking.planning import TrialPlan, trials_for_width, trials_to_separate
+from bayes_at_n.scoring.numerics.inputs import Counts
+from bayes_at_n.scoring.numerics.moments import bayes_from_counts
+from bayes_at_n.scoring.ranking.compare import compare_scores
+from bayes_at_n.scoring.ranking.planning import TrialPlan, trials_for_width, trials_to_separate
 
 NORMAL = statistics.NormalDist()
 Table = list[list[int]]

@@ -22,9 +22,17 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy import stats
 
-from pipeline.display import sides, style
-from pipeline.plots import bars, calibration, caps, convergence, equivalence, leaderboard, trials
-from pipeline.plots.lines import Curve
+from bayes_at_n.pipeline.display import sides, style
+from bayes_at_n.pipeline.plots import (
+    bars,
+    calibration,
+    caps,
+    convergence,
+    equivalence,
+    leaderboard,
+    trials,
+)
+from bayes_at_n.pipeline.plots.lines import Curve
 
 HOSTILE = ["$x_1$", "a_b%", "_hidden", "<script>&", r"\frac{1}{2}", "line\nbreak"]
 REAL = ["NVIDIA-Nemotron-Nano-9B-v2", "FuseO1-DeepSeekR1-QwQ-SkyT1-Flash-32B-Preview"]
@@ -386,7 +394,7 @@ def test_svgs_live_in_one_page() -> None:
 SAVE = """
 import sys; from pathlib import Path
 sys.path[:0] = ["tests"]
-import test_plots; from pipeline.display import style
+import test_plots; from bayes_at_n.pipeline.display import style
 style.save(test_plots.FIGURES["cost"](5, 3), Path(sys.argv[1]))
 """
 

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from scipy import stats
 from test_plots import HOSTILE, texts, words
 
-from pipeline.display import style
-from pipeline.plots import reversals, trajectory
-from pipeline.plots.trajectory import Curve, Priced
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.plots import reversals, trajectory
+from bayes_at_n.pipeline.plots.trajectory import Curve, Priced
 
 PROTOCOLS = [
     f"Merge@{w}, {metric}"

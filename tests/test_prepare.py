@@ -11,14 +11,14 @@ import pytest
 from helpers import CHATML, arithmetic, make_model, write_questions
 from test_settle_live import die, killed
 
-from pipeline.base.errors import UserError
-from pipeline.cohorts import differences
-from pipeline.config.compose import load, load_folder
-from pipeline.prepare import questions_table, stage
-from pipeline.settle import data
-from pipeline.store import parquet, runfolder
-from pipeline.store.columns import QUESTIONS
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import differences
+from bayes_at_n.pipeline.config.compose import load, load_folder
+from bayes_at_n.pipeline.prepare import questions_table, stage
+from bayes_at_n.pipeline.settle import data
+from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from helpers import CHATML, make_tokenizer
 from tokenizers import processors
 
-from prompts import PromptError, Rendered, control_tokens, fill, plain, turns
-from prompts import render as render_all
+from bayes_at_n.prompts import PromptError, Rendered, control_tokens, fill, plain, turns
+from bayes_at_n.prompts import render as render_all
 
 NO_SYSTEM = (
     "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
@@ -103,7 +103,7 @@ def test_a_template_without_end_is_an_error(
     template: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "processor time" in why:  # the others end of themselves, sooner or later
-        monkeypatch.setattr("prompts.bounded.SECONDS", 0.1)
+        monkeypatch.setattr("bayes_at_n.prompts.bounded.SECONDS", 0.1)
     tokenizer = make_tokenizer(template)
     with pytest.raises(PromptError, match=why):
         list(render_all(tokenizer, [turns(str(i), None) for i in range(5)]))

@@ -14,14 +14,14 @@ import pytest
 from helpers import run_of
 from scipy.stats import binom, norm, rankdata
 
-from pipeline.base.console import percent
-from pipeline.base.errors import UserError
-from pipeline.config import imports, overrides
-from pipeline.config.prr import ReversalConfig
-from pipeline.imports.importing import import_records
-from pipeline.research.prr import pairing, verb
-from pipeline.research.prr.rates import pair_counts, reversals
-from pipeline.store import runfolder
+from bayes_at_n.pipeline.base.console import percent
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import imports, overrides
+from bayes_at_n.pipeline.config.prr import ReversalConfig
+from bayes_at_n.pipeline.imports.importing import import_records
+from bayes_at_n.pipeline.research.prr import pairing, verb
+from bayes_at_n.pipeline.research.prr.rates import pair_counts, reversals
+from bayes_at_n.pipeline.store import runfolder
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

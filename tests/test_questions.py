@@ -15,17 +15,17 @@ import pytest
 from helpers import ROOT, arithmetic, write_questions
 from huggingface_hub import constants
 
-from pipeline.base.errors import UserError
-from pipeline.config import compose
-from pipeline.config.settings import (
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import (
     DatasetConfig,
     FieldNames,
     ModelConfig,
     PromptConfig,
     RunConfig,
 )
-from pipeline.prepare import hub, prefetch, questions, shots
-from pipeline.prepare.questions import Question
+from bayes_at_n.pipeline.prepare import hub, prefetch, questions, shots
+from bayes_at_n.pipeline.prepare.questions import Question
 
 CONTESTS = ROOT.parent / "shared" / "data" / "contests"
 

@@ -14,8 +14,8 @@ from helpers import close
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scoring import Counts, avg, bayes, kendall_tau_b, pass_at_k
-from scoring.ranking.ranks import (
+from bayes_at_n.scoring import Counts, avg, bayes, kendall_tau_b, pass_at_k
+from bayes_at_n.scoring.ranking.ranks import (
     indistinguishable_groups,
     probability_best,
     rank_distribution,
@@ -163,7 +163,7 @@ def test_work_grows_as_models_and_draws_not_as_their_square(
     sizes: list[int] = []
     argsort = np.argsort
     monkeypatch.setattr(
-        "scoring.ranking.ranks.np.argsort",
+        "bayes_at_n.scoring.ranking.ranks.np.argsort",
         lambda x, **how: sizes.append(np.size(x)) or argsort(x, **how),
     )
     for models, most in ((20, 1 << 22), (200, 1 << 22), (1000, 1000 * 20_000)):

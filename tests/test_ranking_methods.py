@@ -15,17 +15,17 @@ from scipy.optimize import minimize
 from scipy.stats import kendalltau
 from scorio import rank
 
-import scoring
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort as cohorts
-from pipeline.cohorts.cohort import Cohort, from_arrays
-from pipeline.cohorts.rankings import replicates, scores
-from pipeline.config import analysis
-from pipeline.config import studies as settings
-from pipeline.config.rankings import METHODS
-from pipeline.research import studies
-from scoring.metrics.table import parse
-from scoring.studies.convergence import tau_curve
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort as cohorts
+from bayes_at_n.pipeline.cohorts.cohort import Cohort, from_arrays
+from bayes_at_n.pipeline.cohorts.rankings import replicates, scores
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config import studies as settings
+from bayes_at_n.pipeline.config.rankings import METHODS
+from bayes_at_n.pipeline.research import studies
+from bayes_at_n.scoring.metrics.table import parse
+from bayes_at_n.scoring.studies.convergence import tau_curve
 
 MANY = [pytest.param(200, marks=pytest.mark.soak), 6]
 

@@ -17,14 +17,14 @@ from helpers import run_of
 from scipy.stats import kendalltau
 from scorio import rank
 
-from pipeline.base.console import Meter
-from pipeline.base.errors import UserError
-from pipeline.cohorts.cohort import complete, from_arrays
-from pipeline.cohorts.compare import compare, tables_of
-from pipeline.cohorts.rankings import bootstrap, replicates, scores
-from pipeline.config import analysis
-from pipeline.config.rankings import METHODS
-from pipeline.display.table import Table
+from bayes_at_n.pipeline.base.console import Meter
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts.cohort import complete, from_arrays
+from bayes_at_n.pipeline.cohorts.compare import compare, tables_of
+from bayes_at_n.pipeline.cohorts.rankings import bootstrap, replicates, scores
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config.rankings import METHODS
+from bayes_at_n.pipeline.display.table import Table
 
 MARKS = {
     "good": {"a": "111101", "b": "110110", "c": "0111~1"},
@@ -156,7 +156,7 @@ def test_failed_replicates_are_counted(monkeypatch: Any) -> None:
 def test_compare_shows_them_beside_the_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("pipeline.cohorts.compare.figures_of", lambda *_: {})
+    monkeypatch.setattr("bayes_at_n.pipeline.cohorts.compare.figures_of", lambda *_: {})
     for name, marks in MARKS.items():
         run_of(tmp_path, name, marks)
     out = tmp_path / "out"

@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-import verifiers
+from bayes_at_n import verifiers
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.verifiers.judge.calibration import a_against_b, calibrate, clipped, of_attempts
+from bayes_at_n.verifiers.judge.labels import LABELS
 from benchmarks.answers import adversarial
-from pipeline.cli.main import main
-from verifiers.judge.calibration import a_against_b, calibrate, clipped, of_attempts
-from verifiers.judge.labels import LABELS
 
 HERE = Path(__file__).parent / "recorded"
 

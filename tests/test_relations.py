@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from verifiers import compare, grade
-from verifiers.maths.compare import decide
+from bayes_at_n.verifiers import compare, grade
+from bayes_at_n.verifiers.maths.compare import decide
 
 EQUAL = [
     ("y=2x+3", "f(x)=2x+3"), ("f(x)=2x+3", "y = 3+2x"), ("f(x)=x^2", "f(t)=t^2"),

@@ -16,29 +16,29 @@ import pyarrow.parquet as pq
 import pytest
 from forked import HELD
 
-from pipeline.base.errors import UserError
-from pipeline.base.places import ROOT
-from pipeline.cli import main
-from pipeline.config import compose
-from pipeline.replicas import devices
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.replicas import devices
 
 QUESTIONS = 30
 SHORT_EXPIRY = """
-from pipeline.store import lease
-from pipeline.store import heartbeat
+from bayes_at_n.pipeline.store import lease
+from bayes_at_n.pipeline.store import heartbeat
 heartbeat.HEARTBEAT_S, lease.EXPIRE_S = 0.5, 3.0
 """
 
 
-REPLICA = "import sys\nfrom pipeline.generate import replica\nsys.exit(replica.main())"
+REPLICA = "import sys\nfrom bayes_at_n.pipeline.generate import replica\nsys.exit(replica.main())"
 
 
 def program(everywhere: str = "", before: str = "", replica: str = REPLICA) -> str:
     """The command, with code that comes first in all its processes, or in its replicas only."""
     return f"""{everywhere}
 import sys
-from pipeline.cli import main as cli
-from pipeline.generate import replica_process
+from bayes_at_n.pipeline.cli import main as cli
+from bayes_at_n.pipeline.generate import replica_process
 replica_process.PROGRAM = [sys.executable, "-c", {everywhere + before + replica!r}]
 sys.exit(cli.main(sys.argv[1:]))
 """
@@ -46,7 +46,7 @@ sys.exit(cli.main(sys.argv[1:]))
 
 # vLLM forgets what is aborted: one question's attempts always, all others' once.
 ABORTING = """
-from pipeline.engines.vllm_import import import_vllm
+from bayes_at_n.pipeline.engines.vllm_import import import_vllm
 import_vllm()
 from vllm.v1.engine.llm_engine import LLMEngine
 step, seen = LLMEngine.step, set()
@@ -64,7 +64,7 @@ LLMEngine.step = aborting
 KILLING = """
 import os, signal
 from pathlib import Path
-from pipeline.engines.vllm_import import import_vllm
+from bayes_at_n.pipeline.engines.vllm_import import import_vllm
 import_vllm()
 from vllm.v1.engine.llm_engine import LLMEngine
 step, steps = LLMEngine.step, 0
@@ -293,7 +293,8 @@ def test_replicas_that_die_at_once_are_given_up(tiny_model: Path, tmp_path: Path
     folder = prepared(tmp_path / "run", 1)
     dying = "import os, sys; say = [os.environ[n] for n in ('VLLM_CACHE_ROOT', 'TRITON_CACHE_DIR')]"
     dying += "; print('last words', *say, file=sys.stderr, flush=True); os.abort()"
-    fetch = "from pipeline.prepare import prefetch as p\np.weights = lambda _: print('fetched')\n"
+    fetch = "from bayes_at_n.pipeline.prepare import prefetch as p\n"
+    fetch += "p.weights = lambda _: print('fetched')\n"
     here = {"TMPDIR": str(tmp_path), "VLLM_CACHE_ROOT": "/mine"}
     said = Command(folder, replica=dying, everywhere=fetch, **here).ends(1)
     assert said.count("fetched") == 1 and said.index("fetched") < said.index("last words")

@@ -20,15 +20,15 @@ import pyarrow as pa
 import pytest
 from helpers import digests, make_run, make_tokenizer
 
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort as cohorts_of
-from pipeline.cohorts.cohort import from_arrays
-from pipeline.config import analysis, compose
-from pipeline.display.table import Table
-from pipeline.report import build, data, figures, overview, single, texts, tokens
-from pipeline.rubrics import rubric, signals, signals_table
-from pipeline.store import parquet, runfolder
-from pipeline.store.columns import VERDICTS
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
+from bayes_at_n.pipeline.cohorts.cohort import from_arrays
+from bayes_at_n.pipeline.config import analysis, compose
+from bayes_at_n.pipeline.display.table import Table
+from bayes_at_n.pipeline.report import build, data, figures, overview, single, texts, tokens
+from bayes_at_n.pipeline.rubrics import rubric, signals, signals_table
+from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store.columns import VERDICTS
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from helpers import make_run
 
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort as cohorts_of
-from pipeline.cohorts.cohort import from_arrays
-from pipeline.config import analysis
-from pipeline.config import studies as settings
-from pipeline.research import studies
-from pipeline.research.studies import paper, reproduce
-from pipeline.rubrics.signals import signals
-from pipeline.store import runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
+from bayes_at_n.pipeline.cohorts.cohort import from_arrays
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config import studies as settings
+from bayes_at_n.pipeline.research import studies
+from bayes_at_n.pipeline.research.studies import paper, reproduce
+from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -135,7 +135,7 @@ def test_cost_and_rubrics_are_sums_over_the_runs(tmp_path):
 
 
 def cohort_rubric(name, made):
-    from pipeline.cohorts import rubrics as cohort_rubrics
+    from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
 
     return cohort_rubrics.categories(made[0], analysis.load([]))[name][0].categories
 

@@ -14,9 +14,9 @@ from helpers import close, ragged
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scoring import Counts, avg, pass_at_k
-from scoring.ranking import reversal
-from scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
+from bayes_at_n.scoring import Counts, avg, pass_at_k
+from bayes_at_n.scoring.ranking import reversal
+from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
 
 pairs_of_scores = st.integers(2, 7).flatmap(
     lambda L: st.tuples(*[st.lists(st.integers(0, 5), min_size=L, max_size=L)] * 2)

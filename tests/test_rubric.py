@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import compose
-from pipeline.rubrics import categories, rubric, variables
-from pipeline.rubrics.conditions import compile_condition
-from pipeline.rubrics.rubric import Unsound
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.rubrics import categories, rubric, variables
+from bayes_at_n.pipeline.rubrics.conditions import compile_condition
+from bayes_at_n.pipeline.rubrics.rubric import Unsound
 
 BOOLEANS, NUMBERS = ("correct", "boxed"), ("bits", "limit")
 

@@ -15,10 +15,10 @@ import pytest
 from forked import BATCH, TRIALS, Command, Forker
 from helpers import ROOT
 
-import scoring
-from pipeline.base.errors import UserError
-from pipeline.config import compose
-from pipeline.config.seeds import attempt_seed
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.seeds import attempt_seed
 
 CONTEST = ROOT.parent / "shared" / "data" / "contests" / "hmmt_feb_2025.jsonl"
 SAMPLED = "stages=[prepare,generate]"
@@ -157,7 +157,7 @@ vllm.platforms._current_platform = UnspecifiedPlatform()
 # A build for CUDA 13, whose processes are spawned, on a node with a driver of CUDA 12.4.
 OLD_DRIVER = """
 import ctypes, os, torch
-from pipeline.engines import vllm_import
+from bayes_at_n.pipeline.engines import vllm_import
 class Driver:
     def cuDriverGetVersion(version):
         version._obj.value = 12040 * (os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn")
@@ -181,7 +181,8 @@ def test_an_engine_that_fails_at_log_probs_of_prompts_samples_all_the_same(
     """As vLLM's Model Runner V2 did: vllm-project/vllm#44106."""
     folder, few = shutil.copytree(prepared, tmp_path / "run"), [BATCH, f"sampling.trials={TRIALS}"]
     stages = ["verifier=none", "stages=[generate,grade,signals]"]
-    bad = "from pipeline.engines.vllm import VllmEngine as V\nV.prompt_logprobs = lambda *_: {}[42]"
+    bad = "from bayes_at_n.pipeline.engines.vllm import VllmEngine as V\n"
+    bad += "V.prompt_logprobs = lambda *_: {}[42]"
     said = Command(folder, forker, *few, *stages, before=bad).finish()
     assert "failed at them (no 42)" in said and "VLLM_USE_V2_MODEL_RUNNER" in said
     texts, others = ([a["text"] for a in rows(of / "attempts")] for of in (folder, run[0]))
@@ -222,7 +223,7 @@ def test_batch_invariant_kernels_are_asked_for_before_vllm_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a GPU build, which no test machine has: the choice alone."""
-    from pipeline.engines import vllm_import as engine
+    from bayes_at_n.pipeline.engines import vllm_import as engine
 
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "0")
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
@@ -242,9 +243,9 @@ def test_batch_invariant_kernels_are_asked_for_before_vllm_is_imported(
 
 LOAD_TWICE = """
 import psutil
-from pipeline import engines
-from pipeline.config import compose as config
-from pipeline.engines import Request
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.config import compose as config
+from bayes_at_n.pipeline.engines import Request
 
 if __name__ == "__main__":
     cfg = config.load(["engine.batch_size=256"])

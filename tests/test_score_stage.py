@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from helpers import add_attempts, make_run, outcome_words
 
-import scoring
-from pipeline.base.errors import UserError
-from pipeline.config.compose import load_folder
-from pipeline.display.table import decimals
-from pipeline.score.stage import score
-from pipeline.status.page import status
-from pipeline.store.runfolder import Run
-from scoring.metrics.metric import of_credit
-from scoring.metrics.table import FAMILIES, parse
-from scoring.numerics.credit import at_least
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.display.table import decimals
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.status.page import status
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.metric import of_credit
+from bayes_at_n.scoring.metrics.table import FAMILIES, parse
+from bayes_at_n.scoring.numerics.credit import at_least
 
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
 

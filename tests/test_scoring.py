@@ -14,7 +14,7 @@ from helpers import close, ragged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import scoring
+from bayes_at_n import scoring
 
 Rows = list[list[int]]
 BINARY = [Fraction(0), Fraction(1)]

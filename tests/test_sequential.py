@@ -12,10 +12,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from scoring.sequential import MeanSequence, Race, decisions, neyman, simulate, wealth
-from scoring.sequential.batch import Batch
-from scoring.sequential.boundaries import boundaries
-from scoring.sequential.decisions import Target
+from bayes_at_n.scoring.sequential import MeanSequence, Race, decisions, neyman, simulate, wealth
+from bayes_at_n.scoring.sequential.batch import Batch
+from bayes_at_n.scoring.sequential.boundaries import boundaries
+from bayes_at_n.scoring.sequential.decisions import Target
 
 Counts = np.ndarray[Any, Any]
 Past = list[tuple[Counts, Counts]]

@@ -19,14 +19,14 @@ from faulty_proxy import ERRORS, PASSING, RETRY_S, Proxy, always, at, faulty, sp
 from forked import BATCH, TRIALS, Attempts, Command, Forker, assert_whole, stored
 from helpers import ROOT
 
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.engines import Request
+from bayes_at_n.pipeline.engines.openai import OpenAIEngine
 from benchmarks.servers import Server, serving, started
-from pipeline.base.errors import TryAgain, UserError
-from pipeline.config import compose
-from pipeline.engines import Request
-from pipeline.engines.openai import OpenAIEngine
 
 ROUNDING = 0.05  # nats: bfloat16, in batches of other sizes
-QUICK = "from pipeline.servers import pool; pool._FIRST_PAUSE_S = 0.02"
+QUICK = "from bayes_at_n.pipeline.servers import pool; pool._FIRST_PAUSE_S = 0.02"
 OWNER = """
 import sys, time
 from pathlib import Path
@@ -319,7 +319,7 @@ def test_a_wrong_name_is_said_with_the_names_there_are(
     assert "engine.served_name=surved" in wrong.text() and server.name in wrong.text()
 
 
-ALERT = f"{QUICK}; from pipeline.engines import openai; openai.DOUBT_S = 0"
+ALERT = f"{QUICK}; from bayes_at_n.pipeline.engines import openai; openai.DOUBT_S = 0"
 
 
 def test_a_server_that_dies_and_comes_back(

@@ -13,25 +13,25 @@ from helpers import run_of
 from rich.console import Console
 from rich.text import Text
 
-from pipeline.base.errors import UserError
-from pipeline.cli import main
-from pipeline.cohorts import cohort
-from pipeline.config import settle
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.settle import SettleConfig
-from pipeline.display import table
-from pipeline.report import races
-from pipeline.settle import live, looks, plan, tables
-from pipeline.settle.data import Outcomes
-from pipeline.settle.forecast import forecast
-from pipeline.settle.looks import Course
-from pipeline.settle.plan import RECORD, Contender, Goal, Plan, record_of
-from pipeline.settle.race import states
-from pipeline.status import watch
-from pipeline.status.watch import Above
-from pipeline.store import find, parquet, runfolder
-from pipeline.store.columns import GRADES
-from scoring.sequential import Race, Target
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.cohorts import cohort
+from bayes_at_n.pipeline.config import settle
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.settle import SettleConfig
+from bayes_at_n.pipeline.display import table
+from bayes_at_n.pipeline.report import races
+from bayes_at_n.pipeline.settle import live, looks, plan, tables
+from bayes_at_n.pipeline.settle.data import Outcomes
+from bayes_at_n.pipeline.settle.forecast import forecast
+from bayes_at_n.pipeline.settle.looks import Course
+from bayes_at_n.pipeline.settle.plan import RECORD, Contender, Goal, Plan, record_of
+from bayes_at_n.pipeline.settle.race import states
+from bayes_at_n.pipeline.status import watch
+from bayes_at_n.pipeline.status.watch import Above
+from bayes_at_n.pipeline.store import find, parquet, runfolder
+from bayes_at_n.pipeline.store.columns import GRADES
+from bayes_at_n.scoring.sequential import Race, Target
 
 QUESTIONS, TRIALS = 20, 40
 

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from helpers import add_attempts, make_run
 
-from pipeline.base import atomic
-from pipeline.base.errors import Interrupted, UserError
-from pipeline.cli import main
-from pipeline.config import compose, settle, sweep
-from pipeline.generate import claims
-from pipeline.settle import live, looks, plan, verb
-from pipeline.settle.plan import Plan
-from pipeline.store import lease, runfolder
-from pipeline.store.heartbeat import Heartbeat
-from pipeline.store.runfolder import Run
-from scoring.sequential import MeanSequence
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.errors import Interrupted, UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.config import compose, settle, sweep
+from bayes_at_n.pipeline.generate import claims
+from bayes_at_n.pipeline.settle import live, looks, plan, verb
+from bayes_at_n.pipeline.settle.plan import Plan
+from bayes_at_n.pipeline.store import lease, runfolder
+from bayes_at_n.pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.sequential import MeanSequence
 
 QUESTIONS, MOST = 12, 40
 TRUTH = dict(zip("abc", (0.72, 0.5, 0.1), strict=True))

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from test_settle import coins, folders
 
-from pipeline.base.errors import UserError
-from pipeline.cli import main
-from pipeline.config import overrides
-from pipeline.config import settle as config
-from pipeline.config.settle import Assumed
-from pipeline.settle import expect, plan, preview, verb
-from scoring.sequential import Target, simulate
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import settle as config
+from bayes_at_n.pipeline.config.settle import Assumed
+from bayes_at_n.pipeline.settle import expect, plan, preview, verb
+from bayes_at_n.scoring.sequential import Target, simulate
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:

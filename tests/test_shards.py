@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.base import atomic, foreign, journal
-from pipeline.base.journal import Journal
-from pipeline.base.places import ROOT
-from pipeline.store import parquet, shards, workernames
-from pipeline.store.columns import ATTEMPTS, digest
+from bayes_at_n.pipeline.base import atomic, foreign, journal
+from bayes_at_n.pipeline.base.journal import Journal
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.store import parquet, shards, workernames
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
 
 SMALL = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
 
@@ -81,8 +81,8 @@ def test_kill_9_never_leaves_half_a_part(tmp_path: Path) -> None:
         import itertools, os, sys
         from pathlib import Path
         import pyarrow as pa
-        from pipeline.base import atomic
-        from pipeline.store import parquet
+        from bayes_at_n.pipeline.base import atomic
+        from bayes_at_n.pipeline.store import parquet
         folder = Path(sys.argv[1])
         columns = pa.schema([("question_id", pa.string()), ("trial", pa.int32()),
                             ("text", pa.string())])
@@ -328,9 +328,9 @@ WRITER = """
     import os, sys, time
     from pathlib import Path
     import pyarrow as pa
-    from pipeline.base import atomic
-    from pipeline.store import shards, workernames
-    from pipeline.base.journal import Journal
+    from bayes_at_n.pipeline.base import atomic
+    from bayes_at_n.pipeline.store import shards, workernames
+    from bayes_at_n.pipeline.base.journal import Journal
     names = {"question_id": pa.string(), "trial": pa.int32(), "text": pa.string()}
     columns = pa.schema(names)
     folder, seal = Path(sys.argv[1]), sys.argv[2] == "seal"

@@ -14,17 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import run_of
 
-from pipeline.base.errors import UserError
-from pipeline.cli import main
-from pipeline.cohorts import cohort
-from pipeline.config import analysis, compose, settle
-from pipeline.generate.claim_files import ClaimFiles
-from pipeline.research.trajectory import evaluate
-from pipeline.research.trajectory.plan import Evaluation, Window
-from pipeline.settle import plan
-from pipeline.store import heartbeat, judged, lease, parquet, rowkeys, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, MEANS, VERDICTS
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.cohorts import cohort
+from bayes_at_n.pipeline.config import analysis, compose, settle
+from bayes_at_n.pipeline.generate.claim_files import ClaimFiles
+from bayes_at_n.pipeline.research.trajectory import evaluate
+from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, Window
+from bayes_at_n.pipeline.settle import plan
+from bayes_at_n.pipeline.store import heartbeat, judged, lease, parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, MEANS, VERDICTS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -13,13 +13,13 @@ from helpers import add_attempts, digests, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.base.errors import DamagedData, UserError
-from pipeline.cli.main import main
-from pipeline.rubrics import signals, signals_table
-from pipeline.rubrics.signals import bits_per_token
-from pipeline.store import parquet
-from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, SIGNALS, VERDICTS, digest
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import DamagedData, UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.rubrics import signals, signals_table
+from bayes_at_n.pipeline.rubrics.signals import bits_per_token
+from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, SIGNALS, VERDICTS, digest
+from bayes_at_n.pipeline.store.runfolder import Run
 
 MARKS = {"q1": "110-", "q2": "0~t1"}
 INF, NAN = math.inf, math.nan
@@ -170,7 +170,7 @@ def test_new_attempts_are_owed_and_an_ungraded_one_is_null(
 def test_a_copied_run_folder_is_current(tmp_path: Path) -> None:
     import shutil
 
-    from pipeline.config.compose import load_folder
+    from bayes_at_n.pipeline.config.compose import load_folder
 
     run = made(tmp_path / "run")
     signals.signals(run)

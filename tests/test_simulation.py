@@ -9,12 +9,23 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-import scoring
-from scoring.numerics.coins import beta_given_mean, stream
-from scoring.numerics.moments import bayes_from_counts
-from scoring.studies import simulation, updates
-from scoring.studies.simulation import coin_models, coin_study, separation_curve, toss, tosses
-from scoring.studies.updates import ORIGINAL_SHAPES, original_models, prior_study, updated_models
+from bayes_at_n import scoring
+from bayes_at_n.scoring.numerics.coins import beta_given_mean, stream
+from bayes_at_n.scoring.numerics.moments import bayes_from_counts
+from bayes_at_n.scoring.studies import simulation, updates
+from bayes_at_n.scoring.studies.simulation import (
+    coin_models,
+    coin_study,
+    separation_curve,
+    toss,
+    tosses,
+)
+from bayes_at_n.scoring.studies.updates import (
+    ORIGINAL_SHAPES,
+    original_models,
+    prior_study,
+    updated_models,
+)
 
 PRINTED = [0.2332, 0.2545, 0.3604, 0.3642, 0.3642, 0.4466, 0.5418, 0.5276, 0.608, 0.6213, 0.7327]
 PRINTED_ORIGINALS = [0.3021, 0.3166, 0.4144, 0.4985, 0.5351, 0.5759, 0.6679, 0.7487]

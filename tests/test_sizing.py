@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from pipeline.base.errors import UserError
-from pipeline.config import compose
-from pipeline.config.engine import EngineConfig
-from pipeline.config.settings import ModelConfig, RunConfig
-from pipeline.prepare import models, sizes
-from pipeline.replicas import devices, sizing
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.engine import EngineConfig
+from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
+from bayes_at_n.pipeline.prepare import models, sizes
+from bayes_at_n.pipeline.replicas import devices, sizing
 
 H200, H100 = 143771, 81559  # MiB
 # As Qwen's 32B: 64 layers with 8 key heads of 128, 61.0 GiB in 16 bits.

@@ -10,11 +10,11 @@ import pytest
 import slurm_cluster
 from slurm_cluster import Cluster, wait_for
 
-from pipeline.cli.main import main
-from pipeline.cluster import jobs
-from pipeline.settle import looks
-from pipeline.store import parquet, shards
-from pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.cluster import jobs
+from bayes_at_n.pipeline.settle import looks
+from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 pytestmark = [
     pytest.mark.slurm,

@@ -10,18 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import digests, make_run, outcome_words
 
-from pipeline.base.errors import UserError
-from pipeline.base.journal import Journal
-from pipeline.cli.main import main
-from pipeline.cohorts import cohort
-from pipeline.config import analysis, compose
-from pipeline.grade.stage import grade
-from pipeline.rubrics import categories, categorize, signals, signals_table
-from pipeline.score.stage import score
-from pipeline.status import page
-from pipeline.store import parquet, rowkeys, runfolder
-from pipeline.store.columns import ATTEMPTS, GRADES, MEANS, digest
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.journal import Journal
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.cohorts import cohort
+from bayes_at_n.pipeline.config import analysis, compose
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.rubrics import categories, categorize, signals, signals_table
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.status import page
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, digest
+from bayes_at_n.pipeline.store.runfolder import Run
 
 TEXTS = {"a": [r"\boxed{2}"] * 4, "b": [r"\boxed{2}", r"\boxed{3}", r"\boxed{2}", "none"]}
 RIGHT = {"a": ["correct"] * 4, "b": ["correct", "wrong", "correct", "no_answer"]}

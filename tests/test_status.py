@@ -19,22 +19,22 @@ import pytest
 from helpers import make_run
 from rich.console import Console
 
-from pipeline.base.places import ROOT
-from pipeline.cli.main import main
-from pipeline.grade.stage import grade
-from pipeline.score.stage import score
-from pipeline.status import page
-from pipeline.status.page import status
-from pipeline.store import runfolder
-from pipeline.store.heartbeat import Heartbeat
-from pipeline.store.runfolder import Run
-from pipeline.store.workers import workers, write_summary
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.status import page
+from bayes_at_n.pipeline.status.page import status
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.workers import workers, write_summary
 
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}
 BEAT = """
 import sys, time
 from pathlib import Path
-from pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.store.heartbeat import Heartbeat
 with Heartbeat(Path(sys.argv[1]), sys.argv[2], lambda seconds: None):
     print("beating", flush=True)
     time.sleep(600)

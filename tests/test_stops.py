@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from forked import BATCH, TRIALS, Command, Forker
 
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks.servers import Server
-from pipeline.config import compose
-from pipeline.prepare import models
-from pipeline.store import parquet, shards
-from pipeline.store.columns import ATTEMPTS, KEY
-from pipeline.store.runfolder import Run
 
 STOP = [" = 1", "9", "boxed{2"]
 ASKED = [BATCH, f"sampling.trials={TRIALS}", "stages=[prepare,generate]", "verifier=none"]

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, norm
 
-import scoring
-from pipeline.base.errors import UserError
-from pipeline.cohorts.cohort import Cohort, from_arrays
-from pipeline.config import analysis
-from pipeline.config import studies as settings
-from pipeline.config.compose import CONFIGS
-from pipeline.config.studies import StudyConfig
-from pipeline.research import studies
-from pipeline.research.studies import page, paper, shared
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts.cohort import Cohort, from_arrays
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config import studies as settings
+from bayes_at_n.pipeline.config.compose import CONFIGS
+from bayes_at_n.pipeline.config.studies import StudyConfig
+from bayes_at_n.pipeline.research import studies
+from bayes_at_n.pipeline.research.studies import page, paper, shared
 
 TINY = {
     "matrices": 20,
@@ -176,8 +176,8 @@ def test_coins_agree_with_the_papers_pattern_and_with_scipy() -> None:
     for key in (k for k in found.numbers if k in by_id):
         assert by_id[key].agrees(found.numbers[key]), key
     # The commonest whole row, and how often the printed one comes out, counted by hand.
-    import scoring
-    from scoring.studies import simulation
+    from bayes_at_n import scoring
+    from bayes_at_n.scoring.studies import simulation
 
     coins = simulation.coin_models(plan.seed, 100)
     mu, sigma = scoring.bayes(simulation.toss(coins, 80, plan.seed))
@@ -203,7 +203,7 @@ def test_separation_lies_where_the_paper_and_a_normal_approximation_put_it() -> 
     assert 0.79 <= found["separation.p.80.low"] <= found["separation.p.80"] <= 0.86
     assert found["separation.z.80"] == pytest.approx(1.14, abs=0.06)
     # Mean |z| of a normal with the drift that the printed means give, and 3,600 coins tossed.
-    from scoring.studies import simulation
+    from bayes_at_n.scoring.studies import simulation
 
     coins = simulation.coin_models(2025, 10)
     a, b = coins[:, 9], coins[:, 8]
@@ -238,7 +238,7 @@ def test_tau_and_convergence_agree_with_a_plain_loop() -> None:
     table = studies.run("convergence", plan, [cohort]).tables["fig1_sums_3"]
     data = np.asarray(cohort.matrix().data)
     gold = data.sum(axis=(1, 2))
-    from scoring.studies import bootstrap
+    from bayes_at_n.scoring.studies import bootstrap
 
     index = bootstrap.draw(plan.seed, 0, plan.convergence_replicates, 12, 1)[..., 0]
     taus, points = [], []
@@ -292,7 +292,7 @@ def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() ->
     assert {"fig1_aime24_20", "fig1_aime24_11", "fig6_aime24"} <= set(found.figures)
     row = found.tables["table8"].rows[0]
     assert row["models"] == "OpenThinker3, Phi-4-plus, OR1-Distill, NVIDIA-Nemotron, Qwen3-4B"
-    from scoring.studies import convergence
+    from bayes_at_n.scoring.studies import convergence
 
     models = [cohort.names.index(name) for name in row["models"].split(", ")]
     [alone] = convergence.convergence_at(
@@ -327,7 +327,7 @@ def test_the_papers_twenty_are_ranked_apart_from_others() -> None:
 def test_printed_means_of_000_are_held_against_rows_and_of_001_against_columns() -> None:
     cohort = the_papers("brumo25", trials=24)
     data = np.asarray(cohort.matrix().data)
-    from scoring.studies import convergence
+    from bayes_at_n.scoring.studies import convergence
 
     # Two easy questions and ranks far apart, so that some replicates converge and some do not.
     spread = (np.arange(24) < np.linspace(2, 22, 20)[:, None, None]).repeat(10, axis=1)
@@ -406,7 +406,7 @@ def test_a_close_pair_cannot_have_the_printed_44_among_those_converged(
     gap: int, settled: int, capped: int
 ) -> None:
     """What docs/studies.md says of Tables 8 to 10: two models, 30 x 80 trials, `gap` apart."""
-    from scoring.studies import convergence
+    from bayes_at_n.scoring.studies import convergence
 
     rng = np.random.default_rng(1)
     stack = (rng.random((2, 30, 80)) < rng.beta(2, 2, 30)[:, None]).astype(np.uint8)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from helpers import make_run, run_of
 
-from pipeline.cli.main import main
-from pipeline.cluster import jobs, scripts
-from pipeline.cluster.scripts import Submission
-from pipeline.config import compose
-from pipeline.settle import queue
-from pipeline.store import runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.cluster import jobs, scripts
+from bayes_at_n.pipeline.cluster.scripts import Submission
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.settle import queue
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 ODD = 'it\'s a $HOME "folder"\nof `two` lines; %A {{ kind }} #'
 
@@ -211,7 +211,7 @@ def test_a_race_is_an_array_of_settle(
     asked = 'echo "$@" >>asked'
     assert _played(script, tmp_path, f"{asked}; exit 0")[0] == 0
     folder = tmp_path / "runs/demo/_settle/top-1"
-    words = f" -m pipeline settle {folder} trust=submitted\n"
+    words = f" -m bayes_at_n settle {folder} trust=submitted\n"
     assert (tmp_path / "asked").read_text().endswith(words)
     made = tmp_path / "runs/demo/demo-step-3900/attempts"
     made.mkdir(parents=True)
@@ -311,7 +311,7 @@ def test_runs_that_are_done_are_left_out(
     for run in runs[:2]:
         runfolder.write_json(run.path / "scores.json", {"attempts": 2})
     more = make_run(tmp_path / "d", {"q": "1."}, "verifier=none", "sampling.prompt_logprobs=false")
-    from pipeline.cluster.submit import _planned as planned
+    from bayes_at_n.pipeline.cluster.submit import _planned as planned
 
     off = [Run(compose.load_folder(r.path, ["sampling.prompt_logprobs=false"])) for r in runs]
     plan = planned([*off, more])
@@ -327,7 +327,7 @@ def test_runs_that_are_done_are_left_out(
 def test_folders_of_runs_keep_their_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pipeline.cluster.submit import _configurations
+    from bayes_at_n.pipeline.cluster.submit import _configurations
 
     runs = tmp_path / "runs" / "sums"
     settings = [

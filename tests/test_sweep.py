@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from helpers import make_run
 
-from pipeline.base.errors import UserError
-from pipeline.cli.main import main
-from pipeline.config import sweep
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import sweep
 
 
 def test_commas_make_combinations_and_lists_and_quotes_do_not() -> None:

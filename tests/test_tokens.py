@@ -12,13 +12,13 @@ from tokenizers import models as kinds
 from tokenizers import normalizers as norms
 from transformers import PreTrainedTokenizerFast
 
-from pipeline.base.errors import UserError
-from pipeline.config.compose import load
-from pipeline.config.settings import ModelConfig, verifier_as_model
-from pipeline.prepare import models, stage
-from pipeline.store import runfolder
-from pipeline.verify.prompts import Candidate, Prompts
-from prompts import difference, plain
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.compose import load
+from bayes_at_n.pipeline.config.settings import ModelConfig, verifier_as_model
+from bayes_at_n.pipeline.prepare import models, stage
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts
+from bayes_at_n.prompts import difference, plain
 
 SPECIAL = ["<s>", "</s>", "<unk>", "<|im_start|>", "<|im_end|>"]
 BYTES = [f"<0x{i:02X}>" for i in range(256)]

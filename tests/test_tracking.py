@@ -22,16 +22,16 @@ import pytest
 from forked import BATCH, Command, Forker
 from helpers import run_of, settings
 
-from pipeline.base.errors import TryAgain, UserError
-from pipeline.base.places import ROOT
-from pipeline.config import exports, overrides
-from pipeline.config.tracking import TRACKERS
-from pipeline.exports.verb import export
-from pipeline.score import complete
-from pipeline.score.stage import score
-from pipeline.store import outcomes, runfolder
-from pipeline.store.runfolder import Run
-from pipeline.tracking import following, trackers
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.config import exports, overrides
+from bayes_at_n.pipeline.config.tracking import TRACKERS
+from bayes_at_n.pipeline.exports.verb import export
+from bayes_at_n.pipeline.score import complete
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import outcomes, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.tracking import following, trackers
 
 
 class Fake:

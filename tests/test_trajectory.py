@@ -22,17 +22,17 @@ from forked import stored
 from helpers import make_run, write_questions
 from safetensors.numpy import save_file
 
-from pipeline.base.errors import UserError
-from pipeline.cli import main
-from pipeline.config import compose, overrides, sweep
-from pipeline.config import trajectory as settings
-from pipeline.config.merge import MergeConfig
-from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.prepare import questions
-from pipeline.research.checkpoints import merging
-from pipeline.research.checkpoints.folders import fingerprint
-from pipeline.research.protocols import Tokens
-from pipeline.research.trajectory import (
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config import trajectory as settings
+from bayes_at_n.pipeline.config.merge import MergeConfig
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.prepare import questions
+from bayes_at_n.pipeline.research.checkpoints import merging
+from bayes_at_n.pipeline.research.checkpoints.folders import fingerprint
+from bayes_at_n.pipeline.research.protocols import Tokens
+from bayes_at_n.pipeline.research.trajectory import (
     beside,
     evaluate,
     figures,
@@ -47,11 +47,11 @@ from pipeline.research.trajectory import (
     verb,
     windows,
 )
-from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
-from pipeline.research.trajectory.tracks import Track
-from pipeline.store import parquet, runfolder
-from pipeline.store.columns import QUESTIONS
-from scoring.metrics import table
+from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
+from bayes_at_n.pipeline.research.trajectory.tracks import Track
+from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.scoring.metrics import table
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "demo" / "models"

@@ -17,9 +17,17 @@ from helpers import close, ragged
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scoring import Counts, avg, bayes, down_share, monotone_tau, pass_at_k, progress_tau_b
-from scoring.numerics import resampling
-from scoring.ranking.trajectory import resample, resampled_scores, spread
+from bayes_at_n.scoring import (
+    Counts,
+    avg,
+    bayes,
+    down_share,
+    monotone_tau,
+    pass_at_k,
+    progress_tau_b,
+)
+from bayes_at_n.scoring.numerics import resampling
+from bayes_at_n.scoring.ranking.trajectory import resample, resampled_scores, spread
 
 Scores = dict[str, Callable[[Any], Any]]
 AVG: Scores = {"avg": lambda R: avg(R)[0]}

@@ -16,13 +16,13 @@ import transformers
 from helpers import make_model
 from scipy import stats
 
-from pipeline.base.errors import UserError
-from pipeline.config import compose
-from pipeline.engines import Completion, Request, load, text_of
-from pipeline.engines.ending import ending
-from pipeline.engines.transformers import TransformersEngine
-from pipeline.generate.writer import row_of
-from pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.engines import Completion, Request, load, text_of
+from bayes_at_n.pipeline.engines.ending import ending
+from bayes_at_n.pipeline.engines.transformers import TransformersEngine
+from bayes_at_n.pipeline.generate.writer import row_of
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 PROMPTS = ["1+1?", "What is 12 * 34?", "x", "Solve 3x = 12 for x, and then say why."]
 

@@ -12,11 +12,11 @@ import pytest
 from helpers import ROOT, THREE, run_of
 from test_import import bring
 
-from pipeline.cli.main import main
-from pipeline.config import compose, trust
-from pipeline.servers import http as client
-from pipeline.store import runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import compose, trust
+from bayes_at_n.pipeline.servers import http as client
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 Heard = list[dict[str, str]]
 Stopped = Callable[..., str]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from helpers import run_of
 
-from pipeline.cohorts import neighbours
-from pipeline.cohorts.cohort import Cohort, from_arrays, load, pooled
-from pipeline.cohorts.verdict import Verdict, verdict
-from pipeline.config import analysis
-from pipeline.store import runfolder
+from bayes_at_n.pipeline.cohorts import neighbours
+from bayes_at_n.pipeline.cohorts.cohort import Cohort, from_arrays, load, pooled
+from bayes_at_n.pipeline.cohorts.verdict import Verdict, verdict
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.store import runfolder
 
 CFG = analysis.load([])
 

@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import make_run, outcome_words, write_questions
 
-from pipeline.rubrics.categories import load
-from pipeline.rubrics.categorize import dependence
-from pipeline.store import parquet, rowkeys
-from pipeline.store.columns import VERDICTS
-from pipeline.store.runfolder import Run
-from pipeline.verify import calibrate, store
-from pipeline.verify.quality import calibrated
-from verifiers.judge.labels import log_softmax
+from bayes_at_n.pipeline.rubrics.categories import load
+from bayes_at_n.pipeline.rubrics.categorize import dependence
+from bayes_at_n.pipeline.store import parquet, rowkeys
+from bayes_at_n.pipeline.store.columns import VERDICTS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import calibrate, store
+from bayes_at_n.pipeline.verify.quality import calibrated
+from bayes_at_n.verifiers.judge.labels import log_softmax
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40

@@ -17,14 +17,14 @@ import pytest
 from forked import MAIN
 from helpers import make_run
 
-from pipeline.base.errors import TryAgain, UserError
-from pipeline.base.places import ROOT
-from pipeline.config import compose
-from pipeline.config.settings import verifier_as_model
-from pipeline.replicas import devices, sizing
-from pipeline.store import heartbeat, parquet
-from pipeline.store.runfolder import Run
-from pipeline.verify import asker, judge, replicas, stage, survey
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import verifier_as_model
+from bayes_at_n.pipeline.replicas import devices, sizing
+from bayes_at_n.pipeline.store import heartbeat, parquet
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import asker, judge, replicas, stage, survey
 
 TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
 MARKS = {"q1": "001000010000", "q2": "000010000100"}
@@ -79,7 +79,7 @@ def at_work(parent: int | None = None) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(parent).children():
         try:
-            if "pipeline.verify.replica" in " ".join(child.cmdline()):
+            if "bayes_at_n.pipeline.verify.replica" in " ".join(child.cmdline()):
                 found.append(child)
         except psutil.Error:
             continue
@@ -113,7 +113,7 @@ def nobody_left() -> Iterator[None]:
 PRETENDED = """
 import contextlib, os, signal, zlib
 import numpy as np
-from pipeline.verify import asker, judge
+from bayes_at_n.pipeline.verify import asker, judge
 class Judge:
     answered = False
     def __init__(self, cfg, most):
@@ -229,7 +229,7 @@ def test_replicas_that_can_never_start_are_one_error(run: Run, capsys: Any) -> N
 # Stands still for good once the first verdicts are on the disk.
 HELD = """
 import signal
-from pipeline.store import parquet
+from bayes_at_n.pipeline.store import parquet
 def write_part(path, table, write=parquet.write_part):
     write(path, table)
     while path.parent.name == "verdicts":

@@ -20,20 +20,20 @@ from forked import Forker
 from helpers import ROOT, add_attempts, make_run, make_tokenizer
 from tokenizers import normalizers
 
-from pipeline import engines
-from pipeline.base.errors import UserError
-from pipeline.cli.main import main
-from pipeline.config import compose
-from pipeline.config.settings import VerifierConfig, verifier_as_model
-from pipeline.engines import labels
-from pipeline.grade import stage as grade
-from pipeline.prepare import models, questions, questions_table
-from pipeline.store import heartbeat, parquet, rowkeys, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, CONTINUED, VERDICTS
-from pipeline.store.runfolder import Run
-from pipeline.verify import calibrate, stage, store, survey
-from pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
-from verifiers.judge.agreement import agreement
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_model
+from bayes_at_n.pipeline.engines import labels
+from bayes_at_n.pipeline.grade import stage as grade
+from bayes_at_n.pipeline.prepare import models, questions, questions_table
+from bayes_at_n.pipeline.store import heartbeat, parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, CONTINUED, VERDICTS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import calibrate, stage, store, survey
+from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
+from bayes_at_n.verifiers.judge.agreement import agreement
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 TEMPLATE = "Q: {question}\nGold: {gold}\n<Begin>\n{response}\n<The End>\nA, B or C?"
@@ -417,11 +417,11 @@ def test_a_folder_that_is_renamed_while_it_is_verified_is_not_made_again(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pipeline.config import compose as config
-from pipeline.store import parquet
-from pipeline.verify import stage
-from pipeline.verify import survey
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.config import compose as config
+from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.verify import stage
+from bayes_at_n.pipeline.verify import survey
+from bayes_at_n.pipeline.store.runfolder import Run
 
 survey._ROWS = 4
 real, parts = parquet.write_part, []
@@ -462,11 +462,11 @@ def test_a_kill_loses_one_batch_and_a_torn_part_is_owed(
 HANGING = """
 import time
 from pathlib import Path
-from pipeline.config import compose
-from pipeline.engines.transformers import TransformersEngine
-from pipeline.store import heartbeat, parquet
-from pipeline.store.runfolder import Run
-from pipeline.verify import stage, survey
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.engines.transformers import TransformersEngine
+from bayes_at_n.pipeline.store import heartbeat, parquet
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import stage, survey
 
 survey._ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
 real = parquet.write_part
@@ -499,9 +499,9 @@ def test_an_engine_that_does_not_answer_ends_the_process_and_nothing_is_lost(
 ASKED = """
 import numba
 import numpy as np
-from pipeline.config import compose
-from pipeline.engines import labels
-from pipeline.config.settings import verifier_as_model
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.engines import labels
+from bayes_at_n.pipeline.config.settings import verifier_as_model
 engine = labels.load(verifier_as_model(compose.load({overrides})), 512)
 np.save({file!r}, engine.next_logprobs({ids}, {label_ids}, lambda: None))
 assert engine.describe()["engine"] == "vllm"

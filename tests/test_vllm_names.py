@@ -11,7 +11,7 @@ import vllm_names
 from forked import Forker
 from helpers import ROOT
 
-from pipeline.config import compose
+from bayes_at_n.pipeline.config import compose
 
 TABLE = Path(vllm_names.__file__)
 FILES = [
@@ -52,7 +52,7 @@ def test_the_installed_vllm_has_every_name(forker: Forker, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("on_cpu", [True, False])
 def test_every_argument_of_the_engine_is_in_the_table(tiny_model: Path, on_cpu: bool) -> None:
-    from pipeline.engines.vllm import VllmEngine
+    from bayes_at_n.pipeline.engines.vllm import VllmEngine
 
     engine: Any = VllmEngine.__new__(VllmEngine)
     engine.cfg, engine.on_cpu = compose.load(["engine.batch_size=8"]), on_cpu

@@ -13,23 +13,23 @@ import pytest
 import scorio.aggregate
 from helpers import close, digests, make_run, ragged, run_of
 
-import scoring
-from pipeline.base.errors import UserError
-from pipeline.cli.main import main
-from pipeline.config.compose import load_folder
-from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.grade import classes, stage
-from pipeline.research.protocols import Tokens
-from pipeline.research.trajectory import samples, stability, tracks
-from pipeline.research.trajectory.tracks import Track
-from pipeline.rubrics.signals import signals
-from pipeline.score import votes
-from pipeline.score.stage import score
-from pipeline.store import parquet
-from pipeline.store.columns import GRADES, VERDICTS
-from pipeline.store.runfolder import Run
-from scoring import Ballots, Counts
-from scoring.metrics.table import parse
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.grade import classes, stage
+from bayes_at_n.pipeline.research.protocols import Tokens
+from bayes_at_n.pipeline.research.trajectory import samples, stability, tracks
+from bayes_at_n.pipeline.research.trajectory.tracks import Track
+from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.score import votes
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store.columns import GRADES, VERDICTS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring import Ballots, Counts
+from bayes_at_n.scoring.metrics.table import parse
 
 
 def elected(answers: Any, weights: Any) -> Fraction:

@@ -22,19 +22,19 @@ import numpy as np
 import pytest
 from helpers import add_attempts, make_run, run_of
 
-from pipeline.base.places import ROOT
-from pipeline.cli.main import main
-from pipeline.cluster.jobs import UNKNOWN, Job
-from pipeline.generate.writer import AttemptWriter
-from pipeline.grade.stage import grade
-from pipeline.status import board
-from pipeline.status.standing import RunStanding, of
-from pipeline.status.tally import Tally, scores
-from pipeline.status.watch import Observer
-from pipeline.store import shards
-from pipeline.store.heartbeat import Heartbeat
-from pipeline.store.outcomes import words
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.cluster.jobs import UNKNOWN, Job
+from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.status import board
+from bayes_at_n.pipeline.status.standing import RunStanding, of
+from bayes_at_n.pipeline.status.tally import Tally, scores
+from bayes_at_n.pipeline.status.watch import Observer
+from bayes_at_n.pipeline.store import shards
+from bayes_at_n.pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.store.outcomes import words
+from bayes_at_n.pipeline.store.runfolder import Run
 
 COMMAND = [sys.executable, "-m", "pipeline", "status"]
 

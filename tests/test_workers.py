@@ -15,16 +15,16 @@ import pytest
 from forked import IN_FLIGHT, TRIALS, Attempts, Command, Forker, assert_whole, rows, stored
 from forked import SETTINGS as FORKED
 
-from pipeline.config import compose
-from pipeline.prepare import models
-from pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.store.heartbeat import Heartbeat
 
 FILES = {"config.yaml", "manifest.json", "questions.parquet"}  # of a run that is prepared
 SETTINGS = [*FORKED, f"sampling.trials={TRIALS}"]
 # What silence means, in seconds that a test can wait for.
 QUICK = """
-from pipeline.store import lease
-from pipeline.store import heartbeat
+from bayes_at_n.pipeline.store import lease
+from bayes_at_n.pipeline.store import heartbeat
 lease.EXPIRE_S, heartbeat.HEARTBEAT_S = 4.0, 0.5
 """
 # A host of its own, whose clock is wrong: nobody can ask whether a process there lives.
@@ -76,7 +76,7 @@ LLMEngine.step = aborting
 # vLLM's own detector, on texts that repeat the last token once.
 REPETITION = """
 from vllm.sampling_params import RepetitionDetectionParams
-from pipeline.engines.vllm import VllmEngine
+from bayes_at_n.pipeline.engines.vllm import VllmEngine
 plain = VllmEngine._sampling_params
 def detecting(self):
     params = plain(self)
@@ -87,8 +87,8 @@ VllmEngine._sampling_params = detecting
 # Once, the file system does not answer: a pipe holds its reader until somebody writes to it.
 STALLED = """
 from pathlib import Path
-from pipeline.generate.writer import AttemptWriter
-from pipeline.store import heartbeat
+from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.store import heartbeat
 heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.2, 3.0
 flush, pipes = AttemptWriter.flush, [Path("{pipe}")]
 def flushing(self):

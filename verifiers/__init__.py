@@ -27,26 +27,26 @@ True
 Grade(outcome='wrong', layer='number', reason='another number', grader='math')
 """
 
-from verifiers.answers import own as own
-from verifiers.answers.choice import LETTERS as LETTERS
-from verifiers.answers.choice import lettered as lettered
-from verifiers.answers.grading import NO_ANSWER as NO_ANSWER
-from verifiers.answers.grading import Grade as Grade
-from verifiers.answers.grading import check_golds as check_golds
-from verifiers.answers.grading import failed as failed
-from verifiers.answers.grading import grade as grade
-from verifiers.answers.grading import grade_answer as grade_answer
-from verifiers.answers.grading import grader as grader
-from verifiers.answers.grading import in_form as in_form
-from verifiers.answers.kinds import KINDS as KINDS
-from verifiers.answers.kinds import Asked as Asked
-from verifiers.answers.kinds import find as find
-from verifiers.answers.kinds import problems as problems
-from verifiers.maths.boxed import Extraction as Extraction
-from verifiers.maths.boxed import Policy as Policy
-from verifiers.maths.boxed import extract as extract
-from verifiers.maths.compare import compare as compare
-from verifiers.maths.conventions import Conventions as Conventions
-from verifiers.maths.conventions import Outcome as Outcome
+from bayes_at_n.verifiers.answers import own as own
+from bayes_at_n.verifiers.answers.choice import LETTERS as LETTERS
+from bayes_at_n.verifiers.answers.choice import lettered as lettered
+from bayes_at_n.verifiers.answers.grading import NO_ANSWER as NO_ANSWER
+from bayes_at_n.verifiers.answers.grading import Grade as Grade
+from bayes_at_n.verifiers.answers.grading import check_golds as check_golds
+from bayes_at_n.verifiers.answers.grading import failed as failed
+from bayes_at_n.verifiers.answers.grading import grade as grade
+from bayes_at_n.verifiers.answers.grading import grade_answer as grade_answer
+from bayes_at_n.verifiers.answers.grading import grader as grader
+from bayes_at_n.verifiers.answers.grading import in_form as in_form
+from bayes_at_n.verifiers.answers.kinds import KINDS as KINDS
+from bayes_at_n.verifiers.answers.kinds import Asked as Asked
+from bayes_at_n.verifiers.answers.kinds import find as find
+from bayes_at_n.verifiers.answers.kinds import problems as problems
+from bayes_at_n.verifiers.maths.boxed import Extraction as Extraction
+from bayes_at_n.verifiers.maths.boxed import Policy as Policy
+from bayes_at_n.verifiers.maths.boxed import extract as extract
+from bayes_at_n.verifiers.maths.compare import compare as compare
+from bayes_at_n.verifiers.maths.conventions import Conventions as Conventions
+from bayes_at_n.verifiers.maths.conventions import Outcome as Outcome
 
 VERSION = "6"  # raise it whenever an outcome may change: runs are then graded anew

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import atomic
-from pipeline.base.errors import UserError
-from pipeline.cli.runs import configured
-from pipeline.config import compose, overrides
-from pipeline.engines.callable import called
-from pipeline.store import runfolder
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.runs import configured
+from bayes_at_n.pipeline.config import compose, overrides
+from bayes_at_n.pipeline.engines.callable import called
+from bayes_at_n.pipeline.store import runfolder
 
 _OF_FUNCTIONS = {
     "model": "custom",

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipeline.api import given
-from pipeline.base.console import inside, warn
-from pipeline.base.errors import UserError
-from pipeline.cohorts import compare
-from pipeline.cohorts.cohort import Cohort
-from pipeline.cohorts.verdict import Verdict, verdict
-from pipeline.config import compose
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.settings import RunConfig
-from pipeline.display.table import Table
-from pipeline.score.stage import scored
-from pipeline.store import judged, outcomes, parquet, rowkeys, shards
-from pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.api import given
+from bayes_at_n.pipeline.base.console import inside, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import compare
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.cohorts.verdict import Verdict, verdict
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.display.table import Table
+from bayes_at_n.pipeline.score.stage import scored
+from bayes_at_n.pipeline.store import judged, outcomes, parquet, rowkeys, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,19 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.api import given
-from pipeline.api.results import Comparison, Evaluation
-from pipeline.base.console import inside
-from pipeline.base.errors import UserError
-from pipeline.base.program import set_environment
-from pipeline.cli.runs import configured, run_stages
-from pipeline.cohorts import cohort as cohorts_of
-from pipeline.config import analysis
-from pipeline.engines import callable as functions
-from pipeline.settle.verb import run_until
-from pipeline.store import runfolder
-from pipeline.store.runfolder import Run
-from pipeline.tracking.following import tracked
+from bayes_at_n.pipeline.api import given
+from bayes_at_n.pipeline.api.results import Comparison, Evaluation
+from bayes_at_n.pipeline.base.console import inside
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import set_environment
+from bayes_at_n.pipeline.cli.runs import configured, run_stages
+from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.engines import callable as functions
+from bayes_at_n.pipeline.settle.verb import run_until
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.tracking.following import tracked
 
 
 def evaluate(
@@ -66,9 +66,9 @@ def evaluate(
 def load_run(folder: str | Path) -> Evaluation:
     """The run in a folder, as it was last used. Raises UserError: it holds none, or a damaged one.
 
-    >>> load_run("no/such/folder")
+    >>> load_run("no/folder")
     Traceback (most recent call last):
-    pipeline.base.errors.UserError: no/such/folder is no run folder: it holds no config.yaml
+    bayes_at_n.pipeline.base.errors.UserError: no/folder is no run folder: it holds no config.yaml
     """
     return Evaluation(runfolder.opened(Path(folder).expanduser()))
 

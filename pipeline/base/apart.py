@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
-from pipeline.base.children import die_with
-from pipeline.base.errors import UserError
-from pipeline.base.interrupts import SIGNALS
-from pipeline.base.limits import room
+from bayes_at_n.pipeline.base.children import die_with
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.interrupts import SIGNALS
+from bayes_at_n.pipeline.base.limits import room
 
 Result = TypeVar("Result")
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from pipeline.base import journal
+from bayes_at_n.pipeline.base import journal
 
 GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on a file server
 _OLD_S = 86400.0  # a draft of another machine, whose process nobody here can ask about

@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 
-from pipeline.base import jsonl
+from bayes_at_n.pipeline.base import jsonl
 
 Lines = Iterator[tuple[str, bytes]]  # place and bytes
 MOST_FIELD = 16 << 20  # characters

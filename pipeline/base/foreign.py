@@ -7,7 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.errors import UserError
 
 _MOST = 1 << 28  # bytes of a file that is read whole; the manifest of a million questions has less
 _DEEPEST = 32  # of lists in lists: ours have six

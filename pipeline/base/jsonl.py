@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import limits
-from pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base import limits
+from bayes_at_n.pipeline.base.errors import UserError
 
 MOST_LINE = 64 << 20  # bytes: 80 long answers in one sample
 _SMALL = 1 << 20  # bytes of a line whose objects take no memory to speak of

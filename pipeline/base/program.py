@@ -17,8 +17,10 @@ def name(called: str, environment: Mapping[str, str]) -> str:
     >>> name("/src/pipeline/__main__.py", {"BAYES_AT_N_CALLED": "bayes-at-n"})
     'bayes-at-n'
     """
-    script = Path(os.path.realpath(called)).stem == _SCRIPT  # .exe; a link has a name of its own
-    return Path(called).stem if script else environment.get(INHERITED, "python -m pipeline")
+    if Path(os.path.realpath(called)).stem == _SCRIPT:  # .exe; a link has a name of its own
+        return Path(called).stem
+    module = "bayes_at_n" if Path(called).parent.name == "bayes_at_n" else "pipeline"
+    return environment.get(INHERITED, f"python -m {module}")
 
 
 PROGRAM = name(sys.argv[0], os.environ)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NoReturn
 
-from pipeline.base.console import clean
-from pipeline.base.program import PROGRAM
-from pipeline.cli.verbs import EXAMPLES, RUN, VERBS, Verb
+from bayes_at_n.pipeline.base.console import clean
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.cli.verbs import EXAMPLES, RUN, VERBS, Verb
 
 _TAB = """completion of verbs, settings and run folders by TAB, in ~/.bashrc or ~/.zshrc:
   eval "$(register-python-argcomplete bayes-at-n)"
@@ -71,7 +71,7 @@ def _epilog(verb: Verb) -> str:
     if any(key.endswith("scoring.metrics") or key == "metrics" for key in shown):
         parts.append(_metrics_help())
     if "ranking.methods" in shown:
-        from pipeline.config.rankings import METHODS
+        from bayes_at_n.pipeline.config.rankings import METHODS
 
         head = "methods, for ranking=A,B or ranking=all (docs/ranking.md): "
         parts.append(_filled(head, ", ".join(METHODS), "  "))
@@ -93,7 +93,7 @@ def keys(verb: Verb) -> dict[str, Any]:
     >>> keys(VERBS["verify"])["labels.sample"], "model.id" in keys(VERBS["verify"])
     (None, False)
     """
-    from pipeline.config.overrides import flat
+    from bayes_at_n.pipeline.config.overrides import flat
 
     every = dict(flat(asdict(kind_of(verb)())))
     every.pop("folders", None)  # positional
@@ -107,7 +107,7 @@ def keys(verb: Verb) -> dict[str, Any]:
 
 def _settings_help(verb: Verb, shown: dict[str, Any]) -> Iterator[str]:
     """A paragraph a group: the files that it takes, and its keys."""
-    from pipeline.config import compose
+    from bayes_at_n.pipeline.config import compose
 
     groups = list(dict.fromkeys(key.partition(".")[0] for key in shown if "." in key))
     taken = [group for group in groups if verb.settings == RUN and group in compose.groups()]
@@ -127,7 +127,7 @@ def _settings_help(verb: Verb, shown: dict[str, Any]) -> Iterator[str]:
 
 def _metrics_help() -> str:
     """How metrics are named."""
-    from scoring.metrics.table import FAMILIES
+    from bayes_at_n.scoring.metrics.table import FAMILIES
 
     names = ", ".join(name + "8" * (name[-1] in "@^") for name in FAMILIES)
     head = "metrics, for [scoring.]metrics=[...], 8 or any k (docs/scoring.md): "

@@ -13,8 +13,8 @@ from typing import Any
 import argcomplete
 from argcomplete.completers import FilesCompleter
 
-from pipeline.cli.arguments import keys
-from pipeline.cli.verbs import RUN, VERBS
+from bayes_at_n.pipeline.cli.arguments import keys
+from bayes_at_n.pipeline.cli.verbs import RUN, VERBS
 
 _LEVELS = {"dataset": "*/", "model": "*/*/"}
 
@@ -42,7 +42,7 @@ def offered(name: str, prefix: str) -> Iterator[str]:
     >>> [*offered("score", "scoring.pl"), *offered("score", "engine")]
     ['scoring.plots=']
     """
-    from pipeline.config import compose
+    from bayes_at_n.pipeline.config import compose
 
     verb = VERBS[name]
     key, given, text = prefix.partition("=")

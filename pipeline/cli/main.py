@@ -6,11 +6,11 @@ import sys
 from contextlib import nullcontext
 from typing import Any
 
-from pipeline.base.console import fail, say
-from pipeline.base.errors import DamagedData, Interrupted, UserError, did_you_mean
-from pipeline.base.program import PROGRAM, set_environment
-from pipeline.cli.arguments import keys, kind_of, parser
-from pipeline.cli.verbs import RUN, VERBS
+from bayes_at_n.pipeline.base.console import fail, say
+from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError, did_you_mean
+from bayes_at_n.pipeline.base.program import PROGRAM, set_environment
+from bayes_at_n.pipeline.cli.arguments import keys, kind_of, parser
+from bayes_at_n.pipeline.cli.verbs import RUN, VERBS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     command_line = parser()
     if "_ARGCOMPLETE" in os.environ:
-        from pipeline.cli.completion import answer
+        from bayes_at_n.pipeline.cli.completion import answer
 
         answer(command_line)
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     flags = vars(known)
     verb, settings = flags.pop("verb"), [*flags.pop("settings", []), *more_settings]
     if flags.pop("version"):
-        from pipeline.base.environment import commit, version
+        from bayes_at_n.pipeline.base.environment import commit, version
 
         print(PROGRAM, version("bayes-at-n") or "(not installed)", commit() or "")
         return 0
@@ -72,18 +72,18 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     if verb.load is not None:
         verb.function(pkgutil.resolve_name(verb.load)(settings), **flags)
         return 0
-    from pipeline.config import overrides, sweep
+    from bayes_at_n.pipeline.config import overrides, sweep
 
     if verb.settings != RUN:
         verb.function(overrides.load(kind_of(verb), settings), **flags)
         return 0
-    from pipeline.cli.runs import configured
-    from pipeline.config.settle import is_until
-    from pipeline.store.runfolder import Run
-    from pipeline.tracking.following import tracked
+    from bayes_at_n.pipeline.cli.runs import configured
+    from bayes_at_n.pipeline.config.settle import is_until
+    from bayes_at_n.pipeline.store.runfolder import Run
+    from bayes_at_n.pipeline.tracking.following import tracked
 
     if name == "run" and any(map(is_until, settings)):
-        from pipeline.settle.verb import run_until
+        from bayes_at_n.pipeline.settle.verb import run_until
 
         return run_until(settings, **flags)
     combinations = sweep.expand(settings)
@@ -92,8 +92,8 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     preview_only = flags.pop("dry_run", False)
     run = Run(configured(settings, f"{name} prepare" if preview_only else name))
     if preview_only:
-        from pipeline.prepare import costs, preview
-        from pipeline.replicas import devices
+        from bayes_at_n.pipeline.prepare import costs, preview
+        from bayes_at_n.pipeline.replicas import devices
 
         elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
         used = costs.of_cluster(run.cfg.cluster) if elsewhere else devices.seen(run.cfg)
@@ -106,8 +106,8 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
 
 def _several(name: str, combinations: list[list[str]], flags: dict[str, Any]) -> int:
     """model=a,b and the like: one process after the other."""
-    from pipeline.cli.runs import configured
-    from pipeline.config import sweep
+    from bayes_at_n.pipeline.cli.runs import configured
+    from bayes_at_n.pipeline.config import sweep
 
     # Now, as a misspelt last model is no surprise for tomorrow.
     places = [configured(settings, name).run_dir for settings in combinations]

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.base.console import answering, asked, collected, inside, note, results
-from pipeline.base.errors import DamagedData, UserError
-from pipeline.base.program import PROGRAM
-from pipeline.cli.verbs import VERBS
-from pipeline.config import compose, overrides, sweep
-from pipeline.config.settings import STAGES, RunConfig
-from pipeline.display.table import answer
-from pipeline.prepare import questions
-from pipeline.score import complete, shown, stopped
-from pipeline.store import find, heartbeat, parquet, runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import answering, asked, collected, inside, note, results
+from bayes_at_n.pipeline.base.errors import DamagedData, UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.cli.verbs import VERBS
+from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config.settings import STAGES, RunConfig
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.prepare import questions
+from bayes_at_n.pipeline.score import complete, shown, stopped
+from bayes_at_n.pipeline.store import find, heartbeat, parquet, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def configured(settings: list[str], verb: str = "") -> RunConfig:
@@ -130,7 +130,7 @@ def grade(
 ) -> None:
     """Grade a run, or a file of completions with its settings."""
     if file is None and out is None:
-        from pipeline.grade.stage import grade
+        from bayes_at_n.pipeline.grade.stage import grade
 
         if complete:
             _refuse_owed(run)
@@ -138,14 +138,14 @@ def grade(
         return
     if not file or not out or complete or review:
         raise UserError("--file IN and --out OUT: name both, without --complete and --review")
-    from pipeline.grade.file import grade_file
+    from bayes_at_n.pipeline.grade.file import grade_file
 
     grade_file(run.cfg, Path(file), Path(out))
 
 
 def _refuse_owed(run: Run) -> None:
     """The array of `generate` may have been cancelled, or have come to nothing."""
-    from pipeline.generate.budget import Allowance  # numbers; not wanted for --help
+    from bayes_at_n.pipeline.generate.budget import Allowance  # numbers; not wanted for --help
 
     if (owed := len(runfolder.owed(run))) and not Allowance(run).told():
         makers = len(heartbeat.alive(run.path))
@@ -157,8 +157,8 @@ def _refuse_owed(run: Run) -> None:
 
 def submit(settings: list[str], dry_run: bool) -> None:
     """Queue runs on a Slurm cluster, or a race between them."""
-    from pipeline.cluster import submit as runs
-    from pipeline.settle import queue as race
+    from bayes_at_n.pipeline.cluster import submit as runs
+    from bayes_at_n.pipeline.settle import queue as race
 
     (race if race.is_race(settings) else runs).submit(settings, dry_run)
 
@@ -166,9 +166,9 @@ def submit(settings: list[str], dry_run: bool) -> None:
 def status(settings: list[str], watch: bool, every: float | None, check: bool) -> None:
     """Where runs stand: those in folders, of a race, or every combination of settings."""
     parquet.without_pandas()
-    from pipeline.settle import plan
-    from pipeline.status import page
-    from pipeline.status import watch as runs
+    from bayes_at_n.pipeline.settle import plan
+    from bayes_at_n.pipeline.status import page
+    from bayes_at_n.pipeline.status import watch as runs
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
@@ -178,7 +178,7 @@ def status(settings: list[str], watch: bool, every: float | None, check: bool) -
     if not check and any((folder / plan.RECORD).is_file() for folder in folders):
         if len(settings) > 1:
             raise UserError(f"{' '.join(settings)}: name one folder of `settle`, without settings")
-        from pipeline.settle import watch as races
+        from bayes_at_n.pipeline.settle import watch as races
 
         races.status(folders[0], watch, every)
         return
@@ -187,7 +187,7 @@ def status(settings: list[str], watch: bool, every: float | None, check: bool) -
         sources = [configured(combination) for combination in sweep.expand(settings)]
     first = sources[0]
     if check:
-        from pipeline.store.check import check as read_all
+        from bayes_at_n.pipeline.store.check import check as read_all
 
         read_all([s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources])
     elif watch:

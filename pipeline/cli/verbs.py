@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-RUN = "pipeline.config.settings:RunConfig"
-_ANALYSIS = "pipeline.config.analysis:AnalysisConfig"
+RUN = "bayes_at_n.pipeline.config.settings:RunConfig"
+_ANALYSIS = "bayes_at_n.pipeline.config.analysis:AnalysisConfig"
 _PROTOCOL = "model dataset prompt sampling engine tag run_dir"  # which attempts, and where they go
 _MANY = "dataset model folders runs out scoring prior rubric thresholds"
 
@@ -63,7 +63,7 @@ EXAMPLES = """\
 _PREVIEW = _flag("--dry-run", "show the first prompt, what is owed and its cost; write nothing")
 VERBS = {
     "run": Verb(
-        "pipeline.cli.runs:run_stages",
+        "bayes_at_n.pipeline.cli.runs:run_stages",
         "every stage of `stages`, in order, each doing only what is owed",
         flags=(_PREVIEW,),
         examples=f"""\
@@ -77,7 +77,7 @@ sample until the result is settled, then run the other stages (settings of `sett
       until it is settled which one is better""",
     ),
     "prepare": Verb(
-        "pipeline.prepare.stage:prepare",
+        "bayes_at_n.pipeline.prepare.stage:prepare",
         "read and check questions and gold answers, and render the prompts",
         keys=_PROTOCOL,
         flags=(_PREVIEW,),
@@ -88,7 +88,7 @@ sample until the result is settled, then run the other stages (settings of `sett
       raise the limit: truncated attempts will be continued""",
     ),
     "generate": Verb(
-        "pipeline.generate.stage:generate",
+        "bayes_at_n.pipeline.generate.stage:generate",
         "sample every attempt that is owed, alone or with other workers; Ctrl-C keeps what is done",
         keys=f"{_PROTOCOL} budget track trust_parts",
         flags=(_PREVIEW,),
@@ -99,7 +99,7 @@ sample until the result is settled, then run the other stages (settings of `sett
       more trials, 160 of every question, within eight GPU-hours""",
     ),
     "grade": Verb(
-        "pipeline.cli.runs:grade",
+        "bayes_at_n.pipeline.cli.runs:grade",
         "compare every boxed answer with its gold answer",
         keys="dataset.answer dataset.boxes dataset.pattern dataset.conventions grading",
         flags=(
@@ -122,7 +122,7 @@ see why a score differs from another harness's:
   $ grade RUN_FOLDER --review""",
     ),
     "verify": Verb(
-        "pipeline.verify.stage:verify",
+        "bayes_at_n.pipeline.verify.stage:verify",
         "a verifier's calibrated label probabilities for every attempt; verifier=none: left out",
         keys="verifier labels dataset.judge",
         examples="""\
@@ -133,14 +133,14 @@ correct the score with labels by people:
       how often grader and verifier err, and the score without their errors""",
     ),
     "signals": Verb(
-        "pipeline.rubrics.signals:signals",
+        "bayes_at_n.pipeline.rubrics.signals:signals",
         "nine base signals of every attempt: box, correctness, length, bits per token, verifier",
         keys="",
         examples="""\
   $ signals RUN_FOLDER""",
     ),
     "categorize": Verb(
-        "pipeline.rubrics.categorize:categorize",
+        "bayes_at_n.pipeline.rubrics.categorize:categorize",
         "map every attempt into each rubric; rubric=NAME or FILE.yaml, thresholds=FILE freezes",
         keys="rubric thresholds",
         examples="""\
@@ -148,7 +148,7 @@ correct the score with labels by people:
   $ categorize RUN_FOLDER rubric=FILE.yaml thresholds=OTHER_RUN_FOLDER/thresholds.json""",
     ),
     "score": Verb(
-        "pipeline.score.stage:score",
+        "bayes_at_n.pipeline.score.stage:score",
         "Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
         keys="scoring prior",
         words=("rubrics",),
@@ -172,7 +172,7 @@ score a run, in different ways:
       a forecast of the score at a larger max_tokens, with its interval""",
     ),
     "status": Verb(
-        "pipeline.cli.runs:status",
+        "bayes_at_n.pipeline.cli.runs:status",
         "where runs stand: every trial, workers, cost, score so far; --watch follows the workers",
         keys="",
         load="builtins:list",
@@ -199,7 +199,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       check every file: checksums of all columns, digests of texts""",
     ),
     "prefetch": Verb(
-        "pipeline.prepare.prefetch:prefetch",
+        "bayes_at_n.pipeline.prepare.prefetch:prefetch",
         "download model, data set and verifier for machines without a network",
         keys="model dataset verifier prompt.shots_from",
         examples="""\
@@ -207,7 +207,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       the model, the questions and the verifier with its prompt, into HF_HOME""",
     ),
     "submit": Verb(
-        "pipeline.cli.runs:submit",
+        "bayes_at_n.pipeline.cli.runs:submit",
         "queue runs on a Slurm cluster: one array over models and data sets, then the other stages",
         keys="cluster",
         runs_too=True,
@@ -224,7 +224,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       what these runs owe, with their own settings; safe at any time""",
     ),
     "compare": Verb(
-        "pipeline.cohorts.compare:compare",
+        "bayes_at_n.pipeline.cohorts.compare:compare",
         "compare models: scores, ranks with ties, which orders are settled",
         keys=f"{_MANY} ranking",
         settings=_ANALYSIS,
@@ -239,7 +239,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       ranks by methods of the library scorio, too, with how often trials drawn again change them""",
     ),
     "report": Verb(
-        "pipeline.report.build:report",
+        "bayes_at_n.pipeline.report.build:report",
         "one HTML file to explore: leaderboard, plots, every attempt",
         keys=f"{_MANY} report",
         settings=_ANALYSIS,
@@ -253,9 +253,9 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       numbers and plots only""",
     ),
     "import": Verb(
-        "pipeline.imports.importing:import_records",
+        "bayes_at_n.pipeline.imports.importing:import_records",
         "make run folders of other tools' records: scorio-trace, lm_eval, inspect, CSV and more",
-        settings="pipeline.config.imports:RecordsConfig",
+        settings="bayes_at_n.pipeline.config.imports:RecordsConfig",
         folders=False,
         examples="""\
   $ import source=harimo/scorio-trace/meta revision=COMMIT
@@ -276,10 +276,10 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       labels in categories; then `compare`, `score`, `report`""",
     ),
     "export": Verb(
-        "pipeline.exports.verb:export",
+        "bayes_at_n.pipeline.exports.verb:export",
         "write runs in formats that others read: to=csv, parquet, hf, eee, ..., or in a tracker",
         keys="to texts logprobs push project dataset model folders runs out scoring",
-        settings="pipeline.config.exports:ExportConfig",
+        settings="bayes_at_n.pipeline.config.exports:ExportConfig",
         examples="""\
   $ export runs/aime25/qwen3-30b to=csv
       one row an attempt; `import` takes it back
@@ -295,7 +295,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       settings, scores with intervals, avg@n by trials; mlflow and trackio, too, take project=""",
     ),
     "study": Verb(
-        "pipeline.research.studies.reproduce:study",
+        "bayes_at_n.pipeline.research.studies.reproduce:study",
         "one or several of the paper's experiments, from your runs or from simulation",
         keys=f"{_MANY} study ranking",
         settings=_ANALYSIS,
@@ -308,7 +308,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
       other methods against the gold ranking; without ranking= all of scorio's""",
     ),
     "reproduce": Verb(
-        "pipeline.research.studies.reproduce:reproduce",
+        "bayes_at_n.pipeline.research.studies.reproduce:reproduce",
         "all tables and figures of the paper, each printed number beside ours",
         keys=f"{_MANY} study",
         settings=_ANALYSIS,
@@ -318,9 +318,9 @@ one run, or all runs in a folder; once, or as a display that follows the workers
   $ reproduce preset=quick out=draft""",
     ),
     "merge": Verb(
-        "pipeline.research.checkpoints.merging:run",
+        "bayes_at_n.pipeline.research.checkpoints.merging:run",
         "the mean of the weights of a training's last checkpoints, as a checkpoint of its own",
-        settings="pipeline.config.merge:MergeConfig",
+        settings="bayes_at_n.pipeline.config.merge:MergeConfig",
         folders=False,
         examples="""\
   $ merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
@@ -332,12 +332,12 @@ quotes. `out` gets weights, what the newest has beside them, and merge.yaml with
 sources. Nothing is overwritten, and `out` appears whole or not at all.""",
     ),
     "trajectory": Verb(
-        "pipeline.research.trajectory.verb:run",
+        "bayes_at_n.pipeline.research.trajectory.verb:run",
         "how steadily scores rise during training: every checkpoint, merged window and protocol",
-        settings="pipeline.config.trajectory:TrajectoryConfig",
+        settings="bayes_at_n.pipeline.config.trajectory:TrajectoryConfig",
         runs_too=True,
         folders=False,
-        load="pipeline.config.trajectory:load",
+        load="bayes_at_n.pipeline.config.trajectory:load",
         flags=(_flag("--dry-run", "show the runs; write nothing"),),
         examples="""\
   $ trajectory model=demo checkpoints=demo/models merge=4 dataset=demo
@@ -356,9 +356,9 @@ replicates     of the bootstrap over trials; seed: its seed; confidence: of all 
 prices.*       per million tokens: a prompt the first time, the same prompt again, output""",
     ),
     "prr": Verb(
-        "pipeline.research.prr.verb:run",
+        "bayes_at_n.pipeline.research.prr.verb:run",
         "how often the order of two models reverses between two sets of runs, such as by tuning",
-        settings="pipeline.config.prr:ReversalConfig",
+        settings="bayes_at_n.pipeline.config.prr:ReversalConfig",
         folders=False,
         examples="""\
   $ prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'
@@ -370,11 +370,11 @@ draws, seed    posterior draws for the intervals
 greedy scores come from runs named like each run with "-greedy", if all of them have one""",
     ),
     "settle": Verb(
-        "pipeline.settle.verb:run",
+        "bayes_at_n.pipeline.settle.verb:run",
         "sample until it is settled which model is best, and no longer",
-        settings="pipeline.config.settle:SettleConfig",
+        settings="bayes_at_n.pipeline.config.settle:SettleConfig",
         runs_too=True,
-        load="pipeline.config.settle:load",
+        load="bayes_at_n.pipeline.config.settle:load",
         flags=(_flag("--dry-run", "simulate what it decides and takes; write nothing"),),
         examples="""\
   $ settle model=qwen3-30b,qwen3-4b,limo-v2 dataset=aime25 until=best
@@ -395,9 +395,9 @@ assume         of --dry-run: accuracies, or assume.folders=RUNS; also .tokens of
 out            a folder for looks and results (default _settle/UNTIL beside the runs)""",
     ),
     "plan": Verb(
-        "pipeline.settle.preview:plan",
+        "bayes_at_n.pipeline.settle.preview:plan",
         "simulate what a budget can settle, and its tokens and GPU-hours, before anything is spent",
-        settings="pipeline.config.settle:PlanConfig",
+        settings="bayes_at_n.pipeline.config.settle:PlanConfig",
         examples="""\
   $ plan accuracies=[.74,.7,.66,.61] questions=60 tokens=15000 speed=2500 \\
       until=order budget.gpu_hours=40
@@ -408,9 +408,9 @@ tokens, speed  one value, or one a model; of runs they are measured, as is their
 budget.*       one of gpu_hours, tokens and money; without it, all of `trials` may be used""",
     ),
     "equivalence": Verb(
-        "pipeline.cohorts.equivalence:run",
+        "bayes_at_n.pipeline.cohorts.equivalence:run",
         "test whether two ways of sampling a model are equivalent: engine, version, precision",
-        settings="pipeline.config.equivalence:EquivalenceConfig",
+        settings="bayes_at_n.pipeline.config.equivalence:EquivalenceConfig",
         examples="""\
   $ equivalence runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8
       equivalent, different or undecided within a point of accuracy; the second run's engine

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import UserError
-from pipeline.store import runfolder
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.store import runfolder
 
 TIMEOUT_S = 60.0
 FOLDER = "_slurm"

@@ -9,13 +9,13 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.base import engines
-from pipeline.base.places import ROOT
-from pipeline.config import cluster as settings
-from pipeline.config import overrides
-from pipeline.config.checks import AUTO
-from pipeline.config.settings import RunConfig, verifier_engine
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import engines
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.config import cluster as settings
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
+from bayes_at_n.pipeline.store.runfolder import Run
 
 TEMPLATE = ROOT / "slurm" / "array.sbatch"
 STARTS = 3  # in a row that made nothing: then a task ends for good

@@ -15,21 +15,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import atomic, engines
-from pipeline.base.console import counted, note, results
-from pipeline.base.environment import describe
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.cluster import jobs, scripts
-from pipeline.cluster.jobs import ask
-from pipeline.cluster.scripts import Submission
-from pipeline.config import compose, overrides, sweep
-from pipeline.config.checks import AUTO
-from pipeline.config.settings import RunConfig
-from pipeline.display.table import Table, answer, columns, show
-from pipeline.prepare import costs, preview, questions_table, stage
-from pipeline.store import find, judged, runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import atomic, engines
+from bayes_at_n.pipeline.base.console import counted, note, results
+from bayes_at_n.pipeline.base.environment import describe
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.cluster import jobs, scripts
+from bayes_at_n.pipeline.cluster.jobs import ask
+from bayes_at_n.pipeline.cluster.scripts import Submission
+from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.display.table import Table, answer, columns, show
+from bayes_at_n.pipeline.prepare import costs, preview, questions_table, stage
+from bayes_at_n.pipeline.store import find, judged, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def submit(settings: list[str], dry_run: bool = False) -> None:

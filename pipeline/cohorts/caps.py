@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-import scoring
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.cohorts.cohort import Cohort
-from pipeline.cohorts.leaderboard import title
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.checks import AUTO
-from pipeline.display.table import Column, Table
-from pipeline.score import caps as of_run
-from pipeline.store.outcomes import Lengths, capped, correct
-from scoring.metrics.table import parse
-from scoring.numerics.inputs import Floats
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.cohorts.leaderboard import title
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.score import caps as of_run
+from bayes_at_n.pipeline.store.outcomes import Lengths, capped, correct
+from bayes_at_n.scoring.metrics.table import parse
+from bayes_at_n.scoring.numerics.inputs import Floats
 
 _SWAPS = (
     Column("ahead_below", "ahead below", align="left"),

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.base.console import collected, warn
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.cohorts import differences
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.score import stopped, votes
-from pipeline.store import find, outcomes
-from pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
-from pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.base.console import collected, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.cohorts import differences
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.score import stopped, votes
+from bayes_at_n.pipeline.store import find, outcomes
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
+from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 Bits = npt.NDArray[np.uint8]
 

@@ -4,23 +4,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pipeline.base.console import asked, note, results, warn
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.cohorts import caps, differences, leaderboard, neighbours
-from pipeline.cohorts import cohort as cohorts_of
-from pipeline.cohorts import rubrics as cohort_rubrics
-from pipeline.cohorts.cohort import Cohort
-from pipeline.cohorts.doubts import doubts
-from pipeline.cohorts.rankings import by_method
-from pipeline.cohorts.verdict import verdict
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.display import table as display
-from pipeline.display.table import Column, Table
-from pipeline.score import stopped, votes
-from pipeline.score.headline import apart, ordered
-from pipeline.store import files, selection
-from scoring.metrics.table import DEFAULT, parse
+from bayes_at_n.pipeline.base.console import asked, note, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.cohorts import caps, differences, leaderboard, neighbours
+from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
+from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.cohorts.doubts import doubts
+from bayes_at_n.pipeline.cohorts.rankings import by_method
+from bayes_at_n.pipeline.cohorts.verdict import verdict
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.score import stopped, votes
+from bayes_at_n.pipeline.score.headline import apart, ordered
+from bayes_at_n.pipeline.store import files, selection
+from bayes_at_n.scoring.metrics.table import DEFAULT, parse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,8 +114,8 @@ def figures_of(
     cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]
 ) -> dict[str, "Figure"]:
     """The leaderboard as a forest plot, models by questions as a heat map, curves by max_tokens."""
-    from pipeline.plots import caps as curves  # matplotlib takes half a second
-    from pipeline.plots import leaderboard as plots
+    from bayes_at_n.pipeline.plots import caps as curves  # matplotlib takes half a second
+    from bayes_at_n.pipeline.plots import leaderboard as plots
 
     board = tables["leaderboard"]
     score, _, *ends = leaderboard.HEADLINE[cfg.scoring.headline]

@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.config import overrides
-from pipeline.config.settings import RunConfig
-from pipeline.store import heartbeat, judged, runfolder
-from pipeline.store.outcomes import OWED, Codes
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import heartbeat, judged, runfolder
+from bayes_at_n.pipeline.store.outcomes import OWED, Codes
+from bayes_at_n.pipeline.store.runfolder import Run
 
 PROTOCOL = ("sampling.", "prompt.", "engine.")  # settings that say how a run was sampled
 

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.cohorts.cohort import Cohort, Member
-from pipeline.cohorts.leaderboard import scores, title
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.display.table import Column, Table
-from pipeline.store import rowkeys
-from pipeline.store.outcomes import CORRECT, OUTCOMES, OWED, Codes
-from scoring.numerics.inputs import Floats
+from bayes_at_n.pipeline.cohorts.cohort import Cohort, Member
+from bayes_at_n.pipeline.cohorts.leaderboard import scores, title
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.store import rowkeys
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OUTCOMES, OWED, Codes
+from bayes_at_n.scoring.numerics.inputs import Floats
 
 MOST = 50
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.base.console import counted, note, results
-from pipeline.cohorts import differences, pair, replay
-from pipeline.cohorts.pair import Pair
-from pipeline.cohorts.replay import Replay
-from pipeline.config.compose import load_folder
-from pipeline.config.equivalence import EquivalenceConfig
-from pipeline.display import table as display
-from pipeline.display.table import Column, Table, columns
-from pipeline.store import files, runfolder
-from scoring.numerics.inputs import Floats, Ints
-from scoring.numerics.results import Summary
-from scoring.ranking.equivalence import (
+from bayes_at_n.pipeline.base.console import counted, note, results
+from bayes_at_n.pipeline.cohorts import differences, pair, replay
+from bayes_at_n.pipeline.cohorts.pair import Pair
+from bayes_at_n.pipeline.cohorts.replay import Replay
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.equivalence import EquivalenceConfig
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.store import files, runfolder
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.results import Summary
+from bayes_at_n.scoring.ranking.equivalence import (
     Equivalence,
     equivalence,
     kl_terms,
@@ -275,7 +275,7 @@ def _folder(both: Pair) -> Path:
 
 
 def _figure(both: Pair, e: Equivalence, replayed: Replay | None, margin: float) -> "Figure":
-    from pipeline.plots import equivalence as plots  # matplotlib takes half a second
+    from bayes_at_n.pipeline.plots import equivalence as plots  # matplotlib takes half a second
 
     a, b = both.correct().mean(axis=2)
     gaps = None if replayed is None else replayed.logprobs_a - replayed.logprobs_b

@@ -13,20 +13,20 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-import scoring
-from pipeline.base.console import counted
-from pipeline.base.errors import UserError
-from pipeline.cohorts import priors
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.display.table import Column, Table, of_columns
-from pipeline.score import stopped, votes
-from pipeline.score.headline import apart, intervals, ordered, shared_luck
-from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECIDED
-from scoring import Inflation
-from scoring.metrics.table import Metric, Summary, parse, parse_all
-from scoring.numerics.inputs import Floats, Ints
-from scoring.ranking.ranks import Rule
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import counted
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import priors
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.score import stopped, votes
+from bayes_at_n.pipeline.score.headline import apart, intervals, ordered, shared_luck
+from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECIDED
+from bayes_at_n.scoring import Inflation
+from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.ranking.ranks import Rule
 
 _HEADS = {"avg": ("avg", "σ of avg", "avg low", "avg high"), "bayes": ("μ", "σ", "low", "high")}
 HEADLINE = {  # columns of a leaderboard: a score, its sigma and the ends of its interval
@@ -277,7 +277,7 @@ def finished(cohort: Cohort) -> tuple[Floats, Floats]:
     and the second where nothing finished. Where truncated attempts are never correct, as our grader
     has it, avg is their product.
 
-    >>> from pipeline.cohorts.cohort import from_arrays
+    >>> from bayes_at_n.pipeline.cohorts.cohort import from_arrays
     >>> cohort = from_arrays("d", ["a"], ["q"], [[[1, 1, 0, 0]]])
     >>> [x.tolist() for x in finished(replace(cohort, truncated=np.array([[[0, 0, 0, 1]]])))]
     [[0.75], [0.6666666666666666]]

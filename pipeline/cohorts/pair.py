@@ -10,16 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.cohorts.cohort import padded
-from pipeline.rubrics.signals import bits_per_token
-from pipeline.store import find, outcomes, parquet, rowkeys, shards
-from pipeline.store.columns import ATTEMPTS, KEY
-from pipeline.store.outcomes import CORRECT, OWED, Codes
-from pipeline.store.runfolder import Run, opened
-from scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.cohorts.cohort import padded
+from bayes_at_n.pipeline.rubrics.signals import bits_per_token
+from bayes_at_n.pipeline.store import find, outcomes, parquet, rowkeys, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, Codes
+from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 _UNKNOWN = -1  # a seed that no record tells
 

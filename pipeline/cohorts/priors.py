@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import scoring
-from pipeline.base.errors import UserError
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.display.table import Column
-from pipeline.score import prior
-from pipeline.score.prior import Prior
-from pipeline.store import outcomes
-from scoring import Counts
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.display.table import Column
+from bayes_at_n.pipeline.score import prior
+from bayes_at_n.pipeline.score.prior import Prior
+from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.scoring import Counts
 
 
 def load(cohort: Cohort, cfg: AnalysisConfig) -> list[Prior]:

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-import scoring
-from pipeline.base.apart import forked
-from pipeline.base.console import Meter, clock, counted, listed
-from pipeline.base.environment import version
-from pipeline.base.errors import UserError, one_line
-from pipeline.cohorts.cohort import Bits, Cohort, complete
-from pipeline.cohorts.leaderboard import title
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.rankings import METHODS, SEED
-from pipeline.display.table import Column, Table
-from scoring.metrics.table import parse
-from scoring.numerics.arrays import finite_array
-from scoring.numerics.inputs import Floats
-from scoring.studies.bootstrap import chunk_size, draw
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.apart import forked
+from bayes_at_n.pipeline.base.console import Meter, clock, counted, listed
+from bayes_at_n.pipeline.base.environment import version
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.cohorts.cohort import Bits, Cohort, complete
+from bayes_at_n.pipeline.cohorts.leaderboard import title
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.rankings import METHODS, SEED
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.scoring.metrics.table import parse
+from bayes_at_n.scoring.numerics.arrays import finite_array
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.studies.bootstrap import chunk_size, draw
 
 SECONDS = 60.0  # of processor time that one method may take
 

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline import engines
-from pipeline.base.console import Meter, mention_now
-from pipeline.base.errors import UserError, one_line
-from pipeline.cohorts.pair import Pair
-from pipeline.replicas import sizing
-from pipeline.store import parquet, rowkeys, shards
-from pipeline.store.columns import ATTEMPTS, KEY
-from pipeline.store.runfolder import Run
-from scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base.console import Meter, mention_now
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.cohorts.pair import Pair
+from bayes_at_n.pipeline.replicas import sizing
+from bayes_at_n.pipeline.store import parquet, rowkeys, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 _AT_ONCE = 32  # attempts, between two looks at the clock
 OUT = "or leave the replay out: replay=0"

@@ -14,22 +14,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-import scoring
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError, one_line
-from pipeline.cohorts import priors
-from pipeline.cohorts.cohort import Cohort, Member
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.scoring import RubricConfig
-from pipeline.display.table import Column, Table, of_columns
-from pipeline.rubrics import categories as rubrics
-from pipeline.rubrics import categorize, variables
-from pipeline.rubrics import rubric as rubric_of
-from pipeline.rubrics.rubric import Rubric, Unsound
-from pipeline.store import rowkeys, runfolder
-from pipeline.store.records import Recorded
-from pipeline.store.runfolder import Run
-from scoring.numerics.inputs import Ints
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.cohorts import priors
+from bayes_at_n.pipeline.cohorts.cohort import Cohort, Member
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.scoring import RubricConfig
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.rubrics import categories as rubrics
+from bayes_at_n.pipeline.rubrics import categorize, variables
+from bayes_at_n.pipeline.rubrics import rubric as rubric_of
+from bayes_at_n.pipeline.rubrics.rubric import Rubric, Unsound
+from bayes_at_n.pipeline.store import rowkeys, runfolder
+from bayes_at_n.pipeline.store.records import Recorded
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.numerics.inputs import Ints
 
 Categories = npt.NDArray[np.int8]
 ByRubric: TypeAlias = dict[str, tuple[Rubric, Categories]]

@@ -5,14 +5,14 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-import scoring
-from pipeline.base.console import listed, percent
-from pipeline.cohorts.cohort import Cohort
-from pipeline.cohorts.leaderboard import scores
-from pipeline.cohorts.neighbours import groups
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.score import stopped
-from scoring.metrics.table import parse
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import listed, percent
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.cohorts.leaderboard import scores
+from bayes_at_n.pipeline.cohorts.neighbours import groups
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.score import stopped
+from bayes_at_n.scoring.metrics.table import parse
 
 _NAMED = 5  # models that a sentence names
 
@@ -46,8 +46,8 @@ class Verdict(NamedTuple):
     def sentence(self) -> str:
         """What a person should know, as one sentence.
 
-        >>> from pipeline.cohorts.cohort import from_arrays
-        >>> from pipeline.config import analysis
+        >>> from bayes_at_n.pipeline.cohorts.cohort import from_arrays
+        >>> from bayes_at_n.pipeline.config import analysis
         >>> coins = [[[1, 1, 1, 0]] * 9, [[1, 1, 0, 0]] * 9, [[0, 0, 0, 0]] * 9]
         >>> cohort = from_arrays("coins", ["a", "b", "c"], [*"123456789"], coins)
         >>> verdict(cohort, analysis.load(["z=2"])).sentence().split("; ")[:2]

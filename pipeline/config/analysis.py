@@ -4,11 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from pipeline.config import overrides
-from pipeline.config.checks import limited
-from pipeline.config.rankings import RankingConfig
-from pipeline.config.scoring import ComparisonConfig, PriorConfig, RubricConfig, ThresholdsConfig
-from pipeline.config.studies import StudyConfig
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.rankings import RankingConfig
+from bayes_at_n.pipeline.config.scoring import (
+    ComparisonConfig,
+    PriorConfig,
+    RubricConfig,
+    ThresholdsConfig,
+)
+from bayes_at_n.pipeline.config.studies import StudyConfig
 
 
 @dataclass

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.checks import limited
 
 
 @dataclass

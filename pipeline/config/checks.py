@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 
 from omegaconf import MISSING
 
-from pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.errors import UserError
 
 Config = TypeVar("Config")
 Auto = Any  # of a field: a whole number, or AUTO until the machine and the model are known
@@ -47,7 +47,7 @@ def check(cfg: Config) -> Config:
     Sampling(trials=8)
     >>> check(Sampling(0))
     Traceback (most recent call last):
-    pipeline.base.errors.UserError: trials=0: must be at least 1
+    bayes_at_n.pipeline.base.errors.UserError: trials=0: must be at least 1
     """
     for message in _problems(cfg):
         raise UserError(message)

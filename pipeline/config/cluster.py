@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.checks import limited
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d{1,2}):([0-5]\d):([0-5]\d)")
 _MEMORY = re.compile(r"(\d+)([KMGT]?)")

@@ -14,12 +14,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf._utils import get_omega_conf_dumper, get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.base import foreign
-from pipeline.base.errors import UserError, did_you_mean
-from pipeline.base.places import ROOT
-from pipeline.config import overrides, trust
-from pipeline.config.checks import check
-from pipeline.config.settings import RunConfig, VerifierConfig
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.config import overrides, trust
+from bayes_at_n.pipeline.config.checks import check
+from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig
 
 CONFIGS = ROOT / "configs"
 _MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists

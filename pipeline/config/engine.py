@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.base.engines import KINDS, kind
-from pipeline.config.checks import AUTO, Auto, limited
+from bayes_at_n.pipeline.base.engines import KINDS, kind
+from bayes_at_n.pipeline.config.checks import AUTO, Auto, limited
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pipeline.config.checks import TRUST, limited
+from bayes_at_n.pipeline.config.checks import TRUST, limited
 
 
 @dataclass

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from pipeline.base.errors import install
-from pipeline.config.analysis import SelectionConfig
-from pipeline.config.checks import limited
-from pipeline.config.scoring import ComparisonConfig
-from pipeline.config.tracking import PROJECT, TRACKERS
+from bayes_at_n.pipeline.base.errors import install
+from bayes_at_n.pipeline.config.analysis import SelectionConfig
+from bayes_at_n.pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.scoring import ComparisonConfig
+from bayes_at_n.pipeline.config.tracking import PROJECT, TRACKERS
 
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # OWNER/NAME
 FORMATS = {
-    "csv": "pipeline.exports.flat:write_csv",
-    "parquet": "pipeline.exports.flat:write_parquet",
-    "hf": "pipeline.exports.hub:write_scores",
-    "hub": "pipeline.exports.hub:write",
-    "eee": "pipeline.exports.eee:write",
-    "inspect": "pipeline.exports.inspect_log:write",
-    "lm_eval": "pipeline.exports.lm_eval:write",
-    **dict.fromkeys(TRACKERS, "pipeline.exports.trackers:send"),
+    "csv": "bayes_at_n.pipeline.exports.flat:write_csv",
+    "parquet": "bayes_at_n.pipeline.exports.flat:write_parquet",
+    "hf": "bayes_at_n.pipeline.exports.hub:write_scores",
+    "hub": "bayes_at_n.pipeline.exports.hub:write",
+    "eee": "bayes_at_n.pipeline.exports.eee:write",
+    "inspect": "bayes_at_n.pipeline.exports.inspect_log:write",
+    "lm_eval": "bayes_at_n.pipeline.exports.lm_eval:write",
+    **dict.fromkeys(TRACKERS, "bayes_at_n.pipeline.exports.trackers:send"),
 }
 """By the names of formats MODULE:FUNCTION, which writes an `Export` into an empty folder."""
 

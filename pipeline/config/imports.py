@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pipeline.config.checks import limited
-from pipeline.config.settings import bad_folder_name
+from bayes_at_n.pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.settings import bad_folder_name
 
 KINDS = {
     "trace": "Parquet",  # one row an attempt, as in scorio-trace

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.config.checks import check
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.checks import check
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -187,7 +187,7 @@ def _is_free(kind: Any, key: str) -> bool:
 def unknown(key: str, *kinds: Any) -> UserError:
     """No such key: what it is called now, what was perhaps meant, or what there is.
 
-    >>> from pipeline.config.scoring import PriorConfig
+    >>> from bayes_at_n.pipeline.config.scoring import PriorConfig
     >>> unknown("trails", PriorConfig).args
     ('trails: no such key (did you mean trials?)',)
     """

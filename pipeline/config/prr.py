@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pipeline.config.checks import limited
-from pipeline.config.trajectory import ResearchConfig
-from scoring.metrics.table import parse_all
+from bayes_at_n.pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.trajectory import ResearchConfig
+from bayes_at_n.scoring.metrics.table import parse_all
 
 
 @dataclass

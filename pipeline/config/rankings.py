@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from pipeline.base.errors import did_you_mean, install
-from pipeline.config.checks import limited
+from bayes_at_n.pipeline.base.errors import did_you_mean, install
+from bayes_at_n.pipeline.config.checks import limited
 
 SEED = 0  # of methods that draw, and of replicates
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from pipeline.config.checks import AUTO, limited
-from scoring.metrics.table import DEFAULT, parse_all
-from scoring.ranking.ranks import Method, Rule
+from bayes_at_n.pipeline.config.checks import AUTO, limited
+from bayes_at_n.scoring.metrics.table import DEFAULT, parse_all
+from bayes_at_n.scoring.ranking.ranks import Method, Rule
 
 
 @dataclass

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any
 
-from pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
 
 _BITS = 53  # whole numbers that every reader of JSON takes exactly (RFC 8259, section 6)
 
@@ -18,7 +18,7 @@ def attempt_seed(cfg: RunConfig, question_id: str, trial: int) -> int | None:
     BLAKE2b (RFC 7693, 8 bytes long), big-endian, of which the upper 53 bits count. Stored runs rely
     on it, so it never changes. Torch takes the lower 32 bits of a seed on a CPU; these are as good.
 
-    >>> from pipeline.config.settings import DatasetConfig, ModelConfig, SamplingConfig
+    >>> from bayes_at_n.pipeline.config.settings import DatasetConfig, ModelConfig, SamplingConfig
     >>> sums, tiny = DatasetConfig(name="sums"), ModelConfig(name="tiny")
     >>> cfg = RunConfig(tiny, sums, sampling=SamplingConfig(seed=1234, seeds="shared"))
     >>> attempt_seed(cfg, "q1", 17)
@@ -53,7 +53,7 @@ def option_order(
     [prompt.shuffle_seed, dataset.name, question_id, trial, option], where trial is null for
     `question`: the same order for every model. It never changes.
 
-    >>> from pipeline.config.settings import DatasetConfig, PromptConfig
+    >>> from bayes_at_n.pipeline.config.settings import DatasetConfig, PromptConfig
     >>> cfg = RunConfig(dataset=DatasetConfig(name="gpqa"), prompt=PromptConfig(shuffle="trial"))
     >>> option_order(cfg, "q1", 4, trial=0), option_order(cfg, "q1", 4, trial=2)
     ((2, 0, 1, 3), (1, 3, 2, 0))

@@ -12,16 +12,21 @@ from typing import Any, get_args, get_type_hints
 
 from omegaconf import MISSING
 
-from pipeline.base.engines import kind
-from pipeline.base.errors import UserError
-from pipeline.config.budget import BudgetConfig
-from pipeline.config.checks import TRUST, limited
-from pipeline.config.cluster import ClusterConfig
-from pipeline.config.engine import EngineConfig, VerifierEngine, VerifierEngineConfig
-from pipeline.config.official import OFFICIAL, OfficialPrompt
-from pipeline.config.scoring import PriorConfig, RubricConfig, ScoringConfig, ThresholdsConfig
-from pipeline.config.tracking import TrackConfig
-from verifiers import Conventions, Policy, own, problems
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.budget import BudgetConfig
+from bayes_at_n.pipeline.config.checks import TRUST, limited
+from bayes_at_n.pipeline.config.cluster import ClusterConfig
+from bayes_at_n.pipeline.config.engine import EngineConfig, VerifierEngine, VerifierEngineConfig
+from bayes_at_n.pipeline.config.official import OFFICIAL, OfficialPrompt
+from bayes_at_n.pipeline.config.scoring import (
+    PriorConfig,
+    RubricConfig,
+    ScoringConfig,
+    ThresholdsConfig,
+)
+from bayes_at_n.pipeline.config.tracking import TrackConfig
+from bayes_at_n.verifiers import Conventions, Policy, own, problems
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 STAGES = ("prepare", "generate", "grade", "verify", "signals", "categorize", "score")

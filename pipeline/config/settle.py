@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pipeline.base.errors import UserError
-from pipeline.config import overrides, sweep
-from pipeline.config.budget import BudgetConfig
-from pipeline.config.checks import TRUST, limited
-from pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import overrides, sweep
+from bayes_at_n.pipeline.config.budget import BudgetConfig
+from bayes_at_n.pipeline.config.checks import TRUST, limited
+from bayes_at_n.pipeline.config.settings import RunConfig
 
 UNTIL = "best, top:K, order, above:MODEL or width:W"
 BLOCK = 8  # trials between two looks, so that loading a model pays

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import yaml  # type: ignore[import-untyped]
 
-from pipeline.base.errors import UserError
-from pipeline.config.checks import limited
-from pipeline.config.compose import CONFIGS, choices
-from pipeline.config.rankings import RankingConfig
-from pipeline.config.scoring import RubricConfig, ThresholdsConfig
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.compose import CONFIGS, choices
+from bayes_at_n.pipeline.config.rankings import RankingConfig
+from bayes_at_n.pipeline.config.scoring import RubricConfig, ThresholdsConfig
 
 STUDIES = ("coins", "separation", "priors", "ranks", "tau", "convergence", "rubrics", "cost")
 """Names of studies, in the order in which they are made; each is a module of this folder."""

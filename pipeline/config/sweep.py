@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import interrupts
-from pipeline.base.console import SAYS, note, warn
-from pipeline.base.errors import AGAIN, UserError
-from pipeline.config import overrides
-from pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.base import interrupts
+from bayes_at_n.pipeline.base.console import SAYS, note, warn
+from bayes_at_n.pipeline.base.errors import AGAIN, UserError
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.settings import RunConfig
 
 MOST = 1000  # combinations; more is a slip of the finger
 STOPPED = {130, 143, -2, -15}  # by Ctrl-C or by the system: nothing more is begun
@@ -72,7 +72,7 @@ def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
     for i, settings in enumerate(combinations, 1):
         name = " ".join(s for s in settings if s in varying)
         note(f"{verb} {i} of {len(combinations)}: {name}")
-        command = [sys.executable, "-m", "pipeline", verb, *settings, *flags]
+        command = [sys.executable, "-m", "bayes_at_n", verb, *settings, *flags]
         env = os.environ | {SAYS: f"{os.environ.get(SAYS, '')} several"}
         code = subprocess.run(command, check=False, env=env).returncode
         if code in STOPPED:
@@ -90,7 +90,7 @@ def run(folder: Path, settings: Sequence[str]) -> int:
 
     Raises Unfinished: it was stopped.
     """
-    status = child([sys.executable, "-m", "pipeline", "run", *settings])
+    status = child([sys.executable, "-m", "bayes_at_n", "run", *settings])
     if status in STOPPED or status == AGAIN:
         raise Unfinished(
             f"stopped at {folder}; what is finished is kept, the same command continues", status

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.checks import limited
 
 TRACKERS = ("wandb", "mlflow", "trackio")
 PROJECT = "bayes-at-n"

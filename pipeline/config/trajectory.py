@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pipeline.base.errors import UserError
-from pipeline.config import overrides, sweep
-from pipeline.config.checks import limited
-from pipeline.config.scoring import MetricsConfig
-from pipeline.config.settings import RunConfig
-from scoring.metrics.table import DEFAULT
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import overrides, sweep
+from bayes_at_n.pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.scoring import MetricsConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.scoring.metrics.table import DEFAULT
 
 # What the verb says itself about each of its runs.
 _OWN = {

@@ -16,11 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.console import warn
-from pipeline.base.engines import kind
-from pipeline.base.errors import UserError
-from pipeline.config import overrides
-from pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.settings import RunConfig
 
 _PATHS = "model.id model.tokenizer dataset.path prompt.shots_from verifier.id verifier.prompt"
 _SAMPLE = "model.trust_remote_code model.engine_args engine.args engine.url engine.key_env"

@@ -26,7 +26,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
-from pipeline.base import atomic
+from bayes_at_n.pipeline.base import atomic
 
 Numbers = npt.NDArray[np.float64]
 

@@ -21,8 +21,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from tabulate import tabulate
 
-from pipeline.base.console import answering, clean, clean_line, results
-from pipeline.display import latex
+from bayes_at_n.pipeline.base.console import answering, clean, clean_line, results
+from bayes_at_n.pipeline.display import latex
 
 Align = Literal["left", "right", "center"]
 # What a spreadsheet would take for a formula.

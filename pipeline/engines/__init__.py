@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.base.engines import kind
-from pipeline.base.errors import TryAgain, UserError, one_line
-from pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
+from bayes_at_n.pipeline.config.settings import RunConfig
 
 Rows = Sequence[Mapping[str, Any]]  # of the questions table
 Logprobs = npt.NDArray[np.float32]

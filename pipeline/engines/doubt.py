@@ -1,8 +1,8 @@
 """A server that answers everything alike is not believed."""
 
-from pipeline.base.errors import UserError
-from pipeline.engines import Completion
-from pipeline.store.columns import FINISHED
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.engines import Completion
+from bayes_at_n.pipeline.store.columns import FINISHED
 
 _ALIKE = 32  # attempts in a row with one text that are not believed,
 _QUESTIONS = 4  # where they are of so many questions

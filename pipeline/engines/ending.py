@@ -9,9 +9,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from pipeline.config.settings import RunConfig
-from pipeline.engines import Request, text_of
-from pipeline.store.columns import FINISHED
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.engines import Request, text_of
+from bayes_at_n.pipeline.store.columns import FINISHED
 
 
 class Ending(TypedDict):

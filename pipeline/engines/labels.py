@@ -5,10 +5,10 @@ In bfloat16 the log-probs of the two engines differ by rounding: see `tests/test
 
 import dataclasses
 
-from pipeline import engines
-from pipeline.base.engines import kind
-from pipeline.config.settings import RunConfig
-from pipeline.engines import Engine
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.engines import Engine
 
 
 def load(cfg: RunConfig, longest: int) -> Engine:

@@ -9,19 +9,28 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.base import foreign
-from pipeline.base.clock import steady
-from pipeline.base.console import note, warn
-from pipeline.base.errors import TryAgain, UserError, one_line
-from pipeline.config.settings import RunConfig
-from pipeline.engines import Completion, Engine, GotOn, Logprobs, Request, Rows, pull, text_of
-from pipeline.engines.doubt import Doubt
-from pipeline.engines.ending import cut, ending
-from pipeline.prepare import models, questions_table
-from pipeline.servers.dialects import Answer, Ask
-from pipeline.servers.meeting import Meeting
-from pipeline.servers.pool import GaveUp, Pool
-from pipeline.store import lease, runfolder
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base.clock import steady
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.engines import (
+    Completion,
+    Engine,
+    GotOn,
+    Logprobs,
+    Request,
+    Rows,
+    pull,
+    text_of,
+)
+from bayes_at_n.pipeline.engines.doubt import Doubt
+from bayes_at_n.pipeline.engines.ending import cut, ending
+from bayes_at_n.pipeline.prepare import models, questions_table
+from bayes_at_n.pipeline.servers.dialects import Answer, Ask
+from bayes_at_n.pipeline.servers.meeting import Meeting
+from bayes_at_n.pipeline.servers.pool import GaveUp, Pool
+from bayes_at_n.pipeline.store import lease, runfolder
 
 PROBE_S, DOUBT_S = 600.0, 60.0  # between two probes; if it has failed and come back
 _STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive

@@ -20,12 +20,21 @@ import transformers
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.utils import is_flash_attn_2_available
 
-from pipeline.base.clock import steady
-from pipeline.base.errors import UserError
-from pipeline.config.settings import RunConfig, SamplingConfig
-from pipeline.engines import Completion, Engine, GotOn, Logprobs, Request, Rows, load_errors, pull
-from pipeline.engines.ending import ending, stop_at
-from pipeline.prepare import models
+from bayes_at_n.pipeline.base.clock import steady
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import RunConfig, SamplingConfig
+from bayes_at_n.pipeline.engines import (
+    Completion,
+    Engine,
+    GotOn,
+    Logprobs,
+    Request,
+    Rows,
+    load_errors,
+    pull,
+)
+from bayes_at_n.pipeline.engines.ending import ending, stop_at
+from bayes_at_n.pipeline.prepare import models
 
 _POSITIONS = 256  # of a prompt whose float32 log-probs of the whole vocabulary are held at once
 _PADDED_TOKENS = 1 << 16  # of one forward pass over prompts, unless one prompt has more

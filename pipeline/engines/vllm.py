@@ -12,17 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base import environment
-from pipeline.base.children import tamed
-from pipeline.base.clock import steady
-from pipeline.config.settings import RunConfig
-from pipeline.engines import Completion, Engine, GotOn, Logprobs, Request, Rows, load_errors, pull
-from pipeline.engines.ending import ending
-from pipeline.engines.vllm_core import Core
-from pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, without
-from pipeline.prepare import models
+from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base.children import tamed
+from bayes_at_n.pipeline.base.clock import steady
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.engines import (
+    Completion,
+    Engine,
+    GotOn,
+    Logprobs,
+    Request,
+    Rows,
+    load_errors,
+    pull,
+)
+from bayes_at_n.pipeline.engines.ending import ending
+from bayes_at_n.pipeline.engines.vllm_core import Core
+from bayes_at_n.pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, without
+from bayes_at_n.pipeline.prepare import models
 
-_WORKER = "pipeline.engines.vllm_worker.Reporting"  # not imported here: it imports torch
+_WORKER = "bayes_at_n.pipeline.engines.vllm_worker.Reporting"  # not imported here: it imports torch
 _CPU_BLOCK = 128  # tokens of a block of the cache
 _GIB = 1 << 30
 # A request's outputs: its first token, which gives its time, and at the end all the rest. An output

@@ -10,8 +10,8 @@ import time
 from multiprocessing import connection
 from typing import Any
 
-from pipeline.base import children
-from pipeline.base.console import warn
+from bayes_at_n.pipeline.base import children
+from bayes_at_n.pipeline.base.console import warn
 
 _CLOSE_S = 60.0  # for the processes of an engine to end by themselves
 

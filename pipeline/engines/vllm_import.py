@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline.base import environment
-from pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base.errors import UserError
 
 # Read when vLLM is imported.
 _ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pipeline.base.children import die_with
+from bayes_at_n.pipeline.base.children import die_with
 
 # Of a core that was started afresh ("spawn") the workers, too, end with it, whatever they are at.
 if multiprocessing.parent_process() is not None:

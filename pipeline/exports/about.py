@@ -10,21 +10,21 @@ from uuid import UUID
 
 import pyarrow.compute as pc
 
-import scoring
-from pipeline.base.console import warn
-from pipeline.base.engines import kind
-from pipeline.base.environment import version
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.cohorts.differences import protocol, sampling_known
-from pipeline.config.exports import HUB_ID
-from pipeline.exports.reading import Export, Source
-from pipeline.imports.names import model_name
-from pipeline.prepare.questions import find_local
-from pipeline.store import origin, outcomes
-from pipeline.store.runfolder import read_manifest
-from scoring.metrics.table import parse_all
-from verifiers.maths.boxed import final_part
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.environment import version
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.cohorts.differences import protocol, sampling_known
+from bayes_at_n.pipeline.config.exports import HUB_ID
+from bayes_at_n.pipeline.exports.reading import Export, Source
+from bayes_at_n.pipeline.imports.names import model_name
+from bayes_at_n.pipeline.prepare.questions import find_local
+from bayes_at_n.pipeline.store import origin, outcomes
+from bayes_at_n.pipeline.store.runfolder import read_manifest
+from bayes_at_n.scoring.metrics.table import parse_all
+from bayes_at_n.verifiers.maths.boxed import final_part
 
 LIBRARY = "bayes-at-n"
 VERSION = version(LIBRARY) or "unknown"

@@ -9,10 +9,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.exports.about import LIBRARY, VERSION, About, abouts, graded, questions, texts
-from pipeline.exports.reading import Export, Source
-from pipeline.imports.names import safe_name
-from pipeline.store import runfolder
+from bayes_at_n.pipeline.exports.about import (
+    LIBRARY,
+    VERSION,
+    About,
+    abouts,
+    graded,
+    questions,
+    texts,
+)
+from bayes_at_n.pipeline.exports.reading import Export, Source
+from bayes_at_n.pipeline.imports.names import safe_name
+from bayes_at_n.pipeline.store import runfolder
 
 _RESERVED = ("data", "con", "prn", "aux", "nul")  # as names of folders, there or on Windows
 _SIGMA = "analytic: trials are random, questions fixed"

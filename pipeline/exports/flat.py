@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base import csvs
-from pipeline.exports.reading import Export, Source
-from pipeline.store import parquet
+from bayes_at_n.pipeline.base import csvs
+from bayes_at_n.pipeline.exports.reading import Export, Source
+from bayes_at_n.pipeline.store import parquet
 
 # Our columns in order; `_CALLED` are those that `imports.row.COLUMNS` calls otherwise.
 _NAMES = "dataset model question_id trial seed outcome answer gold problem prompt finish_reason"

@@ -13,20 +13,20 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from pipeline.base.console import counted, note
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort as cohorts_of
-from pipeline.cohorts import compare, differences
-from pipeline.cohorts.cohort import Cohort
-from pipeline.cohorts.verdict import verdict
-from pipeline.config.analysis import AnalysisConfig, SelectionConfig
-from pipeline.display import style
-from pipeline.display.table import markdown, to_markdown
-from pipeline.exports import flat
-from pipeline.exports.about import LIBRARY, About, abouts, hub_id
-from pipeline.exports.reading import Export
-from pipeline.prepare.hub import from_hub
-from pipeline.store.files import file_stem
+from bayes_at_n.pipeline.base.console import counted, note
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
+from bayes_at_n.pipeline.cohorts import compare, differences
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.cohorts.verdict import verdict
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig, SelectionConfig
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.table import markdown, to_markdown
+from bayes_at_n.pipeline.exports import flat
+from bayes_at_n.pipeline.exports.about import LIBRARY, About, abouts, hub_id
+from bayes_at_n.pipeline.exports.reading import Export
+from bayes_at_n.pipeline.prepare.hub import from_hub
+from bayes_at_n.pipeline.store.files import file_stem
 
 # The tasks of benchmarks on the hub, as their eval.yaml calls them.
 _TASKS = {"Idavidrein/gpqa": "gpqa_diamond", "openai/gsm8k": "gsm8k"}

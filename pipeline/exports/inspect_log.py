@@ -12,10 +12,18 @@ from uuid import uuid5
 
 import pyarrow.compute as pc
 
-from pipeline.base.errors import UserError, one_line
-from pipeline.exports.about import LIBRARY, VERSION, About, abouts, graded, questions, usage
-from pipeline.exports.reading import Export, Source
-from pipeline.imports.names import safe_name
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.exports.about import (
+    LIBRARY,
+    VERSION,
+    About,
+    abouts,
+    graded,
+    questions,
+    usage,
+)
+from bayes_at_n.pipeline.exports.reading import Export, Source
+from bayes_at_n.pipeline.imports.names import safe_name
 
 _STOPS = {"stop": "stop", "length": "max_tokens"}
 

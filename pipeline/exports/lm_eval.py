@@ -12,10 +12,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from pipeline.exports.about import LIBRARY, About, abouts, graded, questions
-from pipeline.exports.reading import Export, Source
-from pipeline.imports.names import safe_name
-from pipeline.store import runfolder
+from bayes_at_n.pipeline.exports.about import LIBRARY, About, abouts, graded, questions
+from bayes_at_n.pipeline.exports.reading import Export, Source
+from bayes_at_n.pipeline.imports.names import safe_name
+from bayes_at_n.pipeline.store import runfolder
 
 _METRICS = ("acc", "exact_match")
 

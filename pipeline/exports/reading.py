@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base.console import Meter, warn
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.config.exports import ExportConfig
-from pipeline.rubrics import categories
-from pipeline.store import find, judged, parquet, rowkeys, shards
-from pipeline.store.columns import ATTEMPTS, KEY
-from pipeline.store.rowkeys import Ints
-from pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.base.console import Meter, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.exports import ExportConfig
+from bayes_at_n.pipeline.rubrics import categories
+from bayes_at_n.pipeline.store import find, judged, parquet, rowkeys, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 WHOLE, SLAB = 256 << 20, 64 << 20
 LONG = {"text": 4, "token_ids": 4, "logprobs": 4}  # columns, and bytes of a token

@@ -4,12 +4,12 @@ import contextlib
 import sys
 from pathlib import Path
 
-from pipeline.base.console import inside, note
-from pipeline.base.errors import TryAgain, UserError, one_line
-from pipeline.exports.reading import Export
-from pipeline.score.stage import scored
-from pipeline.store import runfolder
-from pipeline.tracking import trackers
+from bayes_at_n.pipeline.base.console import inside, note
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
+from bayes_at_n.pipeline.exports.reading import Export
+from bayes_at_n.pipeline.score.stage import scored
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.tracking import trackers
 
 
 def send(export: Export, folder: Path) -> None:

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.base import foreign, journal
-from pipeline.base.console import Meter, collected, inside, note, results, warn
-from pipeline.base.errors import UserError
-from pipeline.config.exports import FORMATS, ExportConfig
-from pipeline.display.table import answer
-from pipeline.exports import reading
-from pipeline.exports.reading import Export, Source
-from pipeline.score import complete
-from pipeline.store import lease, parquet, runfolder, selection
+from bayes_at_n.pipeline.base import foreign, journal
+from bayes_at_n.pipeline.base.console import Meter, collected, inside, note, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.exports import FORMATS, ExportConfig
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.exports import reading
+from bayes_at_n.pipeline.exports.reading import Export, Source
+from bayes_at_n.pipeline.score import complete
+from bayes_at_n.pipeline.store import lease, parquet, runfolder, selection
 
 _RECORD = "export.json"  # in the folder: what it was made of, and its files as they were made
 
@@ -48,7 +48,9 @@ def export(cfg: ExportConfig) -> None:
                 _write(cfg, sources, out, {"made_of": made_of, "holds": holds})
     selection.publish(out, links)
     results.print(str(out))
-    pushed = cfg.push and pkgutil.resolve_name("pipeline.exports.hub:push")(cfg.push, out)
+    pushed = cfg.push and pkgutil.resolve_name("bayes_at_n.pipeline.exports.hub:push")(
+        cfg.push, out
+    )
     answer({"format": cfg.to, "folder": str(out), "files": [*_files(out)], "pushed": pushed})
 
 

@@ -26,14 +26,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from pipeline.base.errors import UserError
-from pipeline.config.checks import AUTO
-from pipeline.engines import Completion
-from pipeline.generate.record import Session
-from pipeline.store import heartbeat, lease, runfolder, spent, workers
-from pipeline.store.columns import FINISHED
-from pipeline.store.runfolder import Run
-from pipeline.store.spent import Spent
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.engines import Completion
+from bayes_at_n.pipeline.generate.record import Session
+from bayes_at_n.pipeline.store import heartbeat, lease, runfolder, spent, workers
+from bayes_at_n.pipeline.store.columns import FINISHED
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.spent import Spent
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

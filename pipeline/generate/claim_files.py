@@ -14,9 +14,9 @@ true whoever writes it, so it may replace whatever was there.
 import errno
 import os
 
-from pipeline.base import atomic
-from pipeline.store import lease
-from pipeline.store.heartbeat import SUFFIX, Heartbeat, is_dead
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.store import lease
+from bayes_at_n.pipeline.store.heartbeat import SUFFIX, Heartbeat, is_dead
 
 DONE, SPLIT = "done", "split"
 

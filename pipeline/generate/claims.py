@@ -14,10 +14,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from pipeline.generate.claim_files import DONE, SPLIT, ClaimFiles
-from pipeline.store import heartbeat, lease, runfolder
-from pipeline.store.heartbeat import HEARTBEAT_S, Heartbeat
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.generate.claim_files import DONE, SPLIT, ClaimFiles
+from bayes_at_n.pipeline.store import heartbeat, lease, runfolder
+from bayes_at_n.pipeline.store.heartbeat import HEARTBEAT_S, Heartbeat
+from bayes_at_n.pipeline.store.runfolder import Run
 
 BLOCK = 16  # attempts
 LOOK_S = 1.0  # between two looks at the folder, half of it while there is nothing to do

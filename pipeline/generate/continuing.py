@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from pipeline.base.errors import UserError
-from pipeline.config.seeds import continued_seed
-from pipeline.engines import Completion, Request
-from pipeline.prepare import raising
-from pipeline.store import parquet, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, KEY, below
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.seeds import continued_seed
+from bayes_at_n.pipeline.engines import Completion, Request
+from bayes_at_n.pipeline.prepare import raising
+from bayes_at_n.pipeline.store import parquet, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below
+from bayes_at_n.pipeline.store.runfolder import Run
 
 _AT_ONCE = 64  # attempts whose tokens are read together, and kept until others are read
 _READ = ["finish_reason", "completion_tokens", "token_ids", "logprobs", "seed"]

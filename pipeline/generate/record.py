@@ -7,13 +7,13 @@ import time
 from collections import deque
 from typing import Any
 
-from pipeline.base.console import count
-from pipeline.base.environment import describe
-from pipeline.engines import Completion
-from pipeline.replicas.devices import on_gpus
-from pipeline.store import runfolder
-from pipeline.store.columns import CUT
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import count
+from bayes_at_n.pipeline.base.environment import describe
+from bayes_at_n.pipeline.engines import Completion
+from bayes_at_n.pipeline.replicas.devices import on_gpus
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.columns import CUT
+from bayes_at_n.pipeline.store.runfolder import Run
 
 SAVE_S = 5.0
 COUNTS = ("attempts", "completion_tokens", "boxed", "truncated")

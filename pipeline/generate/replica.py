@@ -5,9 +5,9 @@ What the worker is at it says in its session, to its parent only why it ended: a
 
 import sys
 
-from pipeline.base.errors import DamagedData, Interrupted, UserError
-from pipeline.generate import stopping
-from pipeline.replicas import process
+from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
+from bayes_at_n.pipeline.generate import stopping
+from bayes_at_n.pipeline.replicas import process
 
 
 def main() -> int:
@@ -15,8 +15,8 @@ def main() -> int:
     with process.answering() as answers, stopping.requests(patient=True) as stop:
         cfg, number = process.take_order()
         # Late: torch counts the cores when it is imported.
-        from pipeline.generate.worker import work
-        from pipeline.store.runfolder import Run
+        from bayes_at_n.pipeline.generate.worker import work
+        from bayes_at_n.pipeline.store.runfolder import Run
 
         try:
             work(Run(cfg), stop, number)

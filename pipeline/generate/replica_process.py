@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.base.console import warn
-from pipeline.generate.record import COUNTS
-from pipeline.replicas.process import Process
-from pipeline.store import workernames, workers
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.generate.record import COUNTS
+from bayes_at_n.pipeline.replicas.process import Process
+from bayes_at_n.pipeline.store import workernames, workers
+from bayes_at_n.pipeline.store.runfolder import Run
 
-PROGRAM = [sys.executable, "-m", "pipeline.generate.replica"]
+PROGRAM = [sys.executable, "-m", "bayes_at_n.pipeline.generate.replica"]
 
 
 @dataclass

@@ -1,16 +1,16 @@
 """generate: sample every attempt that is owed, with one worker or several."""
 
-from pipeline.base.console import answering, mention, note, warn
-from pipeline.base.engines import kind
-from pipeline.base.errors import TryAgain, UserError
-from pipeline.display.table import answer
-from pipeline.generate.budget import Allowance
-from pipeline.generate.tidy import REOPEN, leave
-from pipeline.generate.worker import work
-from pipeline.prepare import prefetch, raising, served
-from pipeline.replicas import sizing
-from pipeline.store import heartbeat, parquet, rowkeys, runfolder, suspects
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import answering, mention, note, warn
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.generate.budget import Allowance
+from bayes_at_n.pipeline.generate.tidy import REOPEN, leave
+from bayes_at_n.pipeline.generate.worker import work
+from bayes_at_n.pipeline.prepare import prefetch, raising, served
+from bayes_at_n.pipeline.replicas import sizing
+from bayes_at_n.pipeline.store import heartbeat, parquet, rowkeys, runfolder, suspects
+from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def generate(run: Run) -> bool:
@@ -70,7 +70,7 @@ def _generate(run: Run) -> bool:
 
     run = Run(sizing.settled(run.cfg, run.questions, made))
     if run.cfg.engine.replicas > 1:
-        from pipeline.generate.supervise import supervise
+        from bayes_at_n.pipeline.generate.supervise import supervise
 
         supervise(run)
     else:

@@ -9,10 +9,10 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from pipeline.base import interrupts
-from pipeline.base.console import note
-from pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import interrupts
+from bayes_at_n.pipeline.base.console import note
+from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
+from bayes_at_n.pipeline.store.runfolder import Run
 
 # What a disk says that waiting does not mend.
 _FOR_A_PERSON = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)

@@ -11,15 +11,15 @@ requests to stop for one, and only this process quits at the second, and then ki
 
 import time
 
-from pipeline.base.console import Meter, mention_now, warn
-from pipeline.base.errors import TryAgain, UserError
-from pipeline.generate import stopping
-from pipeline.generate.budget import Allowance
-from pipeline.generate.record import COUNTS, rate_and_shares
-from pipeline.generate.replica_process import Replica
-from pipeline.replicas import devices
-from pipeline.store import heartbeat, home, runfolder, workernames, workers
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import Meter, mention_now, warn
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.generate import stopping
+from bayes_at_n.pipeline.generate.budget import Allowance
+from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
+from bayes_at_n.pipeline.generate.replica_process import Replica
+from bayes_at_n.pipeline.replicas import devices
+from bayes_at_n.pipeline.store import heartbeat, home, runfolder, workernames, workers
+from bayes_at_n.pipeline.store.runfolder import Run
 
 MOST_IN_VAIN = 3  # processes in a row, of one replica, that made no attempt: it is given up
 STOP_S = 60.0  # for writing what is finished; journals hold it already

@@ -3,10 +3,10 @@
 import contextlib
 import functools
 
-from pipeline.base.console import warn
-from pipeline.store import heartbeat, lease, parquet, runfolder, shards, workers
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.store import heartbeat, lease, parquet, runfolder, shards, workers
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 REOPEN = "reopen.lease"  # in the run folder: of the worker that looks for lost attempts
 

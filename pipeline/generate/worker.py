@@ -6,24 +6,33 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from pipeline import engines
-from pipeline.base.console import Meter, mention_now, note, warn
-from pipeline.base.engines import kind
-from pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
-from pipeline.config.seeds import attempt_seed
-from pipeline.generate import stopping
-from pipeline.generate.budget import Allowance
-from pipeline.generate.claims import Claims
-from pipeline.generate.continuing import Continued
-from pipeline.generate.record import Session
-from pipeline.generate.tidy import REOPEN, leave, tidy
-from pipeline.generate.writer import AttemptWriter, row_of
-from pipeline.prepare import questions_table
-from pipeline.store import heartbeat, home, lease, origin, parquet, runfolder, shards, workernames
-from pipeline.store.columns import ATTEMPTS, FINISHED
-from pipeline.store.heartbeat import Heartbeat
-from pipeline.store.runfolder import Run
-from pipeline.store.suspects import UNPROVEN, settle, told, unproven
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base.console import Meter, mention_now, note, warn
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
+from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.generate import stopping
+from bayes_at_n.pipeline.generate.budget import Allowance
+from bayes_at_n.pipeline.generate.claims import Claims
+from bayes_at_n.pipeline.generate.continuing import Continued
+from bayes_at_n.pipeline.generate.record import Session
+from bayes_at_n.pipeline.generate.tidy import REOPEN, leave, tidy
+from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
+from bayes_at_n.pipeline.prepare import questions_table
+from bayes_at_n.pipeline.store import (
+    heartbeat,
+    home,
+    lease,
+    origin,
+    parquet,
+    runfolder,
+    shards,
+    workernames,
+)
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, FINISHED
+from bayes_at_n.pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.suspects import UNPROVEN, settle, told, unproven
 
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
 MOST_TRIES = 3  # of an attempt that the engine gives back unfinished

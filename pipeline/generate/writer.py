@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.errors import UserError
-from pipeline.base.journal import Journal
-from pipeline.engines import Completion
-from pipeline.generate.continuing import whole
-from pipeline.store import parquet, shards
-from pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, digest
-from pipeline.store.home import Check
-from pipeline.store.origin import Metadata
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.journal import Journal
+from bayes_at_n.pipeline.engines import Completion
+from bayes_at_n.pipeline.generate.continuing import whole
+from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, digest
+from bayes_at_n.pipeline.store.home import Check
+from bayes_at_n.pipeline.store.origin import Metadata
 
 SEAL_AT = 64 << 20  # bytes of a journal, and so the writer's largest piece of memory
 GATHER_S = 0.1  # between two frames: what finishes together shares one

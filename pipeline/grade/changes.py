@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base import atomic
-from pipeline.base.console import note, warn
-from pipeline.display.table import Table, columns, show
-from pipeline.store import parquet, rowkeys
-from pipeline.store.rowkeys import Ints
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.display.table import Table, columns, show
+from bayes_at_n.pipeline.store import parquet, rowkeys
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run
 
 _SHOWN = 40  # characters of an answer in the table
 

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.base.errors import UserError
-from pipeline.grade.known import KnownGrades, Pair, whole
-from pipeline.store import judged, rowkeys
-from pipeline.store.outcomes import CORRECT, NO_ANSWER, OUTCOMES, OWED, WRONG
-from pipeline.store.rowkeys import Ints
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.grade.known import KnownGrades, Pair, whole
+from bayes_at_n.pipeline.store import judged, rowkeys
+from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OUTCOMES, OWED, WRONG
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run
 
 MOST = 50  # wrong texts of a question that are compared with each other, the commonest
 NONE, RIGHT = 0, 1

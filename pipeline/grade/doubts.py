@@ -6,9 +6,9 @@ What the limits are worth, on golds that were broken on purpose: docs/grading.md
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from pipeline.base.errors import UserError
-from pipeline.store import parquet, rowkeys
-from pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.store import parquet, rowkeys
+from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 ALONE, TOGETHER = 0.9, 0.6  # of a model's attempts, or of several models' on average
 RIVAL = 0.1  # as often as that answer the gold answer may be given at most

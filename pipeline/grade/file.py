@@ -6,14 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import verifiers
-from pipeline.base import atomic, jsonl
-from pipeline.base.console import Meter, note, warn
-from pipeline.base.errors import UserError
-from pipeline.config.settings import RunConfig
-from pipeline.display.table import answer
-from pipeline.grade.known import SEEN, Attempt, KnownGrades
-from pipeline.store.columns import CUT
+from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base import atomic, jsonl
+from bayes_at_n.pipeline.base.console import Meter, note, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.grade.known import SEEN, Attempt, KnownGrades
+from bayes_at_n.pipeline.store.columns import CUT
 
 _BATCH = 4096  # rows graded together
 _ADDED = ("answer", "outcome", "layer", "reason", "grader")

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-import verifiers
-from pipeline.base import environment
-from pipeline.base.errors import UserError
-from pipeline.config.settings import RunConfig
-from pipeline.store import options
-from verifiers import NO_ANSWER, Extraction, Grade
+from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import options
+from bayes_at_n.verifiers import NO_ANSWER, Extraction, Grade
 
 Pair = tuple[str, str]
 

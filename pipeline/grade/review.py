@@ -16,11 +16,11 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import atomic
-from pipeline.base.console import mention, note
-from pipeline.grade import doubts, known
-from pipeline.store import outcomes, parquet, rowkeys
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import mention, note
+from bayes_at_n.pipeline.grade import doubts, known
+from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
+from bayes_at_n.pipeline.store.runfolder import Run
 
 # In the order of the list; common wrong answers of questions with a good gold answer come last.
 KINDS = ("error", "timeout", "unparsable", "disagreement", "common_wrong")

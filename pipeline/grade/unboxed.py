@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.console import warn
-from pipeline.base.program import PROGRAM
-from pipeline.config import overrides
-from pipeline.grade.known import KnownGrades, attempt, find, whole
-from pipeline.store import parquet, rowkeys, runfolder
-from pipeline.store.columns import cut_off
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.grade.known import KnownGrades, attempt, find, whole
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store.columns import cut_off
+from bayes_at_n.pipeline.store.runfolder import Run
 
 _LEAST, _MOST = 0.9, 256  # of the attempts that ended; attempts that are tried
 _ROOM = 64 << 20  # characters of them, all together

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.config.imports import ImportConfig
-from pipeline.imports import row as rows
-from pipeline.imports.source import Records, Troubles
-from pipeline.store.columns import CUT
+from bayes_at_n.pipeline.config.imports import ImportConfig
+from bayes_at_n.pipeline.imports import row as rows
+from bayes_at_n.pipeline.imports.source import Records, Troubles
+from bayes_at_n.pipeline.store.columns import CUT
 
 _ROWS, _BYTES = 1000, 16 << 20  # of records that are made one batch, at most and about
 _LONG = ("problem", "prompt", "text", "token_ids", "logprobs")  # columns that make rows large

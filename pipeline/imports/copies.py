@@ -10,17 +10,17 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.base import atomic, foreign, journal
-from pipeline.base.console import Meter, counted, note, warn
-from pipeline.base.errors import UserError
-from pipeline.config import compose, trust
-from pipeline.imports import names
-from pipeline.imports.source import Source, shown
-from pipeline.store import find, heartbeat, lease, origin, rowkeys, runfolder, shards
-from pipeline.store.check import READERS, TORN, found
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
-from pipeline.store.workers import write_summary
+from bayes_at_n.pipeline.base import atomic, foreign, journal
+from bayes_at_n.pipeline.base.console import Meter, counted, note, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose, trust
+from bayes_at_n.pipeline.imports import names
+from bayes_at_n.pipeline.imports.source import Source, shown
+from bayes_at_n.pipeline.store import find, heartbeat, lease, origin, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store.check import READERS, TORN, found
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.workers import write_summary
 
 _OURS = (*READERS, ".csv", ".md", ".tex", ".png", ".pdf")
 _PASSING = (".lease", ".tmp", ".sound", ".damaged")  # of processes there, or set aside

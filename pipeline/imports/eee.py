@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from pipeline.base.errors import one_line
-from pipeline.imports import logs
-from pipeline.imports.source import Records, Source, Troubles, json_lines, shown
-from pipeline.store.outcomes import OUTCOMES
+from bayes_at_n.pipeline.base.errors import one_line
+from bayes_at_n.pipeline.imports import logs
+from bayes_at_n.pipeline.imports.source import Records, Source, Troubles, json_lines, shown
+from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 
 
 def read(source: Source, first: bool, troubles: Troubles) -> Records:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import jsonl
-from pipeline.base.errors import UserError
-from pipeline.imports import logs
-from pipeline.imports.source import Records, Source, Troubles, json_lines
+from bayes_at_n.pipeline.base import jsonl
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.imports import logs
+from bayes_at_n.pipeline.imports.source import Records, Source, Troubles, json_lines
 
 _FOLDERS = ("reviews", "predictions")
 _KEYS = re.compile(rb'"(sample_score|model_output|answer_id)":')

@@ -12,11 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.base.console import counted, listed, warn
-from pipeline.base.environment import cores
-from pipeline.base.errors import UserError
-from pipeline.config.imports import KINDS, RecordsConfig
-from pipeline.imports import (
+from bayes_at_n.pipeline.base.console import counted, listed, warn
+from bayes_at_n.pipeline.base.environment import cores
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.imports import KINDS, RecordsConfig
+from bayes_at_n.pipeline.imports import (
     completions,
     copies,
     eee,
@@ -28,10 +28,10 @@ from pipeline.imports import (
     npz,
     parquet,
 )
-from pipeline.imports.batches import Batch
-from pipeline.imports.source import Records, Source, Troubles, shown, start
-from pipeline.prepare.hub import from_hub
-from pipeline.prepare.questions import find_local
+from bayes_at_n.pipeline.imports.batches import Batch
+from bayes_at_n.pipeline.imports.source import Records, Source, Troubles, shown, start
+from bayes_at_n.pipeline.prepare.hub import from_hub
+from bayes_at_n.pipeline.prepare.questions import find_local
 
 _GZIP = b"\x1f\x8b"
 _SCORED = ("lighteval", "inspect", "lm_eval", "evalscope", "nemo_skills")  # by several metrics

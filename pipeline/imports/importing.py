@@ -6,21 +6,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import journal
-from pipeline.base.console import Meter, counted, note, results, warn
-from pipeline.base.errors import UserError
-from pipeline.config import compose
-from pipeline.config.imports import RecordsConfig
-from pipeline.display.table import answer
-from pipeline.grade import unboxed
-from pipeline.imports import copies, parquet, questions, runs, staging
-from pipeline.imports.batches import Batch, of_records
-from pipeline.imports.formats import FORMATS, locate
-from pipeline.imports.plan import Plan
-from pipeline.imports.source import Source, Troubles, shown
-from pipeline.imports.staging import Staging
-from pipeline.store import runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import journal
+from bayes_at_n.pipeline.base.console import Meter, counted, note, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.imports import RecordsConfig
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.grade import unboxed
+from bayes_at_n.pipeline.imports import copies, parquet, questions, runs, staging
+from bayes_at_n.pipeline.imports.batches import Batch, of_records
+from bayes_at_n.pipeline.imports.formats import FORMATS, locate
+from bayes_at_n.pipeline.imports.plan import Plan
+from bayes_at_n.pipeline.imports.source import Source, Troubles, shown
+from bayes_at_n.pipeline.imports.staging import Staging
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 _DONE = "_imports"  # folder of runs: one file for each import that was completed
 

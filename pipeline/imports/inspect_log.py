@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import jsonl, limits
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError, install, one_line
-from pipeline.config import compose
-from pipeline.imports import logs, names
-from pipeline.imports.row import UNDECIDED
-from pipeline.imports.source import Records, Source, Troubles, shown
+from bayes_at_n.pipeline.base import jsonl, limits
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError, install, one_line
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.imports import logs, names
+from bayes_at_n.pipeline.imports.row import UNDECIDED
+from bayes_at_n.pipeline.imports.source import Records, Source, Troubles, shown
 
 _VERSION = 2
 _MOST, _RATIO = 256 << 20, 256  # bytes that a zip may unpack to: so many, and times its size

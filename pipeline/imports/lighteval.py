@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.base import limits
-from pipeline.imports import logs, parquet
-from pipeline.imports.source import Records, Source, Troubles
+from bayes_at_n.pipeline.base import limits
+from bayes_at_n.pipeline.imports import logs, parquet
+from bayes_at_n.pipeline.imports.source import Records, Source, Troubles
 
 _STRUCTS = {"doc", "metric", "model_response"}  # in some versions with __ around them
 _DOC = ("query", "original_query", "choices", "gold_index", "id")

@@ -1,9 +1,9 @@
 """One attempt a line: records of outcomes or categories, as CSV or JSON Lines."""
 
-from pipeline.base import csvs
-from pipeline.base.errors import UserError
-from pipeline.imports import row, source
-from pipeline.imports.source import Records, Source, Troubles
+from bayes_at_n.pipeline.base import csvs
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.imports import row, source
+from bayes_at_n.pipeline.imports.source import Records, Source, Troubles
 
 
 def read_json(files: Source, first: bool, troubles: Troubles) -> Records:

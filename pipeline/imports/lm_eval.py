@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import jsonl
-from pipeline.base.console import note, warn
-from pipeline.base.errors import UserError
-from pipeline.imports import logs
-from pipeline.imports.row import named, text, truth
-from pipeline.imports.source import Records, Source, Troubles, json_lines, shown
+from bayes_at_n.pipeline.base import jsonl
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.imports import logs
+from bayes_at_n.pipeline.imports.row import named, text, truth
+from bayes_at_n.pipeline.imports.source import Records, Source, Troubles, json_lines, shown
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
 _METRICS = ("exact_match", "acc", "accuracy", "correct", "pass@1")

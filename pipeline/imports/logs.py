@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.base.console import note
-from pipeline.base.errors import UserError, one_line
-from pipeline.imports import names
-from pipeline.imports.row import truth
-from pipeline.imports.source import Records, Source, Troubles, shown
+from bayes_at_n.pipeline.base.console import note
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.imports import names
+from bayes_at_n.pipeline.imports.row import truth
+from bayes_at_n.pipeline.imports.source import Records, Source, Troubles, shown
 
 _ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
 _PROBLEM = ("problem", "question", "Problem", "Question", "query", "input")

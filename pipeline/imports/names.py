@@ -7,8 +7,8 @@ from copy import deepcopy
 
 import yaml  # type: ignore[import-untyped]
 
-from pipeline.config import compose
-from pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import RunConfig
 
 _LONGEST = 80  # characters of a folder's name
 # Tasks of the authors' records, lm-evaluation-harness and lighteval, to names in configs/dataset.

@@ -12,11 +12,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from pipeline.base import limits
-from pipeline.base.console import counted, note
-from pipeline.base.errors import UserError, one_line
-from pipeline.imports.plan import MOST_RUNS
-from pipeline.imports.source import Records, Source, Troubles
+from bayes_at_n.pipeline.base import limits
+from bayes_at_n.pipeline.base.console import counted, note
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.imports.plan import MOST_RUNS
+from bayes_at_n.pipeline.imports.source import Records, Source, Troubles
 
 _MOST_CELLS = 20_000_000
 _MOST_TEXTS = 1_000_000  # names of models, ids of questions

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.base import limits
-from pipeline.base.console import note, warn
-from pipeline.base.errors import UserError, one_line
-from pipeline.imports import row as rows
-from pipeline.imports.batches import Batch, of_arrays
-from pipeline.imports.plan import MOST_RECORDS
-from pipeline.imports.source import Source, Troubles, shown
+from bayes_at_n.pipeline.base import limits
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.imports import row as rows
+from bayes_at_n.pipeline.imports.batches import Batch, of_arrays
+from bayes_at_n.pipeline.imports.plan import MOST_RECORDS
+from bayes_at_n.pipeline.imports.source import Source, Troubles, shown
 
 _NEAR = 32 << 20  # bytes of rows that are read together
 _MOST_ROWS = 2048

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.base.console import counted, note
-from pipeline.base.errors import UserError
-from pipeline.imports import names
-from pipeline.imports.batches import Batch
-from pipeline.imports.row import named
-from pipeline.imports.source import Troubles, shown
-from pipeline.prepare.questions import Question as OwnQuestion
+from bayes_at_n.pipeline.base.console import counted, note
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.imports import names
+from bayes_at_n.pipeline.imports.batches import Batch
+from bayes_at_n.pipeline.imports.row import named
+from bayes_at_n.pipeline.imports.source import Troubles, shown
+from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 
 FIRST_SEED, LAST_SEED = 1234, 1313  # of the paper's protocol, one a trial
 MOST_RUNS = 5000

@@ -3,14 +3,14 @@
 import re
 from pathlib import Path
 
-import verifiers
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.config.settings import DatasetConfig
-from pipeline.imports.plan import Plan, Question
-from pipeline.imports.source import shown
-from pipeline.prepare import questions
-from pipeline.prepare.questions import Question as OwnQuestion
+from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import DatasetConfig
+from bayes_at_n.pipeline.imports.plan import Plan, Question
+from bayes_at_n.pipeline.imports.source import shown
+from bayes_at_n.pipeline.prepare import questions
+from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 
 
 def match(where: str | None, plan: Plan) -> None:

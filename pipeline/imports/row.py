@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base.errors import UserError
-from pipeline.config.imports import MOST_CATEGORIES, ImportConfig
-from pipeline.imports.source import Troubles, shown
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.imports import MOST_CATEGORIES, ImportConfig
+from bayes_at_n.pipeline.imports.source import Troubles, shown
 
 MOST_TEXT = 16 << 20  # characters of one completion
 MOST_PROMPT = 1 << 20

@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base import atomic
-from pipeline.base.environment import describe
-from pipeline.config import compose
-from pipeline.config.checks import check
-from pipeline.config.imports import ImportConfig
-from pipeline.config.settings import RunConfig
-from pipeline.imports import names
-from pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
-from pipeline.imports.source import Source
-from pipeline.prepare.questions import Question as OwnQuestion
-from pipeline.rubrics import categories, signals_table
-from pipeline.store import parquet, rowkeys, runfolder
-from pipeline.store.columns import QUESTIONS, SIGNALS
-from pipeline.store.records import Recorded
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.environment import describe
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.checks import check
+from bayes_at_n.pipeline.config.imports import ImportConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.imports import names
+from bayes_at_n.pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
+from bayes_at_n.pipeline.imports.source import Source
+from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
+from bayes_at_n.pipeline.rubrics import categories, signals_table
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store.columns import QUESTIONS, SIGNALS
+from bayes_at_n.pipeline.store.records import Recorded
+from bayes_at_n.pipeline.store.runfolder import Run
 
 _described = cache(describe)  # once for all runs
 

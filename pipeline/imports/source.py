@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import jsonl
-from pipeline.base.console import clean_line
-from pipeline.config.imports import RecordsConfig
+from bayes_at_n.pipeline.base import jsonl
+from bayes_at_n.pipeline.base.console import clean_line
+from bayes_at_n.pipeline.config.imports import RecordsConfig
 
 _NAMED = 3
 _PLURAL = re.compile(r"s\b")  # in a kind of trouble, the first: "damaged rows skipped"

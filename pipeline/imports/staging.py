@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base import atomic
-from pipeline.imports.batches import Batch, derive
-from pipeline.imports.plan import SAID, Plan
-from pipeline.imports.row import TYPES
-from pipeline.imports.source import Troubles
-from pipeline.store import parquet
-from pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, digests
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.imports.batches import Batch, derive
+from bayes_at_n.pipeline.imports.plan import SAID, Plan
+from bayes_at_n.pipeline.imports.row import TYPES
+from bayes_at_n.pipeline.imports.source import Troubles
+from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, digests
 
 MOST_BYTES = 32 << 20  # of rows that wait to be written, about
 _PIECE = 16 << 20  # of texts that are unfolded together

@@ -10,11 +10,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from pipeline.base.console import count
-from pipeline.display import sides, style
-from pipeline.display.style import COLOURS, HATCHES, PAGE, TALLEST, Numbers, one_line, plain
-from pipeline.plots import findings
-from pipeline.plots.lines import legend_rows
+from bayes_at_n.pipeline.base.console import count
+from bayes_at_n.pipeline.display import sides, style
+from bayes_at_n.pipeline.display.style import (
+    COLOURS,
+    HATCHES,
+    PAGE,
+    TALLEST,
+    Numbers,
+    one_line,
+    plain,
+)
+from bayes_at_n.pipeline.plots import findings
+from bayes_at_n.pipeline.plots.lines import legend_rows
 
 CATEGORY_ROW, ROW, MARGIN = 0.16, 0.2, 1.3  # inches
 DATASET_COLOURS = [COLOURS[i] for i in (4, 1, 5, 6, 3, 0)]

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline.display import style
-from pipeline.display.style import BLUE, GREY, RED
-from scoring import Counts, wilson_ci
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.style import BLUE, GREY, RED
+from bayes_at_n.scoring import Counts, wilson_ci
 
 LEVEL = 0.95
 

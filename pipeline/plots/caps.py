@@ -6,10 +6,18 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from pipeline.display import style
-from pipeline.display.style import PAGE, one_line, plain
-from pipeline.plots import findings
-from pipeline.plots.lines import LEGEND_LINE, Curve, draw, key, legend_rows, log_ticks, looks_of
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.style import PAGE, one_line, plain
+from bayes_at_n.pipeline.plots import findings
+from bayes_at_n.pipeline.plots.lines import (
+    LEGEND_LINE,
+    Curve,
+    draw,
+    key,
+    legend_rows,
+    log_ticks,
+    looks_of,
+)
 
 
 @style.styled

@@ -7,10 +7,10 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipeline.display import style
-from pipeline.display.style import PAGE, Numbers, one_line, plain
-from pipeline.plots import findings
-from pipeline.plots.lines import Looks, key, label_rows, looks_of
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.style import PAGE, Numbers, one_line, plain
+from bayes_at_n.pipeline.plots import findings
+from bayes_at_n.pipeline.plots.lines import Looks, key, label_rows, looks_of
 
 HEIGHT = 2.9
 SETTLED = "convergence@n: trials (per question) after which a sample's order stays"

@@ -7,8 +7,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipeline.display import style
-from pipeline.display.style import BLUE, GREY, NORMAL, PAGE, one_line
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.style import BLUE, GREY, NORMAL, PAGE, one_line
 
 Ends = tuple[float, float]
 _BARS = 61  # of the histogram, the middle one around 0

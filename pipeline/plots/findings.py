@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.base.console import listed
-from pipeline.display.style import one_line, plain
+from bayes_at_n.pipeline.base.console import listed
+from bayes_at_n.pipeline.display.style import one_line, plain
 
 EMPTY = "No value is known"
 

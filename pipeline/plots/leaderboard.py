@@ -11,11 +11,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.display import style
-from pipeline.display.sides import HUES
-from pipeline.display.style import BLUE, INK, PAGE, Numbers, one_line, plain
-from pipeline.plots import findings
-from pipeline.plots.lines import end_labels, key, label_rows
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.sides import HUES
+from bayes_at_n.pipeline.display.style import BLUE, INK, PAGE, Numbers, one_line, plain
+from bayes_at_n.pipeline.plots import findings
+from bayes_at_n.pipeline.plots.lines import end_labels, key, label_rows
 
 ROW = 0.19  # inches that a row with its label takes
 FEWEST = 6  # rows that a figure of ranks is high at least

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Affine2D, ScaledTranslation, blended_transform_factory
 
-from pipeline.display import style
-from pipeline.display.style import PAGE, Numbers, one_line, plain
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.style import PAGE, Numbers, one_line, plain
 
 LEGEND_LINE = 0.17  # inches
 Looks = Mapping[str, dict[str, Any]]  # label -> properties of its line

@@ -9,10 +9,10 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipeline.display import style
-from pipeline.display.style import BLUE, NORMAL, PAGE, RED, Numbers, one_line, plain
-from pipeline.plots import findings
-from pipeline.plots.lines import Curve, end_labels, key, log_ticks
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.style import BLUE, NORMAL, PAGE, RED, Numbers, one_line, plain
+from bayes_at_n.pipeline.plots import findings
+from bayes_at_n.pipeline.plots.lines import Curve, end_labels, key, log_ticks
 
 ROW = 0.17  # inches that a name takes
 FEWEST = 10  # names that a panel is high enough for, at least

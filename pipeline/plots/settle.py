@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from pipeline.display import style
-from pipeline.display.style import GUIDE, NORMAL, PAGE, SMALL
-from pipeline.plots import findings, lines
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.style import GUIDE, NORMAL, PAGE, SMALL
+from bayes_at_n.pipeline.plots import findings, lines
 
 _BANDS = 6  # models whose intervals can be told from each other
 _BEYOND = 1.3  # of what is needed: where evidence is cut off, which often grows far beyond

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from pipeline.display import style
-from pipeline.display.style import INK, PAGE, one_line, plain
-from pipeline.plots import findings
-from pipeline.plots.lines import (
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.style import INK, PAGE, one_line, plain
+from bayes_at_n.pipeline.plots import findings
+from bayes_at_n.pipeline.plots.lines import (
     LEGEND_LINE,
     bars,
     draw,
@@ -23,7 +23,7 @@ from pipeline.plots.lines import (
     money_axis,
     steps_axis,
 )
-from pipeline.plots.lines import Curve as Curve
+from bayes_at_n.pipeline.plots.lines import Curve as Curve
 
 ACROSS = 4  # panels beside each other, at most
 STEP = "training step"

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline.display import style
-from pipeline.display.style import BLUE, INK, NORMAL, PAGE, Numbers, plain
-from pipeline.plots import findings
-from pipeline.plots.lines import Curve
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.style import BLUE, INK, NORMAL, PAGE, Numbers, plain
+from bayes_at_n.pipeline.plots import findings
+from bayes_at_n.pipeline.plots.lines import Curve
 
 SURE = 0.95
 UNIFORM: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2))}

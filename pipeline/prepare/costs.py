@@ -10,15 +10,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pipeline.base.console import clock, count, counted
-from pipeline.base.engines import kind
-from pipeline.base.errors import UserError
-from pipeline.config.checks import AUTO
-from pipeline.config.cluster import ClusterConfig
-from pipeline.config.settings import RunConfig, verifier_as_model
-from pipeline.prepare import models, sizes
-from pipeline.prepare.sizes import Room, gib
-from pipeline.store.workers import Totals
+from bayes_at_n.pipeline.base.console import clock, count, counted
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.config.cluster import ClusterConfig
+from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
+from bayes_at_n.pipeline.prepare import models, sizes
+from bayes_at_n.pipeline.prepare.sizes import Room, gib
+from bayes_at_n.pipeline.store.workers import Totals
 
 # Of attempts/ on the disk; measured on random ids, log-probs and text, which hardly compress.
 BYTES_PER_TOKEN = 7.6

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.base import csvs, foreign, jsonl, limits
-from pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.base import csvs, foreign, jsonl, limits
+from bayes_at_n.pipeline.base.errors import UserError, one_line
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _OTHERS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")

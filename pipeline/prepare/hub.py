@@ -5,9 +5,9 @@ import functools
 import os
 from collections.abc import Iterator
 
-from pipeline.base.console import note
-from pipeline.base.errors import UserError, one_line
-from pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.console import note
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.base.program import PROGRAM
 
 OFFLINE = f"without a network, run `{PROGRAM} prefetch` first on a machine that has one"
 

@@ -11,14 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import atomic
-from pipeline.base.console import count, mention_now, warn
-from pipeline.base.errors import UserError
-from pipeline.config.settings import ModelConfig, VerifierConfig
-from pipeline.prepare.hub import OFFLINE, from_hub
-from pipeline.prepare.questions import find_local
-from pipeline.store import runfolder
-from prompts import difference
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import count, mention_now, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import ModelConfig, VerifierConfig
+from bayes_at_n.pipeline.prepare.hub import OFFLINE, from_hub
+from bayes_at_n.pipeline.prepare.questions import find_local
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.prompts import difference
 
 _warned: set[str] = set()
 

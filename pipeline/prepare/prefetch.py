@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.console import note, results
-from pipeline.config.official import OFFICIAL
-from pipeline.config.settings import ModelConfig, verifier_as_model
-from pipeline.display.table import answer
-from pipeline.prepare import models, published, questions, shots
-from pipeline.prepare.hub import from_hub
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import note, results
+from bayes_at_n.pipeline.config.official import OFFICIAL
+from bayes_at_n.pipeline.config.settings import ModelConfig, verifier_as_model
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.prepare import models, published, questions, shots
+from bayes_at_n.pipeline.prepare.hub import from_hub
+from bayes_at_n.pipeline.store.runfolder import Run
 
 # Weights are stored twice in many repositories; vLLM and transformers read safetensors.
 _UNUSED = ["*.pth", "*.pt", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*"]

@@ -5,15 +5,15 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pipeline.base.apart import without_torch
-from pipeline.base.console import clock, count, results
-from pipeline.display.table import answer
-from pipeline.prepare import costs, questions_table, raising, sizes
-from pipeline.prepare.costs import Cost, Hardware, Judging
-from pipeline.prepare.hub import NotHere
-from pipeline.store import outcomes, rowkeys, runfolder, spent
-from pipeline.store.runfolder import Run
-from pipeline.store.spent import Spent
+from bayes_at_n.pipeline.base.apart import without_torch
+from bayes_at_n.pipeline.base.console import clock, count, results
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.prepare import costs, questions_table, raising, sizes
+from bayes_at_n.pipeline.prepare.costs import Cost, Hardware, Judging
+from bayes_at_n.pipeline.prepare.hub import NotHere
+from bayes_at_n.pipeline.store import outcomes, rowkeys, runfolder, spent
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.spent import Spent
 
 _ASSUMED = 30  # questions, where they are not known, with prompts of 200 tokens
 Rows = Sequence[Mapping[str, Any]]

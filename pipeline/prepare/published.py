@@ -10,11 +10,11 @@ import string
 import time
 from pathlib import Path
 
-from pipeline.base import atomic
-from pipeline.base.errors import UserError, one_line
-from pipeline.base.program import PROGRAM
-from pipeline.config.official import FIELDS, OFFICIAL, OfficialPrompt
-from pipeline.prepare.hub import from_hub
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.official import FIELDS, OFFICIAL, OfficialPrompt
+from bayes_at_n.pipeline.prepare.hub import from_hub
 
 SOURCE = "https://raw.githubusercontent.com"  # no setting: only tests put another here
 REMEDY = f"`{PROGRAM} prefetch` gets it, with the same settings and HF_HOME"

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import UserError
-from pipeline.base.places import ROOT
-from pipeline.config.settings import DatasetConfig
-from pipeline.prepare import files
-from pipeline.prepare.golds import mend
-from pipeline.prepare.hub import OFFLINE, from_hub
-from verifiers import LETTERS, check_golds, lettered
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.config.settings import DatasetConfig
+from bayes_at_n.pipeline.prepare import files
+from bayes_at_n.pipeline.prepare.golds import mend
+from bayes_at_n.pipeline.prepare.hub import OFFLINE, from_hub
+from bayes_at_n.verifiers import LETTERS, check_golds, lettered
 
 # What JSON and Python make of \f, \b, \v and \a when somebody forgot to escape the backslash.
 _LOST_ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}

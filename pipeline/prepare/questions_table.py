@@ -11,20 +11,20 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.base.apart import without_torch
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.config.seeds import option_order
-from pipeline.config.settings import RunConfig
-from pipeline.prepare import models, questions, served, shots
-from pipeline.prepare.shots import Example
-from pipeline.servers.served import Facts
-from pipeline.store import options, parquet, runfolder
-from pipeline.store.columns import QUESTIONS
-from pipeline.store.runfolder import Run
-from prompts import PromptError, Rendered, control_tokens, fill, plain, render, turns
-from prompts import options as lines_of
-from verifiers import LETTERS
+from bayes_at_n.pipeline.base.apart import without_torch
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.seeds import option_order
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import models, questions, served, shots
+from bayes_at_n.pipeline.prepare.shots import Example
+from bayes_at_n.pipeline.servers.served import Facts
+from bayes_at_n.pipeline.store import options, parquet, runfolder
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.prompts import PromptError, Rendered, control_tokens, fill, plain, render, turns
+from bayes_at_n.prompts import options as lines_of
+from bayes_at_n.verifiers import LETTERS
 
 # Tokens that an option may take more at another place: its letter, and how it meets the next line.
 _SLACK = 4

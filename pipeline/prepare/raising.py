@@ -3,15 +3,15 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from pipeline.base.console import counted
-from pipeline.base.errors import UserError
-from pipeline.config.settings import RunConfig
-from pipeline.store import heartbeat, parquet, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, KEY
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import counted
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import heartbeat, parquet, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.runfolder import Run
 
 if TYPE_CHECKING:
-    from pipeline.prepare.questions_table import Built  # imports servers
+    from bayes_at_n.pipeline.prepare.questions_table import Built  # imports servers
 
 # Fields of requests by which a server counts what it has sampled itself, and not the prompt.
 _COUNTING = ("presence_penalty", "frequency_penalty")
@@ -62,7 +62,7 @@ def refusal(run: Run, why: str) -> str:
 def told(cfg: RunConfig, tokens: Collection[int]) -> str:
     """What attempts of so many tokens are up to, in words; nothing where there are none.
 
-    >>> from pipeline.config.settings import SamplingConfig
+    >>> from bayes_at_n.pipeline.config.settings import SamplingConfig
     >>> told(RunConfig(sampling=SamplingConfig(max_tokens=65536)), [16, 8])
     'continues 2 truncated attempts from 8-16 to 65,536 tokens'
     """

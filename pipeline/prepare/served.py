@@ -4,15 +4,15 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from pipeline.base.console import note
-from pipeline.base.engines import kind
-from pipeline.base.errors import UserError
-from pipeline.config.settings import RunConfig
-from pipeline.prepare import models
-from pipeline.servers import served
-from pipeline.servers.pool import Pool
-from pipeline.store import runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import note
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.servers import served
+from bayes_at_n.pipeline.servers.pool import Pool
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 KEY = "server"  # in the manifest
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.base.errors import UserError
-from pipeline.config.seeds import option_order
-from pipeline.config.settings import DatasetConfig, RunConfig
-from pipeline.prepare import files, questions
-from pipeline.prepare.questions import Question
-from pipeline.store import runfolder
-from prompts import fill, options
-from verifiers import LETTERS
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.seeds import option_order
+from bayes_at_n.pipeline.config.settings import DatasetConfig, RunConfig
+from bayes_at_n.pipeline.prepare import files, questions
+from bayes_at_n.pipeline.prepare.questions import Question
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.prompts import fill, options
+from bayes_at_n.verifiers import LETTERS
 
 _SPARE = 2  # a question is at most two of them, the one of its id and the one of its text
 

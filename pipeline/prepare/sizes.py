@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.console import counted, note
-from pipeline.base.errors import UserError
-from pipeline.config.settings import ModelConfig, RunConfig
-from pipeline.prepare import models
-from pipeline.prepare.hub import from_hub
+from bayes_at_n.pipeline.base.console import counted, note
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.prepare.hub import from_hub
 
 MOST = 256  # sequences at once
 _SOME, _SPARE = 100, 1.125  # attempts whose lengths tell those of others; for few preemptions

@@ -6,14 +6,14 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from pipeline.base import atomic
-from pipeline.base.console import mention, warn
-from pipeline.base.environment import describe
-from pipeline.display.table import answer
-from pipeline.prepare import questions_table, raising, served
-from pipeline.store import origin, parquet, runfolder
-from pipeline.store.columns import QUESTIONS
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import mention, warn
+from bayes_at_n.pipeline.base.environment import describe
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.prepare import questions_table, raising, served
+from bayes_at_n.pipeline.store import origin, parquet, runfolder
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def prepare(run: Run) -> None:

@@ -7,11 +7,11 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.base import engines, environment
-from pipeline.base.errors import UserError
-from pipeline.config.settings import RunConfig
-from pipeline.prepare import costs
-from pipeline.prepare.costs import Hardware
+from bayes_at_n.pipeline.base import engines, environment
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import costs
+from bayes_at_n.pipeline.prepare.costs import Hardware
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline.base import children
-from pipeline.base.places import PACKAGES
-from pipeline.replicas.devices import Share
-from pipeline.store.heartbeat import HUNG
+from bayes_at_n.pipeline.base import children
+from bayes_at_n.pipeline.base.places import IMPORTED_FROM
+from bayes_at_n.pipeline.replicas.devices import Share
+from bayes_at_n.pipeline.store.heartbeat import HUNG
 
 _CACHES = "VLLM_CACHE_ROOT TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR FLASHINFER_WORKSPACE_BASE"
 LINES = 5  # of a log, shown when its replica dies
@@ -83,7 +83,7 @@ class Process:
         """
         self.error = self.killed_because = ""
         self.log.parent.mkdir(exist_ok=True)
-        path = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(IMPORTED_FROM), os.environ.get("PYTHONPATH")]))
         with self.log.open("ab") as log:
             self.logged = log.tell()
             self.process = subprocess.Popen(

@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipeline.base.console import counted, note
-from pipeline.config.checks import AUTO
-from pipeline.config.settings import RunConfig
-from pipeline.prepare import sizes
-from pipeline.replicas import devices
+from bayes_at_n.pipeline.base.console import counted, note
+from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import sizes
+from bayes_at_n.pipeline.replicas import devices
 
 
 def settled(

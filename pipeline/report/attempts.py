@@ -18,15 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base import atomic
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.rubrics import signals_table
-from pipeline.rubrics.rubric import Rubric
-from pipeline.store import judged, rowkeys
-from pipeline.store.columns import cut_off
-from pipeline.store.runfolder import Run
-from scoring.numerics.inputs import Ints
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.rubrics.rubric import Rubric
+from bayes_at_n.pipeline.store import judged, rowkeys
+from bayes_at_n.pipeline.store.columns import cut_off
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.numerics.inputs import Ints
 
 Categories = Mapping[str, tuple[Rubric, npt.NDArray[np.int8]]]
 LONGEST = 2_000  # characters of an answer or a reason

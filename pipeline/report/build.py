@@ -21,17 +21,26 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.base import atomic
-from pipeline.base.console import Meter, clock, note, results
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort as cohorts_of
-from pipeline.cohorts.cohort import Cohort, Member
-from pipeline.cohorts.compare import rankings, tables_of
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.display.table import answer
-from pipeline.report import attempts, categories, data, figures, overview, races, single, texts
-from pipeline.report.names import bdi, shown
-from pipeline.store import selection
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import Meter, clock, note, results
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
+from bayes_at_n.pipeline.cohorts.cohort import Cohort, Member
+from bayes_at_n.pipeline.cohorts.compare import rankings, tables_of
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.report import (
+    attempts,
+    categories,
+    data,
+    figures,
+    overview,
+    races,
+    single,
+    texts,
+)
+from bayes_at_n.pipeline.report.names import bdi, shown
+from bayes_at_n.pipeline.store import selection
 
 FOLDER = Path(__file__).parent
 SCRIPTS = (

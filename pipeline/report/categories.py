@@ -1,12 +1,12 @@
 """Categories of those runs of a cohort that have signals: a damaged one costs the others none."""
 
-from pipeline.base.console import collected
-from pipeline.base.errors import UserError
-from pipeline.cohorts import rubrics as cohort_rubrics
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.report.attempts import Categories
-from pipeline.rubrics import categorize
+from bayes_at_n.pipeline.base.console import collected
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.report.attempts import Categories
+from bayes_at_n.pipeline.rubrics import categorize
 
 
 def labelled(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[Cohort, Categories]:

@@ -6,15 +6,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base.console import counted
-from pipeline.cohorts import caps, compare
-from pipeline.cohorts import rubrics as cohort_rubrics
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.display import table as tabular
-from pipeline.display.table import Column, Table
-from pipeline.report.names import visible
-from pipeline.store.outcomes import CORRECT, OWED
+from bayes_at_n.pipeline.base.console import counted
+from bayes_at_n.pipeline.cohorts import caps, compare
+from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.display import table as tabular
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.report.names import visible
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED
 
 LONGEST = 300  # characters of a problem that the map shows
 Lengths = tuple[float | None, float | None]  # mean tokens of correct, of other attempts
@@ -55,7 +55,7 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> dict
 def summary(cohorts: Sequence[Cohort]) -> str:
     """How much there is, in a line.
 
-    >>> from pipeline.cohorts.cohort import from_arrays
+    >>> from bayes_at_n.pipeline.cohorts.cohort import from_arrays
     >>> summary([from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])])
     '2 models, 1 question, 3 graded attempts'
     """

@@ -8,15 +8,15 @@ import numpy.typing as npt
 import scipy
 from markupsafe import Markup
 
-from pipeline.cohorts.cohort import Cohort
-from pipeline.cohorts.leaderboard import HEADLINE
-from pipeline.display import style
-from pipeline.display.table import Table
-from pipeline.plots import calibration, caps, leaderboard
-from pipeline.report.data import Lengths
-from pipeline.store.outcomes import OWED
-from pipeline.verify import quality
-from scoring.metrics.table import parse
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.cohorts.leaderboard import HEADLINE
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.table import Table
+from bayes_at_n.pipeline.plots import calibration, caps, leaderboard
+from bayes_at_n.pipeline.report.data import Lengths
+from bayes_at_n.pipeline.store.outcomes import OWED
+from bayes_at_n.pipeline.verify import quality
+from bayes_at_n.scoring.metrics.table import parse
 
 POINTS = 1_000  # of a line of ranks
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.cohorts import rubrics as cohort_rubrics
-from pipeline.cohorts.cohort import Cohort
-from pipeline.cohorts.compare import with_best
-from pipeline.cohorts.leaderboard import HEADLINE
-from pipeline.cohorts.verdict import verdict
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.display import sides
-from pipeline.display.table import Table
-from pipeline.plots.findings import most_often
-from pipeline.report.attempts import Categories
-from pipeline.score.headline import apart, ordered
+from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.cohorts.compare import with_best
+from bayes_at_n.pipeline.cohorts.leaderboard import HEADLINE
+from bayes_at_n.pipeline.cohorts.verdict import verdict
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.display import sides
+from bayes_at_n.pipeline.display.table import Table
+from bayes_at_n.pipeline.plots.findings import most_often
+from bayes_at_n.pipeline.report.attempts import Categories
+from bayes_at_n.pipeline.score.headline import apart, ordered
 
 Row = Mapping[str, Any]
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import UserError
-from pipeline.cohorts.cohort import Cohort
-from pipeline.display import style
-from pipeline.report import data, figures
-from pipeline.report.names import visible
-from pipeline.settle import looks, tables
-from pipeline.settle.looks import Course
-from pipeline.settle.plan import RECORD
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.report import data, figures
+from bayes_at_n.pipeline.report.names import visible
+from bayes_at_n.pipeline.settle import looks, tables
+from bayes_at_n.pipeline.settle.looks import Course
+from bayes_at_n.pipeline.settle.plan import RECORD
 
 
 def panels(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[dict[str, Any]]:

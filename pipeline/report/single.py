@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.runfolder import Run
 
 LIMIT = 10_000_000  # bytes: in a mail a third more, of the 20 or 25 million that servers take
 SPARE = 500  # of it for saying what is left out

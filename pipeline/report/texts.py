@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base import children, environment
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.config.settings import RunConfig
-from pipeline.prepare import models
-from pipeline.report import attempts, tokens
-from pipeline.store import options, parquet, rowkeys, shards
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
-from scoring.numerics.inputs import Ints
-from verifiers import LETTERS
+from bayes_at_n.pipeline.base import children, environment
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.report import attempts, tokens
+from bayes_at_n.pipeline.store import options, parquet, rowkeys, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.numerics.inputs import Ints
+from bayes_at_n.verifiers import LETTERS
 
 FILE_BYTES = 1 << 19
 SHARE_BYTES = 32 << 20  # of parts, as they lie on the disk: a second of work, about

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.prepare.questions import find_local
-from scoring.numerics.inputs import Ints
+from bayes_at_n.pipeline.prepare.questions import find_local
+from bayes_at_n.scoring.numerics.inputs import Ints
 
 # Surprisal in bits as one character per token: level = round(12 sqrt(bits)), from "!" upwards
 # without the backslash. Fine near 0, where most tokens are, and up to 60 bits. Lengths likewise.

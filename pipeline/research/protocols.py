@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.config.trajectory import PriceSettings
-from pipeline.store import outcomes
-from pipeline.store.runfolder import Run
-from scoring.metrics import cost, table
-from scoring.metrics.table import Metric, Summary
+from bayes_at_n.pipeline.config.trajectory import PriceSettings
+from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics import cost, table
+from bayes_at_n.scoring.metrics.table import Metric, Summary
 
 AVG, BAYES = "avg", "bayes"
 PASS = "pass@"  # begins the names of Pass@k

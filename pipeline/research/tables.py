@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.display.table import Column, Table, to_markdown
+from bayes_at_n.pipeline.display.table import Column, Table, to_markdown
 
 Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]

@@ -16,20 +16,20 @@ import numpy as np
 import pyarrow as pa
 import yaml  # type: ignore[import-untyped]
 
-import scoring
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError, one_line
-from pipeline.config import compose
-from pipeline.config.settings import RunConfig
-from pipeline.display.table import Column, Table, decimals, show
-from pipeline.rubrics import rubric as rubric_of
-from pipeline.rubrics import signals_table
-from pipeline.rubrics.rubric import Rubric
-from pipeline.store import records, rowkeys, runfolder
-from pipeline.store.records import Recorded
-from pipeline.store.runfolder import Run
-from scoring.metrics.table import Summary
-from scoring.numerics.inputs import Ints
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.display.table import Column, Table, decimals, show
+from bayes_at_n.pipeline.rubrics import rubric as rubric_of
+from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.rubrics.rubric import Rubric
+from bayes_at_n.pipeline.store import records, rowkeys, runfolder
+from bayes_at_n.pipeline.store.records import Recorded
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.table import Summary
+from bayes_at_n.scoring.numerics.inputs import Ints
 
 CATEGORIES = pa.schema(
     [("question_id", pa.string()), ("trial", pa.int32()), ("category", pa.int8())]
@@ -164,8 +164,10 @@ def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
         if before.get(name) != shown or not (folder / f"{name}.png").exists():
             if not run.cfg.scoring.plots:
                 continue
-            from pipeline.display import style
-            from pipeline.plots.bars import category_shares  # matplotlib takes half a second
+            from bayes_at_n.pipeline.display import style
+            from bayes_at_n.pipeline.plots.bars import (
+                category_shares,  # matplotlib takes half a second
+            )
 
             style.save(category_shares(title, names, counts, weights, ids), folder / name)
             pictures.append(folder / f"{name}.png")

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base.console import listed, mention, note, results, warn
-from pipeline.base.errors import UserError
-from pipeline.display.table import answer
-from pipeline.rubrics import categories, signals_table, variables
-from pipeline.rubrics import rubric as rubric_of
-from pipeline.rubrics.rubric import Rubric, Unsound
-from pipeline.store import judged, runfolder
-from pipeline.store.columns import KEY
-from pipeline.store.records import Recorded
-from pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.base.console import listed, mention, note, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.rubrics import categories, signals_table, variables
+from bayes_at_n.pipeline.rubrics import rubric as rubric_of
+from bayes_at_n.pipeline.rubrics.rubric import Rubric, Unsound
+from bayes_at_n.pipeline.store import judged, runfolder
+from bayes_at_n.pipeline.store.columns import KEY
+from bayes_at_n.pipeline.store.records import Recorded
+from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 _COLUMNS = {"a": "A", "b": "B", "c": "C"}  # of the signals table, by what conditions call them
 _MISSING = {

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.errors import did_you_mean
-from scoring.numerics.inputs import Bools
+from bayes_at_n.pipeline.base.errors import did_you_mean
+from bayes_at_n.scoring.numerics.inputs import Bools
 
 Read = Callable[[Mapping[str, Any]], Any]  # the value of a part, from those of the names
 

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.rubrics.conditions import Condition, compile_condition, is_number
-from pipeline.rubrics.variables import SIGNALS, THRESHOLDS, VARIABLES
-from scoring.numerics.inputs import check_weights
+from bayes_at_n.pipeline.rubrics.conditions import Condition, compile_condition, is_number
+from bayes_at_n.pipeline.rubrics.variables import SIGNALS, THRESHOLDS, VARIABLES
+from bayes_at_n.scoring.numerics.inputs import check_weights
 
 Categories = npt.NDArray[np.int8]
 

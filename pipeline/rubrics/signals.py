@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base.console import Meter, mention, note, warn
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.display.table import answer
-from pipeline.rubrics import signals_table
-from pipeline.store import judged, parquet, rowkeys, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
-from pipeline.store.runfolder import Run
-from scoring.numerics.inputs import Floats
+from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.store import judged, parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.numerics.inputs import Floats
 
 LONGEST = 32_768  # tokens that token_ratio is a share of, whatever the run allowed
 # What attempts alone tell; null where a record does not say it.

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.store import judged, records, rowkeys, runfolder, shards
-from pipeline.store.columns import SIGNALS
-from pipeline.store.records import Recorded
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.store import judged, records, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store.columns import SIGNALS
+from bayes_at_n.pipeline.store.records import Recorded
+from bayes_at_n.pipeline.store.runfolder import Run
 
 _SOURCES = "sources"
 _REMEDY = f"run `{PROGRAM} signals`"

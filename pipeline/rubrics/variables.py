@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.rubrics.conditions import compile_condition
-from scoring.numerics.inputs import Bools, Floats
+from bayes_at_n.pipeline.rubrics.conditions import compile_condition
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats
 
 VERIFIER = ("A", "B", "C")
 SIGNALS = (

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-import scoring
-from pipeline.base.errors import UserError
-from pipeline.config.checks import AUTO
-from pipeline.config.scoring import CapsConfig
-from pipeline.display.table import Column, Table
-from pipeline.store.outcomes import OWED, Codes, Lengths, capped, correct
-from pipeline.store.runfolder import Run
-from scoring.metrics.table import parse
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.config.scoring import CapsConfig
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.store.outcomes import OWED, Codes, Lengths, capped, correct
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.table import parse
 
 _FOUR = "{:.4f}"
 COLUMNS = (

@@ -14,12 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import places
-from pipeline.config.settings import STAGES
-from pipeline.grade.known import identity as grader
-from pipeline.prepare.questions import find_local
-from pipeline.store import origin, parquet, runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import places
+from bayes_at_n.pipeline.config.settings import STAGES
+from bayes_at_n.pipeline.grade.known import identity as grader
+from bayes_at_n.pipeline.prepare.questions import find_local
+from bayes_at_n.pipeline.store import origin, parquet, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 _FILE = "complete.json"
 _MOST = 20_000  # files that settings name; more are no model and no data set

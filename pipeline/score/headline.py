@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.base.console import listed, percent
-from scoring import INFLATION_LEVEL, SHRINKAGE_LIMIT, Inflation
+from bayes_at_n.pipeline.base.console import listed, percent
+from bayes_at_n.scoring import INFLATION_LEVEL, SHRINKAGE_LIMIT, Inflation
 
 
 def ordered(headline: str) -> list[str]:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-import scoring
-from pipeline.store import options
-from pipeline.store.runfolder import Run
-from verifiers import LETTERS
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.store import options
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.verifiers import LETTERS
 
 
 def accuracy(run: Run, matrix: Any, level: float) -> dict[str, dict[str, float]]:

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-import scoring
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.config.scoring import PriorConfig
-from pipeline.rubrics import categories, categorize, variables
-from pipeline.rubrics import rubric as rubric_of
-from pipeline.store import outcomes, rowkeys
-from pipeline.store.outcomes import OWED, Codes
-from pipeline.store.runfolder import Run, opened
-from scoring import Counts
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.scoring import PriorConfig
+from bayes_at_n.pipeline.rubrics import categories, categorize, variables
+from bayes_at_n.pipeline.rubrics import rubric as rubric_of
+from bayes_at_n.pipeline.store import outcomes, rowkeys
+from bayes_at_n.pipeline.store.outcomes import OWED, Codes
+from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.scoring import Counts
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import scoring
-from pipeline.base.console import clock, count, counted, results, warn
-from pipeline.base.program import PROGRAM
-from pipeline.display import table as display
-from pipeline.display.table import Column, Table
-from pipeline.score import places, stopped
-from pipeline.score.headline import apart, intervals, ordered, shared_luck
-from scoring.metrics.table import Metric, parse
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import clock, count, counted, results, warn
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.score import places, stopped
+from bayes_at_n.pipeline.score.headline import apart, intervals, ordered, shared_luck
+from bayes_at_n.scoring.metrics.table import Metric, parse
 
 Parts = Mapping[str, Any]
 

@@ -5,21 +5,21 @@ from typing import Any
 
 import numpy as np
 
-import scoring
-from pipeline.base import atomic
-from pipeline.base.console import asked, counted, mention, note, results, warn
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.display import table as display
-from pipeline.display.table import Table
-from pipeline.rubrics import categories
-from pipeline.score import caps, places, shown, stopped, votes
-from pipeline.score import prior as priors
-from pipeline.store import files, judged, outcomes, runfolder
-from pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
-from pipeline.store.records import Recorded
-from pipeline.store.runfolder import Run
-from scoring.metrics.table import Metric, Summary, parse, parse_all
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import asked, counted, mention, note, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.display.table import Table
+from bayes_at_n.pipeline.rubrics import categories
+from bayes_at_n.pipeline.score import caps, places, shown, stopped, votes
+from bayes_at_n.pipeline.score import prior as priors
+from bayes_at_n.pipeline.store import files, judged, outcomes, runfolder
+from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
+from bayes_at_n.pipeline.store.records import Recorded
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
 
 Parts = dict[str, Any]
 
@@ -112,7 +112,7 @@ def _save_curve(run: Run, table: Table) -> None:
     """Save the score at smaller max_tokens."""
     pictures = {}
     if run.cfg.scoring.plots:
-        from pipeline.plots import caps as plots  # matplotlib takes half a second
+        from bayes_at_n.pipeline.plots import caps as plots  # matplotlib takes half a second
 
         pictures["curve"] = plots.by_cap(table.rows, table.title)
     written = files.write(run.path / "caps", "caps", {}, {"curve": table}, pictures)

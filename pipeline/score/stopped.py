@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.console import percent
-from pipeline.store import runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import percent
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 KEY = "stopped"  # in the manifest, as `settle` left it
 
@@ -29,7 +29,7 @@ def estimate(how: Mapping[str, Any], matrix: Any, confidence: float) -> dict[str
     >>> found["until"], found["rounds"], round(found["mean"], 4)
     ('best', 3, 0.6667)
     """
-    from scoring.sequential import MeanSequence  # Numba takes a third of a second
+    from bayes_at_n.scoring.sequential import MeanSequence  # Numba takes a third of a second
 
     codes = np.ma.filled(matrix, -1)
     rounds = int((codes >= 0).all(axis=0).cumprod().sum())

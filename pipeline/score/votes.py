@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.base.errors import UserError
-from pipeline.display.table import Column, Table
-from pipeline.grade import classes
-from pipeline.rubrics import signals_table
-from pipeline.store import rowkeys
-from pipeline.store.outcomes import OWED
-from pipeline.store.runfolder import Run
-from scoring.metrics.metric import ANSWERS, CONFIDENCE, VERIFIER, Metric
-from scoring.metrics.votes import right
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.grade import classes
+from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.store import rowkeys
+from bayes_at_n.pipeline.store.outcomes import OWED
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.metric import ANSWERS, CONFIDENCE, VERIFIER, Metric
+from bayes_at_n.scoring.metrics.votes import right
 
 _SIGNALS = {CONFIDENCE: "completion_bpt", VERIFIER: "a"}
 _OF = {CONFIDENCE: "log-probs", VERIFIER: "verdict"}

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.config.settings import SamplingConfig
-from pipeline.servers.http import Later
+from bayes_at_n.pipeline.config.settings import SamplingConfig
+from bayes_at_n.pipeline.servers.http import Later
 
 Body = dict[str, Any]
 FILTERED = "content_filter"  # the finish reason of an answer that the server withholds

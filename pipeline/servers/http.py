@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.base.errors import UserError, one_line
 
 CONNECT_S = 10.0
 _LANE = 4  # connections of one client

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from pipeline.base.console import warn
-from pipeline.base.errors import Replaced, UserError
-from pipeline.config.settings import RunConfig
-from pipeline.servers import probe, served
-from pipeline.servers.pool import Pool
-from pipeline.servers.served import ServedModel
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import Replaced, UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.servers import probe, served
+from bayes_at_n.pipeline.servers.pool import Pool
+from bayes_at_n.pipeline.servers.served import ServedModel
 
 _CHECKED = ("token_ids", "logprobs", "named")  # what every answer has if every probe had it
 

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from pipeline.base.console import clock, note, warn
-from pipeline.base.errors import TryAgain, UserError
-from pipeline.config.engine import EngineConfig
-from pipeline.servers import http
-from pipeline.servers.http import Later
+from bayes_at_n.pipeline.base.console import clock, note, warn
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.config.engine import EngineConfig
+from bayes_at_n.pipeline.servers import http
+from bayes_at_n.pipeline.servers.http import Later
 
 LONGEST_PAUSE_S = 30.0  # between two tries, unless the server asks for a longer one
 _FIRST_PAUSE_S = 0.5

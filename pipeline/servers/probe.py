@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.errors import UserError
-from pipeline.config.settings import RunConfig, SamplingConfig
-from pipeline.servers.dialects import Answer, Ask
-from pipeline.servers.http import Refused
-from pipeline.servers.served import ServedModel
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import RunConfig, SamplingConfig
+from bayes_at_n.pipeline.servers.dialects import Answer, Ask
+from bayes_at_n.pipeline.servers.http import Refused
+from bayes_at_n.pipeline.servers.served import ServedModel
 
 TOKENS = 32  # of each sample
 _SEEDS = 4  # of each question, and so many of them once more

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.base.errors import Replaced, TryAgain, UserError, did_you_mean
-from pipeline.config.settings import RunConfig
-from pipeline.servers.dialects import DIALECTS, FILTERED, Answer, Ask, Body
-from pipeline.servers.http import MOST_BYTES, Later, Refused
-from pipeline.servers.pool import Pool, Server
+from bayes_at_n.pipeline.base.errors import Replaced, TryAgain, UserError, did_you_mean
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.servers.dialects import DIALECTS, FILTERED, Answer, Ask, Body
+from bayes_at_n.pipeline.servers.http import MOST_BYTES, Later, Refused
+from bayes_at_n.pipeline.servers.pool import Pool, Server
 
 _CUT = 0.9  # of the longest reading of a prompt: one that is shorter was cut
 _BYTES_A_TOKEN = 2048  # the most that any interface writes about one

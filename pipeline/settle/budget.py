@@ -7,11 +7,11 @@ for attempts without a look decide nothing. What is known of costs is the mean o
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.config.overrides import quoted
-from pipeline.settle.plan import Contender, Plan
-from pipeline.store import spent
-from pipeline.store.runfolder import Run
-from pipeline.store.spent import Spent
+from bayes_at_n.pipeline.config.overrides import quoted
+from bayes_at_n.pipeline.settle.plan import Contender, Plan
+from bayes_at_n.pipeline.store import spent
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.spent import Spent
 
 
 def told(plan: Plan, owed: Sequence[tuple[Contender, int]]) -> str:

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from pipeline.base.console import Meter
-from pipeline.base.errors import UserError
-from pipeline.config.budget import BudgetConfig
-from pipeline.config.settle import Assumed
-from pipeline.settle import data
-from pipeline.settle.plan import LOOKS, Goal
-from pipeline.settle.race import states, target
-from pipeline.store import outcomes
-from scoring import fit_prior
-from scoring.numerics.inputs import Floats
-from scoring.sequential import Simulated, simulate
+from bayes_at_n.pipeline.base.console import Meter
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.budget import BudgetConfig
+from bayes_at_n.pipeline.config.settle import Assumed
+from bayes_at_n.pipeline.settle import data
+from bayes_at_n.pipeline.settle.plan import LOOKS, Goal
+from bayes_at_n.pipeline.settle.race import states, target
+from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.scoring import fit_prior
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.sequential import Simulated, simulate
 
 SIMULATIONS = 400  # seconds; a share is known to five points
 WIDTHS = 20  # of until=width, which are slow and hardly differ

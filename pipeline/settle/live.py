@@ -12,20 +12,20 @@ from contextlib import suppress
 
 import numpy as np
 
-from pipeline.base import atomic
-from pipeline.base.console import note, warn
-from pipeline.base.errors import Interrupted, UserError
-from pipeline.base.program import PROGRAM
-from pipeline.config import sweep
-from pipeline.generate import claims, stopping
-from pipeline.score.stopped import KEY
-from pipeline.settle import budget, data, looks
-from pipeline.settle.data import Outcomes
-from pipeline.settle.looks import Course
-from pipeline.settle.plan import MARK, RECORD, Contender, Plan, record_of
-from pipeline.settle.race import Bools, State, owed, states
-from pipeline.settle.tables import told
-from pipeline.store import heartbeat, lease, runfolder
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.errors import Interrupted, UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config import sweep
+from bayes_at_n.pipeline.generate import claims, stopping
+from bayes_at_n.pipeline.score.stopped import KEY
+from bayes_at_n.pipeline.settle import budget, data, looks
+from bayes_at_n.pipeline.settle.data import Outcomes
+from bayes_at_n.pipeline.settle.looks import Course
+from bayes_at_n.pipeline.settle.plan import MARK, RECORD, Contender, Plan, record_of
+from bayes_at_n.pipeline.settle.race import Bools, State, owed, states
+from bayes_at_n.pipeline.settle.tables import told
+from bayes_at_n.pipeline.store import heartbeat, lease, runfolder
 
 STAGES = "stages=[prepare,generate,grade]"
 _WAIT_S = 2.0  # while others make the rest of a block

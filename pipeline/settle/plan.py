@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import UserError
-from pipeline.config import compose, trust
-from pipeline.config.settings import RunConfig
-from pipeline.config.settle import BLOCK, Asked, Decision, Until, load, until
-from pipeline.store import runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose, trust
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.settle import BLOCK, Asked, Decision, Until, load, until
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
 RECORD, MARK = "plan.json", "made_by_this_user"

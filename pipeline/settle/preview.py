@@ -5,22 +5,22 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.console import note, percent, results
-from pipeline.base.errors import UserError
-from pipeline.config.budget import BudgetConfig
-from pipeline.config.settings import RunConfig
-from pipeline.config.settle import Assumed, PlanConfig
-from pipeline.display import table as display
-from pipeline.display.table import Column, Table, of_columns
-from pipeline.prepare import costs, questions
-from pipeline.replicas import devices
-from pipeline.settle import expect
-from pipeline.settle.expect import UNITS, Basis
-from pipeline.settle.plan import Goal, Plan, goal
-from pipeline.settle.tables import question, spent_line
-from pipeline.store import find
-from scoring import wilson_ci
-from scoring.sequential import Simulated
+from bayes_at_n.pipeline.base.console import note, percent, results
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.budget import BudgetConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.settle import Assumed, PlanConfig
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.prepare import costs, questions
+from bayes_at_n.pipeline.replicas import devices
+from bayes_at_n.pipeline.settle import expect
+from bayes_at_n.pipeline.settle.expect import UNITS, Basis
+from bayes_at_n.pipeline.settle.plan import Goal, Plan, goal
+from bayes_at_n.pipeline.settle.tables import question, spent_line
+from bayes_at_n.pipeline.store import find
+from bayes_at_n.scoring import wilson_ci
+from bayes_at_n.scoring.sequential import Simulated
 
 _PAIRS = 8  # that are shown
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.cluster import submit as cluster
-from pipeline.config import compose, overrides
-from pipeline.config import settle as config
-from pipeline.config.checks import AUTO
-from pipeline.settle import data, live, plan
-from pipeline.settle.race import owed, states
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.cluster import submit as cluster
+from bayes_at_n.pipeline.config import compose, overrides
+from bayes_at_n.pipeline.config import settle as config
+from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.settle import data, live, plan
+from bayes_at_n.pipeline.settle.race import owed, states
+from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def is_race(settings: list[str]) -> bool:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.settle.plan import Goal
-from scoring.sequential import Look, MeanSequence, Race, Target
+from bayes_at_n.pipeline.settle.plan import Goal
+from bayes_at_n.scoring.sequential import Look, MeanSequence, Race, Target
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -69,8 +69,8 @@ def states(outcomes: npt.ArrayLike, goal: Goal) -> Iterator[State]:
             model that has left needs no more of them.
 
     Example:
-        >>> from pipeline.config.settle import SettleConfig
-        >>> from pipeline.settle.plan import Goal
+        >>> from bayes_at_n.pipeline.config.settle import SettleConfig
+        >>> from bayes_at_n.pipeline.settle.plan import Goal
         >>> always = np.stack([np.ones((30, 80)), np.zeros((30, 80))])
         >>> *_, last = states(always, Goal(SettleConfig(), ["a", "b"], trials=80, block=1))
         >>> last.known.best, last.known.settled, last.trials < 8

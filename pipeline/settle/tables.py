@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.base.console import count, counted, listed, percent
-from pipeline.display.table import Column, Table, of_columns
-from pipeline.settle.data import Outcomes
-from pipeline.settle.forecast import evidence, progress
-from pipeline.settle.looks import Course, of_models
-from pipeline.settle.plan import Goal
-from pipeline.settle.race import State, ended, order
-from pipeline.store import files
-from scoring import bayes_ci
+from bayes_at_n.pipeline.base.console import count, counted, listed, percent
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.settle.data import Outcomes
+from bayes_at_n.pipeline.settle.forecast import evidence, progress
+from bayes_at_n.pipeline.settle.looks import Course, of_models
+from bayes_at_n.pipeline.settle.plan import Goal
+from bayes_at_n.pipeline.settle.race import State, ended, order
+from bayes_at_n.pipeline.store import files
+from bayes_at_n.scoring import bayes_ci
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ _NAMED = 6  # models that a sentence names, unless they are the result
 def question(goal: Goal) -> str:
     """What is to be decided, and how surely, in words.
 
-    >>> from pipeline.config.settle import SettleConfig
+    >>> from bayes_at_n.pipeline.config.settle import SettleConfig
     >>> question(Goal(SettleConfig(until="top:2"), ["a", "b", "c"], trials=80, block=8))
     'Which 2 are the best? 95 % sure'
     """
@@ -239,7 +239,7 @@ def write(folder: Path, seen: Course, known: Outcomes) -> list[Path]:
 
 def picture(seen: Course) -> "Figure":
     """Estimates, and what decides, over tokens spent, or attempts where those are not known."""
-    from pipeline.plots import settle as plots  # matplotlib takes half a second
+    from bayes_at_n.pipeline.plots import settle as plots  # matplotlib takes half a second
 
     goal, known = seen.goal, [state.known for state in seen.states]
     unit, spent = "tokens", seen.tokens.sum(axis=1)

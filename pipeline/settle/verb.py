@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.console import Meter, note, percent, results, warn
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.config import settle as config
-from pipeline.config import sweep
-from pipeline.config.settle import Asked, Assumed
-from pipeline.display import table as display
-from pipeline.settle import data, live, looks, plan, preview, tables
-from pipeline.settle.data import Outcomes
-from pipeline.settle.looks import Course
-from pipeline.settle.plan import Goal
-from pipeline.settle.race import State, ended, states
+from bayes_at_n.pipeline.base.console import Meter, note, percent, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config import settle as config
+from bayes_at_n.pipeline.config import sweep
+from bayes_at_n.pipeline.config.settle import Asked, Assumed
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.settle import data, live, looks, plan, preview, tables
+from bayes_at_n.pipeline.settle.data import Outcomes
+from bayes_at_n.pipeline.settle.looks import Course
+from bayes_at_n.pipeline.settle.plan import Goal
+from bayes_at_n.pipeline.settle.race import State, ended, states
 
 
 def run(asked: Asked, dry_run: bool = False, then: bool = False) -> None:

@@ -8,18 +8,18 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from pipeline.base.console import clock, count, results
-from pipeline.base.errors import UserError
-from pipeline.display import table as display
-from pipeline.settle import looks, tables
-from pipeline.settle.forecast import forecast
-from pipeline.settle.looks import Course
-from pipeline.settle.plan import RECORD
-from pipeline.settle.race import ended
-from pipeline.status import watch
-from pipeline.status.standing import RunStanding
-from pipeline.status.watch import Above
-from pipeline.store import find, runfolder
+from bayes_at_n.pipeline.base.console import clock, count, results
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.settle import looks, tables
+from bayes_at_n.pipeline.settle.forecast import forecast
+from bayes_at_n.pipeline.settle.looks import Course
+from bayes_at_n.pipeline.settle.plan import RECORD
+from bayes_at_n.pipeline.settle.race import ended
+from bayes_at_n.pipeline.status import watch
+from bayes_at_n.pipeline.status.standing import RunStanding
+from bayes_at_n.pipeline.status.watch import Above
+from bayes_at_n.pipeline.store import find, runfolder
 
 
 def status(folder: Path, watching: bool, every: float | None) -> None:

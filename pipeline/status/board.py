@@ -9,12 +9,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.base.console import clock, count
-from pipeline.score.headline import apart
-from pipeline.status.standing import RunStanding, added, by_state
-from pipeline.status.tally import RunningScore
-from pipeline.store.spent import in_words
-from pipeline.store.workers import Worker
+from bayes_at_n.pipeline.base.console import clock, count
+from bayes_at_n.pipeline.score.headline import apart
+from bayes_at_n.pipeline.status.standing import RunStanding, added, by_state
+from bayes_at_n.pipeline.status.tally import RunningScore
+from bayes_at_n.pipeline.store.spent import in_words
+from bayes_at_n.pipeline.store.workers import Worker
 
 _UNKNOWN = "–"
 _HEADINGS = ["done/total", "owed", "in flight", "workers", "tokens", "a second"]

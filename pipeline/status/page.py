@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.base.console import note, results
-from pipeline.cluster import jobs
-from pipeline.score.headline import apart
-from pipeline.status import board
-from pipeline.status.standing import of
-from pipeline.status.tally import Tally, scores
-from pipeline.store.outcomes import OUTCOMES, OWED
-from pipeline.store.runfolder import Run
-from pipeline.store.spent import in_words
+from bayes_at_n.pipeline.base.console import note, results
+from bayes_at_n.pipeline.cluster import jobs
+from bayes_at_n.pipeline.score.headline import apart
+from bayes_at_n.pipeline.status import board
+from bayes_at_n.pipeline.status.standing import of
+from bayes_at_n.pipeline.status.tally import Tally, scores
+from bayes_at_n.pipeline.store.outcomes import OUTCOMES, OWED
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.spent import in_words
 
 MARKS = {
     "correct": "1",

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pipeline.cluster.jobs import UNKNOWN, Job
-from pipeline.prepare import raising
-from pipeline.status.tally import RunningScore, Tally
-from pipeline.store import spent, suspects
-from pipeline.store.outcomes import price
-from pipeline.store.workers import Worker, workers
+from bayes_at_n.pipeline.cluster.jobs import UNKNOWN, Job
+from bayes_at_n.pipeline.prepare import raising
+from bayes_at_n.pipeline.status.tally import RunningScore, Tally
+from bayes_at_n.pipeline.store import spent, suspects
+from bayes_at_n.pipeline.store.outcomes import price
+from bayes_at_n.pipeline.store.workers import Worker, workers
 
 _SUMMED = ("done", "total", "in_flight", "tokens", "tokens_per_s", "rate", "gpu_h")
 _RECENT_S = 1800  # the rate is that of the latest attempts, none from days ago

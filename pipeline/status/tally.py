@@ -17,15 +17,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-import scoring
-from pipeline.base.journal import read_on
-from pipeline.grade import known
-from pipeline.grade.known import Pair
-from pipeline.store import origin, outcomes, parquet, rowkeys, runfolder, shards, workernames
-from pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
-from pipeline.store.outcomes import OUTCOMES, OWED, Codes, correct
-from pipeline.store.runfolder import Run
-from scoring.metrics.table import parse
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.journal import read_on
+from bayes_at_n.pipeline.grade import known
+from bayes_at_n.pipeline.grade.known import Pair
+from bayes_at_n.pipeline.store import (
+    origin,
+    outcomes,
+    parquet,
+    rowkeys,
+    runfolder,
+    shards,
+    workernames,
+)
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
+from bayes_at_n.pipeline.store.outcomes import OUTCOMES, OWED, Codes, correct
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.table import parse
 
 _LIGHT = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
 _FEW, _QUICK_S = 4, 0.5  # answers compared before the first look at the clock; a short time

@@ -12,17 +12,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.base.console import answering, note, results
-from pipeline.base.errors import UserError
-from pipeline.cluster import jobs
-from pipeline.cluster.jobs import Job
-from pipeline.config.settings import RunConfig
-from pipeline.display.table import answer
-from pipeline.status import board
-from pipeline.status.standing import RunStanding, as_json, of
-from pipeline.status.tally import Tally, scores
-from pipeline.store import find, parquet
-from pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.base.console import answering, note, results
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cluster import jobs
+from bayes_at_n.pipeline.cluster.jobs import Job
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.status import board
+from bayes_at_n.pipeline.status.standing import RunStanding, as_json, of
+from bayes_at_n.pipeline.status.tally import Tally, scores
+from bayes_at_n.pipeline.store import find, parquet
+from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 EVERY_S = 30.0  # between two blocks of plain text
 _LOOK_S = 2.0

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.base import foreign, limits
-from pipeline.base.console import Meter, results
-from pipeline.base.errors import DamagedData, UserError, one_line
-from pipeline.config import compose
-from pipeline.display.table import answer
-from pipeline.store import find, heartbeat, origin, parquet, rowkeys, runfolder
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import foreign, limits
+from bayes_at_n.pipeline.base.console import Meter, results
+from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.store import find, heartbeat, origin, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 TORN = "unfinished last frame"  # of a journal: what a killed worker was about to write
 _ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)

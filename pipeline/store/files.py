@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.base import atomic, foreign
-from pipeline.base.errors import UserError
-from pipeline.display.table import FORMS, Table, plain
-from pipeline.store import lease
+from bayes_at_n.pipeline.base import atomic, foreign
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.display.table import FORMS, Table, plain
+from bayes_at_n.pipeline.store import lease
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ def write(
     pages = {f"{stem}.{ending}": form(table) for (stem, table), (ending, form) in forms}
     made = {folder / file: text.encode() for file, text in {**pages, **(texts or {})}.items()}
     if figures:
-        from pipeline.display import style  # matplotlib takes half a second
+        from bayes_at_n.pipeline.display import style  # matplotlib takes half a second
 
         for stem, figure in figures.items():
             made |= style.pictures(figure, folder / stem)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.base import foreign
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.config.analysis import SelectionConfig
-from pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.analysis import SelectionConfig
+from bayes_at_n.pipeline.config.compose import load_folder
 
 
 def named(cfg: SelectionConfig) -> dict[str, list[Path]]:

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from pipeline.base import engines
-from pipeline.base.errors import UserError
-from pipeline.config.engine import EngineConfig
-from pipeline.store import home, lease
+from bayes_at_n.pipeline.base import engines
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.engine import EngineConfig
+from bayes_at_n.pipeline.store import home, lease
 
 HEARTBEAT_S = 10.0
 HANG_S = 600.0  # no step of an engine takes that long,

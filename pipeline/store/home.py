@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.base.atomic import GONE
-from pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.atomic import GONE
+from bayes_at_n.pipeline.base.errors import UserError
 
 Check = Callable[[], None]  # raises Moved
 

@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.config.official import OFFICIAL, template_file
-from pipeline.store import parquet, rowkeys, runfolder
-from pipeline.store.runfolder import Run
-from verifiers import grader
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.official import OFFICIAL, template_file
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.verifiers import grader
 
 _warn = functools.cache(warn)  # once a command
 _MOST = 1 << 20  # bytes of a file that is hashed: the folder that names it may be anybody's

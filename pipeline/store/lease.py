@@ -22,10 +22,10 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.base import atomic, foreign
-from pipeline.base.atomic import GONE
-from pipeline.base.console import note
-from pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base import atomic, foreign
+from bayes_at_n.pipeline.base.atomic import GONE
+from bayes_at_n.pipeline.base.console import note
+from bayes_at_n.pipeline.base.errors import UserError
 
 RENEW_S = 10.0
 EXPIRE_S = 120.0

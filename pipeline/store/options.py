@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.config.seeds import option_order
-from pipeline.config.settings import RunConfig
-from verifiers import LETTERS
+from bayes_at_n.pipeline.config.seeds import option_order
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.verifiers import LETTERS
 
 
 def order(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> tuple[int, ...]:

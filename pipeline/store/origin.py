@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.base import journal
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.base.foreign import read_json
+from bayes_at_n.pipeline.base import journal
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.foreign import read_json
 
 HASH, IDENTITY = "identity_hash", "identity"  # in the manifest, and of files
 QUESTIONS = "questions_hash"  # in the identity of a file: of all questions and prompts

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base.errors import UserError
-from pipeline.config.engine import EngineConfig
-from pipeline.store import judged, rowkeys, workers
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.engine import EngineConfig
+from bayes_at_n.pipeline.store import judged, rowkeys, workers
+from bayes_at_n.pipeline.store.runfolder import Run
 
 Codes = npt.NDArray[np.int8]
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.base import atomic, foreign, journal
-from pipeline.base.errors import one_line
-from pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, DIGEST, KEY, digests
+from bayes_at_n.pipeline.base import atomic, foreign, journal
+from bayes_at_n.pipeline.base.errors import one_line
+from bayes_at_n.pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, DIGEST, KEY, digests
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipeline.base.console import note, warn
-from pipeline.base.errors import UserError, one_line
-from pipeline.base.program import PROGRAM
-from pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.store import parquet, runfolder
 
 _ROWS_PER_GROUP = 1 << 16  # of tables that are made again in seconds
 

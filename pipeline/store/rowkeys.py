@@ -15,10 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base.console import warn
-from pipeline.store import parquet, shards
-from pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, GRADES, KEY, MEANS, VERDICTS
-from pipeline.store.runfolder import Run, read_manifest
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store.columns import (
+    ATTEMPTS,
+    CONTINUED,
+    DIGEST,
+    GRADES,
+    KEY,
+    MEANS,
+    VERDICTS,
+)
+from bayes_at_n.pipeline.store.runfolder import Run, read_manifest
 
 Ints = npt.NDArray[np.int64]
 

@@ -12,17 +12,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.base import atomic, foreign
-from pipeline.base.console import warn
-from pipeline.base.engines import kind
-from pipeline.base.environment import version
-from pipeline.base.errors import DamagedData, UserError, one_line
-from pipeline.base.program import PROGRAM
-from pipeline.config import trust
-from pipeline.config.compose import dump, load_folder
-from pipeline.config.settings import LabelsConfig, RunConfig
-from pipeline.store import lease, origin, parquet, shards
-from pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
+from bayes_at_n.pipeline.base import atomic, foreign
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.environment import version
+from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config import trust
+from bayes_at_n.pipeline.config.compose import dump, load_folder
+from bayes_at_n.pipeline.config.settings import LabelsConfig, RunConfig
+from bayes_at_n.pipeline.store import lease, origin, parquet, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 
 # Of the model's settings those that change what is sampled or stored; prompts are hashed.
 _MODEL_KEYS = (

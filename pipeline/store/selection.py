@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.base.console import warn
-from pipeline.config.analysis import SelectionConfig
-from pipeline.store.runfolder import short_hash
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.config.analysis import SelectionConfig
+from bayes_at_n.pipeline.store.runfolder import short_hash
 
 
 def folder(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Path, list[Path]]:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.base import atomic, foreign, journal
-from pipeline.store import origin, parquet, workernames
-from pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.base import atomic, foreign, journal
+from bayes_at_n.pipeline.store import origin, parquet, workernames
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 
 _TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")

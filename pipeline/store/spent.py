@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.config.budget import BudgetConfig
-from pipeline.config.settings import RunConfig
-from pipeline.store import parquet, shards, workernames, workers
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.outcomes import price
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.config.budget import BudgetConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import parquet, shards, workernames, workers
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.outcomes import price
+from bayes_at_n.pipeline.store.runfolder import Run
 
 _NAMES = ["prompt_tokens", "completion_tokens", "started", "finished", "continued_from"]
 Cost = Callable[[Any, Any], Any]  # of so many tokens of prompts and of completions

@@ -7,9 +7,9 @@ to be the run's. Where it finds another, they become `attempts/_*.suspect`, whic
 import time
 from pathlib import Path
 
-from pipeline.store import heartbeat, parquet, runfolder, shards, workernames
-from pipeline.store.columns import ATTEMPTS
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store import heartbeat, parquet, runfolder, shards, workernames
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 UNPROVEN, _SUSPECT = "-unproven", ".suspect"
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.store import heartbeat, parquet, runfolder
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store import heartbeat, parquet, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 
 _FRESH_S = 30.0  # a session changed since then may be of a worker that began after we looked
 _LIVING = ("loading", "sampling", "waiting")

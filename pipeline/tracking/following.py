@@ -12,12 +12,12 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from pipeline.base.console import console, note, warn
-from pipeline.base.errors import one_line
-from pipeline.base.interrupts import SIGNALS
-from pipeline.base.program import PROGRAM
-from pipeline.store import find, lease, runfolder
-from pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.base.console import console, note, warn
+from bayes_at_n.pipeline.base.errors import one_line
+from bayes_at_n.pipeline.base.interrupts import SIGNALS
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.store import find, lease, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 EVERY_S = 10.0  # between two points, and nine times as long as a look takes
 GRACE_S = 15.0  # to send the rest in when the command is over
@@ -83,9 +83,11 @@ def main() -> None:
 
 def follow(folder: Path, project: str, name: str, over: Event, well: Event) -> None:
     """Send what is new until the command is `over`, then the scores if it ended `well`."""
-    from pipeline.status.standing import as_json  # these are not for the command's process
-    from pipeline.status.watch import Observer, after
-    from pipeline.tracking import trackers
+    from bayes_at_n.pipeline.status.standing import (
+        as_json,  # these are not for the command's process
+    )
+    from bayes_at_n.pipeline.status.watch import Observer, after
+    from bayes_at_n.pipeline.tracking import trackers
 
     if name == "trackio":  # raises nothing
         warnings.showwarning = lambda message, *_: _warn(name, folder, str(message))

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from pipeline.base.errors import UserError, install
-from pipeline.cohorts.differences import PROTOCOL, sampling_known
-from pipeline.config import overrides
-from pipeline.config.settings import RunConfig
-from pipeline.store import origin, outcomes, runfolder
-from pipeline.store.runfolder import Run
-from scoring.metrics.table import parse
+from bayes_at_n.pipeline.base.errors import UserError, install
+from bayes_at_n.pipeline.cohorts.differences import PROTOCOL, sampling_known
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import origin, outcomes, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.table import parse
 
 AXES = ("attempts", "trials")  # of curves, which are called AXIS/...
 _PRIVATE = ("cluster.", "engine.url", "verifier.engine.url", "run_dir", "track.", "trust")

@@ -5,19 +5,19 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from pipeline.base.console import fail, mention_now, warn
-from pipeline.base.engines import kind
-from pipeline.base.errors import UserError
-from pipeline.config.settings import RunConfig
-from pipeline.prepare import models, prefetch
-from pipeline.replicas import sizing
-from pipeline.store import heartbeat
-from pipeline.store.heartbeat import Watch
-from pipeline.store.runfolder import Run
-from pipeline.verify import store
-from pipeline.verify.judge import Answer, Judge
-from pipeline.verify.prompts import asked, fill, read_template
-from pipeline.verify.replicas import Batch, Replicas
+from bayes_at_n.pipeline.base.console import fail, mention_now, warn
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import models, prefetch
+from bayes_at_n.pipeline.replicas import sizing
+from bayes_at_n.pipeline.store import heartbeat
+from bayes_at_n.pipeline.store.heartbeat import Watch
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import store
+from bayes_at_n.pipeline.verify.judge import Answer, Judge
+from bayes_at_n.pipeline.verify.prompts import asked, fill, read_template
+from bayes_at_n.pipeline.verify.replicas import Batch, Replicas
 
 Key = TypeVar("Key")
 

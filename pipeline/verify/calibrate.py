@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base import atomic
-from pipeline.base.console import note, warn
-from pipeline.store import judged
-from pipeline.store.runfolder import Run
-from pipeline.verify import store
-from pipeline.verify.prompts import Candidate, asked
-from verifiers.judge import calibration, guards
-from verifiers.judge.labels import LABELS, Floats
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.store import judged
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import store
+from bayes_at_n.pipeline.verify.prompts import Candidate, asked
+from bayes_at_n.verifiers.judge import calibration, guards
+from bayes_at_n.verifiers.judge.labels import LABELS, Floats
 
 Key = tuple[str, str]  # of a baseline: its question, empty for all of them, and what it was shown
 Baselines = dict[Key, list[float]]  # log-probs of the labels

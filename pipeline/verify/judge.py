@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.base.errors import TryAgain, UserError, one_line
-from pipeline.config.settings import RunConfig
-from pipeline.engines import labels
-from pipeline.prepare import models
-from pipeline.verify.prompts import Candidate, Prompts
-from verifiers.judge.labels import LABELS
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.engines import labels
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts
+from bayes_at_n.verifiers.judge.labels import LABELS
 
 _SLACK = 1024  # tokens that the longest prompt is rounded up by
 

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from pipeline.base import atomic, jsonl
-from pipeline.base.console import note, warn
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.display.table import Table, columns, show
-from pipeline.store import outcomes, parquet, rowkeys, runfolder
-from pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
-from pipeline.store.rowkeys import Ints
-from pipeline.store.runfolder import Run
-from scoring import prediction_powered
-from scoring.numerics.inputs import Floats
+from bayes_at_n.pipeline.base import atomic, jsonl
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.display.table import Table, columns, show
+from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring import prediction_powered
+from bayes_at_n.scoring.numerics.inputs import Floats
 
 _FEW = 20  # labels below which an interval says little
 _END = 2000  # characters of a response's end

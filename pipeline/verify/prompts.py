@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.config.official import FIELDS, FOLDER, OFFICIAL, template_file
-from pipeline.config.settings import RunConfig, VerifierConfig
-from pipeline.prepare import models, published
-from prompts import PromptError, control_tokens, options, plain, render, turns
-from verifiers import LETTERS
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.official import FIELDS, FOLDER, OFFICIAL, template_file
+from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig
+from bayes_at_n.pipeline.prepare import models, published
+from bayes_at_n.prompts import PromptError, control_tokens, options, plain, render, turns
+from bayes_at_n.verifiers import LETTERS
 
 CUT = "\n[...]\n"  # stands where the middle of a response was left out
 _FIELD = re.compile(rf"\{{({'|'.join(FIELDS)})(?::(.?)([<>^])([0-9]{{1,4}}))?\}}")

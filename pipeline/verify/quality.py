@@ -12,21 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.base import atomic
-from pipeline.base.console import mention, note, percent, results, warn
-from pipeline.display.table import Table, columns, show
-from pipeline.store import outcomes, parquet, rowkeys, runfolder
-from pipeline.store.columns import KEY
-from pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
-from pipeline.store.rowkeys import Ints
-from pipeline.store.runfolder import Run
-from pipeline.verify import calibrate, people, store
-from pipeline.verify.store import folder
-from verifiers.judge import agreement, quality
-from verifiers.judge.calibration import Fit, fit_temperature
-from verifiers.judge.labels import LABELS, Bools, Floats
-from verifiers.maths.exact import read_number
-from verifiers.maths.latex import clean, split_list
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import mention, note, percent, results, warn
+from bayes_at_n.pipeline.display.table import Table, columns, show
+from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store.columns import KEY
+from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import calibrate, people, store
+from bayes_at_n.pipeline.verify.store import folder
+from bayes_at_n.verifiers.judge import agreement, quality
+from bayes_at_n.verifiers.judge.calibration import Fit, fit_temperature
+from bayes_at_n.verifiers.judge.labels import LABELS, Bools, Floats
+from bayes_at_n.verifiers.maths.exact import read_number
+from bayes_at_n.verifiers.maths.latex import clean, split_list
 
 MEASURES = {
     "accuracy": "accuracy",
@@ -59,8 +59,8 @@ def calibrated(run: Run) -> None:
     measures |= {"fit": fitted, "truth": "the grader's outcomes"}
     runfolder.write_json(folder(run) / "_calibration.json", measures)
     show(_measures_table(measures, "graded" if held_out.all() else "held-out"))
-    from pipeline.display import style
-    from pipeline.plots import calibration as plots  # matplotlib takes half a second
+    from bayes_at_n.pipeline.display import style
+    from bayes_at_n.pipeline.plots import calibration as plots  # matplotlib takes half a second
 
     name = f"{run.cfg.verifier.name} on {run.cfg.model.name}, {run.cfg.dataset.name}"
     figure = plots.reliability(f"{name}: P(A) against correct", measures)

@@ -8,8 +8,8 @@ import pickle
 import sys
 from typing import Any
 
-from pipeline.base.errors import UserError
-from pipeline.replicas import process
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.replicas import process
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def main() -> int:
 
         cfg, most = process.take_order()
         # Late: torch counts the cores when it is imported.
-        from pipeline.verify.judge import Judge
+        from bayes_at_n.pipeline.verify.judge import Judge
 
         try:
             judge = Judge(cfg, most)

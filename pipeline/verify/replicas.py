@@ -14,18 +14,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pipeline.base.console import warn
-from pipeline.base.errors import TryAgain, UserError
-from pipeline.config.settings import RunConfig
-from pipeline.replicas import devices
-from pipeline.replicas.process import Process
-from pipeline.store import workernames
-from pipeline.store.heartbeat import LOAD_S, Watch, silence_s
-from pipeline.store.runfolder import Run
-from pipeline.verify.judge import Answer
-from pipeline.verify.prompts import Candidate
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.replicas import devices
+from bayes_at_n.pipeline.replicas.process import Process
+from bayes_at_n.pipeline.store import workernames
+from bayes_at_n.pipeline.store.heartbeat import LOAD_S, Watch, silence_s
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify.judge import Answer
+from bayes_at_n.pipeline.verify.prompts import Candidate
 
-PROGRAM = [sys.executable, "-m", "pipeline.verify.replica"]
+PROGRAM = [sys.executable, "-m", "bayes_at_n.pipeline.verify.replica"]
 MOST_IN_VAIN = 3  # processes in a row, of one replica, without an answer: it is given up
 STOP_S = 30.0  # for an engine that is taken down
 

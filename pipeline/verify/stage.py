@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.base.console import Meter, mention
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.config.settings import RunConfig, verifier_as_model
-from pipeline.display import table as display
-from pipeline.prepare import models
-from pipeline.store import (
+from bayes_at_n.pipeline.base.console import Meter, mention
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.store import (
     home,
     judged,
     lease,
@@ -28,16 +28,23 @@ from pipeline.store import (
     runfolder,
     workernames,
 )
-from pipeline.store.columns import VERDICTS
-from pipeline.store.rowkeys import Ints
-from pipeline.store.runfolder import Run
-from pipeline.verify import calibrate, quality, store, survey
-from pipeline.verify.asker import Asker
-from pipeline.verify.people import people
-from pipeline.verify.prompts import Candidate, Prompts, asked, here, read_template, uses_answer
-from pipeline.verify.survey import Survey
-from verifiers.judge import guards
-from verifiers.judge.labels import LABELS, Floats
+from bayes_at_n.pipeline.store.columns import VERDICTS
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import calibrate, quality, store, survey
+from bayes_at_n.pipeline.verify.asker import Asker
+from bayes_at_n.pipeline.verify.people import people
+from bayes_at_n.pipeline.verify.prompts import (
+    Candidate,
+    Prompts,
+    asked,
+    here,
+    read_template,
+    uses_answer,
+)
+from bayes_at_n.pipeline.verify.survey import Survey
+from bayes_at_n.verifiers.judge import guards
+from bayes_at_n.verifiers.judge.labels import LABELS, Floats
 
 
 def verify(run: Run) -> None:

@@ -18,15 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.config.settings import RunConfig
-from pipeline.prepare import models
-from pipeline.prepare.questions import find_local
-from pipeline.store import parquet, records, rowkeys, runfolder
-from pipeline.store.columns import VERDICTS
-from pipeline.store.rowkeys import Ints
-from pipeline.store.runfolder import Run
-from verifiers.judge import calibration
-from verifiers.judge.labels import LABELS, Floats
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.prepare.questions import find_local
+from bayes_at_n.pipeline.store import parquet, records, rowkeys, runfolder
+from bayes_at_n.pipeline.store.columns import VERDICTS
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.verifiers.judge import calibration
+from bayes_at_n.verifiers.judge.labels import LABELS, Floats
 
 _VERSION = 1  # of how prompts are written and encoded; another one makes other verdicts
 

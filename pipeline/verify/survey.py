@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.base.console import note, warn
-from pipeline.base.errors import UserError
-from pipeline.base.program import PROGRAM
-from pipeline.store import judged, options, parquet, rowkeys, shards
-from pipeline.store.columns import CONTINUED, DIGEST, KEY, VERDICTS
-from pipeline.store.rowkeys import Ints
-from pipeline.store.runfolder import Run
-from pipeline.verify import store
-from verifiers.judge.labels import LABELS
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.store import judged, options, parquet, rowkeys, shards
+from bayes_at_n.pipeline.store.columns import CONTINUED, DIGEST, KEY, VERDICTS
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import store
+from bayes_at_n.verifiers.judge.labels import LABELS
 
 _ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, together
 _LEAST = 4  # rows of the last batches of several replicas

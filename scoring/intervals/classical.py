@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from scoring.metrics.bayes import question_stderr
-from scoring.numerics.checks import check_confidence, check_whole
-from scoring.numerics.inputs import (
+from bayes_at_n.scoring.metrics.bayes import question_stderr
+from bayes_at_n.scoring.numerics.checks import check_confidence, check_whole
+from bayes_at_n.scoring.numerics.inputs import (
     Floats,
     Ints,
     Outcomes,
@@ -19,8 +19,8 @@ from scoring.numerics.inputs import (
     check_trials,
     weighted_counts,
 )
-from scoring.numerics.moments import observed_means
-from scoring.numerics.results import (
+from bayes_at_n.scoring.numerics.moments import observed_means
+from bayes_at_n.scoring.numerics.results import (
     Summary,
     mean_and_sigma,
     normal_quantile,

@@ -5,11 +5,11 @@ Bayes@N: Hariri et al., arXiv 2510.04265, Algorithm 1; its interval (section 2.5
 
 import numpy as np
 
-from scoring.numerics.checks import check_confidence
-from scoring.numerics.fourier import mean_quantiles
-from scoring.numerics.inputs import Floats, Outcomes, Weights, counts_and_prior
-from scoring.numerics.moments import bayes_from_counts, merge_equal
-from scoring.numerics.results import Summary, result
+from bayes_at_n.scoring.numerics.checks import check_confidence
+from bayes_at_n.scoring.numerics.fourier import mean_quantiles
+from bayes_at_n.scoring.numerics.inputs import Floats, Outcomes, Weights, counts_and_prior
+from bayes_at_n.scoring.numerics.moments import bayes_from_counts, merge_equal
+from bayes_at_n.scoring.numerics.results import Summary, result
 
 # The smallest tail whose quantile is meant: below it numerical error would be a visible part.
 SMALLEST_TAIL = 1e-7

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from scoring.numerics.arrays import with_masks
-from scoring.numerics.checks import check_confidence
-from scoring.numerics.inputs import Counts, Outcomes, outcome_counts
-from scoring.numerics.results import result
+from bayes_at_n.scoring.numerics.arrays import with_masks
+from bayes_at_n.scoring.numerics.checks import check_confidence
+from bayes_at_n.scoring.numerics.inputs import Counts, Outcomes, outcome_counts
+from bayes_at_n.scoring.numerics.results import result
 
 INFLATION_LEVEL = 0.01
 """The p, over the number of tests, under which attempts are said to share luck."""

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import check_probabilities, number_array
-from scoring.numerics.results import normal_quantile
+from bayes_at_n.scoring.numerics.arrays import check_probabilities, number_array
+from bayes_at_n.scoring.numerics.results import normal_quantile
 
 
 class Corrected(NamedTuple):

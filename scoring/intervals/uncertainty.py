@@ -9,10 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scoring.metrics.bayes import avg, question_stderr
-from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, Weights, weighted_counts
-from scoring.numerics.moments import observed_means, posterior_moments
-from scoring.numerics.results import result
+from bayes_at_n.scoring.metrics.bayes import avg, question_stderr
+from bayes_at_n.scoring.numerics.inputs import (
+    Counts,
+    Floats,
+    Ints,
+    Outcomes,
+    Weights,
+    weighted_counts,
+)
+from bayes_at_n.scoring.numerics.moments import observed_means, posterior_moments
+from bayes_at_n.scoring.numerics.results import result
 
 
 class Uncertainty(NamedTuple):

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.metrics.votes import REPLICATES, cons_at_k, right
-from scoring.numerics.arrays import with_masks
-from scoring.numerics.checks import check_k
-from scoring.numerics.inputs import Floats, Ints, check_trials
-from scoring.numerics.results import question_sigma, result
+from bayes_at_n.scoring.metrics.votes import REPLICATES, cons_at_k, right
+from bayes_at_n.scoring.numerics.arrays import with_masks
+from bayes_at_n.scoring.numerics.checks import check_k
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints, check_trials
+from bayes_at_n.scoring.numerics.results import question_sigma, result
 
 SUBSETS = 1000  # of the trials of a question, where there are more
 INNER = 8  # votes of a repetition, if k is small

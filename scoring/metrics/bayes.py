@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from scoring.numerics.arrays import broadcast, finite_array, nonnegative_array
-from scoring.numerics.checks import Bounds, check_positive, check_whole
-from scoring.numerics.inputs import (
+from bayes_at_n.scoring.numerics.arrays import broadcast, finite_array, nonnegative_array
+from bayes_at_n.scoring.numerics.checks import Bounds, check_positive, check_whole
+from bayes_at_n.scoring.numerics.inputs import (
     Counts,
     Floats,
     Outcomes,
@@ -26,8 +26,8 @@ from scoring.numerics.inputs import (
     outcome_counts,
     weighted_counts,
 )
-from scoring.numerics.moments import bayes_from_counts, observed_means, posterior_moments
-from scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
+from bayes_at_n.scoring.numerics.moments import bayes_from_counts, observed_means, posterior_moments
+from bayes_at_n.scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
 
 SHRINKAGE_LIMIT = 0.5
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from scoring.numerics.arrays import broadcast, nonnegative_array
-from scoring.numerics.results import result
+from bayes_at_n.scoring.numerics.arrays import broadcast, nonnegative_array
+from bayes_at_n.scoring.numerics.results import result
 
 
 def sampling_cost(

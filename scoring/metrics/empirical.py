@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from scoring.metrics.bayes import avg_ci
-from scoring.numerics.checks import Bounds, check_confidence, check_whole
-from scoring.numerics.inputs import (
+from bayes_at_n.scoring.metrics.bayes import avg_ci
+from bayes_at_n.scoring.numerics.checks import Bounds, check_confidence, check_whole
+from bayes_at_n.scoring.numerics.inputs import (
     Floats,
     Ints,
     Outcomes,
@@ -38,9 +38,9 @@ from scoring.numerics.inputs import (
     outcome_counts,
     weighted_counts,
 )
-from scoring.numerics.moments import posterior_moments
-from scoring.numerics.results import Summary, normal_quantile, result, within
-from scoring.numerics.shared_prior import blocks, posterior
+from bayes_at_n.scoring.numerics.moments import posterior_moments
+from bayes_at_n.scoring.numerics.results import Summary, normal_quantile, result, within
+from bayes_at_n.scoring.numerics.shared_prior import blocks, posterior
 
 
 class Prior(NamedTuple):

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from scoring.metrics.bayes import bayes, bayes_ci
-from scoring.numerics.arrays import finite_array
-from scoring.numerics.checks import UNIT, check_confidence, check_whole
-from scoring.numerics.inputs import Bools, Counts, Floats, Ints, Outcomes, binary_counts
-from scoring.numerics.results import within
+from bayes_at_n.scoring.metrics.bayes import bayes, bayes_ci
+from bayes_at_n.scoring.numerics.arrays import finite_array
+from bayes_at_n.scoring.numerics.checks import UNIT, check_confidence, check_whole
+from bayes_at_n.scoring.numerics.inputs import Bools, Counts, Floats, Ints, Outcomes, binary_counts
+from bayes_at_n.scoring.numerics.results import within
 
 WINDOWS = (0.5, 1.0, 2.0)  # doublings of length below the limit that are looked at, a third each
 SUPPORT = 0.5  # the least share, of attempts that reached half the limit, that ended before it

@@ -11,18 +11,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.metrics.thresholds import spectrum, upper_half
-from scoring.numerics.checks import UNIT, Bounds, check_finite, check_k, check_share
-from scoring.numerics.credit import at_least, opposite_moments, spectrum_moments, subset_scores
-from scoring.numerics.estimate import (
+from bayes_at_n.scoring.metrics.thresholds import spectrum, upper_half
+from bayes_at_n.scoring.numerics.checks import UNIT, Bounds, check_finite, check_k, check_share
+from bayes_at_n.scoring.numerics.credit import (
+    at_least,
+    opposite_moments,
+    spectrum_moments,
+    subset_scores,
+)
+from bayes_at_n.scoring.numerics.estimate import (
     beta_moments,
     beta_summary,
     credit_posterior,
     enough_binary,
     subset_mean,
 )
-from scoring.numerics.inputs import Floats, Outcomes
-from scoring.numerics.results import Summary, normal_summary, result
+from bayes_at_n.scoring.numerics.inputs import Floats, Outcomes
+from bayes_at_n.scoring.numerics.results import Summary, normal_summary, result
 
 
 def geom_at_k(R: Outcomes, k: int, pass_power: float = 0.5, unanimous_power: float = 0.5) -> Any:

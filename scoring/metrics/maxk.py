@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from scoring.numerics.checks import Bounds, check_k
-from scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
-from scoring.numerics.inputs import (
+from bayes_at_n.scoring.numerics.checks import Bounds, check_k
+from bayes_at_n.scoring.numerics.credit import at_least, log_power, power_moments, subset_scores
+from bayes_at_n.scoring.numerics.inputs import (
     Floats,
     Outcomes,
     Weights,
@@ -21,8 +21,8 @@ from scoring.numerics.inputs import (
     counts_and_prior,
     weighted_counts,
 )
-from scoring.numerics.moments import merge_equal
-from scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
+from bayes_at_n.scoring.numerics.moments import merge_equal
+from bayes_at_n.scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
 
 
 def max_at_k(R: Outcomes, k: int, w: Weights = None) -> Any:

@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from scoring.metrics.ballots import Ballots
-from scoring.metrics.geom import blend, blend_sigma
-from scoring.numerics.checks import UNIT
-from scoring.numerics.credit import Credit, by_state
-from scoring.numerics.estimate import subset_mean
-from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_counts
-from scoring.numerics.results import Summary, normal_summary, question_sigma, result
+from bayes_at_n.scoring.metrics.ballots import Ballots
+from bayes_at_n.scoring.metrics.geom import blend, blend_sigma
+from bayes_at_n.scoring.numerics.checks import UNIT
+from bayes_at_n.scoring.numerics.credit import Credit, by_state
+from bayes_at_n.scoring.numerics.estimate import subset_mean
+from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_counts
+from bayes_at_n.scoring.numerics.results import Summary, normal_summary, question_sigma, result
 
 Value: TypeAlias = Fraction | float
 OUTCOMES, ANSWERS, CONFIDENCE, VERIFIER = "outcomes", "answers", "confidence", "verifier"
@@ -49,7 +49,7 @@ class Metric:
     def key(self) -> str:
         """Its name as a column's: letters, digits, points and underscores.
 
-        >>> from scoring.metrics.table import parse
+        >>> from bayes_at_n.scoring.metrics.table import parse
         >>> parse("pass@8").key, parse("pass^4").key, parse("g-pass@8:0.5").key
         ('pass_at_8', 'pass_hat_4', 'g_pass_at_8_0.5')
         """

@@ -6,11 +6,11 @@ al., arXiv 2107.03374, and Yao et al., arXiv 2406.12045.
 
 from typing import Any
 
-from scoring.numerics.checks import check_k
-from scoring.numerics.credit import at_least, power_moments
-from scoring.numerics.estimate import enough_binary, interval_of, subset_mean
-from scoring.numerics.inputs import Floats, Outcomes
-from scoring.numerics.results import result
+from bayes_at_n.scoring.numerics.checks import check_k
+from bayes_at_n.scoring.numerics.credit import at_least, power_moments
+from bayes_at_n.scoring.numerics.estimate import enough_binary, interval_of, subset_mean
+from bayes_at_n.scoring.numerics.inputs import Floats, Outcomes
+from bayes_at_n.scoring.numerics.results import result
 
 
 def pass_at_k(R: Outcomes, k: int) -> Any:

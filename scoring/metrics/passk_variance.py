@@ -33,12 +33,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import broadcast, check_probabilities, number_array
-from scoring.numerics.checks import MOST_ATTEMPTS, check_k
-from scoring.numerics.credit import BLOCK, by_state, hypergeometric, power_moments
-from scoring.numerics.estimate import enough_binary
-from scoring.numerics.inputs import Floats, Ints, Outcomes
-from scoring.numerics.results import question_sigma, result
+from bayes_at_n.scoring.numerics.arrays import broadcast, check_probabilities, number_array
+from bayes_at_n.scoring.numerics.checks import MOST_ATTEMPTS, check_k
+from bayes_at_n.scoring.numerics.credit import BLOCK, by_state, hypergeometric, power_moments
+from bayes_at_n.scoring.numerics.estimate import enough_binary
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints, Outcomes
+from bayes_at_n.scoring.numerics.results import question_sigma, result
 
 
 def delta_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> Any:

@@ -29,25 +29,25 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from scoring.metrics.ballots import (
+from bayes_at_n.scoring.metrics.ballots import (
     Ballots,
     best_at_k,
     best_at_k_sigma,
     weighted_cons_at_k,
     weighted_cons_at_k_sigma,
 )
-from scoring.metrics.bayes import avg, bayes, bayes_ci
-from scoring.metrics.empirical import covering_ci
-from scoring.metrics.geom import check_powers, geom_at_k
-from scoring.metrics.metric import CONFIDENCE, VERIFIER, of_count, of_credit, of_votes
-from scoring.metrics.metric import Metric as Metric
-from scoring.metrics.passk import naive_pass_at_k
-from scoring.metrics.passk_variance import pass_at_k_sigma
-from scoring.metrics.thresholds import area, needed, spectrum, upper_half, upper_ramp
-from scoring.metrics.votes import cons_at_k, cons_at_k_sigma
-from scoring.numerics.checks import check_k, check_share
-from scoring.numerics.credit import at_least
-from scoring.numerics.results import Summary as Summary
+from bayes_at_n.scoring.metrics.bayes import avg, bayes, bayes_ci
+from bayes_at_n.scoring.metrics.empirical import covering_ci
+from bayes_at_n.scoring.metrics.geom import check_powers, geom_at_k
+from bayes_at_n.scoring.metrics.metric import CONFIDENCE, VERIFIER, of_count, of_credit, of_votes
+from bayes_at_n.scoring.metrics.metric import Metric as Metric
+from bayes_at_n.scoring.metrics.passk import naive_pass_at_k
+from bayes_at_n.scoring.metrics.passk_variance import pass_at_k_sigma
+from bayes_at_n.scoring.metrics.thresholds import area, needed, spectrum, upper_half, upper_ramp
+from bayes_at_n.scoring.metrics.votes import cons_at_k, cons_at_k_sigma
+from bayes_at_n.scoring.numerics.checks import check_k, check_share
+from bayes_at_n.scoring.numerics.credit import at_least
+from bayes_at_n.scoring.numerics.results import Summary as Summary
 
 DEFAULT = ("bayes", "avg", "pass@1", "pass@2", "pass@4", "pass@8")
 

@@ -13,12 +13,17 @@ from typing import Any
 
 import numpy.typing as npt
 
-from scoring.numerics.arrays import bounded_array
-from scoring.numerics.checks import UNIT, Bounds, check_k, check_share
-from scoring.numerics.credit import Credit, at_least
-from scoring.numerics.estimate import beta_summary, credit_posterior, interval_of, subset_mean
-from scoring.numerics.inputs import Floats, Outcomes
-from scoring.numerics.results import Summary
+from bayes_at_n.scoring.numerics.arrays import bounded_array
+from bayes_at_n.scoring.numerics.checks import UNIT, Bounds, check_k, check_share
+from bayes_at_n.scoring.numerics.credit import Credit, at_least
+from bayes_at_n.scoring.numerics.estimate import (
+    beta_summary,
+    credit_posterior,
+    interval_of,
+    subset_mean,
+)
+from bayes_at_n.scoring.numerics.inputs import Floats, Outcomes
+from bayes_at_n.scoring.numerics.results import Summary
 
 
 def g_pass_at_k_tau(R: Outcomes, k: int, tau: float) -> Any:

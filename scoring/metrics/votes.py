@@ -18,11 +18,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import with_masks
-from scoring.numerics.checks import UNIT, check_k, check_whole
-from scoring.numerics.credit import BLOCK
-from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, check_trials, outcome_counts
-from scoring.numerics.results import Summary, normal_summary, question_sigma, result
+from bayes_at_n.scoring.numerics.arrays import with_masks
+from bayes_at_n.scoring.numerics.checks import UNIT, check_k, check_whole
+from bayes_at_n.scoring.numerics.credit import BLOCK
+from bayes_at_n.scoring.numerics.inputs import (
+    Counts,
+    Floats,
+    Ints,
+    Outcomes,
+    check_trials,
+    outcome_counts,
+)
+from bayes_at_n.scoring.numerics.results import Summary, normal_summary, question_sigma, result
 
 REPLICATES = 200  # for a sigma; the questions add their variances, and so their noise
 PIECES = 8  # of the answers that nobody gave yet

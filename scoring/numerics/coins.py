@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from scoring.numerics.arrays import number_array
-from scoring.numerics.checks import check_whole
-from scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.arrays import number_array
+from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 # Questions of the papers' mimics of models.
 QUESTIONS = 30

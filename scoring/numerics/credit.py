@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 Credit: TypeAlias = Sequence[Fraction | float] | Floats
 

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from scoring.numerics.checks import UNIT, Bounds, check_k, check_positive
-from scoring.numerics.credit import Credit, by_state, credit_moments, subset_scores
-from scoring.numerics.inputs import Floats, Ints, Outcomes, binary_counts, check_trials
-from scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
+from bayes_at_n.scoring.numerics.checks import UNIT, Bounds, check_k, check_positive
+from bayes_at_n.scoring.numerics.credit import Credit, by_state, credit_moments, subset_scores
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints, Outcomes, binary_counts, check_trials
+from bayes_at_n.scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
 
 Posterior: TypeAlias = tuple[Any, ...]
 

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from scoring.numerics.inputs import Floats, Ints
-from scoring.numerics.moments import posterior_moments
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.moments import posterior_moments
 
 Complexes = npt.NDArray[np.complex128]
 

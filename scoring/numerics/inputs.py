@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import Floats as Floats
-from scoring.numerics.arrays import bounded_array, number_array, with_masks
+from bayes_at_n.scoring.numerics.arrays import Floats as Floats
+from bayes_at_n.scoring.numerics.arrays import bounded_array, number_array, with_masks
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -30,7 +30,7 @@ class Counts:
     Whole numbers, shape (..., M, C + 1), or (C + 1,) for one question, whose totals may differ; as
     a prior (R0) they may be fractional.
 
-    >>> from scoring import Counts, bayes, bayes_ci
+    >>> from bayes_at_n.scoring import Counts, bayes, bayes_ci
     >>> bayes(Counts([[2, 3], [1, 4]])) == bayes([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
     True
     """

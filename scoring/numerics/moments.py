@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 
 def bayes_from_counts(counts: Ints, weights: Floats, prior: Any = 0) -> tuple[Floats, Floats]:

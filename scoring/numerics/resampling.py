@@ -5,9 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from scoring.numerics.arrays import with_masks
-from scoring.numerics.checks import check_whole
-from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, check_trials, outcome_counts
+from bayes_at_n.scoring.numerics.arrays import with_masks
+from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.inputs import (
+    Counts,
+    Floats,
+    Ints,
+    Outcomes,
+    check_trials,
+    outcome_counts,
+)
 
 Score = Callable[[Outcomes], Any]
 """Reduces outcomes or counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``."""
@@ -77,7 +84,7 @@ def resampled_scores(
     label, reduce counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``. All else,
     and what raises a ValueError, is as in :func:`resample`. Shapes: (replicates, n).
 
-    >>> from scoring import pass_at_k
+    >>> from bayes_at_n.scoring import pass_at_k
     >>> drawn = resampled_scores([[[0, 1]], [[1, 1]]], {"Pass@2": lambda R: pass_at_k(R, 2)})
     >>> drawn["Pass@2"].shape, drawn["Pass@2"].mean(axis=0).round(2).tolist()
     ((2000, 2), [0.74, 1.0])

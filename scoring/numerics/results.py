@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scoring.numerics.checks import Bounds, check_bounds, check_confidence
-from scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.numerics.checks import Bounds, check_bounds, check_confidence
+from bayes_at_n.scoring.numerics.inputs import Floats
 
 
 class Summary(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy
 
-from scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 # The hyperprior of s is s0 / (s0 + s)^2, whose median is s0; the nodes lie between the limits.
 # That of q is Dirichlet(1/(C + 1), ...), of the weight of one trial.

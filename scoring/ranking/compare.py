@@ -12,10 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from scoring.metrics.bayes import avg
-from scoring.numerics.arrays import broadcast_shape, check_scores, finite_array, nonnegative_array
-from scoring.numerics.checks import check_confidence
-from scoring.numerics.inputs import (
+from bayes_at_n.scoring.metrics.bayes import avg
+from bayes_at_n.scoring.numerics.arrays import (
+    broadcast_shape,
+    check_scores,
+    finite_array,
+    nonnegative_array,
+)
+from bayes_at_n.scoring.numerics.checks import check_confidence
+from bayes_at_n.scoring.numerics.inputs import (
     Counts,
     Floats,
     Ints,
@@ -24,8 +29,8 @@ from scoring.numerics.inputs import (
     check_trials,
     weighted_counts,
 )
-from scoring.numerics.moments import observed_means
-from scoring.numerics.results import normal_summary, result
+from bayes_at_n.scoring.numerics.moments import observed_means
+from bayes_at_n.scoring.numerics.results import normal_summary, result
 
 
 class Comparison(NamedTuple):

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from scoring.numerics.arrays import bounded_array, finite_array
-from scoring.numerics.checks import check_confidence, check_positive
-from scoring.numerics.inputs import Floats
-from scoring.numerics.results import Summary, result
-from scoring.ranking.planning import fewest_trials
+from bayes_at_n.scoring.numerics.arrays import bounded_array, finite_array
+from bayes_at_n.scoring.numerics.checks import check_confidence, check_positive
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.numerics.results import Summary, result
+from bayes_at_n.scoring.ranking.planning import fewest_trials
 
 LEVEL = 0.05
 """Of errors in two looks: "different" of two that score the same, "equivalent" of two that do not.

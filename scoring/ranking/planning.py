@@ -18,11 +18,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scoring.numerics.checks import check_confidence, check_positive
-from scoring.numerics.inputs import Bools, Counts, Floats, Ints, Outcomes, Weights, weighted_counts
-from scoring.numerics.moments import posterior_moments
-from scoring.numerics.results import normal_quantile, result
-from scoring.ranking.compare import compare, counts_of_both
+from bayes_at_n.scoring.numerics.checks import check_confidence, check_positive
+from bayes_at_n.scoring.numerics.inputs import (
+    Bools,
+    Counts,
+    Floats,
+    Ints,
+    Outcomes,
+    Weights,
+    weighted_counts,
+)
+from bayes_at_n.scoring.numerics.moments import posterior_moments
+from bayes_at_n.scoring.numerics.results import normal_quantile, result
+from bayes_at_n.scoring.ranking.compare import compare, counts_of_both
 
 MOST_TRIALS = 2**52
 """Plans end here; up to here whole numbers and their halves are exact in float64."""

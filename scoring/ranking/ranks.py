@@ -11,10 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from scoring.numerics.arrays import broadcast_shape, check_models, check_scores, finite_array
-from scoring.numerics.checks import check_positive
-from scoring.numerics.inputs import Bools, Floats, Ints
-from scoring.ranking.compare import pairwise_z, signed_z
+from bayes_at_n.scoring.numerics.arrays import (
+    broadcast_shape,
+    check_models,
+    check_scores,
+    finite_array,
+)
+from bayes_at_n.scoring.numerics.checks import check_positive
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
+from bayes_at_n.scoring.ranking.compare import pairwise_z, signed_z
 
 Method = Literal["competition", "dense"]
 Rule = Literal["consecutive_z", "overlap"]

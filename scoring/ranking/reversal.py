@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from scoring.metrics.passk import pass_at_k
-from scoring.numerics.arrays import broadcast_shape, check_models
-from scoring.numerics.checks import check_confidence, check_k, check_whole
-from scoring.numerics.coins import stream
-from scoring.numerics.estimate import enough_binary
-from scoring.numerics.inputs import Counts, Floats, Ints, Outcomes
-from scoring.numerics.results import result
-from scoring.ranking.ranks import ranks
+from bayes_at_n.scoring.metrics.passk import pass_at_k
+from bayes_at_n.scoring.numerics.arrays import broadcast_shape, check_models
+from bayes_at_n.scoring.numerics.checks import check_confidence, check_k, check_whole
+from bayes_at_n.scoring.numerics.coins import stream
+from bayes_at_n.scoring.numerics.estimate import enough_binary
+from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Ints, Outcomes
+from bayes_at_n.scoring.numerics.results import result
+from bayes_at_n.scoring.ranking.ranks import ranks
 
 # Draws of success rates held at once: 16 MB an array.
 MOST_DRAWS = 2**21
@@ -90,7 +90,7 @@ def reversal_rate_ci(
     interval holds at least ``confidence``, as rates are steps. Raises ValueError: an argument not
     as above, different L, L below 2.
 
-    >>> from scoring import Counts
+    >>> from bayes_at_n.scoring import Counts
     >>> before = Counts([[[12, 8]], [[9, 11]], [[8, 12]]])
     >>> after = Counts([[[8, 12]], [[4, 16]], [[5, 15]]])
     >>> reversal = reversal_rate_ci(before, after)

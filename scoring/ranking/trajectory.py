@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import check_models
-from scoring.numerics.checks import check_confidence
-from scoring.numerics.inputs import Floats, Ints
-from scoring.numerics.resampling import resample as resample
-from scoring.numerics.resampling import resampled_scores as resampled_scores
-from scoring.numerics.results import result
-from scoring.ranking.ranks import kendall_tau_b, ranks
+from bayes_at_n.scoring.numerics.arrays import check_models
+from bayes_at_n.scoring.numerics.checks import check_confidence
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.resampling import resample as resample
+from bayes_at_n.scoring.numerics.resampling import resampled_scores as resampled_scores
+from bayes_at_n.scoring.numerics.results import result
+from bayes_at_n.scoring.ranking.ranks import kendall_tau_b, ranks
 
 
 def monotone_tau(scores: npt.ArrayLike) -> Any:

@@ -5,7 +5,7 @@ expect and :func:`neyman` shares attempts among questions. docs/adaptive.md has 
 proof, and which method when.
 
 >>> import numpy as np
->>> from scoring.sequential import Race, Target
+>>> from bayes_at_n.scoring.sequential import Race, Target
 >>> race, rng = Race(models=3, questions=30, target=Target("best")), np.random.default_rng(1)
 >>> look = race.look()
 >>> while not look.settled:
@@ -16,11 +16,11 @@ proof, and which method when.
 ([[0], [1, 2]], [4, 4, 2])
 """
 
-from scoring.sequential.decisions import Target as Target
-from scoring.sequential.planning import Simulated as Simulated
-from scoring.sequential.planning import neyman as neyman
-from scoring.sequential.planning import simulate as simulate
-from scoring.sequential.race import LOOKS as LOOKS
-from scoring.sequential.race import Look as Look
-from scoring.sequential.race import MeanSequence as MeanSequence
-from scoring.sequential.race import Race as Race
+from bayes_at_n.scoring.sequential.decisions import Target as Target
+from bayes_at_n.scoring.sequential.planning import Simulated as Simulated
+from bayes_at_n.scoring.sequential.planning import neyman as neyman
+from bayes_at_n.scoring.sequential.planning import simulate as simulate
+from bayes_at_n.scoring.sequential.race import LOOKS as LOOKS
+from bayes_at_n.scoring.sequential.race import Look as Look
+from bayes_at_n.scoring.sequential.race import MeanSequence as MeanSequence
+from bayes_at_n.scoring.sequential.race import Race as Race

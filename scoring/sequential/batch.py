@@ -5,10 +5,10 @@ What decides is here once, so that simulations try exactly what runs.
 
 import numpy as np
 
-from scoring.numerics.inputs import Bools, Floats, Ints
-from scoring.sequential import decisions, wealth
-from scoring.sequential.boundaries import limits
-from scoring.sequential.decisions import Target
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
+from bayes_at_n.scoring.sequential import decisions, wealth
+from bayes_at_n.scoring.sequential.boundaries import limits
+from bayes_at_n.scoring.sequential.decisions import Target
 
 
 class Batch:

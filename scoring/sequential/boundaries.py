@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from scoring.numerics.checks import check_whole
-from scoring.numerics.inputs import Floats
-from scoring.sequential.decisions import Needed
+from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.sequential.decisions import Needed
 
 STEPS = 801  # of the grid on which the density of a z-score that has not crossed is kept
 LOWEST = -8.0

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from scoring.numerics.checks import check_whole
-from scoring.numerics.inputs import Bools
+from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.inputs import Bools
 
 Kind = Literal["best", "top", "order", "above"]
 KINDS = ("best", "top", "order", "above")

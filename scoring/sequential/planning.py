@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import bounded_array, check_probabilities, number_array
-from scoring.numerics.checks import check_confidence, check_positive, check_whole
-from scoring.numerics.inputs import Floats, Ints
-from scoring.sequential import decisions, wealth
-from scoring.sequential.batch import Batch
-from scoring.sequential.boundaries import planned
-from scoring.sequential.decisions import Target
-from scoring.sequential.race import LOOKS, Method
+from bayes_at_n.scoring.numerics.arrays import bounded_array, check_probabilities, number_array
+from bayes_at_n.scoring.numerics.checks import check_confidence, check_positive, check_whole
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.sequential import decisions, wealth
+from bayes_at_n.scoring.sequential.batch import Batch
+from bayes_at_n.scoring.sequential.boundaries import planned
+from bayes_at_n.scoring.sequential.decisions import Target
+from bayes_at_n.scoring.sequential.race import LOOKS, Method
 
 CHUNK = 100  # runs side by side: what fits into a processor's cache
 

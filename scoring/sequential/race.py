@@ -5,13 +5,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.arrays import number_array
-from scoring.numerics.checks import check_confidence, check_positive, check_whole
-from scoring.numerics.inputs import Bools, Floats, Ints
-from scoring.sequential import decisions, wealth
-from scoring.sequential.batch import Batch
-from scoring.sequential.boundaries import planned
-from scoring.sequential.decisions import Target
+from bayes_at_n.scoring.numerics.arrays import number_array
+from bayes_at_n.scoring.numerics.checks import check_confidence, check_positive, check_whole
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
+from bayes_at_n.scoring.sequential import decisions, wealth
+from bayes_at_n.scoring.sequential.batch import Batch
+from bayes_at_n.scoring.sequential.boundaries import planned
+from bayes_at_n.scoring.sequential.decisions import Target
 
 Method = Literal["anytime", "looks"]
 LOOKS = (8, 16, 24, 32, 48, 64, 80)

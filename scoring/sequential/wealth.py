@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scoring.numerics.compiled import compiled
-from scoring.numerics.inputs import Bools, Floats, Ints
+from bayes_at_n.scoring.numerics.compiled import compiled
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 
 # Stakes are sizes of an effect: a difference of means over its standard deviation in one round.
 # Most weight is where 8 to 80 rounds decide; the small ones are for intervals after hundreds.

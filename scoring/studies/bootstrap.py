@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from scoring.metrics.metric import Metric, Value
-from scoring.numerics.checks import check_whole
-from scoring.numerics.inputs import Bools, Counts, Floats, Ints, outcome_counts
+from bayes_at_n.scoring.metrics.metric import Metric, Value
+from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.inputs import Bools, Counts, Floats, Ints, outcome_counts
 
 Resample = Literal["columns", "rows"]
 Result = TypeVar("Result")
@@ -78,7 +78,7 @@ def scaled(metric: Metric, n: int, questions: int) -> Scaled:
     that differ by no more than rounding may have added, M units (for M = 30 questions 2e-16 of
     the range of scores). With floats and in blends the tolerance is ``TOLERANCE`` of the range.
 
-    >>> from scoring.metrics.table import parse
+    >>> from bayes_at_n.scoring.metrics.table import parse
     >>> scaled(parse("pass@2"), 4, questions=30).values.tolist()
     [[0, 3, 5, 6, 6]]
     """

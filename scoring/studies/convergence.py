@@ -6,8 +6,8 @@ smallest n such that the ranking from its first n trials is the gold ranking, ti
 stays so up to N.
 
 >>> import numpy as np
->>> from scoring.metrics.table import parse
->>> from scoring.studies import convergence
+>>> from bayes_at_n.scoring.metrics.table import parse
+>>> from bayes_at_n.scoring.studies import convergence
 >>> p = np.array([0.9, 0.7, 0.3])[:, None, None]
 >>> stack = (np.random.default_rng(1).random((3, 20, 40)) < p).astype(int)
 >>> metrics = [parse("bayes"), parse("pass@4")]
@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from scoring.metrics.metric import Metric
-from scoring.numerics.arrays import finite_array
-from scoring.numerics.checks import check_whole
-from scoring.numerics.inputs import Floats, Ints
-from scoring.studies import bootstrap, loops
-from scoring.studies.bootstrap import Resample as Resample
+from bayes_at_n.scoring.metrics.metric import Metric
+from bayes_at_n.scoring.numerics.arrays import finite_array
+from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.studies import bootstrap, loops
+from bayes_at_n.scoring.studies.bootstrap import Resample as Resample
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def convergence_at(
 
     Source: arXiv 2510.04265, section 3.3, Figs. 1 and 6 (10^5 replicates).
 
-    >>> from scoring.metrics.table import parse
+    >>> from bayes_at_n.scoring.metrics.table import parse
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
     >>> [c] = convergence_at(stack, [parse("bayes")], replicates=1000)
     >>> round(c.mean, 3), c.counts.tolist(), c.failed
@@ -177,7 +177,7 @@ def tau_curve(
     order and the replicates are those of :func:`convergence_at`. Source: arXiv 2510.04265, sections
     2.7 and 3.1, Figs. 2b, 2c and 4 (10^4 replicates).
 
-    >>> from scoring.metrics.table import parse
+    >>> from bayes_at_n.scoring.metrics.table import parse
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
     >>> [curve] = tau_curve(stack, [parse("pass@2")], replicates=1000)
     >>> curve.tau.round(3).tolist(), curve.undefined.tolist()
@@ -205,7 +205,7 @@ def tau_curve_independent(
     shape (models,); equal ones are ties that are meant. Source: arXiv 2510.04265, section 2.7, Fig.
     2a (1,000 matrices of 11 models with one tie).
 
-    >>> from scoring.metrics.table import parse
+    >>> from bayes_at_n.scoring.metrics.table import parse
     >>> rng = np.random.default_rng(0)
     >>> p = np.full((3, 30, 1), [[[0.7]], [[0.4]], [[0.4]]])
     >>> stacks = (rng.random((3, 30, 40)) < p for _ in range(200))
@@ -257,7 +257,7 @@ def rank_trajectory(
 
     Source: arXiv 2510.04265, section 3.3, Fig. 5.
 
-    >>> from scoring.metrics.table import parse
+    >>> from bayes_at_n.scoring.metrics.table import parse
     >>> stack = [[[1, 1, 1, 1], [1, 1, 0, 1]], [[0, 0, 1, 0], [0, 0, 0, 1]]]
     >>> [c] = convergence_at(stack, [parse("bayes")], replicates=1000)
     >>> rank_trajectory(stack, parse("bayes"), c.worst).tolist()

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics.compiled import compiled
-from scoring.numerics.inputs import Ints
-from scoring.studies.bootstrap import BLEND_UNITS
+from bayes_at_n.scoring.numerics.compiled import compiled
+from bayes_at_n.scoring.numerics.inputs import Ints
+from bayes_at_n.scoring.studies.bootstrap import BLEND_UNITS
 
 Unsigned = npt.NDArray[Any]
 # A NamedTuple of `bootstrap.py` as a plain tuple: a compilation on the disk that names a class

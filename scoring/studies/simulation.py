@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics import coins
-from scoring.numerics.arrays import broadcast, check_probabilities
-from scoring.numerics.checks import check_whole
-from scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics import coins
+from bayes_at_n.scoring.numerics.arrays import broadcast, check_probabilities
+from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 COIN_MEANS = (
     *(0.2332, 0.2545, 0.3604, 0.3642, 0.3642, 0.4466),

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from scoring.numerics import coins
-from scoring.numerics.arrays import number_array
-from scoring.numerics.checks import check_whole
-from scoring.numerics.inputs import Floats, Ints
-from scoring.ranking.ranks import kendall_tau_b
+from bayes_at_n.scoring.numerics import coins
+from bayes_at_n.scoring.numerics.arrays import number_array
+from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.ranking.ranks import kendall_tau_b
 
 ORIGINAL_MEANS = (0.3021, 0.3166, 0.4144, 0.4985, 0.5351, 0.5759, 0.6679, 0.7487)
 """Printed means of the eight original models."""

@@ -17,12 +17,12 @@ import string
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-from verifiers.answers.claims import last_claim
-from verifiers.maths.boxed import Extraction, extract, together
-from verifiers.maths.compare import compare as same_maths
-from verifiers.maths.conventions import Conventions, Judged
-from verifiers.maths.exact import read_number
-from verifiers.maths.latex import clean
+from bayes_at_n.verifiers.answers.claims import last_claim
+from bayes_at_n.verifiers.maths.boxed import Extraction, extract, together
+from bayes_at_n.verifiers.maths.compare import compare as same_maths
+from bayes_at_n.verifiers.maths.conventions import Conventions, Judged
+from bayes_at_n.verifiers.maths.exact import read_number
+from bayes_at_n.verifiers.maths.latex import clean
 
 LETTERS = string.ascii_uppercase
 MOST = len(LETTERS)

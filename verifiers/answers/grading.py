@@ -21,13 +21,13 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from verifiers.answers import kinds, own
-from verifiers.maths.boxed import unboxed
-from verifiers.maths.compare import decide, reduce_pair
-from verifiers.maths.conventions import STRICT, Conventions, Outcome
-from verifiers.maths.exact import read_number
-from verifiers.maths.form import same_form
-from verifiers.maths.latex import MAX_CHARS, clean, refusal
+from bayes_at_n.verifiers.answers import kinds, own
+from bayes_at_n.verifiers.maths.boxed import unboxed
+from bayes_at_n.verifiers.maths.compare import decide, reduce_pair
+from bayes_at_n.verifiers.maths.conventions import STRICT, Conventions, Outcome
+from bayes_at_n.verifiers.maths.exact import read_number
+from bayes_at_n.verifiers.maths.form import same_form
+from bayes_at_n.verifiers.maths.latex import MAX_CHARS, clean, refusal
 
 if TYPE_CHECKING:
     from pebble import ProcessPool
@@ -246,7 +246,7 @@ def _decided(gold: str, answer: str, kind: str, conventions: Conventions) -> Gra
 
 def _work(kind: str, task: Sequence[Any], cpu_s: float) -> Any:
     """Run one task in a worker: an outcome, for "check" a reason or "", None for out of memory."""
-    from verifiers.maths import symbolic  # heavy, and only ever wanted in a worker
+    from bayes_at_n.verifiers.maths import symbolic  # heavy, and only ever wanted in a worker
 
     functions: dict[str, Callable[..., Any]] = {
         "algebra": symbolic.judge,
@@ -265,7 +265,7 @@ def _work(kind: str, task: Sequence[Any], cpu_s: float) -> Any:
 
 
 def _start(memory_mb: int, plain: bool, function: str | None) -> None:
-    from verifiers.maths import symbolic  # so that no task's clock pays for it
+    from bayes_at_n.verifiers.maths import symbolic  # so that no task's clock pays for it
 
     symbolic.init_worker(memory_mb, plain)
     if function:
@@ -304,7 +304,7 @@ def _run(
     context = _Context()
     # Imported once in the server, so that replacing a killed worker costs milliseconds. Ignored
     # if the program already runs a fork server; then each worker imports it anew.
-    context.set_forkserver_preload(["verifiers.maths.symbolic"])
+    context.set_forkserver_preload(["bayes_at_n.verifiers.maths.symbolic"])
     pool = ProcessPool(
         max_workers=min(workers or os.cpu_count() or 1, len(tasks)),
         context=context,

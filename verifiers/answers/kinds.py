@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 
 import regex
 
-from verifiers.answers import choice, own, parts
-from verifiers.answers.claims import last_claim
-from verifiers.maths.boxed import Extraction, Policy, extract, final_part, unboxed
-from verifiers.maths.conventions import STRICT, Conventions, Judged
-from verifiers.maths.exact import read_number
-from verifiers.maths.latex import MAX_CHARS, clean
-from verifiers.maths.units import agree, canonical, split_unit
+from bayes_at_n.verifiers.answers import choice, own, parts
+from bayes_at_n.verifiers.answers.claims import last_claim
+from bayes_at_n.verifiers.maths.boxed import Extraction, Policy, extract, final_part, unboxed
+from bayes_at_n.verifiers.maths.conventions import STRICT, Conventions, Judged
+from bayes_at_n.verifiers.maths.exact import read_number
+from bayes_at_n.verifiers.maths.latex import MAX_CHARS, clean
+from bayes_at_n.verifiers.maths.units import agree, canonical, split_unit
 
 REGEX_S = 1.0  # processor seconds for the matches of a pattern in one text
 

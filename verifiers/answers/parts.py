@@ -7,9 +7,9 @@ r"""Read several boxes as one answer where the gold answer has several parts.
 
 import functools
 
-from verifiers.maths.boxed import Extraction, extract, together, unboxed
-from verifiers.maths.exact import read_number
-from verifiers.maths.latex import MAX_CHARS, clean, split_top
+from bayes_at_n.verifiers.maths.boxed import Extraction, extract, together, unboxed
+from bayes_at_n.verifiers.maths.exact import read_number
+from bayes_at_n.verifiers.maths.latex import MAX_CHARS, clean, split_top
 
 
 def find(text: str, gold: str) -> Extraction:

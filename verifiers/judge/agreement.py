@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from verifiers.judge.labels import LABELS, Bools, Floats, Ints
+from bayes_at_n.verifiers.judge.labels import LABELS, Bools, Floats, Ints
 
 
 class Kappa(NamedTuple):

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from verifiers.judge.labels import (
+from bayes_at_n.verifiers.judge.labels import (
     FAR,
     LABELS,
     LOWEST,

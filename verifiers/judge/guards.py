@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
-from verifiers.judge.labels import LABELS, Ints, log_array
+from bayes_at_n.verifiers.judge.calibration import TEMPERATURE, calibrate, direct
+from bayes_at_n.verifiers.judge.labels import LABELS, Ints, log_array
 
 _WHY_FLAT = {
     "direct": "the verifier does not answer the question that it is asked",

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from verifiers.judge.calibration import TEMPERATURE, calibrate, direct
-from verifiers.judge.labels import LABELS, LOWEST, Ints
+from bayes_at_n.verifiers.judge.calibration import TEMPERATURE, calibrate, direct
+from bayes_at_n.verifiers.judge.labels import LABELS, LOWEST, Ints
 
 BINS = 15  # as in Guo et al. 2017
 Labels = Sequence[int] | Ints

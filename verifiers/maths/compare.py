@@ -8,17 +8,23 @@ symbolic layer.
 import re
 from typing import NamedTuple
 
-from verifiers.maths.boxed import unboxed
-from verifiers.maths.conventions import STRICT, Conventions
-from verifiers.maths.exact import read_number
-from verifiers.maths.expression import read_expression
-from verifiers.maths.labels import sides, split_label
-from verifiers.maths.latex import MAX_CHARS, clean, split_top
-from verifiers.maths.lists import Same, compare_chain, compare_lists, compare_sets, expand_list
-from verifiers.maths.named import without_names
-from verifiers.maths.numeric import compare_expressions, is_near, rounds_to
-from verifiers.maths.relations import compare_relations
-from verifiers.maths.units import agree, split_unit
+from bayes_at_n.verifiers.maths.boxed import unboxed
+from bayes_at_n.verifiers.maths.conventions import STRICT, Conventions
+from bayes_at_n.verifiers.maths.exact import read_number
+from bayes_at_n.verifiers.maths.expression import read_expression
+from bayes_at_n.verifiers.maths.labels import sides, split_label
+from bayes_at_n.verifiers.maths.latex import MAX_CHARS, clean, split_top
+from bayes_at_n.verifiers.maths.lists import (
+    Same,
+    compare_chain,
+    compare_lists,
+    compare_sets,
+    expand_list,
+)
+from bayes_at_n.verifiers.maths.named import without_names
+from bayes_at_n.verifiers.maths.numeric import compare_expressions, is_near, rounds_to
+from bayes_at_n.verifiers.maths.relations import compare_relations
+from bayes_at_n.verifiers.maths.units import agree, split_unit
 
 LONG = 10  # significant digits of a decimal that say which exact value it stands for
 

@@ -36,7 +36,7 @@ class Conventions:
 
     Raises ValueError: for a word that is not one of these, or a tolerance below 0.
 
-    >>> from verifiers import compare
+    >>> from bayes_at_n.verifiers import compare
     >>> compare("1,2", "2,1"), compare("1,2", "2,1", Conventions(lists="ordered"))
     (True, False)
     >>> compare("5", r"5\text{ cm}"), compare("5", r"5\text{ cm}", Conventions(units="required"))

@@ -16,8 +16,8 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from verifiers.maths.exact import REPEATING, decimal
-from verifiers.maths.latex import MAX_CHARS, MAX_DEPTH
+from bayes_at_n.verifiers.maths.exact import REPEATING, decimal
+from bayes_at_n.verifiers.maths.latex import MAX_CHARS, MAX_DEPTH
 
 Tree = tuple[Any, ...]
 

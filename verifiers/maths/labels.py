@@ -6,8 +6,8 @@ name is a label: never a power, a multiple or a function, for `\ln x=5` does not
 
 import re
 
-from verifiers.maths.latex import SEPARATOR, split_top
-from verifiers.maths.units import is_harmless
+from bayes_at_n.verifiers.maths.latex import SEPARATOR, split_top
+from bayes_at_n.verifiers.maths.units import is_harmless
 
 _GREEK = (
     r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|"

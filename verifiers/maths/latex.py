@@ -8,8 +8,8 @@ import functools
 import itertools
 import re
 
-from verifiers.maths.boxed import closing
-from verifiers.maths.operations import spelled
+from bayes_at_n.verifiers.maths.boxed import closing
+from bayes_at_n.verifiers.maths.operations import spelled
 
 MAX_CHARS = 1_000
 MAX_DEPTH = 40

@@ -4,9 +4,9 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from verifiers.maths.conventions import STRICT, Conventions
-from verifiers.maths.labels import split_label
-from verifiers.maths.latex import connective, signs, split_list
+from bayes_at_n.verifiers.maths.conventions import STRICT, Conventions
+from bayes_at_n.verifiers.maths.labels import split_label
+from bayes_at_n.verifiers.maths.latex import connective, signs, split_list
 
 MAX_ITEMS = 30
 
@@ -29,7 +29,7 @@ def compare_lists(
     bare list compared with a tuple must have its order; a set never equals a tuple. Other mixtures
     of brackets, and texts that are no lists, are None.
 
-    >>> from verifiers import compare
+    >>> from bayes_at_n.verifiers import compare
     >>> compare_lists("1,2", r"\{2,1\}", compare), compare_lists("(1,2)", "2,1", compare)
     (True, False)
     """
@@ -106,7 +106,7 @@ def compare_sets(
 
     An item that is `repeated` counts as often as it occurs.
 
-    >>> from verifiers import compare
+    >>> from bayes_at_n.verifiers import compare
     >>> compare_sets(["1", "2"], ["2", "1", "1"], compare)
     True
     """

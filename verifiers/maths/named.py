@@ -6,7 +6,7 @@ bare `1,2` is the one in the order of the names.
 
 import re
 
-from verifiers.maths.latex import SEPARATOR, split_list, split_top
+from bayes_at_n.verifiers.maths.latex import SEPARATOR, split_list, split_top
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
 _FUNCTION = re.compile(r"(?:(y)|([A-Za-z]'{0,3})\(([a-z](?:,[a-z])*)\))=([^=<>]+)")

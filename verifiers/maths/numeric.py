@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from verifiers.maths.expression import TRIGONOMETRIC, Tree
-from verifiers.maths.rational import PLAIN, Exact, Unsure, apart, size_of
-from verifiers.maths.series import read_written_out
+from bayes_at_n.verifiers.maths.expression import TRIGONOMETRIC, Tree
+from bayes_at_n.verifiers.maths.rational import PLAIN, Exact, Unsure, apart, size_of
+from bayes_at_n.verifiers.maths.series import read_written_out
 
 _INVERSE_OR_HYPERBOLIC = frozenset(["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"])
 _POINTS = 4

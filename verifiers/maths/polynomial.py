@@ -3,7 +3,7 @@ r"""Polynomials with fractions as coefficients, expanded from expression trees.
 What is no sum, product or small power (`\sqrt{x}`, `\pi`, a reciprocal) counts as one more
 unknown, an atom: two expansions that agree are the same function, two that differ may still be.
 
->>> from verifiers.maths.expression import read_expression
+>>> from bayes_at_n.verifiers.maths.expression import read_expression
 >>> polynomial(read_expression("(x-1)^{2}-x(x-2)"))
 {(): Fraction(1, 1)}
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from verifiers.maths.expression import Tree
-from verifiers.maths.rational import Exact, Unsure
+from bayes_at_n.verifiers.maths.expression import Tree
+from bayes_at_n.verifiers.maths.rational import Exact, Unsure
 
 Monomial = tuple[tuple[Tree, int], ...]  # (atom, exponent), in a fixed order; () is the constant
 Polynomial = dict[Monomial, Fraction]

@@ -14,9 +14,9 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from verifiers.maths.expression import Tree, read_expression
-from verifiers.maths.latex import MAX_CHARS, clean, signs, split_list, split_top
-from verifiers.maths.polynomial import (
+from bayes_at_n.verifiers.maths.expression import Tree, read_expression
+from bayes_at_n.verifiers.maths.latex import MAX_CHARS, clean, signs, split_list, split_top
+from bayes_at_n.verifiers.maths.polynomial import (
     Polynomial,
     canonical,
     linear_in,
@@ -25,8 +25,8 @@ from verifiers.maths.polynomial import (
     scaled,
     variables,
 )
-from verifiers.maths.rational import Unsure
-from verifiers.maths.sets import WORDS, builder, relations, same_reals, split_once
+from bayes_at_n.verifiers.maths.rational import Unsure
+from bayes_at_n.verifiers.maths.sets import WORDS, builder, relations, same_reals, split_once
 
 _MAX_CLASSES = 500
 _MAX_PARTS = 30

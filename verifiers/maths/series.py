@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 
-from verifiers.maths.expression import Tree, read_expression
-from verifiers.maths.rational import MAX_BITS, Exact, Unsure
+from bayes_at_n.verifiers.maths.expression import Tree, read_expression
+from bayes_at_n.verifiers.maths.rational import MAX_BITS, Exact, Unsure
 
 MAX_WORK = 50_000  # nodes that are looked at for one text: a tenth of a second
 # Against an addition; of a square root and of a whole power only the size of the result counts.

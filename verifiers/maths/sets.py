@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from verifiers.maths.expression import Tree, read_expression
-from verifiers.maths.latex import split_list, split_top
-from verifiers.maths.numeric import order
-from verifiers.maths.polynomial import linear_in, polynomial, variables
-from verifiers.maths.rational import Unsure
+from bayes_at_n.verifiers.maths.expression import Tree, read_expression
+from bayes_at_n.verifiers.maths.latex import split_list, split_top
+from bayes_at_n.verifiers.maths.numeric import order
+from bayes_at_n.verifiers.maths.polynomial import linear_in, polynomial, variables
+from bayes_at_n.verifiers.maths.rational import Unsure
 
 Node = tuple[Any, ...]
 

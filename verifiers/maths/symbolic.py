@@ -26,12 +26,12 @@ from math_verify import grader, parse, verify
 from math_verify.grader import should_treat_as_complex
 from sympy.core.function import AppliedUndef
 
-from verifiers.maths.compare import decide_reduced
-from verifiers.maths.conventions import STRICT, Conventions
-from verifiers.maths.expression import AMBIGUOUS
-from verifiers.maths.labels import sides
-from verifiers.maths.latex import clean, refusal, split_list
-from verifiers.maths.lists import cells_of, compare_chain, compare_lists
+from bayes_at_n.verifiers.maths.compare import decide_reduced
+from bayes_at_n.verifiers.maths.conventions import STRICT, Conventions
+from bayes_at_n.verifiers.maths.expression import AMBIGUOUS
+from bayes_at_n.verifiers.maths.labels import sides
+from bayes_at_n.verifiers.maths.latex import clean, refusal, split_list
+from bayes_at_n.verifiers.maths.lists import cells_of, compare_chain, compare_lists
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeout is off
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.base import foreign
-from pipeline.base.console import listed, warn
-from pipeline.base.errors import UserError
-from pipeline.base.places import ROOT
-from pipeline.base.program import PROGRAM
-from pipeline.config.settings import ModelConfig
-from pipeline.prepare import models
-from pipeline.prepare.questions import find_local
-from pipeline.store.find import natural
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base.console import listed, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.settings import ModelConfig
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.prepare.questions import find_local
+from bayes_at_n.pipeline.store.find import natural
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

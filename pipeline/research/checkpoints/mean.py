@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipeline.base.errors import UserError
-from pipeline.research.checkpoints.weights import Tensor, Weights
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.research.checkpoints.weights import Tensor, Weights
 
 _AHEAD = 3  # blocks in memory: one in work, two on their way
 _BLOCK = 1 << 22  # elements of a block in all checkpoints together

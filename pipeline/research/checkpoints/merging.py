@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from pipeline.base import environment, interrupts, journal
-from pipeline.base.console import Meter, clock, count, note
-from pipeline.base.errors import Interrupted, UserError
-from pipeline.config.merge import MergeConfig
-from pipeline.display.table import answer
-from pipeline.research.checkpoints import folders, weights
-from pipeline.research.checkpoints.folders import MANIFEST, fingerprint
-from pipeline.research.checkpoints.weights import Weights
-from pipeline.store import lease
+from bayes_at_n.pipeline.base import environment, interrupts, journal
+from bayes_at_n.pipeline.base.console import Meter, clock, count, note
+from bayes_at_n.pipeline.base.errors import Interrupted, UserError
+from bayes_at_n.pipeline.config.merge import MergeConfig
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.research.checkpoints import folders, weights
+from bayes_at_n.pipeline.research.checkpoints.folders import MANIFEST, fingerprint
+from bayes_at_n.pipeline.research.checkpoints.weights import Weights
+from bayes_at_n.pipeline.store import lease
 
 
 class Doubt(NamedTuple):
@@ -163,7 +163,7 @@ def _check_room(out: Path, needed: int) -> None:
 
 def _write(checkpoints: Sequence[Weights], folder: Path, signals: Sequence[int]) -> None:
     """Weights of the mean, and the newest checkpoint's other files."""
-    from pipeline.research.checkpoints import mean  # with torch, which takes seconds
+    from bayes_at_n.pipeline.research.checkpoints import mean  # with torch, which takes seconds
 
     newest, written = checkpoints[-1], 0
     with Meter("merge (MB)", round(newest.size / 1e6)) as meter:

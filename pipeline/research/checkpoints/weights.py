@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.research.checkpoints.folders import INDEX, WEIGHTS, index, read_json
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.research.checkpoints.folders import INDEX, WEIGHTS, index, read_json
 
 FLOATS = {"F64", "F32", "F16", "BF16"}
 WHOLE = {"BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}

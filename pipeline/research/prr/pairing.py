@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.base.console import console, warn
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort as cohorts
-from pipeline.cohorts import differences
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.prr import ReversalConfig
-from pipeline.store import find, shards
-from pipeline.store.find import natural
-from pipeline.store.runfolder import opened
+from bayes_at_n.pipeline.base.console import console, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort as cohorts
+from bayes_at_n.pipeline.cohorts import differences
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.prr import ReversalConfig
+from bayes_at_n.pipeline.store import find, shards
+from bayes_at_n.pipeline.store.find import natural
+from bayes_at_n.pipeline.store.runfolder import opened
 
 GREEDY = "-greedy"  # the name of a greedy twin ends with it
 

@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import scoring
-from pipeline.config.prr import ReversalConfig
-from pipeline.research import protocols
-from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS
-from scoring.metrics.table import Summary
-from scoring.numerics.inputs import Ints
-from scoring.ranking.ranks import ranks
-from scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.config.prr import ReversalConfig
+from bayes_at_n.pipeline.research import protocols
+from bayes_at_n.pipeline.research.protocols import AVG, BAYES, GREEDY, PASS
+from bayes_at_n.scoring.metrics.table import Summary
+from bayes_at_n.scoring.numerics.inputs import Ints
+from bayes_at_n.scoring.ranking.ranks import ranks
+from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
 
 CHANCE = 0.5  # two orders that know nothing of each other
 

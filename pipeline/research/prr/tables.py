@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.base.console import percent
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.prr import ReversalConfig
-from pipeline.display.table import Column, Table, columns
-from pipeline.research import protocols
-from pipeline.research.protocols import AVG, GREEDY, PASS, Tokens
-from pipeline.research.prr.pairing import distinct
-from pipeline.research.prr.rates import CHANCE, Reversals, pair_counts
-from pipeline.research.tables import Row, Rows, records, where
+from bayes_at_n.pipeline.base.console import percent
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.prr import ReversalConfig
+from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.research import protocols
+from bayes_at_n.pipeline.research.protocols import AVG, GREEDY, PASS, Tokens
+from bayes_at_n.pipeline.research.prr.pairing import distinct
+from bayes_at_n.pipeline.research.prr.rates import CHANCE, Reversals, pair_counts
+from bayes_at_n.pipeline.research.tables import Row, Rows, records, where
 
 _MOST_NAMED = 5  # pairs in a note
 _THREE = "{:.3f}"

@@ -4,18 +4,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.base.console import note, percent, results, warn
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.prr import ReversalConfig
-from pipeline.display import table as tabular
-from pipeline.research import protocols
-from pipeline.research.protocols import PASS
-from pipeline.research.prr import pairing, tables
-from pipeline.research.prr.pairing import Pairs
-from pipeline.research.prr.rates import reversals
-from pipeline.research.prr.tables import Measured
-from pipeline.research.tables import Rows, page
-from pipeline.store import files, find
+from bayes_at_n.pipeline.base.console import note, percent, results, warn
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.prr import ReversalConfig
+from bayes_at_n.pipeline.display import table as tabular
+from bayes_at_n.pipeline.research import protocols
+from bayes_at_n.pipeline.research.protocols import PASS
+from bayes_at_n.pipeline.research.prr import pairing, tables
+from bayes_at_n.pipeline.research.prr.pairing import Pairs
+from bayes_at_n.pipeline.research.prr.rates import reversals
+from bayes_at_n.pipeline.research.prr.tables import Measured
+from bayes_at_n.pipeline.research.tables import Rows, page
+from bayes_at_n.pipeline.store import files, find
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,8 +92,8 @@ def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
 
 
 def _figures(measured: Measured, rates: Rows, cfg: ReversalConfig) -> "dict[str, Figure]":
-    from pipeline.plots import reversals as plots  # matplotlib takes half a second
-    from pipeline.plots.lines import Curve
+    from bayes_at_n.pipeline.plots import reversals as plots  # matplotlib takes half a second
+    from bayes_at_n.pipeline.plots.lines import Curve
 
     panels = {p.label: (*p.ranks, p.rate) for p in measured.shown()}
     title = f"ranks before and after, {measured.size}"

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pipeline.display.table import Table
+from bayes_at_n.pipeline.display.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from pipeline.cohorts.cohort import Cohort
-    from pipeline.config.studies import StudyPlan
+    from bayes_at_n.pipeline.cohorts.cohort import Cohort
+    from bayes_at_n.pipeline.config.studies import StudyPlan
 
 
 @dataclass
@@ -32,5 +32,5 @@ def run(name: str, plan: "StudyPlan", cohorts: "list[Cohort]") -> Result:
     `name` is one of `settings.STUDIES`, and `cohorts` are one per data set; `settings.SIMULATED`
     look at none. Raises UserError: the cohorts do not hold what the study needs.
     """
-    result: Result = import_module(f"pipeline.research.studies.{name}").study(plan, cohorts)
+    result: Result = import_module(f"{__name__}.{name}").study(plan, cohorts)
     return result

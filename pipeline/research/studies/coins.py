@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-import scoring
-from pipeline.base.console import Meter
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table, of_columns
-from pipeline.plots import convergence as plots
-from pipeline.research.studies import Result, paper, shared
-from scoring.studies import convergence, simulation
-from scoring.studies.convergence import TauCurve
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import Meter
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.plots import convergence as plots
+from bayes_at_n.pipeline.research.studies import Result, paper, shared
+from bayes_at_n.scoring.studies import convergence, simulation
+from bayes_at_n.scoring.studies.convergence import TauCurve
 
 TRIALS = 80
 _SHOWN = (1, 8, 20, 80)

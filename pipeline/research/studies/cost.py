@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from pipeline.base.console import Meter
-from pipeline.base.errors import UserError
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table
-from pipeline.plots import bars as plots
-from pipeline.research.studies import Result, paper, shared
-from pipeline.store import outcomes
-from pipeline.store.outcomes import Usage
+from bayes_at_n.pipeline.base.console import Meter
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.plots import bars as plots
+from bayes_at_n.pipeline.research.studies import Result, paper, shared
+from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.pipeline.store.outcomes import Usage
 
 Costs = dict[tuple[str, str], Usage]  # by model and data set
 

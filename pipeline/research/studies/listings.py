@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table, of_columns
-from pipeline.research.studies import Result, paper, shared
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.research.studies import Result, paper, shared
 
 
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:

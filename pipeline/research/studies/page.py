@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.display import table as tabular
-from pipeline.display.table import Column, Table
-from pipeline.research.studies import paper, shared
-from pipeline.research.studies.paper import Printed
+from bayes_at_n.pipeline.display import table as tabular
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.research.studies import paper, shared
+from bayes_at_n.pipeline.research.studies.paper import Printed
 
 FINDINGS = {
     "agrees": "within the tolerance, and within our spread where we have one",

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from pipeline.config.compose import CONFIGS
+from bayes_at_n.pipeline.config.compose import CONFIGS
 
 TASKS = {"aime24": "AIME'24", "aime25": "AIME'25", "hmmt25": "HMMT'25", "brumo25": "BrUMO'25"}
 """The paper's four tasks, by the names of our data sets."""

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from pipeline.base.console import Meter
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table, of_columns
-from pipeline.plots import trials as plots
-from pipeline.plots.lines import Curve
-from pipeline.research.studies import Result, shared
-from scoring.numerics.inputs import Floats
-from scoring.ranking.ranks import kendall_tau_b
-from scoring.studies import updates
-from scoring.studies.updates import PriorStudy
+from bayes_at_n.pipeline.base.console import Meter
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.plots import trials as plots
+from bayes_at_n.pipeline.plots.lines import Curve
+from bayes_at_n.pipeline.research.studies import Result, shared
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.ranking.ranks import kendall_tau_b
+from bayes_at_n.scoring.studies import updates
+from bayes_at_n.scoring.studies.updates import PriorStudy
 
 TRIALS = (*range(1, 11), 12, 16, 24, 32, 48, 64)
 STRENGTHS = (1, 2, 4, 8, 16)

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import scoring
-from pipeline.base.console import Meter, counted
-from pipeline.base.errors import UserError, install
-from pipeline.cohorts import rankings
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.rankings import METHODS
-from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, of_columns
-from pipeline.plots import convergence as plots
-from pipeline.research.prr import pairing
-from pipeline.research.studies import Result, shared
-from pipeline.research.studies.shared import Bits
-from scoring.numerics.inputs import Ints
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import Meter, counted
+from bayes_at_n.pipeline.base.errors import UserError, install
+from bayes_at_n.pipeline.cohorts import rankings
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.rankings import METHODS
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display.table import Column, of_columns
+from bayes_at_n.pipeline.plots import convergence as plots
+from bayes_at_n.pipeline.research.prr import pairing
+from bayes_at_n.pipeline.research.studies import Result, shared
+from bayes_at_n.pipeline.research.studies.shared import Bits
+from bayes_at_n.scoring.numerics.inputs import Ints
 
 BAYES = "bayes"
 LESS = Column("less_sd", "less spread", None, "{:.0%}")

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-import scoring
-from pipeline.base.errors import UserError
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table, of_columns
-from pipeline.research.studies import Result, paper, shared
-from pipeline.research.studies.shared import Group
-from scoring.numerics.inputs import Floats, Ints
-from scoring.ranking.compare import pairwise_z
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.research.studies import Result, paper, shared
+from bayes_at_n.pipeline.research.studies.shared import Group
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.ranking.compare import pairwise_z
 
 Z = 1.645  # the paper's "95 %": one-sided
 HIGH, MEDIUM = 7, 9  # gpt-oss-20b-high and -medium in Table 6

@@ -11,18 +11,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.console import clock, note, results, warn
-from pipeline.base.errors import UserError
-from pipeline.cohorts import cohort
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config import studies as settings
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.studies import StudyPlan
-from pipeline.display import table as tabular
-from pipeline.research import studies
-from pipeline.research.studies import Result, listings, page
-from pipeline.research.studies.page import Section
-from pipeline.store import files
+from bayes_at_n.pipeline.base.console import clock, note, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import cohort
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config import studies as settings
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display import table as tabular
+from bayes_at_n.pipeline.research import studies
+from bayes_at_n.pipeline.research.studies import Result, listings, page
+from bayes_at_n.pipeline.research.studies.page import Section
+from bayes_at_n.pipeline.store import files
 
 
 def study(cfg: AnalysisConfig) -> None:
@@ -140,6 +140,6 @@ def _save(folder: Path, name: str, result: Result) -> Section:
     figures = {files.file_stem(key): figure for key, figure in result.figures.items()}
     record = {"numbers": result.numbers, "notes": result.notes}
     files.write(folder, name, record, tables, figures)
-    module = import_module(f"pipeline.research.studies.{name}")
+    module = import_module(f"bayes_at_n.pipeline.research.studies.{name}")
     title = (module.__doc__ or name).split("\n")[0].rstrip(".")
     return Section(name, title, result.notes, tables, list(figures), result.numbers)

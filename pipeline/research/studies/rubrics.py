@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-import scoring
-from pipeline.base.console import Meter, inside
-from pipeline.base.errors import UserError
-from pipeline.cohorts import rubrics as cohort_rubrics
-from pipeline.cohorts.cohort import Cohort
-from pipeline.cohorts.rubrics import ByRubric
-from pipeline.config.analysis import AnalysisConfig
-from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table, of_columns
-from pipeline.plots import leaderboard as plots
-from pipeline.research.studies import Result, paper, shared
-from pipeline.rubrics.signals import signals
-from scoring.numerics.inputs import Floats
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import Meter, inside
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.cohorts.rubrics import ByRubric
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.plots import leaderboard as plots
+from bayes_at_n.pipeline.research.studies import Result, paper, shared
+from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.scoring.numerics.inputs import Floats
 
 Categorized = list[tuple[Cohort, ByRubric]]
 

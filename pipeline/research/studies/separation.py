@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from pipeline.base.console import Meter
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, of_columns
-from pipeline.plots import trials as plots
-from pipeline.plots.lines import Curve
-from pipeline.research.studies import Result, shared
-from scoring.numerics.inputs import Floats
-from scoring.studies import simulation
+from bayes_at_n.pipeline.base.console import Meter
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display.table import Column, of_columns
+from bayes_at_n.pipeline.plots import trials as plots
+from bayes_at_n.pipeline.plots.lines import Curve
+from bayes_at_n.pipeline.research.studies import Result, shared
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.studies import simulation
 
 STEPS = (10, 20, 40, 60, 80, 120, 160, 199, 240, 285, 330, 380, 440)
 """Trials N; 80, 199 and 285 are those of the text."""

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.base.errors import UserError
-from pipeline.cohorts.cohort import Bits as Bits
-from pipeline.cohorts.cohort import Cohort, complete
-from pipeline.display.table import Column
-from pipeline.research.studies import paper
-from scoring.metrics.table import Metric, parse
-from scoring.studies.convergence import Resample, TauCurve
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cohorts.cohort import Bits as Bits
+from bayes_at_n.pipeline.cohorts.cohort import Cohort, complete
+from bayes_at_n.pipeline.display.table import Column
+from bayes_at_n.pipeline.research.studies import paper
+from bayes_at_n.scoring.metrics.table import Metric, parse
+from bayes_at_n.scoring.studies.convergence import Resample, TauCurve
 
 SCHEMES: tuple[Resample, ...] = ("columns", "rows")
 BAYES = parse("bayes")
@@ -55,7 +55,7 @@ def groups(cohort: Cohort) -> list[Group]:
     """All models of a cohort and, where there are more, the paper's twenty and its first eleven.
 
     >>> names = [*paper.short_names().values(), "another"]
-    >>> from pipeline.cohorts.cohort import from_arrays
+    >>> from bayes_at_n.pipeline.cohorts.cohort import from_arrays
     >>> [(g.label, g.version) for g in groups(from_arrays("d", names, ["q"], [[[1, 0]]] * 21))]
     [('21 models', None), ("the paper's 20", '001'), ("the paper's first 11", '000')]
     """

@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from pipeline.base.console import Meter
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, of_columns
-from pipeline.plots import convergence as plots
-from pipeline.research.studies import Result, paper, shared
-from pipeline.research.studies.paper import Subset
-from pipeline.research.studies.shared import Bits
-from scoring.studies import convergence
-from scoring.studies.convergence import Convergence
+from bayes_at_n.pipeline.base.console import Meter
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display.table import Column, of_columns
+from bayes_at_n.pipeline.plots import convergence as plots
+from bayes_at_n.pipeline.research.studies import Result, paper, shared
+from bayes_at_n.pipeline.research.studies.paper import Subset
+from bayes_at_n.pipeline.research.studies.shared import Bits
+from bayes_at_n.scoring.studies import convergence
+from bayes_at_n.scoring.studies.convergence import Convergence
 
 TABLES = {5: "table8", 10: "table9", 15: "table10"}
 DRAWN = {5: 50, 10: 20, 15: 20}

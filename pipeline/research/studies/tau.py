@@ -3,15 +3,15 @@
 import itertools
 from typing import Any
 
-from pipeline.base.console import Meter
-from pipeline.cohorts.cohort import Cohort
-from pipeline.config.studies import StudyPlan
-from pipeline.display.table import Column, Table, of_columns
-from pipeline.plots import convergence as plots
-from pipeline.research.studies import Result, shared
-from pipeline.research.studies.shared import Bits, Group
-from scoring.studies import convergence
-from scoring.studies.convergence import Resample, TauCurve
+from bayes_at_n.pipeline.base.console import Meter
+from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.plots import convergence as plots
+from bayes_at_n.pipeline.research.studies import Result, shared
+from bayes_at_n.pipeline.research.studies.shared import Bits, Group
+from bayes_at_n.scoring.studies import convergence
+from bayes_at_n.scoring.studies.convergence import Resample, TauCurve
 
 
 def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:

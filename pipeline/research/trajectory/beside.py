@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-import scoring
-from pipeline.base.console import percent, warn
-from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.display.table import Column, Table, columns
-from pipeline.research.protocols import AVERAGE
-from pipeline.research.tables import Row, Rows, grouped, names, records, values, where
-from pipeline.research.trajectory.stability import INDEPENDENT
-from pipeline.research.trajectory.tracks import Track, common_steps
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import percent, warn
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.research.protocols import AVERAGE
+from bayes_at_n.pipeline.research.tables import Row, Rows, grouped, names, records, values, where
+from bayes_at_n.pipeline.research.trajectory.stability import INDEPENDENT
+from bayes_at_n.pipeline.research.trajectory.tracks import Track, common_steps
 
 
 def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:

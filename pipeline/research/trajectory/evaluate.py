@@ -12,16 +12,16 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.base.console import clock, fail, note
-from pipeline.base.errors import UserError
-from pipeline.config import sweep
-from pipeline.grade import known as graders
-from pipeline.prepare.questions import Question
-from pipeline.research.trajectory import windows
-from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
-from pipeline.store import parquet, rowkeys, runfolder, shards
-from pipeline.store.columns import ATTEMPTS, KEY
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import clock, fail, note
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import sweep
+from bayes_at_n.pipeline.grade import known as graders
+from bayes_at_n.pipeline.prepare.questions import Question
+from bayes_at_n.pipeline.research.trajectory import windows
+from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.runfolder import Run
 
 
 class Remaining(NamedTuple):

@@ -5,14 +5,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from pipeline.base.console import percent
-from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.plots import trajectory as plots
-from pipeline.plots.trajectory import Curve, Priced
-from pipeline.research import protocols
-from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS
-from pipeline.research.tables import Row, Rows, grouped, values, varies, where
-from pipeline.research.trajectory import variance
+from bayes_at_n.pipeline.base.console import percent
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.plots import trajectory as plots
+from bayes_at_n.pipeline.plots.trajectory import Curve, Priced
+from bayes_at_n.pipeline.research import protocols
+from bayes_at_n.pipeline.research.protocols import AVG, BAYES, GREEDY, PASS
+from bayes_at_n.pipeline.research.tables import Row, Rows, grouped, values, varies, where
+from bayes_at_n.pipeline.research.trajectory import variance
 
 Labels = Callable[[Mapping[str, Any]], str | None]  # of rows; None: not drawn
 # Its interval covers what it says also where the prior pulls Bayes@N away.

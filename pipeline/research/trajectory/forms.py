@@ -8,10 +8,10 @@ from Table 4, which is of single checkpoints at all of theirs.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline.display.table import Table, columns
-from pipeline.research.protocols import AVG, BAYES, GREEDY, PASS, largest_k
-from pipeline.research.tables import Row, Rows, grouped, names, values, where
-from pipeline.research.trajectory.stability import ALL, COMMON, FEW, THREE
+from bayes_at_n.pipeline.display.table import Table, columns
+from bayes_at_n.pipeline.research.protocols import AVG, BAYES, GREEDY, PASS, largest_k
+from bayes_at_n.pipeline.research.tables import Row, Rows, grouped, names, values, where
+from bayes_at_n.pipeline.research.trajectory.stability import ALL, COMMON, FEW, THREE
 
 _NOTE = "Kendall's τ between score and training, ties discordant"
 _SHARED = f"{_NOTE}, over the steps that all windows share"

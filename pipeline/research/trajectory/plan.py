@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.config import compose
-from pipeline.config.overrides import quoted
-from pipeline.config.settings import RunConfig
-from pipeline.config.trajectory import Settings
-from pipeline.prepare import questions
-from pipeline.prepare.questions import Question
-from pipeline.research.checkpoints import folders
-from pipeline.research.checkpoints.folders import Checkpoint
-from pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.overrides import quoted
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.trajectory import Settings
+from bayes_at_n.pipeline.prepare import questions
+from bayes_at_n.pipeline.prepare.questions import Question
+from bayes_at_n.pipeline.research.checkpoints import folders
+from bayes_at_n.pipeline.research.checkpoints.folders import Checkpoint
+from bayes_at_n.pipeline.store.runfolder import Run
 
 LEAST = 2  # checkpoints, or windows, without which nothing can go up or down
 STAGES = "stages=[prepare,generate,grade,signals,score]"  # confidence weighs votes

@@ -4,13 +4,13 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from pipeline.base.console import results, warn
-from pipeline.base.program import PROGRAM
-from pipeline.display.table import Table, columns
-from pipeline.research.tables import Row, names
-from pipeline.research.trajectory import windows
-from pipeline.research.trajectory.evaluate import Work
-from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
+from bayes_at_n.pipeline.base.console import results, warn
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.display.table import Table, columns
+from bayes_at_n.pipeline.research.tables import Row, names
+from bayes_at_n.pipeline.research.trajectory import windows
+from bayes_at_n.pipeline.research.trajectory.evaluate import Work
+from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
 
 _MOST = 20  # lines on a terminal; a file gets all
 

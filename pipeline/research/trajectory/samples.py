@@ -10,18 +10,32 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.console import Meter, percent
-from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.display.table import Column, Table, columns
-from pipeline.research import protocols
-from pipeline.research.protocols import AVERAGE, AVERAGES, BAYES, GREEDY
-from pipeline.research.tables import Row, Rows, values
-from pipeline.research.trajectory.stability import DRAWN, FEW, KEYS, TAU_B, THREE, TIES, ends, place
-from pipeline.research.trajectory.steadiness import Steadiness, replicates, spread, steadiness
-from pipeline.research.trajectory.tracks import Track, common_steps, together
-from scoring.metrics.table import Metric
-from scoring.ranking.trajectory import spread as spread_of
-from scoring.ranking.trajectory import tells
+from bayes_at_n.pipeline.base.console import Meter, percent
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.research import protocols
+from bayes_at_n.pipeline.research.protocols import AVERAGE, AVERAGES, BAYES, GREEDY
+from bayes_at_n.pipeline.research.tables import Row, Rows, values
+from bayes_at_n.pipeline.research.trajectory.stability import (
+    DRAWN,
+    FEW,
+    KEYS,
+    TAU_B,
+    THREE,
+    TIES,
+    ends,
+    place,
+)
+from bayes_at_n.pipeline.research.trajectory.steadiness import (
+    Steadiness,
+    replicates,
+    spread,
+    steadiness,
+)
+from bayes_at_n.pipeline.research.trajectory.tracks import Track, common_steps, together
+from bayes_at_n.scoring.metrics.table import Metric
+from bayes_at_n.scoring.ranking.trajectory import spread as spread_of
+from bayes_at_n.scoring.ranking.trajectory import tells
 
 
 def numbers(most: int) -> list[int]:

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-import scoring
-from pipeline.base.console import Meter, percent, warn
-from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.display.table import Column, Table, columns
-from pipeline.research import protocols
-from pipeline.research.protocols import AVERAGES, AVG, BAYES, GREEDY
-from pipeline.research.tables import Row, Rows, names, records, values, varies, where
-from pipeline.research.trajectory.steadiness import replicates, spread, steadiness
-from pipeline.research.trajectory.tracks import Track, common_steps, together
-from scoring.metrics.table import Summary
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import Meter, percent, warn
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.research import protocols
+from bayes_at_n.pipeline.research.protocols import AVERAGES, AVG, BAYES, GREEDY
+from bayes_at_n.pipeline.research.tables import Row, Rows, names, records, values, varies, where
+from bayes_at_n.pipeline.research.trajectory.steadiness import replicates, spread, steadiness
+from bayes_at_n.pipeline.research.trajectory.tracks import Track, common_steps, together
+from bayes_at_n.scoring.metrics.table import Summary
 
 ALL, COMMON = "all", "common"
 INDEPENDENT = (

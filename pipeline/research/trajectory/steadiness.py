@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import scoring
-from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.research.protocols import AVERAGE, BAYES
-from pipeline.research.tables import Row
-from pipeline.research.trajectory.tracks import Track
-from scoring.metrics.table import Metric
-from scoring.ranking import trajectory as follow
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.research.protocols import AVERAGE, BAYES
+from bayes_at_n.pipeline.research.tables import Row
+from bayes_at_n.pipeline.research.trajectory.tracks import Track
+from bayes_at_n.scoring.metrics.table import Metric
+from bayes_at_n.scoring.ranking import trajectory as follow
 
 
 class Steadiness(NamedTuple):

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from pipeline.base.console import percent
-from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.research.protocols import AVG, PASS
-from pipeline.research.tables import Rows, grouped, values, varies, where
-from pipeline.research.trajectory.stability import COMMON
+from bayes_at_n.pipeline.base.console import percent
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.research.protocols import AVG, PASS
+from bayes_at_n.pipeline.research.tables import Rows, grouped, values, varies, where
+from bayes_at_n.pipeline.research.trajectory.stability import COMMON
 
 _SAME = 1e-9  # taus closer than that are of one order
 _NAMED = 4  # protocols in a line

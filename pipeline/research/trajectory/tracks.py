@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.base.console import warn
-from pipeline.base.errors import UserError
-from pipeline.research import protocols
-from pipeline.research.protocols import GREEDY, Tokens
-from pipeline.research.tables import Row
-from pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
-from pipeline.score import votes
-from pipeline.store import outcomes
-from pipeline.store.runfolder import Run
-from scoring.metrics.table import Metric, Summary
-from scoring.numerics.inputs import Ints
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.research import protocols
+from bayes_at_n.pipeline.research.protocols import GREEDY, Tokens
+from bayes_at_n.pipeline.research.tables import Row
+from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
+from bayes_at_n.pipeline.score import votes
+from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.table import Metric, Summary
+from bayes_at_n.scoring.numerics.inputs import Ints
 
 
 class Track(NamedTuple):

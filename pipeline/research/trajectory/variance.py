@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from pipeline.config.trajectory import TrajectoryConfig
-from pipeline.display.table import Table, columns
-from pipeline.research import protocols
-from pipeline.research.tables import Row
-from pipeline.research.trajectory.stability import place
-from pipeline.research.trajectory.tracks import Track
-from scoring.metrics.passk_variance import delta_variance, posterior_variance, sampling_variance
-from scoring.numerics.inputs import Floats
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.display.table import Table, columns
+from bayes_at_n.pipeline.research import protocols
+from bayes_at_n.pipeline.research.tables import Row
+from bayes_at_n.pipeline.research.trajectory.stability import place
+from bayes_at_n.pipeline.research.trajectory.tracks import Track
+from bayes_at_n.scoring.metrics.passk_variance import (
+    delta_variance,
+    posterior_variance,
+    sampling_variance,
+)
+from bayes_at_n.scoring.numerics.inputs import Floats
 
 POINTS = 201  # of p in a picture
 

@@ -5,15 +5,15 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from pipeline.base.console import collected, note, results
-from pipeline.config.trajectory import Settings
-from pipeline.display import table as tabular
-from pipeline.research import protocols
-from pipeline.research.tables import page
-from pipeline.research.trajectory import evaluate, plan, preview, tracks
-from pipeline.research.trajectory.plan import TrajectoryPlan
-from pipeline.research.trajectory.tracks import Track
-from pipeline.store import files
+from bayes_at_n.pipeline.base.console import collected, note, results
+from bayes_at_n.pipeline.config.trajectory import Settings
+from bayes_at_n.pipeline.display import table as tabular
+from bayes_at_n.pipeline.research import protocols
+from bayes_at_n.pipeline.research.tables import page
+from bayes_at_n.pipeline.research.trajectory import evaluate, plan, preview, tracks
+from bayes_at_n.pipeline.research.trajectory.plan import TrajectoryPlan
+from bayes_at_n.pipeline.research.trajectory.tracks import Track
+from bayes_at_n.pipeline.store import files
 
 _PRINTED = ("protocols", "merge", "windows", "passk", "crossings")  # behind stability
 
@@ -54,7 +54,7 @@ def analyse(
 
     Raises OSError: the folder cannot be written.
     """
-    from pipeline.research.trajectory import (  # matplotlib takes half a second
+    from bayes_at_n.pipeline.research.trajectory import (  # matplotlib takes half a second
         beside,
         figures,
         forms,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from pipeline.base.errors import UserError
-from pipeline.research.checkpoints import merging
-from pipeline.research.checkpoints.folders import MANIFEST, fingerprint
-from pipeline.research.trajectory.plan import Window
-from pipeline.store import runfolder
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.research.checkpoints import merging
+from bayes_at_n.pipeline.research.checkpoints.folders import MANIFEST, fingerprint
+from bayes_at_n.pipeline.research.trajectory.plan import Window
+from bayes_at_n.pipeline.store import runfolder
 
 _RENAME = (
     "the runs would have the same names, too: call this training otherwise with"

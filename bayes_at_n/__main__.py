@@ -1,0 +1,8 @@
+"""``python -m bayes_at_n``."""
+
+import sys
+
+from bayes_at_n.pipeline.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())
