@@ -1,0 +1,206 @@
+"""The two kinds of table: sampled ones, which cost GPU time, and those derived from them.
+
+A sampled table (`attempts`, `labels`, what an import brought) is a folder of parts that are only
+ever added to. A derived table is a pure function of sampled parts and of settings: one file for
+each part, replaced as a whole, with a record in its metadata of all that decided it. Where the
+record is not what the settings would give now, the file is stale; where there is none, the part's
+rows are pending. Nothing else says whether a derived row still holds.
+
+Two processes that derive at once write the same bytes, so no lease is needed.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.store import parquet, rowkeys, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.runfolder import Run
+
+Inputs = Mapping[str, Any]  # JSON values: settings, hashes of files, versions, by name
+IMPORTED: Inputs = {"imported": True}  # of rows that came with records: no settings make them
+_RECORD = b"made_from"
+_ROWS_PER_GROUP = 1 << 16  # of derived rows, which are made again in seconds
+_FOOTER = 1 << 16  # bytes; the end of a Parquet file says where its pages are, and their statistics
+
+
+class Stale(UserError):
+    """Derived rows were made with something else than the settings say."""
+
+
+class Part(NamedTuple):
+    """One file of a sampled table."""
+
+    path: Path
+    stem: str  # what a journal and the part that it becomes have in common
+    mark: str  # what tells its contents from others: kind, size, checksum of its end
+
+    def holds(self, mark: str) -> bool:
+        """Whether it begins with what had this mark: the same file, or a journal that grew."""
+        (kind, size, _), (before, was, _) = self.mark.split(), mark.split()
+        return mark == self.mark or (kind == before == "journal" and int(was) <= int(size))
+
+
+class Rows(NamedTuple):
+    """Rows of a derived table, a key once, and how many keys of attempts have none yet."""
+
+    table: pa.Table
+    pending: int
+
+
+def parts(folder: Path) -> list[Part]:
+    """The files of a sampled table, in the order in which the first row of a key counts."""
+    listed = list[Part]()
+    for path in shards.files(folder):
+        try:
+            with path.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(0, size - _FOOTER))
+                end = 0 if path.suffix == ".journal" else zlib.crc32(file.read())
+        except OSError as error:
+            if error.errno not in atomic.GONE:
+                raise
+            return parts(folder)  # sealed since the listing
+        listed.append(Part(path, shards.stem(path), f"{path.suffix[1:]} {size} {end:08x}"))
+    return listed
+
+
+def keys_of(run: Run, part: Part, columns: pa.Schema = ATTEMPTS) -> rowkeys.Ints:
+    """The keys (`rowkeys.encode`) of all readable rows of a part."""
+    ids, damage = rowkeys.question_ids(run), parquet.Damage()
+    read = [rowkeys.encode(b, ids) for b in parquet.read(part.path, columns, [*KEY], damage)]
+    return np.concatenate(read) if read else np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A table with one file for each part of attempts, made from it by the verb `verb`.
+
+    The author of a stage raises `version` whenever its results change. `inputs` of the methods are
+    the settings, hashes of outside files and versions of libraries that the computation reads.
+    """
+
+    name: str
+    columns: pa.Schema
+    verb: str
+    version: int
+
+    def owed(self, run: Run, inputs: Inputs, imported: bool = False) -> list[Part]:
+        """The parts whose rows are pending or stale; with `imported` also those that came so."""
+        wanted = self._record(inputs)
+        made = {part: self.record(run, part) for part in parts(run.attempts)}
+        return [
+            part
+            for part, record in made.items()
+            if record != wanted | {"part": part.mark} and (imported or not _imported(record))
+        ]
+
+    def record(self, run: Run, part: Part) -> dict[str, Any]:
+        """What the rows of a part were made from; nothing where they are pending or unreadable.
+
+        Whatever is derived from these rows has it among its inputs.
+        """
+        return _record_of(self._path(run, part.stem))
+
+    def write(self, run: Run, part: Part, inputs: Inputs, table: pa.Table) -> None:
+        """Replace the rows of a part."""
+        record = json.dumps(self._record(inputs) | {"part": part.mark}, sort_keys=True)
+        columns = self.columns.with_metadata({_RECORD: record})
+        parquet.write_part(self._path(run, part.stem), table.cast(columns), _ROWS_PER_GROUP)
+
+    def sweep(self, run: Run) -> None:
+        """Delete rows of parts that are gone, such as one that was set aside as damaged."""
+        stems = {part.stem for part in parts(run.attempts)}
+        for path in (run.path / self.name).glob("*.parquet"):
+            if path.stem not in stems and not _imported(_record_of(path)):
+                path.unlink(missing_ok=True)
+
+    def read(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Rows:
+        """Columns of the rows of all keys, each as the first row of its attempt has it.
+
+        Unreadable files count as pending, and a warning names them. Raises Stale: rows were made
+        with other inputs, unless `inputs` is None: then they are what they are, for comparison.
+        """
+        ids, wanted = rowkeys.question_ids(run), None if inputs is None else self._record(inputs)
+        columns = pa.schema([self.columns.field(name) for name in [*KEY, *names]])
+        pieces = list[tuple[rowkeys.Ints, pa.Table | None]]()
+        sampled = {part.stem: part for part in parts(run.attempts)}
+        without = {path.stem for path in (run.path / self.name).glob("*.parquet")} - {*sampled}
+        for stem in [*sampled, *sorted(without)]:
+            part, path = sampled.get(stem), self._path(run, stem)
+            record = _record_of(path)
+            imported = _imported(record)
+            if part is None and not imported:
+                continue
+            if record and not imported and wanted and (why := _differing(record, wanted)):
+                line = f"{run.path}: {self.name} were made otherwise ({why})"
+                raise Stale(f"{line}; run `{PROGRAM} {self.verb} {run.path}`")
+            if record and (imported or part is None or part.holds(record["part"])):
+                table = _readable(path, columns)
+                pieces.append((rowkeys.encode(table, ids), table))
+            if part is not None and not imported and record.get("part") != part.mark:
+                pieces.append((keys_of(run, part), None))
+        return _first(pieces, columns)
+
+    def _path(self, run: Run, stem: str) -> Path:
+        return run.path / self.name / f"{stem}.parquet"
+
+    def _record(self, inputs: Inputs) -> dict[str, Any]:
+        return {"version": self.version, "inputs": json.loads(json.dumps(inputs))}
+
+
+def _record_of(path: Path) -> dict[str, Any]:
+    try:
+        with parquet.opened(path) as file:
+            record = json.loads((file.schema_arrow.metadata or {})[_RECORD])
+        return record if {"version", "inputs", "part"} <= record.keys() else {}
+    except FileNotFoundError:
+        return {}
+    except (*parquet.DAMAGE, AttributeError, UserError) as error:
+        warn(f"{path}: unreadable, so its rows are pending ({one_line(error)})")
+        return {}
+
+
+def _imported(record: dict[str, Any]) -> bool:
+    return record.get("inputs") == IMPORTED
+
+
+def _differing(record: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """Which inputs differ, by name; empty where all are the same."""
+    if record["version"] != wanted["version"]:
+        return f"version {record['version']} of the computation, now {wanted['version']}"
+    then, now = record["inputs"], wanted["inputs"]
+    return ", ".join(sorted(k for k in {*then, *now} if then.get(k) != now.get(k)))
+
+
+def _readable(path: Path, columns: pa.Schema) -> pa.Table:
+    """The rows of a derived file that can be read; a warning names the others."""
+    damage = parquet.Damage()
+    batches = list(parquet.read(path, columns, columns.names, damage))
+    if damage.lines:
+        warn(f"{path}: {damage}; its rows are pending")
+    return pa.Table.from_batches(batches, columns)
+
+
+def _first(pieces: Sequence[tuple[rowkeys.Ints, pa.Table | None]], columns: pa.Schema) -> Rows:
+    """The first row of every key; a piece without rows only says which keys are pending."""
+    table = pa.concat_tables([columns.empty_table(), *(t for _, t in pieces if t is not None)])
+    keys, rows, start = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+    for of_piece, piece in pieces:
+        keys.append(of_piece)
+        has = piece is not None
+        rows.append(np.arange(start, start + of_piece.size) if has else np.full_like(of_piece, -1))
+        start += of_piece.size * has
+    every, first = np.unique(np.concatenate(keys), return_index=True)
+    at = np.sort(np.concatenate(rows)[first[every >= 0]])
+    return Rows(table.take(pa.array(at[at >= 0])), int(np.count_nonzero(at < 0)))
