@@ -25,14 +25,29 @@ from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.tracking.following import tracked
 
+Group = str | Mapping[str, Any] | None  # a choice of a group of settings, or keys of it
+
 
 def evaluate(
-    model: str | Mapping[str, Any] | functions.Function | None = None,
-    dataset: str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    model: Group | functions.Function = None,
+    dataset: Group | Sequence[Mapping[str, Any]] = None,
     name: str | None = None,
+    *,
+    trials: int | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    max_tokens: int | None = None,
+    sampling: Group = None,
+    prompt: Group = None,
+    engine: Group = None,
+    verifier: Group = None,
+    rubric: str | Sequence[str] | None = None,
+    tag: str | None = None,
+    run_dir: str | Path | None = None,
+    until: str | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Do what is owed of a run, as `python -m pipeline run`, and return it.
+    """Do what is owed of a run, as the verb `run`, and return it.
 
     Args:
         model: a name of `configs/model/`; keys of its settings (``{"id": FOLDER_OR_HUB_ID}``); or a
@@ -42,14 +57,27 @@ def evaluate(
             their own: ``{"name": "sums", "rows": QUESTIONS, "answer": "exact"}``.
         name: what the model is called, in tables and as its folder. A function needs one: its code
             is not looked at, so another function should have another name.
-        settings: as on the command line, groups as names or as mappings, keys by their short names:
-            ``sampling={"trials": 8}, max_tokens=1024, verifier="none", until="width:0.02"``.
+        trials, temperature, top_p, max_tokens: of the sampling protocol.
+        sampling, prompt, engine, verifier: a name of that folder of `configs/`, or keys of its
+            settings (``sampling={"seed": 7}``, ``verifier="none"``).
+        rubric: names of `configs/rubric/`, or files.
+        tag, run_dir: where the run goes.
+        until: sample until this is settled, such as "width:0.02".
+        settings: any other setting of the command line, by its full or short name.
+
+        None leaves a setting as the configuration has it.
 
     Raises UserError, Interrupted, DamagedData: as the command line; a function's exception is the
     cause of one that names it.
     """
+    named = {
+        **{"trials": trials, "temperature": temperature, "top_p": top_p, "max_tokens": max_tokens},
+        **{"sampling": sampling, "prompt": prompt, "engine": engine, "verifier": verifier},
+        **{"rubric": rubric, "tag": tag, "run_dir": run_dir},
+    }
+    settings |= {key: value for key, value in named.items() if value is not None}
     set_environment()
-    function, until = model if callable(model) else None, settings.pop("until", None)
+    function = model if callable(model) else None
     if until is not None and function is not None:
         raise UserError(f"until={until}: samples in processes of its own, which have no function")
     with functions.known(function), inside(), _no_event_loop():
@@ -74,7 +102,7 @@ def load_run(folder: str | Path) -> Evaluation:
 
 
 def compare(runs: Sequence[Evaluation | str | Path], **settings: Any) -> Comparison:
-    """Runs of the same questions side by side, as `python -m pipeline compare`; writes nothing.
+    """Runs of the same questions side by side, as the verb `compare`; writes nothing.
 
     Runs of several data sets are compared on all their questions together. `settings`: as on the
     command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing that can be compared.
