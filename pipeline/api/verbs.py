@@ -71,8 +71,9 @@ def evaluate(
     cause of one that names it.
     """
     named = {
-        **{"trials": trials, "temperature": temperature, "top_p": top_p, "max_tokens": max_tokens},
         **{"sampling": sampling, "prompt": prompt, "engine": engine, "verifier": verifier},
+        **{"sampling.trials": trials, "sampling.temperature": temperature},
+        **{"sampling.top_p": top_p, "sampling.max_tokens": max_tokens},
         **{"rubric": rubric, "tag": tag, "run_dir": run_dir},
     }
     settings |= {key: value for key, value in named.items() if value is not None}
