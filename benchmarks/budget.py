@@ -27,14 +27,16 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.config.budget import BudgetConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.generate import budget
 from bayes_at_n.pipeline.generate.budget import MOST, Allowance
 from bayes_at_n.pipeline.generate.record import SAVE_S
-from bayes_at_n.pipeline.store import heartbeat, lease, spent, workers
+from bayes_at_n.pipeline.store import sessions
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import spent
 from benchmarks import common
 
 LIMIT, QUESTIONS = 2048, 30
@@ -72,8 +74,8 @@ def simulate(shape: str, attempts: int, number: int, places: int, seed: int) -> 
     with contextlib.ExitStack() as stack:
         for place, name, value in (
             (budget, "time", SimpleNamespace(time=lambda: clock.now, monotonic=lambda: clock.now)),
-            (workers, "sessions", lambda folder: dict(said)),
-            (heartbeat, "alive", lambda folder: set(said)),
+            (sessions, "sessions", lambda folder: dict(said)),
+            (sessions, "alive", lambda folder: set(said)),
             (spent, "made", lambda run: NOTHING),
             (lease, "held", lambda path, work: contextlib.nullcontext()),
         ):

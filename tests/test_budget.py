@@ -28,11 +28,12 @@ from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.generate import budget, record
 from bayes_at_n.pipeline.generate.budget import Allowance, remaining
 from bayes_at_n.pipeline.generate.record import Session
-from bayes_at_n.pipeline.store import runfolder, spent, workers
+from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.columns import CONTINUED
-from bayes_at_n.pipeline.store.heartbeat import Heartbeat
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.spent import Spent
+from bayes_at_n.pipeline.workers import spent
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.spent import Spent
 from benchmarks.budget import simulate
 
 TRIALS = 5
@@ -111,7 +112,7 @@ def test_replicas_share_one_budget(tiny_model: Path, tmp_path: Path) -> None:
     said = command.finish()
     assert 0.95 * 10000 < tokens(folder) <= 1.01 * 10000
     assert "the budget is spent" in said
-    made = [record["attempts"] for record in workers.sessions(folder).values()]
+    made = [record["attempts"] for record in sessions.sessions(folder).values()]
     assert len(made) == 2 and sum(made) == len(stored(folder))  # one may load too late for any
 
 

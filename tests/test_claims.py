@@ -19,11 +19,13 @@ from typing import Any
 
 import pytest
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.places import ROOT
 from bayes_at_n.pipeline.generate import claim_files, claims
 from bayes_at_n.pipeline.generate.claims import BLOCK, Claims
-from bayes_at_n.pipeline.store import heartbeat, lease
-from bayes_at_n.pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.store import sessions
+from bayes_at_n.pipeline.workers import heartbeat
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
 OWED = 10 * BLOCK + 5
 SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 6))]
@@ -464,7 +466,7 @@ def test_a_worker_that_was_suspended_is_not_thought_to_hang(
     program = """
         import time
         from pathlib import Path
-        from bayes_at_n.pipeline.store import heartbeat
+        from bayes_at_n.pipeline.workers import heartbeat
         heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.1, 2.0
         with heartbeat.Heartbeat(Path("."), "w", lambda seconds: print("hung", flush=True)) as beat:
             print("ready", flush=True)
@@ -487,13 +489,13 @@ def test_a_worker_that_was_suspended_is_not_thought_to_hang(
 
 
 def test_who_is_alive(tmp_path: Path, made: dict[str, set[int]]) -> None:
-    assert heartbeat.alive(tmp_path) == set()
+    assert sessions.alive(tmp_path) == set()
     one, two = (Worker(tmp_path, name, made) for name in "ab")
-    assert heartbeat.alive(tmp_path) == {"a", "b"}
+    assert sessions.alive(tmp_path) == {"a", "b"}
     one.die()
-    assert heartbeat.alive(tmp_path) == {"b"}
+    assert sessions.alive(tmp_path) == {"b"}
     two.leave()
-    assert heartbeat.alive(tmp_path) == set()
+    assert sessions.alive(tmp_path) == set()
 
 
 RACER = """
@@ -501,7 +503,7 @@ RACER = """
     from pathlib import Path
     from bayes_at_n.pipeline.generate import claims
     from bayes_at_n.pipeline.generate.claims import Claims
-    from bayes_at_n.pipeline.store.heartbeat import Heartbeat
+    from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
     claims.LOOK_S = 0.05
     folder, name, owed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     print("ready", flush=True)

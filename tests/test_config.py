@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.config.engine import EngineConfig, VerifierEngineConfig
 from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
 from bayes_at_n.pipeline.engines import labels
-from bayes_at_n.pipeline.replicas import devices
+from bayes_at_n.pipeline.workers import devices
 
 PINNED = [3632199407060549, 1889024924597497, 3819281815181469, 5520591707402991]
 

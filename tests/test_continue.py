@@ -23,9 +23,10 @@ from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import models, questions_table, raising
 from bayes_at_n.pipeline.status.standing import of
 from bayes_at_n.pipeline.status.tally import Tally
-from bayes_at_n.pipeline.store import heartbeat, outcomes, parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, GRADES, digest
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import heartbeat
 from benchmarks.servers import Server
 
 SAMPLED = "stages=[prepare,generate]"

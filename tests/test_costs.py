@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.display.table import to_markdown
 from bayes_at_n.pipeline.prepare import costs
 from bayes_at_n.pipeline.research.studies import paper
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.workers import Totals
+from bayes_at_n.pipeline.store.sessions import Totals
 from benchmarks import models, synthetic
 
 LAYERS, HEADS, SIZE, WEIGHTS = 36, 8, 128, 8_044_936_192  # Qwen3-4B

@@ -19,7 +19,7 @@ SAMPLED = "stages=[prepare,generate]"
 CLAIMING = """
 import time
 from pathlib import Path
-from bayes_at_n.pipeline.store import lease
+from bayes_at_n.pipeline.base import lease
 def hold(create=lease.create, held=Path({file!r})):
     def creating(path, text):
         if path.name == "manifest.json":

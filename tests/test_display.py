@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.store import lease
 from bayes_at_n.pipeline.store.files import write
 
 

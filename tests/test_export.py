@@ -14,6 +14,7 @@ import pytest
 import yaml
 from helpers import make_run, outcome_words, run_of
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import exports, imports, overrides
@@ -23,7 +24,7 @@ from bayes_at_n.pipeline.exports.verb import export
 from bayes_at_n.pipeline.imports import row
 from bayes_at_n.pipeline.imports.importing import import_records
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.store import judged, lease, outcomes, rowkeys, shards
+from bayes_at_n.pipeline.store import judged, outcomes, rowkeys, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
 

@@ -19,8 +19,8 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.grade import doubts, known, review, stage, unboxed
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import GRADES
-from bayes_at_n.pipeline.store.home import Moved
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.home import Moved
 from bayes_at_n.verifiers.answers import grading
 
 # Per question the completions; the gold answers are 2, 1/2 and x+1.

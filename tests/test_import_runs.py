@@ -13,9 +13,10 @@ import pytest
 from helpers import add_attempts, digests, outcome_words, run_of
 from test_import import bring, opened
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.store import lease, runfolder, shards
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -15,15 +15,14 @@ from typing import Any
 import psutil
 import pytest
 
-from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.places import ROOT
-from bayes_at_n.pipeline.store import lease
 
 HOLDER = """
     import sys, time
     from pathlib import Path
-    from bayes_at_n.pipeline.store import lease
+    from bayes_at_n.pipeline.base import lease
     with lease.held(Path(sys.argv[1]), "generating"):
         print("held", flush=True)
         time.sleep(600)
@@ -285,7 +284,7 @@ def test_a_full_disk_leaves_no_empty_lease(path: Path, monkeypatch: pytest.Monke
 RACER = """
     import os, sys, time
     from pathlib import Path
-    from bayes_at_n.pipeline.store import lease
+    from bayes_at_n.pipeline.base import lease
     from bayes_at_n.pipeline.base.errors import UserError
     path, inside, wanted = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     print("ready", flush=True)

@@ -15,14 +15,16 @@ from helpers import arithmetic, write_questions
 from test_attempts import row
 from test_prepare import Setup
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.generate import tidy
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import stage
-from bayes_at_n.pipeline.store import check, lease, origin, parquet, runfolder, shards, workers
+from bayes_at_n.pipeline.store import check, origin, parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import records
 
 
 @pytest.fixture
@@ -227,7 +229,7 @@ def test_a_lost_manifest_is_known_from_the_attempts(
     write_questions(setup.questions, rows)
     assert "questions_hash" in setup.refused()
     write_questions(setup.questions, arithmetic(4))
-    workers.write_summary(run)  # as the last worker does: what it writes is as good
+    records.write_summary(run)  # as the last worker does: what it writes is as good
     assert "questions_hash" in runfolder.read_manifest(run)["identity"]
     stage.prepare(setup.run())
     after = runfolder.read_manifest(run)

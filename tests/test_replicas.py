@@ -20,12 +20,12 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.places import ROOT
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.replicas import devices
+from bayes_at_n.pipeline.workers import devices
 
 QUESTIONS = 30
 SHORT_EXPIRY = """
-from bayes_at_n.pipeline.store import lease
-from bayes_at_n.pipeline.store import heartbeat
+from bayes_at_n.pipeline.base import lease
+from bayes_at_n.pipeline.workers import heartbeat
 heartbeat.HEARTBEAT_S, lease.EXPIRE_S = 0.5, 3.0
 """
 

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from helpers import add_attempts, make_run
 
-from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose, settle, sweep
 from bayes_at_n.pipeline.generate import claims
 from bayes_at_n.pipeline.settle import live, looks, plan, verb
 from bayes_at_n.pipeline.settle.plan import Plan
-from bayes_at_n.pipeline.store import lease, runfolder
-from bayes_at_n.pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 from bayes_at_n.scoring.sequential import MeanSequence
 
 QUESTIONS, MOST = 12, 40

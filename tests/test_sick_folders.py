@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import run_of
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.cohorts import cohort
@@ -22,9 +23,10 @@ from bayes_at_n.pipeline.generate.claim_files import ClaimFiles
 from bayes_at_n.pipeline.research.trajectory import evaluate
 from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, Window
 from bayes_at_n.pipeline.settle import plan
-from bayes_at_n.pipeline.store import heartbeat, judged, lease, parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import judged, parquet, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import heartbeat
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -459,11 +461,11 @@ def test_a_lease_that_is_a_link_to_nothing_is_replaced(tmp_path: Path) -> None:
 
 
 def test_claims_that_are_links_to_nothing_are_free(tmp_path: Path) -> None:
-    folder = tmp_path / heartbeat.FOLDER
+    folder = tmp_path / sessions.CLAIMS
     folder.mkdir()
     for name in ("w.lease", "done", "split", "000001"):
         (folder / name).symlink_to("gone")
-    assert heartbeat.alive(tmp_path) == set()
+    assert sessions.alive(tmp_path) == set()
     with heartbeat.Heartbeat(tmp_path, "me", print) as mine:
         claims = ClaimFiles(mine)
         claims.look()

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.engine import EngineConfig
 from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
 from bayes_at_n.pipeline.prepare import models, sizes
-from bayes_at_n.pipeline.replicas import devices, sizing
+from bayes_at_n.pipeline.workers import devices
 
 H200, H100 = 143771, 81559  # MiB
 # As Qwen's 32B: 64 layers with 8 key heads of 128, 61.0 GiB in 16 bits.
@@ -63,13 +63,13 @@ def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine(tmp_path, monkeypatch, H200)
-    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (1, 22, 1)
+    assert numbers(sizes.settled(large(tmp_path), ROWS).engine) == (1, 22, 1)
     said = " ".join(capsys.readouterr().err.split())
     assert "engine.batch_size=auto: 22, 1 × (140.4 GiB × 0.9 − 3 GiB) − 61 GiB of weights" in said
     assert "62.3 GiB for the cache / 2.7 GiB an attempt (11,123 tokens" in said
     assert "1 GPU, 1 worker" in said
     machine(tmp_path, monkeypatch, *[H100] * 8)
-    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (2, 28, 4)
+    assert numbers(sizes.settled(large(tmp_path), ROWS).engine) == (2, 28, 4)
     said = " ".join(capsys.readouterr().err.split())
     assert "engine.tensor_parallel_size=auto: 2, 2 × (79.6 GiB × 0.9 − 3 GiB)" in said
     assert "8 GPUs, 4 workers of 2 GPUs each" in said
@@ -80,9 +80,9 @@ def test_the_smallest_of_the_visible_gpus_counts(
 ) -> None:
     machine(tmp_path, monkeypatch, H200, H100, H200)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,2")
-    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (1, 22, 2)
+    assert numbers(sizes.settled(large(tmp_path), ROWS).engine) == (1, 22, 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (2, 28, 1)
+    assert numbers(sizes.settled(large(tmp_path), ROWS).engine) == (2, 28, 1)
 
 
 def test_what_is_given_stays(
@@ -90,10 +90,10 @@ def test_what_is_given_stays(
 ) -> None:
     machine(tmp_path, monkeypatch, *[H100] * 8)
     given = ["engine.tensor_parallel_size=4", "engine.batch_size=7", "engine.replicas=1"]
-    assert numbers(sizing.settled(large(tmp_path, *given), ROWS).engine) == (4, 7, 1)
+    assert numbers(sizes.settled(large(tmp_path, *given), ROWS).engine) == (4, 7, 1)
     assert capsys.readouterr().err == ""
     cfg = large(tmp_path, "engine.tensor_parallel_size=1")
-    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 2, 8)  # as it was asked for
+    assert numbers(sizes.settled(cfg, ROWS).engine) == (1, 2, 8)  # as it was asked for
 
 
 def test_a_small_model_runs_as_many_as_before(
@@ -101,7 +101,7 @@ def test_a_small_model_runs_as_many_as_before(
 ) -> None:
     machine(tmp_path, monkeypatch, *[H200] * 8)
     cfg = large(tmp_path, weights=3 << 30, num_hidden_layers=28, num_key_value_heads=2)
-    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 256, 8)
+    assert numbers(sizes.settled(cfg, ROWS).engine) == (1, 256, 8)
 
 
 def test_lengths_that_are_known_count_instead_of_the_limit(
@@ -112,10 +112,10 @@ def test_lengths_that_are_known_count_instead_of_the_limit(
     running = [tokens for length in made for tokens in range(length)]  # at every step
     each = round(200 + 1.125 * sum(running) / len(running)) * 2 * 2 * 64 * 8 * 128
     room = int((H200 << 20) * 0.9) - (3 << 30) - 65_527_752_704
-    known = sizing.settled(large(tmp_path), ROWS, lambda: made)
+    known = sizes.settled(large(tmp_path), ROWS, lambda: made)
     assert numbers(known.engine) == (1, room // each, 1)
     assert "tokens, its prompt and 1.125 times what 400 attempts" in capsys.readouterr().err
-    assert numbers(sizing.settled(large(tmp_path), ROWS, lambda: made[:99]).engine) == (1, 22, 1)
+    assert numbers(sizes.settled(large(tmp_path), ROWS, lambda: made[:99]).engine) == (1, 22, 1)
 
 
 def test_a_model_that_fits_nowhere_is_said_with_its_arithmetic(
@@ -123,7 +123,7 @@ def test_a_model_that_fits_nowhere_is_said_with_its_arithmetic(
 ) -> None:
     machine(tmp_path, monkeypatch, H100, H100)
     with pytest.raises(UserError, match=r"does not fit 2 GPUs: 2 × \(79\.6 GiB.*372\.5 GiB of wei"):
-        sizing.settled(large(tmp_path, weights=400 * 10**9), ROWS)
+        sizes.settled(large(tmp_path, weights=400 * 10**9), ROWS)
 
 
 def test_where_something_is_not_known_nothing_is_guessed(
@@ -132,9 +132,9 @@ def test_where_something_is_not_known_nothing_is_guessed(
     machine(tmp_path, monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # and nvidia-smi knows neither
     with pytest.raises(UserError, match="of the GPUs' memory is not known; give a number"):
-        sizing.settled(large(tmp_path), ROWS)
+        sizes.settled(large(tmp_path), ROWS)
     cfg = large(tmp_path, "engine.tensor_parallel_size=1")
-    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 256, 2)
+    assert numbers(sizes.settled(cfg, ROWS).engine) == (1, 256, 2)
     assert "256, since the GPUs' memory is not known" in capsys.readouterr().err
 
 
@@ -143,12 +143,12 @@ def test_on_a_cpu_and_with_a_server_there_is_one_worker(
 ) -> None:
     cfg = large(tmp_path, "engine=transformers", "engine.device=cpu", "engine.batch_size=64")
     cfg.engine.tensor_parallel_size = 1
-    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 64, 1)
+    assert numbers(sizes.settled(cfg, ROWS).engine) == (1, 64, 1)
     machine(tmp_path, monkeypatch, H200, H200)
     served = ["engine=openai", "engine.url=http://host/v1", "engine.tensor_parallel_size=1"]
-    assert numbers(sizing.settled(compose.load(served), ROWS).engine) == (1, 256, 1)
+    assert numbers(sizes.settled(compose.load(served), ROWS).engine) == (1, 256, 1)
     named = ["engine=transformers", "engine.device=cuda:1"]
-    assert sizing.settled(compose.load(named), ROWS).engine.replicas == 1
+    assert sizes.settled(compose.load(named), ROWS).engine.replicas == 1
     assert "2 GPUs, 1 worker" in capsys.readouterr().err
 
 

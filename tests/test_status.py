@@ -26,15 +26,15 @@ from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.status import page
 from bayes_at_n.pipeline.status.page import status
 from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.store.heartbeat import Heartbeat
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.workers import workers, write_summary
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.records import workers, write_summary
 
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}
 BEAT = """
 import sys, time
 from pathlib import Path
-from bayes_at_n.pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 with Heartbeat(Path(sys.argv[1]), sys.argv[2], lambda seconds: None):
     print("beating", flush=True)
     time.sleep(600)

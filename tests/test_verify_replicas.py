@@ -21,10 +21,11 @@ from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.base.places import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import verifier_as_model
-from bayes_at_n.pipeline.replicas import devices, sizing
-from bayes_at_n.pipeline.store import heartbeat, parquet
+from bayes_at_n.pipeline.prepare import sizes
+from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import asker, judge, replicas, stage, survey
+from bayes_at_n.pipeline.workers import devices, heartbeat
 
 TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
 MARKS = {"q1": "001000010000", "q2": "000010000100"}
@@ -278,7 +279,7 @@ def test_what_is_said_of_devices_names_the_verifier(monkeypatch: pytest.MonkeyPa
 
     def shares(*overrides: str) -> list[dict[str, str]]:
         cfg = verifier_as_model(compose.load(["engine.tensor_parallel_size=2", *overrides]))
-        cfg = sizing.settled(cfg, ())
+        cfg = sizes.settled(cfg, ())
         return [share.environment for share in devices.shares(cfg)]
 
     both = [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "5"}]

@@ -28,11 +28,12 @@ from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_mode
 from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.grade import stage as grade
 from bayes_at_n.pipeline.prepare import models, questions, questions_table
-from bayes_at_n.pipeline.store import heartbeat, parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, CONTINUED, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage, store, survey
 from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
+from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.verifiers.judge.agreement import agreement
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -464,7 +465,8 @@ import time
 from pathlib import Path
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines.transformers import TransformersEngine
-from bayes_at_n.pipeline.store import heartbeat, parquet
+from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import stage, survey
 

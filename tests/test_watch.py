@@ -32,9 +32,9 @@ from bayes_at_n.pipeline.status.standing import RunStanding, of
 from bayes_at_n.pipeline.status.tally import Tally, scores
 from bayes_at_n.pipeline.status.watch import Observer
 from bayes_at_n.pipeline.store import shards
-from bayes_at_n.pipeline.store.heartbeat import Heartbeat
 from bayes_at_n.pipeline.store.outcomes import words
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
 COMMAND = [sys.executable, "-m", "pipeline", "status"]
 

@@ -17,14 +17,14 @@ from forked import SETTINGS as FORKED
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.store.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
 FILES = {"config.yaml", "manifest.json", "questions.parquet"}  # of a run that is prepared
 SETTINGS = [*FORKED, f"sampling.trials={TRIALS}"]
 # What silence means, in seconds that a test can wait for.
 QUICK = """
-from bayes_at_n.pipeline.store import lease
-from bayes_at_n.pipeline.store import heartbeat
+from bayes_at_n.pipeline.base import lease
+from bayes_at_n.pipeline.workers import heartbeat
 lease.EXPIRE_S, heartbeat.HEARTBEAT_S = 4.0, 0.5
 """
 # A host of its own, whose clock is wrong: nobody can ask whether a process there lives.
@@ -88,7 +88,7 @@ VllmEngine._sampling_params = detecting
 STALLED = """
 from pathlib import Path
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
-from bayes_at_n.pipeline.store import heartbeat
+from bayes_at_n.pipeline.workers import heartbeat
 heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.2, 3.0
 flush, pipes = AttemptWriter.flush, [Path("{pipe}")]
 def flushing(self):

@@ -93,10 +93,9 @@ def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     run = Run(configured(settings, f"{name} prepare" if preview_only else name))
     if preview_only:
         from bayes_at_n.pipeline.prepare import costs, preview
-        from bayes_at_n.pipeline.replicas import devices
 
         elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
-        used = costs.of_cluster(run.cfg.cluster) if elsewhere else devices.seen(run.cfg)
+        used = costs.of_cluster(run.cfg.cluster) if elsewhere else costs.here(run.cfg)
         preview.preview(run, used)
         return 0
     with tracked(run) if name in ("run", "generate") else nullcontext():

@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.config.settings import STAGES, RunConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.score import complete, shown, stopped
-from bayes_at_n.pipeline.store import find, heartbeat, parquet, runfolder
+from bayes_at_n.pipeline.store import find, parquet, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
@@ -148,7 +148,7 @@ def _refuse_owed(run: Run) -> None:
     from bayes_at_n.pipeline.generate.budget import Allowance  # numbers; not wanted for --help
 
     if (owed := len(runfolder.owed(run))) and not Allowance(run).told():
-        makers = len(heartbeat.alive(run.path))
+        makers = len(sessions.alive(run.path))
         remedy = "see what ended the generate job, then submit again"
         if makers:
             remedy = f"{makers} workers of another submission are at it, whose jobs follow"

@@ -10,7 +10,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.config import overrides
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import heartbeat, judged, runfolder
+from bayes_at_n.pipeline.store import judged, runfolder, sessions
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -56,7 +56,7 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
     for (name, run), of_run in zip(runs.items(), codes, strict=True):
         asked = shared * trials[name]
         if owed := asked - int((of_run != OWED).sum()):
-            busy = " and is being generated now" * bool(heartbeat.alive(run.path))
+            busy = " and is being generated now" * bool(sessions.alive(run.path))
             unlike.append(f"attempts: {name} lacks {owed} of {asked}{busy}")
         if cut := len(runfolder.continuing(run)):
             unlike.append(

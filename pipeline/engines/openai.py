@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import foreign, lease
 from bayes_at_n.pipeline.base.clock import steady
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
@@ -30,7 +30,7 @@ from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.servers.dialects import Answer, Ask
 from bayes_at_n.pipeline.servers.meeting import Meeting
 from bayes_at_n.pipeline.servers.pool import GaveUp, Pool
-from bayes_at_n.pipeline.store import lease, runfolder
+from bayes_at_n.pipeline.store import runfolder
 
 PROBE_S, DOUBT_S = 600.0, 60.0  # between two probes; if it has failed and come back
 _STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bayes_at_n.pipeline.base import foreign, journal
+from bayes_at_n.pipeline.base import foreign, journal, lease
 from bayes_at_n.pipeline.base.console import Meter, collected, inside, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.exports import FORMATS, ExportConfig
@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.exports import reading
 from bayes_at_n.pipeline.exports.reading import Export, Source
 from bayes_at_n.pipeline.score import complete
-from bayes_at_n.pipeline.store import lease, parquet, runfolder, selection
+from bayes_at_n.pipeline.store import parquet, runfolder, selection
 
 _RECORD = "export.json"  # in the folder: what it was made of, and its files as they were made
 

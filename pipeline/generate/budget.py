@@ -26,14 +26,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.engines import Completion
 from bayes_at_n.pipeline.generate.record import Session
-from bayes_at_n.pipeline.store import heartbeat, lease, runfolder, spent, workers
+from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.columns import FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.spent import Spent
+from bayes_at_n.pipeline.workers import spent
+from bayes_at_n.pipeline.workers.spent import Spent
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -211,9 +213,9 @@ class Allowance:
         """See what other workers say, unless that was done just now; read what the dead left."""
         if time.monotonic() - self._looked < pause:
             return False
-        self._looked, said = time.monotonic(), workers.sessions(self.run.path)
+        self._looked, said = time.monotonic(), sessions.sessions(self.run.path)
         ended = {name for name, record in said.items() if record.get("ended")} | {self.me}
-        alive = heartbeat.alive(self.run.path) - ended
+        alive = sessions.alive(self.run.path) - ended
         if (dead := {*said} - ended - alive) != self._dead:
             self._dead = dead
             self._read()

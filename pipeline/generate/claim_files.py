@@ -14,9 +14,8 @@ true whoever writes it, so it may replace whatever was there.
 import errno
 import os
 
-from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.store import lease
-from bayes_at_n.pipeline.store.heartbeat import SUFFIX, Heartbeat, is_dead
+from bayes_at_n.pipeline.base import atomic, lease
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
 DONE, SPLIT = "done", "split"
 
@@ -31,7 +30,7 @@ class ClaimFiles:
 
     def __init__(self, heartbeat: Heartbeat) -> None:
         self.heartbeat, self.folder = heartbeat, heartbeat.path.parent
-        self.me = heartbeat.path.name.removesuffix(SUFFIX)
+        self.me = heartbeat.path.name.removesuffix(lease.SUFFIX)
         self.states: dict[str, str] = {}
         self.workers = 1
         self._names: dict[str, str] = {}  # piece -> the youngest name of a claim on it
@@ -50,8 +49,8 @@ class ClaimFiles:
             name = entry.name
             if name.startswith("."):
                 continue
-            if name in (DONE, SPLIT) or name.endswith(SUFFIX):
-                meaning[entry.inode()] = name.removesuffix(SUFFIX)
+            if name in (DONE, SPLIT) or name.endswith(lease.SUFFIX):
+                meaning[entry.inode()] = name.removesuffix(lease.SUFFIX)
                 continue
             piece, _, times = name.partition("~")
             claim = (int(times) if times.isdigit() else 0, name, entry.inode())
@@ -118,11 +117,11 @@ class ClaimFiles:
 
     def is_dead(self, worker: str) -> bool:
         """Whether whoever claimed a piece will not finish it."""
-        return is_dead(self.folder / f"{worker}{SUFFIX}", self.heartbeat.now)
+        return lease.is_dead(self.folder / f"{worker}{lease.SUFFIX}", self.heartbeat.now)
 
     def is_silent(self, worker: str, ahead: float = 0.0) -> bool:
         """Whether a worker's heartbeat has stopped, or will count as that so many seconds later."""
-        return lease.silent(self.folder / f"{worker}{SUFFIX}", self.heartbeat.now + ahead)
+        return lease.silent(self.folder / f"{worker}{lease.SUFFIX}", self.heartbeat.now + ahead)
 
     def _content(self, name: str, inode: int) -> str:
         """What a claim says whose inode is nobody's: in a copied folder, or of one who left."""

@@ -14,10 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.generate.claim_files import DONE, SPLIT, ClaimFiles
-from bayes_at_n.pipeline.store import heartbeat, lease, runfolder
-from bayes_at_n.pipeline.store.heartbeat import HEARTBEAT_S, Heartbeat
+from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.heartbeat import HEARTBEAT_S, Heartbeat
 
 BLOCK = 16  # attempts
 LOOK_S = 1.0  # between two looks at the folder, half of it while there is nothing to do
@@ -332,7 +333,7 @@ def any_free(run: Run) -> bool:
     True, too, where nothing is owed. False where live workers have claimed all that is, or are so
     many that there is no block for another one.
     """
-    alive = heartbeat.alive(run.path)
+    alive = sessions.alive(run.path)
     if not alive:
         return True
     files = ClaimFiles(_Onlooker(run.path, "nobody", lambda _: None))

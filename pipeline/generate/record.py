@@ -10,10 +10,10 @@ from typing import Any
 from bayes_at_n.pipeline.base.console import count
 from bayes_at_n.pipeline.base.environment import describe
 from bayes_at_n.pipeline.engines import Completion
-from bayes_at_n.pipeline.replicas.devices import on_gpus
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.columns import CUT
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.devices import on_gpus
 
 SAVE_S = 5.0
 COUNTS = ("attempts", "completion_tokens", "boxed", "truncated")

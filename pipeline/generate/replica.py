@@ -7,7 +7,7 @@ import sys
 
 from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
 from bayes_at_n.pipeline.generate import stopping
-from bayes_at_n.pipeline.replicas import process
+from bayes_at_n.pipeline.workers import process
 
 
 def main() -> int:

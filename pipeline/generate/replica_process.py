@@ -10,9 +10,9 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.generate.record import COUNTS
-from bayes_at_n.pipeline.replicas.process import Process
-from bayes_at_n.pipeline.store import workernames, workers
+from bayes_at_n.pipeline.store import sessions, workernames
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.process import Process
 
 PROGRAM = [sys.executable, "-m", "bayes_at_n.pipeline.generate.replica"]
 
@@ -61,7 +61,7 @@ class Replica(Process):
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)  # a stuck child may hold it open
         self.error = (self.process.stdout.read() or b"").decode(errors="replace")
-        self.read(workers.sessions(run.path))
+        self.read(sessions.sessions(run.path))
         for line in self.log_lines():
             if line.startswith("warning: "):
                 warn(f"replica {self.number}: {line.removeprefix('warning: ')}")

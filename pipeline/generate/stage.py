@@ -7,9 +7,8 @@ from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import REOPEN, leave
 from bayes_at_n.pipeline.generate.worker import work
-from bayes_at_n.pipeline.prepare import prefetch, raising, served
-from bayes_at_n.pipeline.replicas import sizing
-from bayes_at_n.pipeline.store import heartbeat, parquet, rowkeys, runfolder, suspects
+from bayes_at_n.pipeline.prepare import prefetch, raising, served, sizes
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions, suspects
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
@@ -56,7 +55,7 @@ def _generate(run: Run) -> bool:
             f"generate: nothing owed, all {len(run.keys)} attempts are there"
             " (sampling.trials=N adds more)"
         )
-        if (run.path / heartbeat.FOLDER).exists() or any(run.path.glob(f"{REOPEN}*")):
+        if (run.path / sessions.CLAIMS).exists() or any(run.path.glob(f"{REOPEN}*")):
             leave(run)  # the last worker may have been killed
         return True
     if _spent(run):
@@ -68,7 +67,7 @@ def _generate(run: Run) -> bool:
         tokens = rowkeys.streamed(run, "attempts", ["completion_tokens"])["completion_tokens"]
         return list(tokens.drop_null().to_pylist())
 
-    run = Run(sizing.settled(run.cfg, run.questions, made))
+    run = Run(sizes.settled(run.cfg, run.questions, made))
     if run.cfg.engine.replicas > 1:
         from bayes_at_n.pipeline.generate.supervise import supervise
 
@@ -76,7 +75,7 @@ def _generate(run: Run) -> bool:
     else:
         work(run)
     left = len(runfolder.owed(run))
-    others = len(heartbeat.alive(run.path))
+    others = len(sessions.alive(run.path))
     if left and _spent(run):
         return True
     if left and not others:

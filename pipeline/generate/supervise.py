@@ -17,9 +17,9 @@ from bayes_at_n.pipeline.generate import stopping
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
 from bayes_at_n.pipeline.generate.replica_process import Replica
-from bayes_at_n.pipeline.replicas import devices
-from bayes_at_n.pipeline.store import heartbeat, home, runfolder, workernames, workers
+from bayes_at_n.pipeline.store import runfolder, sessions, workernames
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import devices, heartbeat, home
 
 MOST_IN_VAIN = 3  # processes in a row, of one replica, that made no attempt: it is given up
 STOP_S = 60.0  # for writing what is finished; journals hold it already
@@ -56,7 +56,7 @@ def supervise(run: Run) -> None:
                 _generate(run, replicas, stop, meter, check)
                 left = len(runfolder.owed(run))
                 meter.reach(total - left, lambda: _detail(replicas, meter))
-                if not left or heartbeat.alive(run.path) or (told := Allowance(run).told()):
+                if not left or sessions.alive(run.path) or (told := Allowance(run).told()):
                     break
         finally:
             for replica in replicas:
@@ -78,9 +78,9 @@ def _generate(
     while any(replica.process for replica in replicas):
         time.sleep(LOOK_S)
         check()
-        sessions = workers.sessions(run.path)
+        said = sessions.sessions(run.path)
         for replica in replicas:
-            replica.read(sessions)
+            replica.read(said)
         if stop.signal_number and not asked:
             asked = time.monotonic()
             for replica in replicas:
@@ -124,7 +124,7 @@ def _restart(run: Run, replica: Replica, code: int) -> None:
 
 def _kill_silent(run: Run, replicas: list[Replica]) -> None:
     """Kill replicas that live and do nothing: their heartbeat has stopped."""
-    alive, now = heartbeat.alive(run.path), time.monotonic()
+    alive, now = sessions.alive(run.path), time.monotonic()
     for replica in replicas:
         worker = replica.record.get("worker")
         if worker is None or worker in alive or replica.record["ended"]:
@@ -170,7 +170,7 @@ def _conclude(run: Run, replicas: list[Replica], left: int) -> None:
     """Say what was not in order; an error where attempts are owed that nobody makes."""
     failures = [replica.failed for replica in replicas if replica.failed]
     reasons, given_up = list(dict.fromkeys(failures)), len(failures)
-    others = heartbeat.alive(run.path)
+    others = sessions.alive(run.path)
     if left and (given_up == len(replicas) or not others):
         kind = UserError if all(replica.code == 2 for replica in replicas) else TryAgain
         raise kind(

@@ -3,10 +3,12 @@
 import contextlib
 import functools
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import warn
-from bayes_at_n.pipeline.store import heartbeat, lease, parquet, runfolder, shards, workers
+from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import heartbeat, records
 
 REOPEN = "reopen.lease"  # in the run folder: of the worker that looks for lost attempts
 
@@ -27,11 +29,11 @@ def leave(run: Run, spent: bool = False) -> None:
 
     `spent`: also where attempts are owed, for the budget allows no more of them.
     """
-    if heartbeat.alive(run.path) or (not spent and runfolder.owed(run)):
+    if sessions.alive(run.path) or (not spent and runfolder.owed(run)):
         return
     tidy(run, patience=spent)
-    workers.write_summary(run)
-    folder = run.path / heartbeat.FOLDER
+    records.write_summary(run)
+    folder = run.path / sessions.CLAIMS
     with (
         contextlib.suppress(OSError, lease.Taken),  # another worker may just have come
         lease.held(run.path / REOPEN, "leaving"),  # one that was killed may have left it
@@ -43,7 +45,7 @@ def leave(run: Run, spent: bool = False) -> None:
 
 
 def _seal(run: Run, patience: bool) -> None:
-    alive = heartbeat.alive(run.path)
+    alive = sessions.alive(run.path)
 
     @functools.cache
     def is_dead(worker: str) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import Meter, mention_now, note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
@@ -19,20 +20,12 @@ from bayes_at_n.pipeline.generate.record import Session
 from bayes_at_n.pipeline.generate.tidy import REOPEN, leave, tidy
 from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import (
-    heartbeat,
-    home,
-    lease,
-    origin,
-    parquet,
-    runfolder,
-    shards,
-    workernames,
-)
+from bayes_at_n.pipeline.store import origin, parquet, runfolder, sessions, shards, workernames
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, FINISHED
-from bayes_at_n.pipeline.store.heartbeat import Heartbeat
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.suspects import UNPROVEN, settle, told, unproven
+from bayes_at_n.pipeline.workers import heartbeat, home
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
 MOST_TRIES = 3  # of an attempt that the engine gives back unfinished
@@ -106,7 +99,7 @@ class _Worker:
         run = self.run
         tidy(run)
         runfolder.save_trials(run)
-        if not heartbeat.alive(run.path) - {self.session.worker}:
+        if not sessions.alive(run.path) - {self.session.worker}:
             heartbeat.clear(self.beat.path.parent, self.beat.now)
         owed = self.claims.read()
         if not owed and not runfolder.missing_prompt_logprobs(run) and not unproven(run):
@@ -145,7 +138,7 @@ class _Worker:
         """One request a question, apart from its trials; what fails stays null, and is said."""
         if not runfolder.missing_prompt_logprobs(self.run):
             return
-        path = self.run.path / heartbeat.FOLDER / "prompts"
+        path = self.run.path / sessions.CLAIMS / "prompts"
         with contextlib.suppress(lease.Taken), lease.held(path, "adding log-probs of prompts"):
             run = Run(self.run.cfg)  # another worker may have written them since
             missing, failed = runfolder.missing_prompt_logprobs(run), ""

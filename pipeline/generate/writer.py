@@ -21,8 +21,8 @@ from bayes_at_n.pipeline.engines import Completion
 from bayes_at_n.pipeline.generate.continuing import whole
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, digest
-from bayes_at_n.pipeline.store.home import Check
 from bayes_at_n.pipeline.store.origin import Metadata
+from bayes_at_n.pipeline.workers.home import Check
 
 SEAL_AT = 64 << 20  # bytes of a journal, and so the writer's largest piece of memory
 GATHER_S = 0.1  # between two frames: what finishes together shares one

@@ -6,25 +6,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.grade import changes, review, unboxed
 from bayes_at_n.pipeline.grade.known import KnownGrades, attempt, extraction, identity
-from bayes_at_n.pipeline.store import (
-    home,
-    lease,
-    parquet,
-    records,
-    rowkeys,
-    runfolder,
-    shards,
-    workernames,
-)
+from bayes_at_n.pipeline.store import parquet, records, rowkeys, runfolder, shards, workernames
 from bayes_at_n.pipeline.store.columns import CONTINUED, DIGEST, FILTERED, GRADES, KEY, cut_off
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import home
 
 _BATCH = 4096  # attempts graded and written together
 _OF = (CONTINUED.name, DIGEST.name)  # what an attempt held when it was graded

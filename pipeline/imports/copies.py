@@ -10,21 +10,21 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-from bayes_at_n.pipeline.base import atomic, foreign, journal
+from bayes_at_n.pipeline.base import atomic, foreign, journal, lease
 from bayes_at_n.pipeline.base.console import Meter, counted, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.imports import names
 from bayes_at_n.pipeline.imports.source import Source, shown
-from bayes_at_n.pipeline.store import find, heartbeat, lease, origin, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import find, origin, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.check import READERS, TORN, found
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.workers import write_summary
+from bayes_at_n.pipeline.workers.records import write_summary
 
 _OURS = (*READERS, ".csv", ".md", ".tex", ".png", ".pdf")
 _PASSING = (".lease", ".tmp", ".sound", ".damaged")  # of processes there, or set aside
-_THEIRS = (heartbeat.FOLDER, "_slurm")  # of workers and jobs of that machine
+_THEIRS = (sessions.CLAIMS, "_slurm")  # of workers and jobs of that machine
 
 
 def within(folder: Path) -> list[Path]:
@@ -103,9 +103,9 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
 
 def _check_still(folder: Path) -> None:
     """Raises UserError: a process generates, grades, verifies or cleans up in a run folder."""
-    for path in (*folder.glob("*.lease"), *folder.glob(f"{heartbeat.FOLDER}/*.lease")):
+    for path in (*folder.glob("*.lease"), *folder.glob(f"{sessions.CLAIMS}/*.lease")):
         linked = path.is_symlink() or path.parent.is_symlink()
-        if not linked and not heartbeat.is_dead(path, lease.now_of(path.parent)):
+        if not linked and not lease.is_dead(path, lease.now_of(path.parent)):
             what = f"is still being written ({path.name}); import when that process has ended"
             raise UserError(f"{folder}: {what}, or two minutes after it was killed")
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bayes_at_n.pipeline.base import environment
 from bayes_at_n.pipeline.base.console import clock, count, counted
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
@@ -18,7 +19,8 @@ from bayes_at_n.pipeline.config.cluster import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.prepare import models, sizes
 from bayes_at_n.pipeline.prepare.sizes import Room, gib
-from bayes_at_n.pipeline.store.workers import Totals
+from bayes_at_n.pipeline.store.sessions import Totals
+from bayes_at_n.pipeline.workers import devices
 
 # Of attempts/ on the disk; measured on random ids, log-probs and text, which hardly compress.
 BYTES_PER_TOKEN = 7.6
@@ -104,6 +106,14 @@ def of_cluster(cluster: ClusterConfig) -> Hardware:
         return seen([], None, cores)._replace(told=f"{counted(cores, 'core')} {where}")
     words = " ".join([cluster.name, cluster.partition or "", *cluster.options])
     return _of(words, cluster.gpus * cluster.workers, where, None)
+
+
+def here(cfg: RunConfig) -> Hardware:
+    """Return what the engine of a run has on this machine."""
+    gpus = devices.visible_gpus() if devices.on_gpus(cfg) else []
+    names = environment.hardware()["gpus"][: len(gpus)]
+    names += ["GPU"] * (len(gpus) - len(names))  # parts of one
+    return seen(names, devices.memory(gpus), environment.cores())
 
 
 def _of(words: str, number: int, where: str, memory: int | None) -> Hardware:

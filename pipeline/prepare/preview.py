@@ -11,9 +11,10 @@ from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import costs, questions_table, raising, sizes
 from bayes_at_n.pipeline.prepare.costs import Cost, Hardware, Judging
 from bayes_at_n.pipeline.prepare.hub import NotHere
-from bayes_at_n.pipeline.store import outcomes, rowkeys, runfolder, spent
+from bayes_at_n.pipeline.store import outcomes, rowkeys, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.spent import Spent
+from bayes_at_n.pipeline.workers import spent
+from bayes_at_n.pipeline.workers.spent import Spent
 
 _ASSUMED = 30  # questions, where they are not known, with prompts of 200 tokens
 Rows = Sequence[Mapping[str, Any]]

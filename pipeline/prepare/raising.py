@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from bayes_at_n.pipeline.base.console import counted
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import heartbeat, parquet, runfolder, shards
+from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -26,7 +26,7 @@ def check(run: Run, built: "Built", identity: dict[str, Any]) -> Cut:
     go on.
     """
     raised = runfolder.raised(run, identity)
-    if raised and heartbeat.alive(run.path):
+    if raised and sessions.alive(run.path):
         raise UserError(
             f"sampling.max_tokens={raised[1]}: workers are making attempts with {raised[0]} in"
             f" {run.path}; wait for them, or stop them (finished attempts are kept)"

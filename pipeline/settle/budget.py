@@ -9,9 +9,9 @@ from typing import Any
 
 from bayes_at_n.pipeline.config.overrides import quoted
 from bayes_at_n.pipeline.settle.plan import Contender, Plan
-from bayes_at_n.pipeline.store import spent
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.spent import Spent
+from bayes_at_n.pipeline.workers import spent
+from bayes_at_n.pipeline.workers.spent import Spent
 
 
 def told(plan: Plan, owed: Sequence[tuple[Contender, int]]) -> str:

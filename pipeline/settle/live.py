@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.settle.looks import Course
 from bayes_at_n.pipeline.settle.plan import MARK, RECORD, Contender, Plan, record_of
 from bayes_at_n.pipeline.settle.race import Bools, State, owed, states
 from bayes_at_n.pipeline.settle.tables import told
-from bayes_at_n.pipeline.store import heartbeat, lease, runfolder
+from bayes_at_n.pipeline.store import runfolder, sessions
 
 STAGES = "stages=[prepare,generate,grade]"
 _WAIT_S = 2.0  # while others make the rest of a block
@@ -71,7 +71,7 @@ def _owed(plan: Plan, known: Outcomes, contender: Contender, trials: int) -> int
 def _stands_still(plan: Plan, before: Outcomes) -> bool:
     """Whether a budget kept every run from beginning anything, and nobody else is at work."""
     runs = [run for contender in plan.contenders for run in contender.runs]
-    if not runs[0].cfg.budget.given or any(heartbeat.alive(run.path) for run in runs):
+    if not runs[0].cfg.budget.given or any(sessions.alive(run.path) for run in runs):
         return False
     now = data.of_contenders(plan.contenders, plan.goal.trials).codes
     return now.shape == before.codes.shape and bool((now == before.codes).all())
@@ -137,7 +137,7 @@ def _lacking(plan: Plan, known: Outcomes, trials: int, chosen: Bools) -> list[Co
     places = np.flatnonzero(chosen & lacks)
     start = int(os.environ.get("SLURM_ARRAY_TASK_ID", 0)) % max(1, len(places))
     found = [plan.contenders[place] for place in np.roll(places, -start)]
-    return sorted(found, key=lambda of: sum(len(heartbeat.alive(run.path)) for run in of.runs))
+    return sorted(found, key=lambda of: sum(len(sessions.alive(run.path)) for run in of.runs))
 
 
 def _sample(

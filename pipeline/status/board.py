@@ -13,8 +13,8 @@ from bayes_at_n.pipeline.base.console import clock, count
 from bayes_at_n.pipeline.score.headline import apart
 from bayes_at_n.pipeline.status.standing import RunStanding, added, by_state
 from bayes_at_n.pipeline.status.tally import RunningScore
-from bayes_at_n.pipeline.store.spent import in_words
-from bayes_at_n.pipeline.store.workers import Worker
+from bayes_at_n.pipeline.workers.records import Worker
+from bayes_at_n.pipeline.workers.spent import in_words
 
 _UNKNOWN = "–"
 _HEADINGS = ["done/total", "owed", "in flight", "workers", "tokens", "a second"]

@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.status.standing import of
 from bayes_at_n.pipeline.status.tally import Tally, scores
 from bayes_at_n.pipeline.store.outcomes import OUTCOMES, OWED
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.spent import in_words
+from bayes_at_n.pipeline.workers.spent import in_words
 
 MARKS = {
     "correct": "1",

@@ -9,9 +9,10 @@ from typing import Any
 from bayes_at_n.pipeline.cluster.jobs import UNKNOWN, Job
 from bayes_at_n.pipeline.prepare import raising
 from bayes_at_n.pipeline.status.tally import RunningScore, Tally
-from bayes_at_n.pipeline.store import spent, suspects
+from bayes_at_n.pipeline.store import suspects
 from bayes_at_n.pipeline.store.outcomes import price
-from bayes_at_n.pipeline.store.workers import Worker, workers
+from bayes_at_n.pipeline.workers import spent
+from bayes_at_n.pipeline.workers.records import Worker, workers
 
 _SUMMED = ("done", "total", "in_flight", "tokens", "tokens_per_s", "rate", "gpu_h")
 _RECENT_S = 1800  # the rate is that of the latest attempts, none from days ago

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.base.console import Meter, results
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.store import find, heartbeat, origin, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store import find, origin, parquet, rowkeys, runfolder, sessions
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -91,7 +91,7 @@ def _table(path: Path) -> list[str]:
         for _ in parquet.read(path, columns, columns.names, damage):
             pass
         lines = damage.lines.get(path, [])
-        growing = path.suffix == ".journal" and bool(heartbeat.alive(folder))
+        growing = path.suffix == ".journal" and bool(sessions.alive(folder))
         return [line for line in lines if not (growing and TORN in line)]
     with parquet.opened(path) as file:
         for group in range(file.num_row_groups):

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayes_at_n.pipeline.base import atomic, foreign
+from bayes_at_n.pipeline.base import atomic, foreign, lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display.table import FORMS, Table, plain
-from bayes_at_n.pipeline.store import lease
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.engine import EngineConfig
-from bayes_at_n.pipeline.store import judged, rowkeys, workers
+from bayes_at_n.pipeline.store import judged, rowkeys, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 
 Codes = npt.NDArray[np.int8]
@@ -86,7 +86,7 @@ class Usage(NamedTuple):
     completion_tokens: int
     prompts_known: int  # attempts that say how long their prompt was
     completions_known: int
-    spent: workers.Totals  # wall seconds, GPU-seconds and tokens of all its sessions
+    spent: sessions.Totals  # wall seconds, GPU-seconds and tokens of all its sessions
     price: float | None  # see `price`; None, too, where some attempt does not say its tokens
 
     @property
@@ -157,7 +157,7 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
     sums = [pc.sum(table[name]).as_py() or 0 for name in names]  # null: nothing known
     known = [pc.count(table[name]).as_py() for name in names]
     paid = price(run.cfg.engine, *sums) if min(known) == table.num_rows else None
-    spent = workers.totals(run)
+    spent = sessions.totals(run)
     return Usage(table.num_rows, sums[0], sums[1], known[0], known[1], spent, paid)
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import atomic, foreign
+from bayes_at_n.pipeline.base import atomic, foreign, lease
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.environment import version
@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import trust
 from bayes_at_n.pipeline.config.compose import dump, load_folder
 from bayes_at_n.pipeline.config.settings import LabelsConfig, RunConfig
-from bayes_at_n.pipeline.store import lease, origin, parquet, shards
+from bayes_at_n.pipeline.store import origin, parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 
 # Of the model's settings those that change what is sampled or stored; prompts are hashed.

@@ -7,7 +7,7 @@ to be the run's. Where it finds another, they become `attempts/_*.suspect`, whic
 import time
 from pathlib import Path
 
-from bayes_at_n.pipeline.store import heartbeat, parquet, runfolder, shards, workernames
+from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards, workernames
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -16,7 +16,7 @@ UNPROVEN, _SUSPECT = "-unproven", ".suspect"
 
 def unproven(run: Run, own: str = "") -> list[Path]:
     """The unproven files of a worker, `own`, and of those that are gone."""
-    living = heartbeat.alive(run.path) - {own}
+    living = sessions.alive(run.path) - {own}
     named = (path for path in shards.files(run.attempts) if UNPROVEN in path.name)
     return [path for path in named if workernames.worker_of(path) not in living]
 
@@ -24,7 +24,7 @@ def unproven(run: Run, own: str = "") -> list[Path]:
 def settle(run: Run, good: bool, own: str = "") -> None:
     """Count what is unproven for good, or set it aside, as a probe says."""
     if not good:  # journals of the killed, too: only parts are counted, and taken back
-        living = heartbeat.alive(run.path) - {own}
+        living = sessions.alive(run.path) - {own}
         shards.seal_leftovers(run.attempts, ATTEMPTS, lambda worker: worker not in living)
     for path in unproven(run, own):
         if not good:

@@ -12,11 +12,12 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import console, note, warn
 from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.base.interrupts import SIGNALS
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.store import find, lease, runfolder
+from bayes_at_n.pipeline.store import find, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 EVERY_S = 10.0  # between two points, and nine times as long as a look takes

@@ -9,15 +9,14 @@ from bayes_at_n.pipeline.base.console import fail, mention_now, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.prepare import models, prefetch
-from bayes_at_n.pipeline.replicas import sizing
-from bayes_at_n.pipeline.store import heartbeat
-from bayes_at_n.pipeline.store.heartbeat import Watch
+from bayes_at_n.pipeline.prepare import models, prefetch, sizes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import store
 from bayes_at_n.pipeline.verify.judge import Answer, Judge
 from bayes_at_n.pipeline.verify.prompts import asked, fill, read_template
 from bayes_at_n.pipeline.verify.replicas import Batch, Replicas
+from bayes_at_n.pipeline.workers import heartbeat
+from bayes_at_n.pipeline.workers.heartbeat import Watch
 
 Key = TypeVar("Key")
 
@@ -34,7 +33,7 @@ class Asker:
     """
 
     def __init__(self, run: Run, cfg: RunConfig, longest: int) -> None:
-        self.run, self.cfg, self.asked = run, sizing.settled(cfg, ()), 0
+        self.run, self.cfg, self.asked = run, sizes.settled(cfg, ()), 0
         v, self.weights = cfg.verifier, models.fingerprint(cfg.model)
         if v.trust_remote_code:
             warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")

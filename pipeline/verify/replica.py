@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.replicas import process
+from bayes_at_n.pipeline.workers import process
 
 
 def main() -> int:

@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.replicas import devices
-from bayes_at_n.pipeline.replicas.process import Process
 from bayes_at_n.pipeline.store import workernames
-from bayes_at_n.pipeline.store.heartbeat import LOAD_S, Watch, silence_s
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.judge import Answer
 from bayes_at_n.pipeline.verify.prompts import Candidate
+from bayes_at_n.pipeline.workers import devices
+from bayes_at_n.pipeline.workers.heartbeat import LOAD_S, Watch, silence_s
+from bayes_at_n.pipeline.workers.process import Process
 
 PROGRAM = [sys.executable, "-m", "bayes_at_n.pipeline.verify.replica"]
 MOST_IN_VAIN = 3  # processes in a row, of one replica, without an answer: it is given up

@@ -12,22 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import Meter, mention
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.store import (
-    home,
-    judged,
-    lease,
-    options,
-    parquet,
-    records,
-    runfolder,
-    workernames,
-)
+from bayes_at_n.pipeline.store import judged, options, parquet, records, runfolder, workernames
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -43,6 +35,7 @@ from bayes_at_n.pipeline.verify.prompts import (
     uses_answer,
 )
 from bayes_at_n.pipeline.verify.survey import Survey
+from bayes_at_n.pipeline.workers import home
 from bayes_at_n.verifiers.judge import guards
 from bayes_at_n.verifiers.judge.labels import LABELS, Floats
 

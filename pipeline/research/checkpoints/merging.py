@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from bayes_at_n.pipeline.base import environment, interrupts, journal
+from bayes_at_n.pipeline.base import environment, interrupts, journal, lease
 from bayes_at_n.pipeline.base.console import Meter, clock, count, note
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.config.merge import MergeConfig
@@ -24,7 +24,6 @@ from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.research.checkpoints import folders, weights
 from bayes_at_n.pipeline.research.checkpoints.folders import MANIFEST, fingerprint
 from bayes_at_n.pipeline.research.checkpoints.weights import Weights
-from bayes_at_n.pipeline.store import lease
 
 
 class Doubt(NamedTuple):

@@ -27,6 +27,7 @@ from bayes_at_n.pipeline.base.atomic import GONE
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 
+SUFFIX = ".lease"
 RENEW_S = 10.0
 EXPIRE_S = 120.0
 WAIT_S = 2.0
@@ -201,6 +202,19 @@ def expired(path: Path, token: str, patience: float = 0.0) -> bool:
     """Whether the holder that a lease names has ended, or was silent for so many seconds more."""
     ended = gone(token)  # of a process here the time says nothing: it may have been suspended
     return silent(path, now_of(path.parent) - patience) if ended is None else ended
+
+
+def is_dead(path: Path, now: float) -> bool:
+    """Whether the holder of a lease is: its process ended, or it fell silent; none is dead, too."""
+    token = read(path)
+    return token is None or bool(gone(token)) or silent(path, now)
+
+
+def living(folder: Path) -> set[str]:
+    """Return the names of the leases in a folder whose holders live; it may be read-only."""
+    paths = list(folder.glob(f"*{SUFFIX}"))
+    now = now_of(folder) if paths else 0.0
+    return {path.name.removesuffix(SUFFIX) for path in paths if not is_dead(path, now)}
 
 
 def _born(process: psutil.Process) -> float:

@@ -18,8 +18,8 @@ from typing import IO, Any
 
 from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.base.places import IMPORTED_FROM
-from bayes_at_n.pipeline.replicas.devices import Share
-from bayes_at_n.pipeline.store.heartbeat import HUNG
+from bayes_at_n.pipeline.workers.devices import Share
+from bayes_at_n.pipeline.workers.heartbeat import HUNG
 
 _CACHES = "VLLM_CACHE_ROOT TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR FLASHINFER_WORKSPACE_BASE"
 LINES = 5  # of a log, shown when its replica dies

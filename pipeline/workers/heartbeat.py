@@ -13,18 +13,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from bayes_at_n.pipeline.base import engines
+from bayes_at_n.pipeline.base import engines, lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.engine import EngineConfig
-from bayes_at_n.pipeline.store import home, lease
+from bayes_at_n.pipeline.store import sessions
+from bayes_at_n.pipeline.workers import home
 
 HEARTBEAT_S = 10.0
 HANG_S = 600.0  # no step of an engine takes that long,
 LOAD_S = 3600.0  # nor the loading of one
 HUNG = 86  # exit status of a process whose engine does not answer
 PATIENCE_S = 3600.0
-SUFFIX = ".lease"
-FOLDER = "claims"  # in the run folder
 
 
 def silence_s(engine: EngineConfig) -> float:
@@ -120,7 +119,7 @@ class Heartbeat(Watch):
     ) -> None:
         super().__init__(hung)
         self.check = check
-        self.path = run / FOLDER / f"{worker}{SUFFIX}"
+        self.path = run / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
         self._token = lease.token(worker=worker)
         self._ahead = 0.0  # of the file server's clock before this process's own
 
@@ -161,22 +160,16 @@ class Heartbeat(Watch):
                 self.appear()
 
 
-def is_dead(path: Path, now: float) -> bool:
-    """Whether the worker of this heartbeat file is: its process ended, or it fell silent."""
-    token = lease.read(path)
-    return token is None or bool(lease.gone(token)) or lease.silent(path, now)
-
-
 def clear(folder: Path, now: float) -> None:
     """Delete all claims and the heartbeats of the dead; for whoever knows that no claim counts."""
     for path in folder.glob("[!.]*"):  # what starts with a dot is about to be renamed
-        if path.suffix != SUFFIX or is_dead(path, now):
+        if path.suffix != lease.SUFFIX or lease.is_dead(path, now):
             path.unlink(missing_ok=True)
 
 
 def surely_dead(run: Path, worker: str) -> bool:
-    """As `is_dead`, with patience: for what would harm a worker that wakes up after all."""
-    path = run / FOLDER / f"{worker}{SUFFIX}"
+    """As `lease.is_dead`, with patience: for what would harm a worker that wakes up after all."""
+    path = run / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
     token = lease.read(path)
     return token is None or lease.expired(path, token, PATIENCE_S)
 
@@ -184,15 +177,6 @@ def surely_dead(run: Path, worker: str) -> bool:
 def latest(run: Path, worker: str) -> float:
     """When a worker last touched its heartbeat; 0 where there is none, as after its end."""
     try:
-        return (run / FOLDER / f"{worker}{SUFFIX}").stat().st_mtime
+        return (run / sessions.CLAIMS / f"{worker}{lease.SUFFIX}").stat().st_mtime
     except OSError:
         return 0.0
-
-
-def alive(run: Path) -> set[str]:
-    """The names of the workers of a run folder that are alive; safe on a read-only folder."""
-    paths = list((run / FOLDER).glob(f"*{SUFFIX}"))
-    if not paths:
-        return set()
-    now = lease.now_of(run / FOLDER)
-    return {path.name.removesuffix(SUFFIX) for path in paths if not is_dead(path, now)}

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from bayes_at_n.pipeline.base import engines, environment
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.prepare import costs
-from bayes_at_n.pipeline.prepare.costs import Hardware
 
 
 @dataclass(frozen=True)
@@ -129,14 +127,6 @@ def memory(gpus: Sequence[str], table: str | None = None, listing: str | None = 
 def _names(name: str, full: str) -> bool:
     """Whether CUDA takes a name for this GPU: its number, or the beginning of its UUID."""
     return name == full if name.isdigit() else full.startswith(name)
-
-
-def seen(cfg: RunConfig) -> Hardware:
-    """What the engine of a run has on this machine, for estimates."""
-    gpus = visible_gpus() if on_gpus(cfg) else []
-    names = environment.hardware()["gpus"][: len(gpus)]
-    names += ["GPU"] * (len(gpus) - len(names))  # parts of one
-    return costs.seen(names, memory(gpus), environment.cores())
 
 
 def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.config.budget import BudgetConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import parquet, shards, workernames, workers
+from bayes_at_n.pipeline.store import parquet, sessions, shards, workernames
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.outcomes import price
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -70,7 +70,7 @@ def by_worker(run: Run, stored: pa.Table) -> dict[str, Spent]:
     """What each worker took, by its name, from what it said and what is `made`."""
     sums = stored.group_by("worker").aggregate([(name, "sum") for name in _NAMES[:2]])
     there = {row["worker"]: row for row in sums.to_pylist()}
-    said = workers.sessions(run.path)
+    said = sessions.sessions(run.path)
     return {name: _of(said.get(name, {}), there.get(name, {})) for name in {*said, *there}}
 
 

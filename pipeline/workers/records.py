@@ -1,16 +1,13 @@
-"""The workers of a run, alive and dead, from what they leave in its folder, and what they cost.
-
-A worker keeps `sessions/WORKER.json` up to date and touches its heartbeat in `claims/`.
-"""
+"""The workers of a run, alive and dead, from what they leave in its folder, and what they cost."""
 
 import time
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from bayes_at_n.pipeline.store import heartbeat, parquet, runfolder
+from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import heartbeat
 
 _FRESH_S = 30.0  # a session changed since then may be of a worker that began after we looked
 _LIVING = ("loading", "sampling", "waiting")
@@ -41,38 +38,17 @@ class Worker:
     heard: float | None  # Unix seconds: that, or its last heartbeat
 
 
-class Totals(NamedTuple):
-    """Sums over the sessions of a run."""
-
-    sessions: int
-    wall_s: float
-    gpu_s: float | None  # None where no session says it
-    completion_tokens: int
-
-
 def workers(folder: Path) -> list[Worker]:
     """Every worker that ever generated in the run folder `folder`, in the order of their names."""
-    alive, records = heartbeat.alive(folder), sessions(folder)
+    alive, records = sessions.alive(folder), sessions.sessions(folder)
     fresh = time.time() - _FRESH_S
     if any(
         not record.get("ended") and name not in alive and record.get("updated", 0) > fresh
         for name, record in records.items()
     ):
-        alive |= heartbeat.alive(folder)  # begun between our two looks, or just killed
+        alive |= sessions.alive(folder)  # begun between our two looks, or just killed
     names = sorted({*records, *alive})
     return [_worker(folder, name, records.get(name, {}), name in alive) for name in names]
-
-
-def totals(run: Run) -> Totals:
-    """What the sessions of a run cost."""
-    records = [record for record in sessions(run.path).values() if record]
-    gpu_s = [record["gpu_s"] for record in records if "gpu_s" in record]
-    return Totals(
-        len(records),
-        sum(record.get("wall_s", 0.0) for record in records),
-        sum(gpu_s) if gpu_s else None,
-        sum(record.get("completion_tokens", 0) for record in records),
-    )
 
 
 def write_summary(run: Run) -> None:
@@ -83,7 +59,7 @@ def write_summary(run: Run) -> None:
     """
     everyone = workers(run.path)
     engines: list[dict[str, Any]] = []  # what they said of themselves, each different answer once
-    for record in sessions(run.path).values():
+    for record in sessions.sessions(run.path).values():
         if record.get("engine") and record["engine"] not in engines:
             engines.append(record["engine"])
     summary: dict[str, Any] = {
@@ -133,17 +109,6 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
         updated=updated or None,
         heard=max(updated, heartbeat.latest(folder, name)) or None,
     )
-
-
-def sessions(folder: Path) -> dict[str, dict[str, Any]]:
-    """What every worker last said, by its name."""
-    paths = sorted((folder / "sessions").glob("*.json"))
-    return {path.stem: _read(path, parquet.fingerprint(path)) for path in paths}
-
-
-@lru_cache(maxsize=1 << 14)  # those of finished workers never change
-def _read(path: Path, fingerprint: str) -> dict[str, Any]:
-    return runfolder.read_json(path)
 
 
 def _iso(seconds: float) -> str | None:

@@ -1,1 +1,0 @@
-"""Several engines on one node: a process each, with GPUs or cores of its own."""
