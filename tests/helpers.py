@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, digest
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -236,7 +236,6 @@ def add_attempts(
     ]
     for row in attempts:
         row["digest"] = digest(row)
-    of = {(row["question_id"], row["trial"]): row["digest"] for row in attempts}
     grades = [
         {
             "question_id": qid,
@@ -247,18 +246,28 @@ def add_attempts(
             "outcome": outcome,
             "layer": "text" if box == "boxed" else "none",
             "reason": "made by hand",
-            "digest": of[qid, trial],
         }
         for qid, trial, outcome, box, _ in made
         if outcome is not None
     ]
-    if attempts:
-        table = pa.Table.from_pylist(attempts, schema=ATTEMPTS)
-        parquet.write_part(run.attempts / f"{part}.parquet", table)
+    done = {(row["question_id"], row["trial"]) for row in grades}
+    for stem, of_grades in ((part, True), (f"{part}-ungraded", False)):
+        rows = [r for r in attempts if ((r["question_id"], r["trial"]) in done) == of_grades]
+        if rows:
+            table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
+            parquet.write_part(run.attempts / f"{stem}.parquet", table)
     if grades:
-        parquet.write_part(
-            run.grades / f"{part}.parquet", pa.Table.from_pylist(grades, schema=GRADES)
-        )
+        add_grades(run, part, grades)
+
+
+def add_grades(run: Run, stem: str, grades: Sequence[Mapping[str, Any]]) -> None:
+    """The grades of a part of attempts, as `grade` would write them; without the part imported."""
+    table = pa.Table.from_pylist(list(grades), schema=GRADES)
+    of = [part for part in tables.parts(run.attempts) if part.stem == stem]
+    if of:
+        graded.GRADES_TABLE.write(run, of[0], graded.inputs(run), table)
+    else:
+        graded.GRADES_TABLE.save(run.path, stem, table)
 
 
 def digests(run: Run) -> dict[tuple[str, int], int]:

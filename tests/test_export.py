@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.exports.verb import export
 from bayes_at_n.pipeline.imports import row
 from bayes_at_n.pipeline.imports.importing import import_records
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.store import judged, outcomes, rowkeys, shards
+from bayes_at_n.pipeline.store import graded, outcomes, rowkeys, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
 
@@ -294,11 +294,11 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    read, graded = list[str](), judged.graded
+    read, was = list[str](), graded.graded
     monkeypatch.setattr(
-        judged,
+        graded,
         "graded",
-        lambda run, *of, **how: read.append(run.path.name) or graded(run, *of, **how),
+        lambda run, *of, **how: read.append(run.path.name) or was(run, *of, **how),
     )
     out(root, "to=hub", "logprobs=true", f"out={data_set}")
     assert sorted(read) == ["x", "x <b>", "y"]  # once each

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.score.stage import scored
-from bayes_at_n.pipeline.store import judged, outcomes, parquet, rowkeys, shards
+from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -96,7 +96,7 @@ class Attempts:
         schema = self.schema(columns)
         ids, damage = rowkeys.question_ids(self.run), parquet.Damage()
         own = [name for name in schema.names if name not in _GRADED]
-        grades = judged.graded(self.run, ["answer"]).combine_chunks()
+        grades = graded.graded(self.run, ["answer"]).combine_chunks()
         known = rowkeys.encode(grades, ids)
         read = dict.fromkeys(["question_id", "trial", *own])
         for batch in shards.batches(self.run.attempts, ATTEMPTS, read, damage):

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.exports import ExportConfig
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.store import find, judged, parquet, rowkeys, shards
+from bayes_at_n.pipeline.store import find, graded, parquet, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run, opened
@@ -52,7 +52,7 @@ class Source:
         """
         ids, trials = rowkeys.question_ids(self.run), self.run.cfg.sampling.trials
         attempts = rowkeys.streamed(self.run, "attempts", _SAMPLED)
-        grades = judged.graded(self.run, _GRADED[:-2])
+        grades = graded.graded(self.run, _GRADED[:-2])
         of_attempts, of_grades = rowkeys.encode(attempts, ids), rowkeys.encode(grades, ids)
         known = np.union1d(of_attempts, of_grades)
         keys = known[rowkeys.cells(known, trials)[0]]

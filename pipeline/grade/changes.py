@@ -1,69 +1,62 @@
-"""What changed when a run was graded anew: outcomes before and after, attempt by attempt.
+"""What changed when a run was graded anew: outcomes before and after, attempt by attempt."""
 
-Old grades wait in `_grades-before/` until the new ones are complete and compared, so an
-interrupted regrade loses neither.
-"""
-
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.display.table import Table, columns, show
-from bayes_at_n.pipeline.store import parquet, rowkeys
-from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store import rowkeys
+from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.tables import Inputs, Part
 
 _SHOWN = 40  # characters of an answer in the table
 
 
-def before(run: Run) -> Path:
-    """Where the grades of before are."""
-    return run.path / rowkeys.REGRADED
+class Changes:
+    """Outcomes that differ from those of before, part by part before these are replaced."""
 
+    def __init__(self, run: Run) -> None:
+        self.run, self.compared = run, 0
+        self.rows = list[dict[str, Any]]()
 
-def report(run: Run) -> Sequence[Mapping[str, Any]]:
-    """After a regrade: print and write what changed, and drop the grades of before.
+    def add(self, part: Part, new: pa.Table, wanted: Inputs) -> None:
+        """Compare new grades of a part with those there, if other settings made them."""
+        if not GRADES_TABLE.differing(self.run, part, wanted):
+            return
+        names, ids = ["answer", "outcome"], rowkeys.question_ids(self.run)
+        there = GRADES_TABLE.made(self.run, part, names)
+        old = rowkeys.in_order(there, rowkeys.encode(there, ids), names, rowkeys.encode(new, ids))
+        self.compared += there.num_rows
+        changes = new.drop_columns("outcome").append_column("from", old["outcome"])
+        changes = changes.append_column("to", new["outcome"])
+        changes = changes.append_column("answer_before", old["answer"])
+        kept = ["question_id", "trial", "answer", "layer", "reason", "from", "to", "answer_before"]
+        changed = changes.select(kept).filter(pc.not_equal(old["outcome"], new["outcome"]))
+        golds = {row["question_id"]: row["gold"] for row in self.run.questions}
+        self.rows += [row | {"gold": golds[row["question_id"]]} for row in changed.to_pylist()]
 
-    Returns the rows that are printed: how often which outcome became which, with an example.
-    """
-    if not before(run).exists():
-        return []
-    damage = parquet.Damage()
-    old, keys = rowkeys.keyed(run, rowkeys.REGRADED, ["answer", "outcome"], damage)
-    if damage.lines:
-        warn(f"grades of before: {damage}; those attempts are not compared")
-    changes = _changes(run, old, keys)
-    path = run.grades / "_changes.jsonl"
-    atomic.write_jsonl(path, changes)
-    shutil.rmtree(before(run))
-    if not changes:
-        note(f"grade: no outcome changed in {len(old)} attempts graded before")
-        return []
-    table = _table(changes, len(old))
-    show(table)
-    note(f"grade: every change is in {path}")
-    return table.rows
+    def report(self) -> Sequence[Mapping[str, Any]]:
+        """Print and write what changed, if something was compared.
 
-
-def _changes(run: Run, old: pa.Table, old_keys: Ints) -> list[dict[str, Any]]:
-    golds = {row["question_id"]: row["gold"] for row in run.questions}
-    names = ["answer", "outcome", "layer", "reason"]
-    new, keys = rowkeys.keyed(run, "grades", names, parquet.Damage())
-    rows = rowkeys.rows_of(keys, old_keys)
-    old = old.take(pa.array(rows, mask=rows < 0))  # null where there was no grade
-    changes = pa.table(
-        {name: new[name] for name in new.column_names if name != "outcome"}
-        | {"from": old["outcome"], "to": new["outcome"], "answer_before": old["answer"]}
-    )
-    changes = changes.filter(pc.not_equal(old["outcome"], new["outcome"]))
-    return [row | {"gold": golds[row["question_id"]]} for row in changes.to_pylist()]
+        Returns the rows that are printed: how often which outcome became which, with an example.
+        """
+        if not self.compared:
+            return []
+        path = self.run.grades / "_changes.jsonl"
+        atomic.write_jsonl(path, self.rows)
+        if not self.rows:
+            note(f"grade: no outcome changed in {self.compared} attempts graded before")
+            return []
+        table = _table(self.rows, self.compared)
+        show(table)
+        note(f"grade: every change is in {path}")
+        return table.rows
 
 
 def _table(changes: list[dict[str, Any]], compared: int) -> Table:

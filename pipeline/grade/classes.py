@@ -16,7 +16,8 @@ import numpy as np
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.grade.known import KnownGrades, Pair, whole
-from bayes_at_n.pipeline.store import judged, rowkeys
+from bayes_at_n.pipeline.store import rowkeys
+from bayes_at_n.pipeline.store.graded import graded
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OUTCOMES, OWED, WRONG
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -41,7 +42,7 @@ def of(run: Run) -> Classes:
     verdicts that decide outcomes are missing; worker processes cannot be started.
     """
     ids = rowkeys.question_ids(run)
-    table = judged.graded(run, ["answer"])
+    table = graded(run, ["answer"])
     kept, places = rowkeys.cells(rowkeys.encode(table, ids), run.cfg.sampling.trials)
     codes = np.full((len(ids), run.cfg.sampling.trials), OWED, np.int64)
     given: list[Counter[str]] = [Counter() for _ in ids]  # wrong texts

@@ -5,9 +5,10 @@ What the limits are worth, on golds that were broken on purpose: docs/grading.md
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.store import parquet, rowkeys
+from bayes_at_n.pipeline.store.graded import ruled
 from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 ALONE, TOGETHER = 0.9, 0.6  # of a model's attempts, or of several models' on average
@@ -56,11 +57,8 @@ def in_doubt(run: Run) -> set[str]:
 def _counts(run: Run) -> dict[str, Counter[str | None]]:
     """Attempts by their answers, by the hash of the question."""
     hashes = {row["question_id"]: row["question_hash"] for row in run.questions}
-    names, found = (
-        ["question_id", "answer", "outcome"],
-        defaultdict[str, Counter[str | None]](Counter),
-    )
-    table = rowkeys.streamed(run, "grades", names[1:], parquet.Damage()).group_by(names)
+    names, found = ["question_id", "answer", "outcome"], defaultdict[str, Counter[Any]](Counter)
+    table = ruled(run, names).group_by(names)
     for row in table.aggregate([([], "count_all")]).to_pylist():
         given = row["answer"] or NONE if row["outcome"] == "wrong" else NONE
         answer = RIGHT if row["outcome"] == "correct" else given

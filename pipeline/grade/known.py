@@ -12,17 +12,16 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from bayes_at_n import verifiers
-from bayes_at_n.pipeline.base import environment
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import options
+from bayes_at_n.pipeline.store.graded import settings
 from bayes_at_n.verifiers import NO_ANSWER, Extraction, Grade
 
 Pair = tuple[str, str]
 
-PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
 SEEN = ("question_id", "problem", "choices", "form")  # of a question, by graders that ask for it
-_known: dict[str, dict[Pair, Grade]] = {}  # by `identity`
+_known: dict[str, dict[Pair, Grade]] = {}  # by `graded.settings`
 _NO_ANSWER = {
     "no_box": NO_ANSWER,
     "unclosed": NO_ANSWER._replace(reason="a box was opened and never closed"),
@@ -49,32 +48,6 @@ def attempt(
     shown = options.as_shown(cfg, question, trial)
     order = options.order(cfg, question, trial)
     return Attempt(shown["gold"], text, truncated, {n: shown[n] for n in SEEN}, order)
-
-
-def identity(cfg: RunConfig) -> dict[str, Any]:
-    """Everything that decides the grade of a pair: another identity has other grades.
-
-    Raises UserError: a user's own grader is not there.
-    """
-    kind = verifiers.KINDS[cfg.dataset.answer.partition(":")[0]]
-    answer, function = cfg.dataset.grader()
-    # Whatever is not mathematics comes on top: grades of before know nothing of it.
-    other = {"answer": verifiers.grader(answer), "function": function}
-    return {
-        "grader": verifiers.VERSION,
-        "compat": cfg.grading.compat,
-        "conventions": {name: getattr(cfg.dataset.conventions, name) for name in kind.conventions},
-        "timeout_s": cfg.grading.timeout_s,
-        "memory_mb": cfg.grading.memory_mb,
-        "packages": {name: environment.version(name) for name in PACKAGES},
-        **(other if answer != "math" else {}),
-    }
-
-
-def extraction(cfg: RunConfig) -> dict[str, Any]:
-    """How the answer is found in a completion."""
-    pattern = {} if cfg.dataset.pattern is None else {"pattern": cfg.dataset.pattern}
-    return {"reasoning_end": cfg.model.reasoning_end, "boxes": cfg.dataset.boxes} | pattern
 
 
 def whole(cfg: RunConfig) -> bool:
@@ -114,7 +87,7 @@ class KnownGrades:
         self.plain, self.whole = cfg.grading.compat is not None, whole(cfg)
         self.answer, _ = cfg.dataset.grader()
         self.grader = "math_verify" if self.plain else verifiers.grader(self.answer)
-        self.known = _known.setdefault(json.dumps(identity(cfg), sort_keys=True), {})
+        self.known = _known.setdefault(json.dumps(settings(cfg), sort_keys=True), {})
         self.used: set[Pair] = set()
 
     def attempts(self, attempts: Sequence[Attempt]) -> list[tuple[Extraction, Grade]]:

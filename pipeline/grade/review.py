@@ -19,7 +19,8 @@ from typing import Any
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import mention, note
 from bayes_at_n.pipeline.grade import doubts, known
-from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
+from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.pipeline.store.graded import ruled
 from bayes_at_n.pipeline.store.runfolder import Run
 
 # In the order of the list; common wrong answers of questions with a good gold answer come last.
@@ -64,7 +65,7 @@ def _groups(run: Run) -> list[Group]:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     groups: dict[tuple[str, str | None, str], Group] = {}
     columns = ["answer", "outcome", "layer", "reason"]
-    for batch in rowkeys.streamed(run, "grades", columns, parquet.Damage()).to_batches(_ROWS):
+    for batch in ruled(run, columns).to_batches(_ROWS):
         for row in batch.to_pylist():
             question_id, trial = row.pop("question_id"), row.pop("trial")
             group = groups.setdefault(

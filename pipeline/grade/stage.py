@@ -1,118 +1,155 @@
 """grade: every attempt's answer is compared with the gold answer."""
 
-from itertools import islice
+import time
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import lease
+from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.grade import changes, review, unboxed
-from bayes_at_n.pipeline.grade.known import KnownGrades, attempt, extraction, identity
-from bayes_at_n.pipeline.store import parquet, records, rowkeys, runfolder, shards, workernames
-from bayes_at_n.pipeline.store.columns import CONTINUED, DIGEST, FILTERED, GRADES, KEY, cut_off
-from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.grade.known import KnownGrades, attempt
+from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, tables
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, FILTERED, GRADES, KEY, cut_off
+from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.tables import Part
 from bayes_at_n.pipeline.workers import home
+from bayes_at_n.verifiers import Grade
 
-_BATCH = 4096  # attempts graded and written together
-_OF = (CONTINUED.name, DIGEST.name)  # what an attempt held when it was graded
+_BATCH = 4096  # attempts graded together
+_READ = [*KEY, "text", "finish_reason"]
 
 
 def grade(run: Run, ask_math_verify: bool = False) -> None:
-    """Grade every attempt that has no grade yet, into the grades table.
+    """Grade the parts of attempts whose grades are lacking, or were made with other settings.
 
-    Equal answers to one question are compared once, in all runs of a data set. Work is kept batch
-    by batch. Grades made with other settings are made anew, and what changed is shown. At the end
-    `review.jsonl` lists what a person should look at.
-
-    `ask_math_verify`: list disagreements with plain math_verify, too. Raises UserError: when
-    nothing was generated, or the folder was made with other settings. DamagedData: when stored
-    attempts cannot be read; they are set aside and owed again.
+    Equal answers to one question are compared once, in all runs of a data set. What a new grade
+    changes is shown. At the end `review.jsonl` lists what a person should look at, with
+    `ask_math_verify` also disagreements with plain math_verify. Raises UserError: when nothing was
+    generated, or the folder was made with other settings. DamagedData: when stored attempts cannot
+    be read; they are set aside and owed again.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     if run.questions and run.grades.exists() and not run.attempts.exists():
         raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
-    with (
-        lease.held(run.path / "grade.lease", "grading", wait=True),
-        home.staying(run.path, "attempts were graded") as check,
-    ):
-        damage = parquet.Damage()
-        names = ["finish_reason", *_OF]
-        attempts, keys = rowkeys.keyed(run, "attempts", names, damage)
-        if not keys.size:
-            raise UserError(f"{run.path}: no attempts to grade; run `{PROGRAM} generate`")
-        settings = identity(run.cfg) | extraction(run.cfg)
-        if strict := [q["question_id"] for q in run.questions if q["form"] == "strict"]:
-            settings["strict"] = strict
-        records.begin(run.grades / "_grader.json", settings, lambda _: changes.before(run))
-        unreadable = parquet.Damage()
-        _, graded = rowkeys.keyed(run, "grades", GRADES.names[len(KEY) :], unreadable)
-        shards.set_aside(unreadable, GRADES)
-        if outdated := unreadable.outdated:
-            note(f"grade: {outdated} attempts have changed or are gone since they were graded")
-        if filtered := pc.sum(pc.equal(attempts["finish_reason"], FILTERED)).as_py():
-            share = f"{filtered} of {keys.size} attempts ({filtered / keys.size:.1%})"
-            note(f"grade: a content filter ended {share}: no answer, counted as wrong")
-        owed = ~np.isin(keys, graded)
-        if owed.any() or damage.lines:
+    damage, wanted = parquet.Damage(), graded.inputs(run)
+    if not tables.parts(run.attempts, damage) and not damage.lines:
+        raise UserError(f"{run.path}: no attempts to grade; run `{PROGRAM} generate`")
+    runfolder.save(run, *graded.SETTINGS)
+    changed = changes.Changes(run)
+    with home.staying(run.path, "attempts were graded") as check:
+        owed = GRADES_TABLE.owed(run, wanted, imported=True)
+        if owed:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            with Meter("grade", keys.size, done=int(np.count_nonzero(~owed))) as meter:
-                _grade_owed(run, keys[owed], attempts.filter(pa.array(owed)), damage, meter, check)
-        else:
-            mention(f"grade: nothing owed, all {keys.size} attempts are graded")
-        runfolder.set_aside_attempts(run, damage)
-        changed = changes.report(run)
-        if ask_math_verify or not review.path(run).exists():
-            review.write(run, ask_math_verify)
-            unboxed.hint(run)
-    answer({"run": run.path, "attempts": keys.size, "changes": changed, "review": review.path(run)})
+            _Grader(run, wanted, damage, changed, check).grade(owed)
+        GRADES_TABLE.sweep(run)
+    total = GRADES_TABLE.read(run, [], wanted).table.num_rows
+    if not owed:
+        mention(f"grade: nothing owed, all {total} attempts are graded")
+    runfolder.set_aside_attempts(run, damage)
+    rows = changed.report()
+    if ask_math_verify or not review.path(run).exists():
+        review.write(run, ask_math_verify)
+        unboxed.hint(run)
+    answer({"run": run.path, "attempts": total, "changes": rows, "review": review.path(run)})
 
 
-def _grade_owed(
-    run: Run,
-    keys: Ints,
-    attempts: pa.Table,
-    damage: parquet.Damage,
-    meter: Meter,
-    check: home.Check,
-) -> None:
-    truncated = cut_off(attempts["finish_reason"]).fill_null(False).to_numpy()
-    known, worker = KnownGrades(run.cfg), workernames.worker_id()
-    responses, failed = rowkeys.responses(run, keys, damage), list[str]()
-    for number, batch in enumerate(iter(lambda: list(islice(responses, _BATCH)), [])):
-        questions = [run.questions[keys[i] >> 32] for i, _ in batch]
-        texts = [
-            attempt(run.cfg, question, int(keys[i] & 0xFFFFFFFF), text, bool(truncated[i]))
-            for question, (i, text) in zip(questions, batch, strict=True)
-        ]
-        rows = [
-            {
-                "question_id": question["question_id"],
-                "trial": int(keys[i] & 0xFFFFFFFF),
-                "has_box": extraction.reason == "boxed",
-                "box": extraction.reason,
-                "answer": extraction.answer,
-                **grade._asdict(),
-                **{name: attempts[name][i].as_py() for name in _OF},
-            }
-            for question, (i, _), (extraction, grade) in zip(
-                questions, batch, known.attempts(texts), strict=True
+class _Grader:
+    """Grades parts of a run, one after the other."""
+
+    def __init__(
+        self,
+        run: Run,
+        wanted: tables.Inputs,
+        damage: parquet.Damage,
+        changed: changes.Changes,
+        check: home.Check,
+    ) -> None:
+        self.run, self.wanted, self.damage = run, wanted, damage
+        self.changed, self.check = changed, check
+        self.known, self.ids = KnownGrades(run.cfg), rowkeys.question_ids(run)
+        self.done = self.filtered = 0
+        self.failed, self.began = list[str](), time.monotonic()
+
+    def grade(self, owed: list[Part]) -> None:
+        """Grade these parts, and what a journal among them has become meanwhile."""
+        gone = list[Part]()
+        with Meter("grade", sum(map(tables.rows, owed))) as self.meter:
+            for part in owed:
+                try:
+                    self._part(part)
+                except OSError as error:
+                    if error.errno not in atomic.GONE:
+                        raise
+                    gone.append(part)  # sealed since the listing, or the folder was renamed
+            if gone:
+                self.check()
+                stems = {part.stem for part in gone}
+                for part in tables.parts(self.run.attempts):
+                    if part.stem in stems:
+                        self._part(part)
+        if self.filtered:
+            share = f"{self.filtered} of {self.done} attempts ({self.filtered / self.done:.1%})"
+            note(f"grade: a content filter ended {share}: no answer, counted as wrong")
+        if self.failed:
+            n, first = len(self.failed), self.failed[0]
+            warn(f"grade: the grader failed on {n} attempts, first on {first}")
+        mention(f"grade: {self.known.summary()}")
+
+    def _part(self, part: Part) -> None:
+        """Write the grades of a part, unless some of its rows cannot be read."""
+        read = parquet.read(part.path, ATTEMPTS, _READ, self.damage)
+        rows, waiting, size = [GRADES.empty_table()], list[pa.RecordBatch](), 0
+        for batch in read:
+            waiting.append(batch)
+            size += batch.num_rows
+            if size >= _BATCH:
+                rows.append(self._rows(waiting))
+                waiting, size = [], 0
+        if waiting:
+            rows.append(self._rows(waiting))
+        if part.path.suffix == ".parquet" and part.path in self.damage.lines:
+            return
+        table = pa.concat_tables(rows)
+        self.changed.add(part, table, self.wanted)
+        self.check()
+        GRADES_TABLE.write(self.run, part, self.wanted, table)
+
+    def _rows(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        """The grades of some attempts."""
+        rows = pa.Table.from_batches(batches).combine_chunks()
+        keys = rowkeys.encode(rows, self.ids)
+        rows, keys = rows.filter(pa.array(keys >= 0)), keys[keys >= 0]
+        ends = rows["finish_reason"]
+        columns = (keys >> 32, keys & 0xFFFFFFFF, cut_off(ends).fill_null(False).to_numpy())
+        texts = (text.as_py() or "" for text in rows["text"])
+        attempts = [
+            attempt(self.run.cfg, self.run.questions[question], trial, text, cut)
+            for (question, trial, cut), text in zip(
+                np.stack(columns, axis=1).tolist(), texts, strict=True
             )
         ]
-        failed += [
-            f"{row['question_id']} trial {row['trial']}: {row['reason']}"
-            for row in rows
-            if row["outcome"] == "error"
+        found = self.known.attempts(attempts)
+        made = {name: rows[name] for name in KEY} | {
+            "has_box": [one.reason == "boxed" for one, _ in found],
+            "box": [one.reason for one, _ in found],
+            "answer": [one.answer for one, _ in found],
+            **{name: [getattr(of, name) for _, of in found] for name in Grade._fields},
+        }
+        self.failed += [
+            f"{rows[KEY[0]][i]} trial {rows[KEY[1]][i]}: {of.reason}"
+            for i, (_, of) in enumerate(found)
+            if of.outcome == "error"
         ]
-        part = run.grades / f"{worker}-{number:05d}.parquet"
-        check()
-        parquet.write_part(part, pa.Table.from_pylist(rows, schema=GRADES))
-        meter.advance(len(batch), lambda: f"{len(known.used)} distinct answers")
-    if failed:
-        warn(f"grade: the grader failed on {len(failed)} attempts, first on {failed[0]}")
-    mention(f"grade: {known.summary()}")
+        self.filtered += pc.sum(pc.equal(ends, FILTERED)).as_py() or 0
+        self.done += keys.size
+        rate = self.done / (time.monotonic() - self.began)
+        self.meter.advance(
+            keys.size, lambda: f"{rate:.0f}/s, {len(self.known.used)} distinct answers"
+        )
+        return pa.table(made, schema=GRADES)

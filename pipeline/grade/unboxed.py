@@ -12,6 +12,7 @@ from bayes_at_n.pipeline.config import overrides
 from bayes_at_n.pipeline.grade.known import KnownGrades, attempt, find, whole
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
 from bayes_at_n.pipeline.store.columns import cut_off
+from bayes_at_n.pipeline.store.graded import ruled
 from bayes_at_n.pipeline.store.runfolder import Run
 
 _LEAST, _MOST = 0.9, 256  # of the attempts that ended; attempts that are tried
@@ -34,7 +35,8 @@ def hint(run: Run, verb: str = "run") -> None:
     """
     if whole(run.cfg) or not run.attempts.is_dir():
         return
-    table, keys = rowkeys.keyed(run, "grades", ["box"], parquet.Damage())
+    table = ruled(run, ["box"])
+    keys = rowkeys.encode(table, rowkeys.question_ids(run))
     box = table["box"].to_numpy()
     lost, ended, total = keys[box == "no_box"], (box != "truncated").sum(), len(box)
     if verb != "run" and not table["box"].drop_null():

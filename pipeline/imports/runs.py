@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
 from bayes_at_n.pipeline.imports.source import Source
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 from bayes_at_n.pipeline.rubrics import categories, signals_table
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS, SIGNALS
 from bayes_at_n.pipeline.store.records import Recorded
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -62,8 +62,6 @@ def write(
     ]
     parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     by = {"imported": source.fingerprint}
-    if run.grades.is_dir():
-        runfolder.write_json(run.grades / "_grader.json", by)
     if (folder / "verdicts").is_dir():
         runfolder.write_json(folder / "verdicts" / "_verifier.json", {"settings": by})
     if run.grades.is_dir() and not run.attempts.is_dir():
@@ -127,7 +125,8 @@ def _identity(dataset: str, question: Question) -> dict[str, str]:
 
 def _outcomes_as_signals(run: Run) -> None:
     """Signals of a run that has outcomes and no attempts: only whether they are correct."""
-    grades, keys = rowkeys.keyed(run, "grades", ["outcome"])
+    grades = graded.ruled(run, ["outcome"])
+    keys = rowkeys.encode(grades, rowkeys.question_ids(run))
     rows = grades.take(pa.array(np.argsort(keys))).to_pylist()
     signals = [{**row, "is_correct": row["outcome"] == "correct"} for row in rows]
     table = pa.Table.from_pylist(signals, schema=SIGNALS)

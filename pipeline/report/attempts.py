@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.rubrics import signals_table
 from bayes_at_n.pipeline.rubrics.rubric import Rubric
-from bayes_at_n.pipeline.store import judged, rowkeys
+from bayes_at_n.pipeline.store import graded, rowkeys
 from bayes_at_n.pipeline.store.columns import cut_off
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -55,8 +55,8 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Tabl
     their columns, null where unknown, and notes for the page.
     """
     ids = pa.array(question_ids, pa.string())
-    graded = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
-    grades = judged.graded(run, graded)
+    named = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
+    grades = graded.graded(run, named)
     sampled = ["finish_reason", "completion_tokens", "started", "finished"]
     attempts = rowkeys.streamed(run, "attempts", sampled)
     verdicts = rowkeys.streamed(run, "verdicts", list(_LOGS.values()))
@@ -79,7 +79,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Tabl
         "q": pa.array(questions, pa.int32()),
         "t": pa.array(trials, pa.int32()),
         "answer": pa.nulls(trials.size, pa.string()),
-        **{name: pc.utf8_slice_codeunits(grade[name], 0, LONGEST) for name in graded},
+        **{name: pc.utf8_slice_codeunits(grade[name], 0, LONGEST) for name in named},
         "cut": pc.cast(cut_off(attempt["finish_reason"]), pa.int8()),
         "tokens": attempt["completion_tokens"],
         "seconds": pc.round(pc.subtract(attempt["finished"], attempt["started"]), 2),

@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.rubrics import signals_table
-from bayes_at_n.pipeline.store import judged, parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Floats
@@ -133,9 +133,9 @@ def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
     names = [name for name in MEANS.names if name.endswith("mean_logprob")]
     means = rowkeys.aligned(run, "means", names, keys)
     bits = {name: _nullable(_bits(mean)) for name, mean in means.items()}
-    graded = judged.graded(run, ["has_box"])
-    known = rowkeys.encode(graded, ids)
-    grade = rowkeys.in_order(graded, known, ["has_box", "outcome"], keys)
+    grades = graded.graded(run, ["has_box"])
+    known = rowkeys.encode(grades, ids)
+    grade = rowkeys.in_order(grades, known, ["has_box", "outcome"], keys)
     labels = rowkeys.aligned(run, "verdicts", ["a", "b", "c"], keys)
     if run.cfg.dataset.judge == "unmatched" and labels["a"].null_count:
         mention("signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty")

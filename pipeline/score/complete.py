@@ -16,9 +16,9 @@ from typing import Any
 
 from bayes_at_n.pipeline.base import places
 from bayes_at_n.pipeline.config.settings import STAGES
-from bayes_at_n.pipeline.grade.known import identity as grader
 from bayes_at_n.pipeline.prepare.questions import find_local
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
+from bayes_at_n.pipeline.store.graded import settings as grader
 from bayes_at_n.pipeline.store.runfolder import Run
 
 _FILE = "complete.json"

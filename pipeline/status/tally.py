@@ -33,6 +33,7 @@ from bayes_at_n.pipeline.store import (
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from bayes_at_n.pipeline.store.outcomes import OUTCOMES, OWED, Codes, correct
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.tables import Stale
 from bayes_at_n.scoring.metrics.table import parse
 
 _LIGHT = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
@@ -87,6 +88,7 @@ class Tally:
         self._shape = (len(run.questions), run.cfg.sampling.trials)
         self._shards: dict[str, _Shard] = {}  # by stem
         self._grades: Codes = np.full(self._shape, OWED, np.int8)  # by `grade` and `verify`
+        self.stale = ""  # why grades do not count
         self.waiting = False  # for verdicts: what is known without them is no fair sample
         self._grade_versions: list[tuple[str, str]] = []
         self._assemble()
@@ -148,9 +150,13 @@ class Tally:
         if versions:  # grades of what attempts are now
             versions += map(_version, shards.files(self.run.attempts))
         if versions != self._grade_versions:
-            found = outcomes.read(self.run, quiet=True)
-            self._grades = found.codes
-            self.waiting = bool(((found.codes == OWED) & (found.ruled != OWED)).any())
+            self._grades, self.waiting, self.stale = np.full(self._shape, OWED, np.int8), False, ""
+            try:
+                found = outcomes.read(self.run, quiet=True)
+                self._grades = found.codes
+                self.waiting = bool(((found.codes == OWED) & (found.ruled != OWED)).any())
+            except Stale as error:
+                self.stale = str(error)
             self._grade_versions = versions
         for _ in range(_LISTINGS):
             files = {shards.stem(path): path for path in shards.files(self.run.attempts)}

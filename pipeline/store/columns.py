@@ -160,9 +160,7 @@ GRADES = pa.schema(
         ("outcome", pa.string()),  # correct, wrong, no_answer, unparsable, timeout or error
         ("layer", pa.string()),  # what decided it, see verifiers.Grade
         ("reason", pa.string()),  # why, in a few words
-        ("grader", pa.string()),  # the kind of answer, see verifiers.Grade; null in old folders
-        CONTINUED,
-        DIGEST,
+        ("grader", pa.string()),  # the kind of answer, see verifiers.Grade; null of imports
     ]
 )
 

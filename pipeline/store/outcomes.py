@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.engine import EngineConfig
-from bayes_at_n.pipeline.store import judged, rowkeys, sessions
+from bayes_at_n.pipeline.store import graded, rowkeys, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 
 Codes = npt.NDArray[np.int8]
@@ -113,11 +113,11 @@ class Lengths(NamedTuple):
 def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcomes:
     """All outcomes of a run; damaged ones count as owed, and a warning names them unless `quiet`.
 
-    `table`: what `judged.graded` gave, and others without outcome. Raises UserError: the run is not
-    prepared; unless `quiet`, as `judged.graded`.
+    `table`: what `graded.graded` gave, and others without outcome. Raises UserError: the run is not
+    prepared; unless `quiet`, as `graded.graded`.
     """
     shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
-    table = judged.graded(run, quiet=quiet) if table is None else table
+    table = graded.graded(run, quiet=quiet) if table is None else table
     rows, cell = rowkeys.cells(rowkeys.encode(table, ids), shape[1])
 
     def placed(values: Any, unknown: int) -> Any:

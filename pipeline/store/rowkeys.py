@@ -21,7 +21,6 @@ from bayes_at_n.pipeline.store.columns import (
     ATTEMPTS,
     CONTINUED,
     DIGEST,
-    GRADES,
     KEY,
     MEANS,
     VERDICTS,
@@ -30,11 +29,8 @@ from bayes_at_n.pipeline.store.runfolder import Run, read_manifest
 
 Ints = npt.NDArray[np.int64]
 
-REGRADED = "_grades-before"  # the grades of before, while a run is graded anew
 TABLES = {
     "attempts": (ATTEMPTS, "generate"),
-    "grades": (GRADES, "grade"),
-    REGRADED: (GRADES, "grade"),
     "verdicts": (VERDICTS, "verify"),
     "means": (MEANS, "import"),
 }

@@ -8,7 +8,7 @@ import json
 import os
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -276,25 +276,28 @@ def settling(run: Run) -> AbstractContextManager[None]:
     return lease.held(run.path / "prepare.lease", "changing the settings", wait=True)
 
 
+def save(run: Run, *names: str) -> None:
+    """Let later commands know these settings, by dotted key; the rest is this command's own."""
+    with settling(run):
+        there = load_folder(run.path, [])
+        before = dump(there)
+        for name in names:
+            *groups, key = name.split(".")
+            of_folder, own = ((reduce(getattr, groups, cfg)) for cfg in (there, run.cfg))
+            setattr(of_folder, key, getattr(own, key))
+        if dump(there) != before:
+            _write(run, there)
+
+
 def save_judge(run: Run) -> None:
     """Let later stages know which outcomes the verifier decides, and which verifier it is."""
-    with settling(run):
-        there, now = load_folder(run.path, []), run.cfg
-        if there.dataset.judge == now.dataset.judge and (
-            now.dataset.judge is None or there.verifier == now.verifier
-        ):
-            return
-        there.dataset.judge, there.verifier = now.dataset.judge, now.verifier
-        _write(run, there)
+    judge = run.cfg.dataset.judge
+    save(run, "dataset.judge", *["verifier"] * bool(judge))
 
 
 def save_trials(run: Run) -> None:
-    """Let later stages know the number of trials and the budget; the rest is this command's own."""
-    with settling(run):
-        there = load_folder(run.path, [])
-        if (there.sampling.trials, there.budget) != (run.cfg.sampling.trials, run.cfg.budget):
-            there.sampling.trials, there.budget = run.cfg.sampling.trials, run.cfg.budget
-            _write(run, there)
+    """Let later stages know the number of trials and the budget."""
+    save(run, "sampling.trials", "budget")
 
 
 def write_json(path: Path, value: Any, sync: bool = True) -> None:

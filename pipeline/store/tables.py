@@ -9,6 +9,7 @@ rows are pending. Nothing else says whether a derived row still holds.
 Two processes that derive at once write the same bytes, so no lease is needed.
 """
 
+import contextlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base import atomic, journal
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.store import parquet, rowkeys, shards
+from bayes_at_n.pipeline.store import origin, parquet, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -58,11 +59,18 @@ class Rows(NamedTuple):
     pending: int
 
 
-def parts(folder: Path) -> list[Part]:
-    """The files of a sampled table, in the order in which the first row of a key counts."""
+def parts(folder: Path, damage: parquet.Damage | None = None) -> list[Part]:
+    """The files of a sampled table, in the order in which the first row of a key counts.
+
+    Without those of another run, which are added to `damage`.
+    """
     listed = list[Part]()
     for path in shards.files(folder):
         try:
+            if why := origin.foreign(path):
+                if damage is not None:
+                    damage.add(path, why)
+                continue
             with path.open("rb") as file:
                 size = file.seek(0, 2)
                 file.seek(max(0, size - _FOOTER))
@@ -82,6 +90,16 @@ def keys_of(run: Run, part: Part, columns: pa.Schema = ATTEMPTS) -> rowkeys.Ints
     return np.concatenate(read) if read else np.empty(0, np.int64)
 
 
+def rows(part: Part) -> int:
+    """How many rows a part has; 0 where it is unreadable."""
+    with contextlib.suppress(*parquet.DAMAGE, UserError):
+        if part.path.suffix == ".journal":
+            return sum(batch.num_rows for batch in journal.read(part.path, ATTEMPTS)[0])
+        with parquet.opened(part.path) as file:
+            return int(file.metadata.num_rows)
+    return 0
+
+
 @dataclass(frozen=True)
 class Derived:
     """A table with one file for each part of attempts, made from it by the verb `verb`.
@@ -93,7 +111,7 @@ class Derived:
     name: str
     columns: pa.Schema
     verb: str
-    version: int
+    version: int | str
 
     def owed(self, run: Run, inputs: Inputs, imported: bool = False) -> list[Part]:
         """The parts whose rows are pending or stale; with `imported` also those that came so."""
@@ -114,9 +132,31 @@ class Derived:
 
     def write(self, run: Run, part: Part, inputs: Inputs, table: pa.Table) -> None:
         """Replace the rows of a part."""
-        record = json.dumps(self._record(inputs) | {"part": part.mark}, sort_keys=True)
+        self.save(run.path, part.stem, table, inputs, part.mark)
+
+    def save(
+        self, run: Path, stem: str, table: pa.Table, inputs: Inputs = IMPORTED, mark: str = ""
+    ) -> None:
+        """Replace the rows of a stem in a run folder; imported ones need no part beside them."""
+        record = json.dumps(self._record(inputs) | {"part": mark}, sort_keys=True)
         columns = self.columns.with_metadata({_RECORD: record})
-        parquet.write_part(self._path(run, part.stem), table.cast(columns), _ROWS_PER_GROUP)
+        path = run / self.name / f"{stem}.parquet"
+        parquet.write_part(path, table.cast(columns), _ROWS_PER_GROUP)
+
+    def made(self, run: Run, part: Part, names: Sequence[str]) -> pa.Table:
+        """The rows of a part as they are, whatever they were made from; none where unreadable."""
+        columns = self._columns(names)
+        there = bool(self.record(run, part))
+        return _readable(self._path(run, part.stem), columns) if there else columns.empty_table()
+
+    def differing(self, run: Run, part: Part, inputs: Inputs) -> str:
+        """What the rows of a part were made with that is other than these inputs, by name."""
+        record = self.record(run, part)
+        return _differing(record, self._record(inputs)) if record else ""
+
+    def imported(self, run: Run) -> bool:
+        """Whether rows are there that came with records."""
+        return any(_imported(_record_of(p)) for p in (run.path / self.name).glob("*.parquet"))
 
     def sweep(self, run: Run) -> None:
         """Delete rows of parts that are gone, such as one that was set aside as damaged."""
@@ -132,7 +172,7 @@ class Derived:
         with other inputs, unless `inputs` is None: then they are what they are, for comparison.
         """
         ids, wanted = rowkeys.question_ids(run), None if inputs is None else self._record(inputs)
-        columns = pa.schema([self.columns.field(name) for name in [*KEY, *names]])
+        columns = self._columns(names)
         pieces = list[tuple[rowkeys.Ints, pa.Table | None]]()
         sampled = {part.stem: part for part in parts(run.attempts)}
         without = {path.stem for path in (run.path / self.name).glob("*.parquet")} - {*sampled}
@@ -151,6 +191,9 @@ class Derived:
             if part is not None and not imported and record.get("part") != part.mark:
                 pieces.append((keys_of(run, part), None))
         return _first(pieces, columns)
+
+    def _columns(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.columns.field(name) for name in dict.fromkeys([*KEY, *names])])
 
     def _path(self, run: Run, stem: str) -> Path:
         return run.path / self.name / f"{stem}.parquet"
@@ -184,9 +227,16 @@ def _differing(record: dict[str, Any], wanted: dict[str, Any]) -> str:
 
 
 def _readable(path: Path, columns: pa.Schema) -> pa.Table:
-    """The rows of a derived file that can be read; a warning names the others."""
+    """The rows of a derived file; if some are damaged none, unless nobody can make them again.
+
+    Then the file is set aside, so that the next command makes it anew.
+    """
     damage = parquet.Damage()
     batches = list(parquet.read(path, columns, columns.names, damage))
+    if damage.lines and not _imported(_record_of(path)):
+        with contextlib.suppress(OSError):  # the folder may be read-only
+            parquet.put_aside(path)
+        batches = []
     if damage.lines:
         warn(f"{path}: {damage}; its rows are pending")
     return pa.Table.from_batches(batches, columns)

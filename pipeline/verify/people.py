@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import Table, columns, show
-from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -50,11 +50,11 @@ def people(run: Run) -> dict[str, Any]:
 
 
 def _views(run: Run) -> Views:
-    graded = outcomes.read(run, quiet=True).codes
-    if (graded == OWED).all():
+    there = outcomes.read(run, quiet=True).codes
+    if (there == OWED).all():
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
-    question, trial = np.nonzero(graded != OWED)
-    trials, codes = (graded != OWED).sum(axis=1), graded[question, trial]
+    question, trial = np.nonzero(there != OWED)
+    trials, codes = (there != OWED).sum(axis=1), there[question, trial]
     keys = question.astype(np.int64) << 32 | trial
     verdicts = rowkeys.aligned(run, "verdicts", ["a", "label"], keys)
     label, a = (verdicts[name] for name in ("label", "a"))
@@ -76,7 +76,7 @@ def _draw(run: Run, size: int) -> None:
     keys, ends = views.keys[at], [""] * at.size
     for i, text in rowkeys.responses(run, keys, parquet.Damage()):
         ends[i] = text[-_END:]
-    answers = rowkeys.aligned(run, "grades", ["answer"], keys)["answer"].to_pylist()
+    answers = graded.aligned(run, ["answer"], keys)["answer"].to_pylist()
     rows = []
     for key, end, answer in zip(keys.tolist(), ends, answers, strict=True):
         question = run.questions[key >> 32]

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.prepare.questions import find_local
-from bayes_at_n.pipeline.store import parquet, records, rowkeys, runfolder
+from bayes_at_n.pipeline.store import graded, parquet, records, rowkeys, runfolder
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -86,7 +86,7 @@ def remembered(run: Run, key: str) -> Any:
 def judged(run: Run, columns: list[str]) -> tuple[pa.Table, Ints]:
     """Columns of every verdict, with the grader's `outcome` and `answer`, and its key."""
     table, keys = rowkeys.keyed(run, "verdicts", columns)
-    for name, values in rowkeys.aligned(run, "grades", ["outcome", "answer"], keys).items():
+    for name, values in graded.aligned(run, ["outcome", "answer"], keys).items():
         table = table.append_column(name, values)
     return table, keys
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.store import judged, options, parquet, rowkeys, shards
+from bayes_at_n.pipeline.store import graded, judged, options, parquet, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import CONTINUED, DIGEST, KEY, VERDICTS
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -64,7 +64,7 @@ def survey(run: Run, with_answer: bool) -> Survey:
     order = np.argsort(keys)
     keys, made = keys[order], attempts.select(_OF).take(order)
     judge, names = run.cfg.dataset.judge, ["answer", "outcome", "box"]
-    grades = rowkeys.aligned(run, "grades", names, keys)
+    grades = graded.aligned(run, names, keys)
     if (with_answer or judge == "unmatched") and (ungraded := grades["outcome"].null_count):
         why = f"the prompt {run.cfg.verifier.prompt} restates the extracted answer"
         why = why if with_answer else "dataset.judge=unmatched asks by the grade"

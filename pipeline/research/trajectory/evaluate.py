@@ -4,6 +4,7 @@ A run is finished where settings, weights and questions are as asked, nothing is
 As in `config.sweep` one that fails does not stop the others, and one that was stopped stops all.
 """
 
+import contextlib
 import functools
 import itertools
 import time
@@ -15,13 +16,11 @@ from typing import NamedTuple
 from bayes_at_n.pipeline.base.console import clock, fail, note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import sweep
-from bayes_at_n.pipeline.grade import known as graders
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.research.trajectory import windows
 from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
-from bayes_at_n.pipeline.store.runfolder import Run
 
 
 class Remaining(NamedTuple):
@@ -62,19 +61,14 @@ def remaining(
     runfolder.check_same(run, identity)
     attempts = keys & shards.keys(run.attempts, ATTEMPTS, parquet.Damage())
     attempts -= runfolder.continuing(run).keys()
-    graded = rowkeys.streamed(run, "grades", [], parquet.Damage())
-    grades = keys.intersection(zip(*(graded[name].to_pylist() for name in KEY), strict=True))
-    if runfolder.read_json(run.grades / "_grader.json") != grader(run):
-        grades.clear()
+    grades = set[tuple[str, int]]()
+    with contextlib.suppress(tables.Stale):
+        there = graded.GRADES_TABLE.read(run, [], graded.inputs(run)).table
+        grades = keys.intersection(zip(*(there[name].to_pylist() for name in KEY), strict=True))
     unprepared = [q for q in questions if q.id not in made_with.get("questions", {})]
     prompts = len(unprepared) or len(runfolder.missing_prompt_logprobs(run))
     found = Remaining(len(keys - attempts), len(attempts - grades), prompts)
     return found._replace(unknown=found.finished and weights is None)
-
-
-def grader(run: Run) -> dict[str, object]:
-    """What today's grader writes down beside the grades that it makes."""
-    return graders.identity(run.cfg) | graders.extraction(run.cfg)
 
 
 Work = dict[Path, Remaining]  # what runs lack, by run folder

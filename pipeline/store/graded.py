@@ -1,0 +1,132 @@
+"""Grades: what the grader makes of attempts, and outcomes where a verifier decides them.
+
+With `dataset.judge` a verdict's label, the largest calibrated probability, is the outcome: A
+correct, B wrong, C no_answer. Grades stay on the disk as the rule grader made them. A response that
+was cut off has not answered, whatever it holds, so no verdict decides it.
+"""
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import judged, rowkeys
+from bayes_at_n.pipeline.store.columns import GRADES
+from bayes_at_n.pipeline.store.runfolder import Run, read_manifest
+from bayes_at_n.pipeline.store.tables import Derived, Inputs
+
+GRADES_TABLE = Derived("grades", GRADES, "grade", verifiers.VERSION)
+SETTINGS = (  # that decide a grade, for the folder where they are typed with `grade`
+    "grading",
+    "dataset.answer",
+    "dataset.boxes",
+    "dataset.pattern",
+    "dataset.conventions",
+    "model.reasoning_end",
+)
+_PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
+_OUTCOMES = pa.array(["correct", "wrong", "no_answer"])  # that the labels stand for
+_LABELS = pa.array(["A", "B", "C"])
+_version = functools.cache(environment.version)
+_warn = functools.cache(warn)  # once a command
+
+
+def settings(cfg: RunConfig) -> dict[str, Any]:
+    """Everything that decides the grade of a (gold, answer) pair, for all runs alike.
+
+    Raises UserError: a user's own grader is not there.
+    """
+    kind = verifiers.KINDS[cfg.dataset.answer.partition(":")[0]]
+    answer, function = cfg.dataset.grader()
+    return {
+        "answer": verifiers.grader(answer),
+        "function": function,
+        "compat": cfg.grading.compat,
+        "conventions": {name: getattr(cfg.dataset.conventions, name) for name in kind.conventions},
+        "timeout_s": cfg.grading.timeout_s,
+        "memory_mb": cfg.grading.memory_mb,
+        "packages": {name: _version(name) for name in _PACKAGES},
+    }
+
+
+def inputs(run: Run) -> Inputs:
+    """What grades are made of beside the attempts. Raises UserError: as `settings`."""
+    return settings(run.cfg) | {
+        "reasoning_end": run.cfg.model.reasoning_end,
+        "boxes": run.cfg.dataset.boxes,
+        "pattern": run.cfg.dataset.pattern,
+        "strict": [q["question_id"] for q in run.questions if q["form"] == "strict"],
+    }
+
+
+def ruled(run: Run, names: Sequence[str]) -> pa.Table:
+    """The key and other columns of every grade, as the rule grader made it.
+
+    A user's own grader that is not there, as on another machine, is no reason to doubt its grades.
+    Raises Stale: grades were made with other settings than are set.
+    """
+    wanted = None
+    with contextlib.suppress(UserError):
+        wanted = inputs(run)
+    return GRADES_TABLE.read(run, names, wanted).table
+
+
+def made_by(run: Run) -> dict[str, Any]:
+    """What decided the grades of a run: of an import what it was, else `inputs` and the version."""
+    if GRADES_TABLE.imported(run):
+        return {"imported": dict(read_manifest(run).get("imported", {})).get("fingerprint")}
+    with contextlib.suppress(UserError):
+        return {"version": GRADES_TABLE.version, **inputs(run)}
+    return {}
+
+
+def aligned(run: Run, names: Sequence[str], keys: rowkeys.Ints) -> dict[str, pa.Array]:
+    """Columns of `ruled` in the order of `keys`; null without a grade."""
+    rows = ruled(run, names)
+    return rowkeys.in_order(rows, rowkeys.encode(rows, rowkeys.question_ids(run)), names, keys)
+
+
+def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table:
+    """The key, `outcome`, `box` and other columns of every grade, with verdicts where they decide.
+
+    `ruled` is the rule grader's outcome, and `judged` whether the verifier decides. Where it does,
+    `layer` is "verifier", `reason` says what both said, and the outcome is null, so owed, without a
+    verdict as the settings would have it. Raises Stale: as `ruled`. UserError, unless `quiet`: with
+    judge=unmatched verdicts are missing; the others would be scored, and are mostly those that the
+    rule grader accepts.
+    """
+    for line in judged.edited(run):
+        _warn(line)
+    judge = run.cfg.dataset.judge
+    table = ruled(run, [*dict.fromkeys(["outcome", "box", *names])])
+    rules = table["outcome"]
+    decides = judged.asks(judge, rules, table["box"])
+    table = table.append_column("ruled", rules).append_column("judged", decides)
+    if judge is None:
+        return table
+    labels = judged.labels(run, rowkeys.encode(table, rowkeys.question_ids(run)), quiet)
+    waiting = pc.sum(pc.and_(decides, labels.is_null())).as_py()
+    if waiting and judge == "unmatched" and not quiet:
+        raise UserError(
+            f"{run.path}: {waiting} attempts wait for the verifier, which decides what the rule"
+            f" grader does not accept (dataset.judge=unmatched); run `{PROGRAM} verify`"
+        )
+    said = ("the verifier says ", labels.fill_null("nothing yet"), "; the rule grader: ", rules)
+    decided: dict[str, Any] = {"outcome": _OUTCOMES.take(pc.index_in(labels, _LABELS))}
+    if "layer" in names:
+        decided["layer"] = pa.scalar("verifier")
+    if "reason" in names:
+        decided["reason"] = pc.binary_join_element_wise(*said, ", ", table["reason"], "")
+    for name, values in decided.items():
+        column = pc.if_else(decides, values, table[name])
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
