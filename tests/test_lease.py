@@ -17,7 +17,7 @@ import pytest
 
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 
 HOLDER = """
     import sys, time

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from bayes_at_n.pipeline.base import engines
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 
 # Of each row any one, as in `engines.Kind.needs`: beside what engines need, what all stages do.
 PACKAGES = (("transformers",), ("datasets",), ("math-verify",), ("numpy",), ("pyarrow",))

@@ -14,7 +14,6 @@ import numpy as np
 
 from bayes_at_n.pipeline.base import environment
 from bayes_at_n.pipeline.base.children import tamed
-from bayes_at_n.pipeline.base.clock import steady
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import (
     Completion,
@@ -25,6 +24,7 @@ from bayes_at_n.pipeline.engines import (
     Rows,
     load_errors,
     pull,
+    steady,
 )
 from bayes_at_n.pipeline.engines.ending import ending
 from bayes_at_n.pipeline.engines.vllm_core import Core

@@ -61,7 +61,7 @@ def _stale(record: Path, files: set[str]) -> list[Path]:
     """What an earlier record lists and is not among the files now; nothing elsewhere."""
     folder = record.parent.resolve()
     try:
-        listed = foreign.read_json(record, {"files": list})["files"]
+        listed = foreign.read_json(record)["files"]
     except (OSError, ValueError, LookupError, UserError):
         return []
     names = {name for name in listed if isinstance(name, str)} - files
