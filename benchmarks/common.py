@@ -20,7 +20,7 @@ from rich.table import Table
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.generate.stage import generate

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.rubrics.categorize import categorize
 from bayes_at_n.pipeline.rubrics.signals import signals
 from benchmarks import categorize as made

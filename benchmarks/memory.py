@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from benchmarks import common, synthetic
 
 MOST = 1.10  # the target: peak at the larger N / peak at the smaller

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.research.checkpoints import weights
 from bayes_at_n.pipeline.research.checkpoints.folders import INDEX
 from benchmarks import common

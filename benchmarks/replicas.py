@@ -31,7 +31,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli import main as cli
 from bayes_at_n.pipeline.generate import claims, replica, replica_process, worker, writer
 from bayes_at_n.pipeline.prepare.stage import prepare

@@ -23,7 +23,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base import environment
 from bayes_at_n.pipeline.base.children import die_with, tamed
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 
 START_S = 600.0  # a generous bound: a busy machine takes a minute
 STOP_S = 60.0

@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.servers.dialects import DIALECTS, Ask
 from benchmarks import common, memory

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bayes_at_n.pipeline.base import children
+from bayes_at_n.pipeline.engines import vllm_core
 
 FORK = """
 import os, sys, time
@@ -63,10 +63,10 @@ def test_a_child_dies_with_its_parent_and_has_a_group_of_its_own(program: str) -
     assert own_group in ("True", "False") and os.getpgid(child.pid) == child.pid
     child.send_signal(signal.SIGUSR1)  # a scheduler's warning, which goes to everyone
     time.sleep(0.2)
-    assert children.lives(child)
+    assert vllm_core.lives(child)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    assert children.end([child], 30) == 0
+    assert vllm_core.end([child], 30) == 0
 
 
 def test_the_resource_tracker_survives_a_schedulers_warning_to_everyone() -> None:
@@ -77,7 +77,7 @@ def test_the_resource_tracker_survives_a_schedulers_warning_to_everyone() -> Non
     while not _ignores(tracker.pid, signal.SIGUSR1) and time.monotonic() < deadline:
         time.sleep(0.01)
     tracker.send_signal(signal.SIGUSR1)
-    assert children.lives(tracker)
+    assert vllm_core.lives(tracker)
     parent.kill()
     parent.wait()
 
@@ -86,12 +86,12 @@ def test_a_family_is_waited_for_and_what_does_not_end_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
-    family = children.families([parent.pid, 1 << 30])  # there is none of that number
+    family = vllm_core.families([parent.pid, 1 << 30])  # there is none of that number
     assert {process.pid for process in family} == {parent.pid, child}
     parent.kill()
     parent.wait()
-    assert children.end(family, 0.2) == 1 and not any(map(children.lives, family))
-    assert children.end(family, 0.2) == 0
+    assert vllm_core.end(family, 0.2) == 1 and not any(map(vllm_core.lives, family))
+    assert vllm_core.end(family, 0.2) == 0
 
 
 def _ignores(pid: int, number: int) -> bool:

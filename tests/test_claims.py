@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from bayes_at_n.pipeline.base import lease
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.generate import claim_files, claims
 from bayes_at_n.pipeline.generate.claims import BLOCK, Claims
 from bayes_at_n.pipeline.store import sessions

@@ -150,7 +150,7 @@ def test_one_damaged_data_set_does_not_hide_another(
     ("arguments", "said"),
     [
         (["dataset=sum"], "dataset=sum: .* holds empty, sums"),
-        (["dataset=empty"], "holds no run"),
+        (["dataset=empty"], "dataset=empty: no run"),
         (["model=z"], "model=z: .* there are x"),
     ],
 )

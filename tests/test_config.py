@@ -11,7 +11,7 @@ from huggingface_hub import constants
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.engine import EngineConfig, VerifierEngineConfig
 from bayes_at_n.pipeline.config.seeds import attempt_seed

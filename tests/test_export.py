@@ -236,7 +236,7 @@ def test_wrong_words_and_places_are_one_line(root: Path, tmp_path: Path) -> None
         (["to=csv", "ranking=borda"], "ranking: no such key"),
         (["to=eee", "metrics=pass@4"], "to=eee takes no scoring.*: its scores are by"),
         (["to=csv"], "no attempt yet"),
-        (["to=csv", "dataset=none"], "dataset=none: no such folder"),
+        (["to=csv", "dataset=none"], "dataset=none: no run of it"),
         (["to=csv", f"out={tmp_path}"], "is there, and no export made it; .*out="),
     ):
         with pytest.raises(UserError, match=line):

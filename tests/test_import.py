@@ -693,7 +693,7 @@ def test_what_a_parquet_repeats_is_not_unfolded(
 # In a process of its own: what another one has freed would do for it.
 BOUNDED = """
 import resource
-from bayes_at_n.pipeline.base import jsonl, limits
+from bayes_at_n.pipeline.base import foreign, jsonl
 before = resource.getrlimit(resource.RLIMIT_AS)
 def why(read):
     try:
@@ -701,10 +701,10 @@ def why(read):
     except (MemoryError, ValueError) as error:
         return str(error)
 def much():
-    with limits.room(1 << 20):
+    with foreign.room(1 << 20):
         bytearray(1 << 31)
 assert why(much) is not None and resource.getrlimit(resource.RLIMIT_AS) == before
-limits.ROOM = -(64 << 20)  # not a byte more than this process has
+foreign.ROOM = -(64 << 20)  # not a byte more than this process has
 print(why(lambda: jsonl.value(b"[" + b"{}," * 3_000_000 + b"{}]")))
 print(why(lambda: jsonl.value(b"[" * 200_000)))
 """

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from test_import import bring, by_key, folders, opened, rows_of, write_lines
 
-from bayes_at_n.pipeline.base import jsonl
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import overrides
 from bayes_at_n.pipeline.config.compose import load_folder
@@ -87,7 +86,7 @@ def test_logs_of_inspect_are_known_by_their_content_and_read_part_by_part(tmp_pa
         path = make(tmp_path / "any.name", SAMPLES)
         kinds = [name for name, form in FORMATS.items() if form.looks(path, path.read_bytes())]
         assert kinds[0] == "inspect"
-        parts = list(inspect_log._parts(path))
+        parts = list(inspect_log._records(path))
         assert list(map(json.dumps, parts)) == list(map(json.dumps, [HEAD, *SAMPLES]))
     np.savez(tmp_path / "matrix.npz", aime25=np.zeros((2, 3)))
     assert not inspect_log.looks(tmp_path / "matrix.npz", (tmp_path / "matrix.npz").read_bytes())
@@ -103,17 +102,17 @@ def test_hostile_and_cut_off_logs_cost_no_more_than_they_hold(tmp_path: Path) ->
         return path
 
     with pytest.raises(ValueError, match="unpacks to 2147"):
-        list(inspect_log._parts(claiming("bomb.eval", 1 << 31)))
+        list(inspect_log._records(claiming("bomb.eval", 1 << 31)))
     lying = claiming("lying.eval", 100)
-    assert isinstance(list(inspect_log._parts(lying))[1], zipfile.BadZipFile)
+    assert isinstance(list(inspect_log._records(lying))[1], zipfile.BadZipFile)
     whole = eval_file(tmp_path / "whole.eval", SAMPLES)
     (tmp_path / "cut.eval").write_bytes(whole.read_bytes()[:-40])
     with pytest.raises(zipfile.BadZipFile):
-        list(inspect_log._parts(tmp_path / "cut.eval"))
+        list(inspect_log._records(tmp_path / "cut.eval"))
     with zipfile.ZipFile(tmp_path / "other.eval", "w") as other:
         other.writestr("samples/1_epoch_1.json", "{}")
     with pytest.raises(KeyError, match=r"start\.json"):
-        list(inspect_log._parts(tmp_path / "other.eval"))
+        list(inspect_log._records(tmp_path / "other.eval"))
 
 
 def test_json_that_is_cut_off_says_so(tmp_path: Path) -> None:
@@ -122,11 +121,11 @@ def test_json_that_is_cut_off_says_so(tmp_path: Path) -> None:
     for end in range(text.index("]", 30)):
         path.write_text(text[:end])
         with pytest.raises(ValueError, match="cut off"):
-            list(jsonl.parts(path, "samples"))
+            list(inspect_log.parts(path, "samples"))
     path.write_text(text)
     head = {"a": [1, {"b": None}]}
-    assert list(jsonl.parts(path, "samples")) == [head, {"x": 1.5}, {}, "y"]
-    assert list(jsonl.parts(path, "none")) == [json.loads(text)]
+    assert list(inspect_log.parts(path, "samples")) == [head, {"x": 1.5}, {}, "y"]
+    assert list(inspect_log.parts(path, "none")) == [json.loads(text)]
 
 
 def test_without_the_library_one_line_names_the_extra(

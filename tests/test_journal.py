@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from bayes_at_n.pipeline.base import journal
 from bayes_at_n.pipeline.base.journal import MARKER, Journal
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 SMALL = pa.schema([("key", pa.int32()), ("text", pa.string())])
@@ -62,14 +62,6 @@ def write(path: Path, frames: list[list[dict[str, Any]]], columns: pa.Schema = S
 
 def frames_of(path: Path, columns: pa.Schema = SMALL) -> list[list[dict[str, Any]]]:
     return [batch.to_pylist() for batch in journal.read(path, columns)[0]]
-
-
-@pytest.mark.parametrize("lacking", [1, 2])
-def test_frames_that_are_older_than_the_last_columns_are_read(tmp_path: Path, lacking: int) -> None:
-    path = tmp_path / "a.journal"
-    write(path, [[{"question_id": "q", "trial": 0}]], pa.schema(list(ATTEMPTS)[:-lacking]))
-    [[row]] = frames_of(path, ATTEMPTS)
-    assert row["trial"] == 0 and row["continued_from"] is None
 
 
 @settings(deadline=None, max_examples=60)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import overrides
 from bayes_at_n.pipeline.config.merge import MergeConfig

@@ -19,7 +19,7 @@ from forked import (
     stored,
 )
 
-from bayes_at_n.pipeline.base import children
+from bayes_at_n.pipeline.engines import vllm_core
 
 APART = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 SAMPLED = "stages=[prepare,generate]"
@@ -34,14 +34,14 @@ disable_envs_cache()
 """
 CLOSED = f"""{ASKED}
 from bayes_at_n.pipeline import engines
-from bayes_at_n.pipeline.base import children
+from bayes_at_n.pipeline.engines import vllm_core
 from bayes_at_n.pipeline.config import compose
 engine = engines.load(compose.load(["engine.batch_size=4"]), 64)
 assert engine.next_logprobs([[5, 6, 7]], [1, 2], lambda: None).shape == (1, 2)
 family = engine.core.family
-assert len(family) > 1 and all(map(children.lives, family))
+assert len(family) > 1 and all(map(vllm_core.lives, family))
 engine.core.close()
-assert not any(map(children.lives, family))
+assert not any(map(vllm_core.lives, family))
 os._exit(0)
 """
 
@@ -63,7 +63,7 @@ def named(processes: list[psutil.Process], name: str) -> psutil.Process:
 
 
 def gone(processes: list[psutil.Process]) -> bool:
-    return children.end(processes, 60) == 0
+    return vllm_core.end(processes, 60) == 0
 
 
 @pytest.mark.soak

@@ -17,7 +17,7 @@ import pytest
 from forked import HELD
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.workers import devices

@@ -21,7 +21,7 @@ import pytest
 
 from bayes_at_n.pipeline.base import atomic, foreign, journal
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.store import parquet, shards, workernames
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
 

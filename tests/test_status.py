@@ -19,7 +19,7 @@ import pytest
 from helpers import make_run
 from rich.console import Console
 
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.score.stage import score

@@ -23,7 +23,7 @@ from forked import BATCH, Command, Forker
 from helpers import run_of, settings
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import exports, overrides
 from bayes_at_n.pipeline.config.tracking import TRACKERS
 from bayes_at_n.pipeline.exports.verb import export

@@ -18,7 +18,7 @@ from forked import MAIN
 from helpers import make_run
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.prepare import sizes

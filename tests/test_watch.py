@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from helpers import add_attempts, make_run, run_of
 
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cluster.jobs import UNKNOWN, Job
 from bayes_at_n.pipeline.generate.writer import AttemptWriter

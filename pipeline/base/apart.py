@@ -4,25 +4,23 @@ transformers imports torch wherever it is installed, also for a tokenizer or a c
 need nothing of it: two seconds, and 440 MB that a process never gives back.
 """
 
-import contextlib
+import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
-from bayes_at_n.pipeline.base.children import die_with
+from bayes_at_n.pipeline.base.children import SIGNALS, die_with
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.interrupts import SIGNALS
-from bayes_at_n.pipeline.base.limits import room
+from bayes_at_n.pipeline.base.foreign import room
 
 Result = TypeVar("Result")
 
 
 def without_torch(work: Callable[[], Result]) -> Result:
-    """What `work` returns, which can be pickled, from a forked process that cannot import torch.
+    """Return what `work` does, which can be pickled, from a process that cannot import torch.
 
     Work that fails there for any reason but a UserError is done again here: it may need torch. And
     it is done here at once where torch is there already, or threads that a fork would cut off.
@@ -50,41 +48,44 @@ def without_torch(work: Callable[[], Result]) -> Result:
 
 
 def forked(work: Callable[[], Iterator[Result]], seconds: float, size: int) -> Iterator[Result]:
-    """What `work` yields, as it comes, from a forked process that is killed if no more is asked.
+    """Yield what `work` does, as it comes, from a forked process, killed if no more is asked.
 
     It has so many seconds of processor time, after which the kernel ends it whatever it does (0:
-    without a limit), and memory as `limits.room` gives for `size` bytes. Raises TimeoutError: the
+    without a limit), and memory as `foreign.room` gives for `size` bytes. Raises TimeoutError: the
     time was up. ChildProcessError: it ended in another way.
     """
-    ours, theirs = os.pipe()
-    sys.stdout.flush()
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
     parent = os.getpid()
-    if not (pid := os.fork()):
+
+    def child() -> None:
         try:
-            os.close(ours)
+            ours.close()
             die_with(parent)
             for number in SIGNALS:  # the parent's business, which then kills this process
                 signal.signal(number, signal.SIG_IGN)
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            with os.fdopen(theirs, "wb") as pipe, room(size):
+            with room(size):
                 for item in work():
                     sys.stdout.flush()
-                    pickle.dump((item,), pipe)
-                    pipe.flush()
-                pickle.dump((), pipe)
+                    theirs.send((item,))
+                theirs.send(())
         finally:
             os._exit(sys.exc_info()[0] is not None)
-    os.close(theirs)
+
+    sys.stdout.flush()
+    process = context.Process(target=child, daemon=True)
+    process.start()
+    theirs.close()
     try:
-        with os.fdopen(ours, "rb") as pipe:
-            while item := pickle.load(pipe):
-                yield item[0]
-    except (EOFError, pickle.UnpicklingError) as error:  # the end, perhaps amid an item
-        if (status := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) == -signal.SIGPROF:
+        while item := ours.recv():
+            yield item[0]
+    except (EOFError, OSError) as error:  # the end, perhaps amid an item
+        process.join()
+        if process.exitcode == -signal.SIGPROF:
             raise TimeoutError(f"more than {seconds:g} s of processor time") from error
-        raise ChildProcessError(f"its process ended with status {status}") from error
+        raise ChildProcessError(f"its process ended with status {process.exitcode}") from error
     finally:
-        with contextlib.suppress(ChildProcessError):  # if its end was waited for
-            if not os.waitpid(pid, os.WNOHANG)[0]:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+        process.kill()
+        process.join()
+        ours.close()

@@ -29,13 +29,13 @@ _DRAFT = re.compile(r"\..+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp")
 
 
 def draft(path: Path) -> Path:
-    """A name beside `path` for what will take its place; it says whose it is."""
+    """Return a name beside `path` for what will take its place; it says whose it is."""
     return path.with_name(f".{path.name}.{_here()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 @functools.cache
 def where() -> str:
-    """The boot and the process namespace: elsewhere the same number is another process."""
+    """Name the boot and the process namespace: elsewhere the same number is another process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -67,7 +67,7 @@ def sweep(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` when the block ends well, and else is gone.
+    """Open a file that takes the place of `path` when the block ends well, and else is gone.
 
     `sync`: whether a power cut must not take it back; that may wait for a busy disk. Raises
     OSError: when it could not be written; what was there stays.
@@ -101,10 +101,7 @@ def replace_all(contents: Mapping[Path, bytes | None]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         for path in contents:
-            if path in drafts:
-                drafts[path].replace(path)
-            else:
-                path.unlink(missing_ok=True)
+            drafts[path].replace(path) if path in drafts else path.unlink(missing_ok=True)
     finally:
         for temporary in drafts.values():
             temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Processes that an engine forks end with this program, and Ctrl-C is this program's business.
+"""Start child processes that end with this program, and handle the signals that ask it to stop.
 
 Killed with `kill -9`, a parent cannot stop its children, and an orphan would go on holding a GPU.
 Linux can stop it: the parent-death signal. And a terminal sends Ctrl-C to a whole process group:
@@ -11,13 +11,13 @@ import ctypes
 import os
 import signal
 import sys
-import time
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import util
+from types import FrameType
 from typing import Any
 
-import psutil
-
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # the last: a scheduler's warning
 _PR_SET_PDEATHSIG = 1
 _taming = False
 _parent = 0
@@ -26,7 +26,7 @@ _spawn_untamed = util.spawnv_passfds
 
 @contextlib.contextmanager
 def tamed() -> Iterator[None]:
-    """Processes forked inside die with their parent and do not see the terminal's Ctrl-C.
+    """Let processes forked inside die with their parent, and not see the terminal's Ctrl-C.
 
     The same for those that `multiprocessing` starts afresh ("spawn"): no fork hook runs in them.
     """
@@ -61,55 +61,31 @@ def die_with(parent: int) -> None:
             os._exit(1)
 
 
-def families(pids: Iterable[int]) -> list[psutil.Process]:
-    """These children of this process that live, and all processes below them."""
-    found = []
-    for pid in pids:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child = psutil.Process(pid)
-            found += [child, *child.children(recursive=True)]
-    return found
-
-
-def end(processes: Sequence[psutil.Process], seconds: float) -> int:
-    """Wait until processes have ended; kill what has not in time, and say how many these were."""
-    alive = _alive(processes, seconds)
-    for process in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    _alive(alive, seconds)
-    return len(alive)
-
-
-def _alive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Those that still live after so many seconds; a zombie holds nothing but its number."""
-    until = time.monotonic() + seconds
-    while alive := [process for process in processes if lives(process)]:
-        if time.monotonic() > until:
-            break
-        time.sleep(0.05)
-    return alive
-
-
-def lives(process: psutil.Process) -> bool:
-    """Whether a process is there, and no zombie."""
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
 def _before_fork() -> None:
     global _parent
     _parent = os.getpid()
 
 
 def _after_fork() -> None:
-    if not _taming:
-        return
-    die_with(_parent)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    os.setpgrp()  # last, so that who sees the group knows the rest to be done
+    if _taming:
+        die_with(_parent)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        os.setpgrp()  # last, so that who sees the group knows the rest to be done
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+
+
+@contextlib.contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Give each of `SIGNALS` to `handler` while the block runs.
+
+    In other threads than the main one, which gets all signals, nothing changes.
+    """
+    mine = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in SIGNALS if mine}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -17,7 +17,7 @@ Rows = Iterator[tuple[str, dict[str, str] | None, str]]
 
 
 def table(lines: Lines) -> tuple[list[str], Rows]:
-    """The column names of a CSV file, and its rows.
+    """Return the column names of a CSV file, and its rows.
 
     Cells are parted by the comma, semicolon or tab that the first line has most of, or by what
     Excel's line `sep=;` names. Empty rows are left out, and columns at the end that have no name.
@@ -29,7 +29,7 @@ def table(lines: Lines) -> tuple[list[str], Rows]:
     """
     csv.field_size_limit(MOST_FIELD)
     first = next(lines, ("line 1", b"\n"))
-    text = decoded(first[1])[0]
+    text = _decoded(first[1])[0]
     said = re.fullmatch(r"sep=(.)\s*", text)
     delimiter = said[1] if said else max(",;\t", key=re.sub('"[^"]*"', "", text).count)
     records = _parsed(lines if said else itertools.chain([first], lines), delimiter)
@@ -53,7 +53,7 @@ def _rows(names: list[str], records: Iterator[tuple[str, list[str], str]]) -> Ro
 
 
 def _parsed(lines: Lines, delimiter: str) -> Iterator[tuple[str, list[str], str]]:
-    """Place of the first line, cells, and what is wrong with them, of every record of a CSV file.
+    """Yield place of the first line, cells, and what is wrong with them, of every record.
 
     Where a record cannot be parsed its first line alone is lost: a stray quote must not swallow
     the lines that follow. They are parsed again, at most once each: whatever an open quote took in
@@ -70,7 +70,7 @@ def _parsed(lines: Lines, delimiter: str) -> Iterator[tuple[str, list[str], str]
             size += len(line[1])
             if size > jsonl.MOST_LINE:
                 raise csv.Error("longer than any record")
-            text, of_line = decoded(line[1])
+            text, of_line = _decoded(line[1])
             damage = damage or of_line
             yield text
 
@@ -92,17 +92,8 @@ def _parsed(lines: Lines, delimiter: str) -> Iterator[tuple[str, list[str], str]
             yield held[0][0], cells, damage
 
 
-def unguarded(cell: str) -> str:
-    """A cell without the apostrophe that keeps spreadsheets from running it.
-
-    >>> unguarded("'=1+1"), unguarded("''-x"), unguarded("'tis"), unguarded("=1")
-    ('=1+1', "'-x", "'tis", '=1')
-    """
-    return cell[1:] if cell[:1] == "'" and re.match(FORMULA, cell) else cell
-
-
-def decoded(line: bytes) -> tuple[str, str]:
-    """A line of CSV as text, and what is wrong with it."""
+def _decoded(line: bytes) -> tuple[str, str]:
+    """Return a line of CSV as text, and what is wrong with it."""
     if not line:
         return "\n", "a line that was skipped"
     try:

@@ -1,7 +1,4 @@
-"""The engines that there are: what settings, devices, records and `pipeline.engines` ask of each.
-
-Data alone: nothing of an engine is imported before one is loaded.
-"""
+"""List the engines that there are, as data: none is imported before it is loaded."""
 
 import pkgutil
 from dataclasses import dataclass
@@ -44,27 +41,13 @@ KINDS = {
         takes_device=True,
     ),
     "openai": Kind("openai:OpenAIEngine", needs=(("httpx",),), served=True),
-    "callable": Kind(
-        "callable:CallableEngine",
-        needs=(),
-        served=True,
-        in_process=True,
-    ),
+    "callable": Kind("callable:CallableEngine", needs=(), served=True, in_process=True),
 }
 
 
 def kind(name: str) -> Kind:
-    """The engine of a name.
-
-    Raises UserError: there is none of that name.
-
-    >>> kind("vllm").tensor_parallel
-    True
-    >>> kind("vlm")
-    Traceback (most recent call last):
-    bayes_at_n.pipeline.base.errors.UserError: engine=vlm: no such engine (did you mean vllm?)
-    """
-    if name in KINDS:
-        return KINDS[name]
-    hint = did_you_mean(name, KINDS, all_are="choose from")
-    raise UserError(f"engine={name}: no such engine ({hint})")
+    """Return the engine of a name. Raises UserError: there is none of that name."""
+    if name not in KINDS:
+        hint = did_you_mean(name, KINDS, all_are="choose from")
+        raise UserError(f"engine={name}: no such engine ({hint})")
+    return KINDS[name]

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import socket
 import subprocess
 import time
@@ -12,16 +11,14 @@ from typing import Any
 import psutil
 
 from bayes_at_n.pipeline.base import engines
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 
 # Of each row any one, as in `engines.Kind.needs`: beside what engines need, what all stages do.
 PACKAGES = (("transformers",), ("datasets",), ("math-verify",), ("numpy",), ("pyarrow",))
-_SECRET = re.compile(r"(^|_)(KEYS?|TOKEN|SECRET|PASS\w*|AUTH\w*|CREDENTIALS?)(_|$)")
-_LOGIN = re.compile(r"//[^/\s]*@")  # of an address with a name and a password in it
 
 
 def describe() -> dict[str, Any]:
-    """Versions, commit and hardware as plain JSON values."""
+    """Return versions, commit and hardware as plain JSON values."""
     rows = PACKAGES + tuple(row for kind in engines.KINDS.values() for row in kind.needs)
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -33,7 +30,7 @@ def describe() -> dict[str, Any]:
 
 
 def cores() -> int:
-    """How many processor cores this process may use."""
+    """Count the processor cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -46,20 +43,6 @@ def hardware() -> dict[str, Any]:
         "cpus": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "gpus": _lines("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"),
-    }
-
-
-def variables(prefix: str) -> dict[str, str | None]:
-    """Environment variables whose names begin so, sorted; None in place of what may be secret.
-
-    >>> os.environ["DOCTEST_LEVEL"], os.environ["DOCTEST_API_KEY"] = "3", "sesame"
-    >>> variables("DOCTEST_")
-    {'DOCTEST_API_KEY': None, 'DOCTEST_LEVEL': '3'}
-    """
-    return {
-        name: None if _SECRET.search(name) or _LOGIN.search(value) else value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(prefix)
     }
 
 

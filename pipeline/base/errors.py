@@ -52,7 +52,7 @@ class DamagedData(Exception):
 
 
 def one_line(error: BaseException) -> str:
-    """What an error of a library says, in one line of bounded length.
+    """Return what an error of a library says, in one line of bounded length.
 
     >>> one_line(ValueError("no such\\n  key")), one_line(KeyboardInterrupt())
     ('no such key', 'KeyboardInterrupt')
@@ -64,7 +64,7 @@ def one_line(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 1, all_are: str = "known:") -> str:
-    """What was perhaps meant by a name that there is not; where nothing is near, all there are.
+    """Say what a name that there is not may have meant; where nothing is near, all there are.
 
     >>> did_you_mean("vlm", ["vllm", "transformers"]), did_you_mean("x", ["a", "b"])
     ('did you mean vllm?', 'known: a, b')

@@ -1,41 +1,41 @@
-"""Files that anybody may have left: looked at before they are opened, read within limits."""
+"""Read files that others may have written, within limits of size, depth and memory."""
 
-import errno
+import contextlib
 import json
+import resource
 import stat
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import UnionType
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError
 
+ROOM = 512 << 20  # bytes of memory beside four times the file
 _MOST = 1 << 28  # bytes of a file that is read whole; the manifest of a million questions has less
-_DEEPEST = 32  # of lists in lists: ours have six
-_LARGEST = 1e15  # of numbers: seconds, tokens and bytes of any run are less
 
 
 def check(path: Path) -> None:
     """Raises FileNotFoundError: nothing is there; UserError: no file, or a link without content."""
     if (name := printable(path)) != str(path):
         raise UserError(f"{name}: a name that is not UTF-8; rename it")
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ELOOP) or not path.is_symlink():
-            raise
+    if path.is_symlink() and not path.exists():
         remedy = "fetch its content (git annex get, dvc pull), or delete the link"
-        raise UserError(f"{path}: a link to what is not here; {remedy}") from None
-    if not stat.S_ISREG(mode):
+        raise UserError(f"{path}: a link to what is not here; {remedy}")
+    if not stat.S_ISREG(path.stat().st_mode):
         raise UserError(f"{path}: a folder, a pipe or a device, and no file; move it")
 
 
 def printable(path: Path) -> str:
-    """A path whose bytes that are not UTF-8 are spelt out."""
+    """Spell out the bytes of a path that are not UTF-8."""
     return str(path).encode(errors="backslashreplace").decode()
 
 
 def read_text(path: Path, most: int = _MOST) -> str:
-    """A file of at most so many bytes, in UTF-8. Raises as `check`; ValueError: it is another."""
+    """Read a file of at most so many bytes, in UTF-8.
+
+    Raises as `check`; ValueError: it is larger, or not UTF-8.
+    """
     check(path)
     with path.open("rb") as file:
         data = file.read(most + 1)
@@ -44,37 +44,32 @@ def read_text(path: Path, most: int = _MOST) -> str:
     return data.decode()
 
 
-def read_json(path: Path, shape: Any) -> dict[str, Any]:
-    """A JSON object of a shape, as of `fits`. Raises as `read_text`."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object. Raises as `read_text`; ValueError, too: it holds something else."""
     try:
         value = json.loads(read_text(path))
     except RecursionError:
         value = None
-    if not isinstance(value, dict) or not fits(value, shape):
+    if not isinstance(value, dict):
         raise ValueError("holds something else than it should")
     return value
 
 
-def fits(value: Any, shape: Any, deepest: int = _DEEPEST) -> bool:
-    """Whether a JSON value has a shape, and is not nested too deep.
+@contextlib.contextmanager
+def room(size: int) -> Iterator[None]:
+    """Give so much memory to read something of `size` bytes, and no more: the kernel refuses it.
 
-    A shape is a type, or several, whose numbers are finite; [SHAPE] for a list; for an object what
-    those of its keys hold that are there, under `...` all others.
-
-    >>> shape = {"id": str, "tasks": ([int], None), "more": {...: float}}
-    >>> fits({"id": "7", "tasks": None, "any": {}}, shape), fits({"more": {"x": 1e99}}, shape)
-    (True, False)
+    MemoryError inside is then the file's fault. Only for verbs that load no engine: the limit is
+    one of the whole process. Nothing is bounded where there is no Linux.
     """
-    if isinstance(shape, tuple):
-        return any(fits(value, one, deepest) for one in shape)
-    if isinstance(value, dict) and (isinstance(shape, dict) or shape in (dict, object)):
-        of = shape if isinstance(shape, dict) else {}
-        parts = [(part, of.get(key, of.get(..., object))) for key, part in value.items()]
-    elif isinstance(value, list) and (isinstance(shape, list) or shape in (list, object)):
-        parts = [(part, shape[0] if isinstance(shape, list) else object) for part in value]
-    elif not isinstance(shape, type | UnionType):
-        return value is None is shape
-    else:
-        finite = not isinstance(value, int | float) or abs(value) < _LARGEST
-        return isinstance(value, shape) and (finite or shape is object)
-    return deepest > 0 and all(fits(part, one, deepest - 1) for part, one in parts)
+    if sys.platform != "linux":
+        yield
+        return
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([held + ROOM + 4 * size, *limits]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -6,7 +6,6 @@ torn tail or a flipped bit costs the frames it touches and nothing else: the rea
 next marker and goes on.
 """
 
-import contextlib
 import os
 import struct
 import zlib
@@ -19,7 +18,7 @@ import pyarrow as pa
 MARKER = b"\xffBAN\r\n\x1a\n"  # no UTF-8 text holds a byte of 255, so no model output holds it
 _HEAD = struct.Struct("<8sII")
 _MOST_ABOUT = 1 << 24  # bytes that a journal says of itself
-_YOUNG = 2  # the last columns, which journals of older versions lack
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, EOFError)
 
 
 class Journal:
@@ -79,7 +78,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def encode(rows: list[dict[str, Any]], columns: pa.Schema) -> bytes:
-    """Rows as one frame."""
+    """Return rows as one frame."""
     return _framed(pa.RecordBatch.from_pylist(rows, schema=columns).serialize())
 
 
@@ -88,16 +87,14 @@ def _framed(payload: pa.Buffer) -> bytes:
 
 
 def metadata(path: Path) -> dict[bytes, bytes]:
-    """What a journal says of itself; nothing if that is damaged, or the journal older than this."""
+    """Return what a journal says of itself; nothing if that is damaged."""
     with path.open("rb") as file:
         payload = _payload(memoryview(file.read(_MOST_ABOUT)), 0)
-    with contextlib.suppress(pa.ArrowException, OSError, ValueError):  # a frame of rows
-        return dict(pa.ipc.read_schema(pa.py_buffer(payload or b"")).metadata or {})
-    return {}
+    return dict((_schema(payload or b"") or pa.schema([])).metadata or {})
 
 
 def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]]:
-    """All sound frames of a journal, and one line for each damaged stretch of it.
+    """Return all sound frames of a journal, and one line for each damaged stretch of it.
 
     Safe while another process appends: an unfinished last frame is left out and named.
 
@@ -124,7 +121,7 @@ def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str
 
 
 def read_on(path: Path, columns: pa.Schema, start: int) -> tuple[list[pa.RecordBatch], int]:
-    """The sound frames from byte `start` on, and where to read on when the journal has grown."""
+    """Return the sound frames from byte `start` on, and where to read on when it has grown."""
     with path.open("rb") as file:
         file.seek(start)
         sound = [(end, batch) for _, end, batch in _frames(file.read(), columns) if batch]
@@ -133,22 +130,20 @@ def read_on(path: Path, columns: pa.Schema, start: int) -> tuple[list[pa.RecordB
 
 
 def _frames(data: bytes, columns: pa.Schema) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
-    """(start, end, batch) of each frame; the batch is None for a damaged stretch."""
+    """Yield (start, end, batch) of each frame; the batch is None for a damaged stretch."""
     view, at = memoryview(data), 0
     while at < len(data):
         if (payload := _payload(view, at)) is not None:
-            end = at + _HEAD.size + len(payload)
-            yield at, end, _decode(payload, columns)
-            at = end
-            continue
-        following = data.find(MARKER, at + 1)
-        end = len(data) if following < 0 else following
-        yield at, end, None
+            end, batch = at + _HEAD.size + len(payload), _decode(payload, columns)
+        else:
+            following = data.find(MARKER, at + 1)
+            end, batch = len(data) if following < 0 else following, None
+        yield at, end, batch
         at = end
 
 
 def _payload(view: memoryview, at: int) -> memoryview | None:
-    """What the frame at this byte holds; None where there is no sound one."""
+    """Return what the frame at this byte holds; None where there is no sound one."""
     if view[at : at + 8] != MARKER or at + _HEAD.size > len(view):
         return None
     _, length, checksum = _HEAD.unpack_from(view, at)
@@ -157,19 +152,17 @@ def _payload(view: memoryview, at: int) -> memoryview | None:
 
 
 def _decode(payload: memoryview, columns: pa.Schema) -> pa.RecordBatch | None:
-    """A frame's rows; of one that is older than the last columns, those are null."""
-    for known in range(len(columns), len(columns) - 1 - _YOUNG, -1):
-        try:
-            batch = pa.ipc.read_record_batch(
-                pa.py_buffer(payload), pa.schema(list(columns)[:known])
-            )
-            batch.validate(full=True)
-        except (pa.ArrowException, OSError, ValueError, EOFError):
-            continue
-        for field in list(columns)[known:]:
-            batch = batch.append_column(field, pa.nulls(len(batch), field.type))
+    """Return a frame's rows, none of the first one's; None: a forged checksum, or other columns."""
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), columns)
+        batch.validate(full=True)
         return batch
-    with contextlib.suppress(pa.ArrowException, OSError, ValueError):
-        pa.ipc.read_schema(pa.py_buffer(payload))
-        return pa.RecordBatch.from_pylist([], columns)  # what the journal says of itself
-    return None  # written by another version, or a forged checksum
+    except _UNREADABLE:
+        return None if _schema(payload) is None else pa.RecordBatch.from_pylist([], columns)
+
+
+def _schema(payload: bytes | memoryview) -> pa.Schema | None:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(payload))
+    except _UNREADABLE:
+        return None

@@ -1,16 +1,26 @@
-"""What the program is called, for help, errors and remedies: as whoever started it called it."""
+"""What the program is called, as whoever started it called it, and where its own files are.
+
+In a checkout configurations, the demo and the template of batch scripts stand beside the packages.
+A wheel carries them inside `pipeline`, with the same paths below `ROOT` (tool.hatch in
+pyproject.toml); of the demo's models those that `make demo` runs.
+"""
 
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+IMPORTED_FROM = Path(__file__).absolute().parents[3]  # of sys.path; `bayes_at_n/pipeline` is a link
+PACKAGES = Path(__file__).resolve().parents[2]  # where `pipeline` and its neighbours lie
+_INSTALLED = PACKAGES / "pipeline" / "_files"
+ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGES
+
 _SCRIPT = "bayes-at-n"  # [project.scripts] of pyproject.toml
-INHERITED = "BAYES_AT_N_CALLED"  # by the processes that a command starts
+_INHERITED = "BAYES_AT_N_CALLED"  # by the processes that a command starts
 
 
 def name(called: str, environment: Mapping[str, str]) -> str:
-    """The program's name from the first word of its command line.
+    """Return the program's name from the first word of its command line.
 
     >>> name("/usr/bin/bayes-at-n", {}), name("/src/pipeline/__main__.py", {}), name("pytest", {})
     ('bayes-at-n', 'python -m pipeline', 'python -m pipeline')
@@ -20,14 +30,14 @@ def name(called: str, environment: Mapping[str, str]) -> str:
     if Path(os.path.realpath(called)).stem == _SCRIPT:  # .exe; a link has a name of its own
         return Path(called).stem
     module = "bayes_at_n" if Path(called).parent.name == "bayes_at_n" else "pipeline"
-    return environment.get(INHERITED, f"python -m {module}")
+    return environment.get(_INHERITED, f"python -m {module}")
 
 
 PROGRAM = name(sys.argv[0], os.environ)
 
 
 def set_environment() -> None:
-    """What processes and libraries read when they start: our name, and to be less noisy."""
-    os.environ.setdefault(INHERITED, PROGRAM)
+    """Set what processes and libraries read when they start: our name, and to be less noisy."""
+    os.environ.setdefault(_INHERITED, PROGRAM)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bayes_at_n.pipeline.base import engines
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import cluster as settings
 from bayes_at_n.pipeline.config import overrides
 from bayes_at_n.pipeline.config.checks import AUTO

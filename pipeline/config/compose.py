@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import overrides, trust
 from bayes_at_n.pipeline.config.checks import check
 from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig

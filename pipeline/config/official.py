@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bayes_at_n.pipeline.base.places import PACKAGES
+from bayes_at_n.pipeline.base.program import PACKAGES
 
 OFFICIAL = "official"  # the verifier.prompt that is fetched
 FOLDER = PACKAGES / "prompts" / "verifier"

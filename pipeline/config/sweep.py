@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import interrupts
+from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.base.console import SAYS, note, warn
 from bayes_at_n.pipeline.base.errors import AGAIN, UserError
 from bayes_at_n.pipeline.config import overrides
@@ -113,7 +113,7 @@ def child(command: Sequence[str]) -> int:
             if number != signal.SIGINT:
                 child.send_signal(number)
 
-        with interrupts.handled_by(heard):
+        with children.handled_by(heard):
             status = child.wait()
     if asked and status not in STOPPED and status != AGAIN:
         return AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]

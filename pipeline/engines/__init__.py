@@ -5,6 +5,7 @@ moment it is finished, in any order.
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -124,6 +125,12 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free the memory, so that another model can be loaded in this process."""
+
+
+def steady() -> Callable[[], float]:
+    """Return a clock of Unix seconds that is set once, now: its differences are durations."""
+    ahead = time.time() - time.monotonic()
+    return lambda: ahead + time.monotonic()
 
 
 def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:

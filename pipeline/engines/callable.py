@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
-from bayes_at_n.pipeline.base.clock import steady
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.engines import Completion, Engine, Request, Rows, pull
+from bayes_at_n.pipeline.engines import Completion, Engine, Request, Rows, pull, steady
 from bayes_at_n.pipeline.engines.ending import cut
 
 Function = Callable[[list[str]], Sequence[str]]

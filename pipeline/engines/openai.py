@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bayes_at_n.pipeline.base import foreign, lease
-from bayes_at_n.pipeline.base.clock import steady
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -22,6 +21,7 @@ from bayes_at_n.pipeline.engines import (
     Request,
     Rows,
     pull,
+    steady,
     text_of,
 )
 from bayes_at_n.pipeline.engines.doubt import Doubt
@@ -148,7 +148,7 @@ class OpenAIEngine(Engine):
         path = Path(self.cfg.run_dir).expanduser() / runfolder.SERVER
         lease.create(path, json.dumps(known))  # of workers that begin at once one does
         try:
-            known = foreign.read_json(path, {"prompt": list, "looks": [list]})
+            known = foreign.read_json(path)
             return known | {"prompt": known["prompt"], "looks": known["looks"]}
         except (ValueError, KeyError) as error:
             raise UserError(f"{path}: {one_line(error)}; delete it to begin anew") from None

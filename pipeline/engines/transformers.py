@@ -20,7 +20,6 @@ import transformers
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.utils import is_flash_attn_2_available
 
-from bayes_at_n.pipeline.base.clock import steady
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig, SamplingConfig
 from bayes_at_n.pipeline.engines import (
@@ -32,6 +31,7 @@ from bayes_at_n.pipeline.engines import (
     Rows,
     load_errors,
     pull,
+    steady,
 )
 from bayes_at_n.pipeline.engines.ending import ending, stop_at
 from bayes_at_n.pipeline.prepare import models

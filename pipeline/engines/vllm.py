@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.base import environment
 from bayes_at_n.pipeline.base.children import tamed
-from bayes_at_n.pipeline.base.clock import steady
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import (
     Completion,
@@ -25,10 +23,11 @@ from bayes_at_n.pipeline.engines import (
     Rows,
     load_errors,
     pull,
+    steady,
 )
 from bayes_at_n.pipeline.engines.ending import ending
 from bayes_at_n.pipeline.engines.vllm_core import Core
-from bayes_at_n.pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, without
+from bayes_at_n.pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, variables, without
 from bayes_at_n.pipeline.prepare import models
 
 _WORKER = "bayes_at_n.pipeline.engines.vllm_worker.Reporting"  # not imported here: it imports torch
@@ -211,7 +210,7 @@ class VllmEngine(Engine):
         return self.core.usage
 
     def describe(self) -> dict[str, Any]:
-        return {"engine": "vllm", **self.settings, "variables": environment.variables("VLLM_")}
+        return {"engine": "vllm", **self.settings, "variables": variables("VLLM_")}
 
     def close(self) -> None:
         from vllm.distributed import cleanup_dist_env_and_memory

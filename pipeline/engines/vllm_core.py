@@ -4,13 +4,16 @@ vLLM 0.32 waits without end for an answer of a core that was killed; here it is 
 how the core ended.
 """
 
+import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from multiprocessing import connection
 from typing import Any
 
-from bayes_at_n.pipeline.base import children
+import psutil
+
 from bayes_at_n.pipeline.base.console import warn
 
 _CLOSE_S = 60.0  # for the processes of an engine to end by themselves
@@ -34,7 +37,7 @@ class Core:
         manager = getattr(getattr(client, "resources", None), "engine_manager", None)
         self.processes: list[Any] = list(manager.processes) if manager else []
         # Its workers are children of the core's, and nobody's once it is killed.
-        self.family = children.families([process.pid for process in self.processes])
+        self.family = families([process.pid for process in self.processes])
         self._answer = client.get_output
         client.get_output = self._get_output
         if self.processes:
@@ -86,7 +89,7 @@ class Core:
         self.client.shutdown(timeout=_CLOSE_S)
         for process in self.processes:
             process.join(_CLOSE_S)
-        if killed := children.end(self.family, _CLOSE_S):
+        if killed := end(self.family, _CLOSE_S):
             warn(f"{killed} processes of the engine did not end and were killed")
 
 
@@ -102,3 +105,38 @@ def _how_it_ended(process: Any) -> str:
         killed = f"was killed by {signal.Signals(-code).name}"
         return f"its process {killed}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
     return f"its process ended with status {code}"
+
+
+def families(pids: Iterable[int]) -> list[psutil.Process]:
+    """Return these children of this process that live, and all processes below them."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child = psutil.Process(pid)
+            found += [child, *child.children(recursive=True)]
+    return found
+
+
+def end(processes: Sequence[psutil.Process], seconds: float) -> int:
+    """Wait until processes have ended; kill what has not in time, and say how many these were."""
+    alive = _alive(processes, seconds)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    _alive(alive, seconds)
+    return len(alive)
+
+
+def _alive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    until = time.monotonic() + seconds
+    while (alive := [one for one in processes if lives(one)]) and time.monotonic() < until:
+        time.sleep(0.05)
+    return alive
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether a process is there, and no zombie, which holds nothing but its number."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

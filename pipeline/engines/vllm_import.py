@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ _CPU_ENVIRONMENT = {
 # On GPUs: a forked process of an engine would inherit threads' locks; the CPU build never forks.
 _GPU_ENVIRONMENT = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
+_SECRET = re.compile(r"(^|_)(KEYS?|TOKEN|SECRET|PASS\w*|AUTH\w*|CREDENTIALS?)(_|$)")
+_LOGIN = re.compile(r"//[^/\s]*@")  # of an address with a name and a password in it
 _asked_outside = os.environ.get(BATCH_INVARIANT) == "1"
 
 
@@ -112,3 +115,17 @@ def without(name: str) -> Iterator[None]:
     finally:
         if module is not None:
             sys.modules[name] = module
+
+
+def variables(prefix: str) -> dict[str, str | None]:
+    """Return environment variables whose names begin so; None in place of what may be secret.
+
+    >>> os.environ["DOCTEST_LEVEL"], os.environ["DOCTEST_API_KEY"] = "3", "sesame"
+    >>> variables("DOCTEST_")
+    {'DOCTEST_API_KEY': None, 'DOCTEST_LEVEL': '3'}
+    """
+    return {
+        name: None if _SECRET.search(name) or _LOGIN.search(value) else value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(prefix)
+    }

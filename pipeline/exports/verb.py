@@ -63,8 +63,7 @@ def _found(out: Path, asked: Sequence[str]) -> str | None:
         return None
     remedy = "name another folder with out=, or move it away"
     try:
-        shape = {"made_of": str, "files": {...: str}, "holds": [str]}
-        record = foreign.read_json(out / _RECORD, shape)
+        record = foreign.read_json(out / _RECORD)
         files, made_of = record["files"], str(record["made_of"])
     except (OSError, ValueError, KeyError):
         raise UserError(f"{out}: is there, and no export made it; {remedy}") from None

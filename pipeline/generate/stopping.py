@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from bayes_at_n.pipeline.base import interrupts
+from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -19,7 +19,7 @@ _FOR_A_PERSON = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EP
 
 
 class StopFlag:
-    """Set by the first of `interrupts.SIGNALS`."""
+    """Set by the first of `children.SIGNALS`."""
 
     signal_number: int = 0
     loading: bool = False  # there is nothing to save yet
@@ -48,7 +48,7 @@ def requests(patient: bool = False) -> Iterator[StopFlag]:
                 raise StopNow
             note("stopping: writing what is finished (once more to quit at once) ...")
 
-    with interrupts.handled_by(stop):
+    with children.handled_by(stop):
         yield flag
 
 

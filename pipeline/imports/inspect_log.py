@@ -4,14 +4,16 @@ Its own classes read what a log says, whatever version wrote it. Files are opene
 sample: its readers hold a JSON log whole, and unpack a zip without asking how much it will be.
 """
 
+import contextlib
 import functools
 import itertools
+import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import jsonl, limits
+from bayes_at_n.pipeline.base import foreign, jsonl
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, install, one_line
 from bayes_at_n.pipeline.config import compose
@@ -48,7 +50,7 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
     why, heads = "", dict[Path, Any]()
     for path in source.files:
         try:
-            head = EvalLog.model_validate(next(_parts(path)))
+            head = EvalLog.model_validate(next(_records(path)))
             if head.version > _VERSION:
                 raise ValueError(f"version {head.version} of the log's format")
             heads[path] = head
@@ -63,7 +65,7 @@ def read(source: Source, first: bool, troubles: Troubles) -> Records:
         if first and heads[path].status != "success":
             what = f"its status is {heads[path].status}; what is there counts"
             warn(f"import: {troubles.file(path)}: {what}")
-        for number, sample in enumerate(itertools.islice(_parts(path), 1, None)):
+        for number, sample in enumerate(itertools.islice(_records(path), 1, None)):
             yield f"{troubles.file(path)}, sample {number}", sample
 
     runs = {path: _run(path, heads[path]) for path in order}
@@ -88,17 +90,53 @@ def _run(path: Path, head: Any) -> dict[str, Any]:
     }
 
 
-def _parts(path: Path) -> Iterator[Any]:
+def _records(path: Path) -> Iterator[Any]:
     """What a log says of itself, then its samples, one by one."""
     with path.open("rb") as file:
         packed = file.read(2) == b"PK"
-    return _unpacked(path) if packed else jsonl.parts(path, "samples")
+    return _unpacked(path) if packed else parts(path, "samples")
+
+
+def parts(path: Path, within: str) -> Iterator[Any]:
+    """Yield the object of a JSON file up to its list `within`, then that list's items one by one.
+
+    Only one value is in memory. Raises ValueError: no such JSON in UTF-8, or a value of over
+    MOST_LINE characters. MemoryError, RecursionError: one that there is no room for.
+    """
+    head, key, text, inside, piece = dict[str, Any](), None, "", False, 1 << 16
+    decoder = json.JSONDecoder()
+    with path.open(encoding="utf-8-sig") as file:
+        while True:
+            text = text.lstrip(" \t\n\r,:" if head or key else " \t\n\r{")
+            if text[:1] == "}" or (text[:1] == "]" and inside):
+                break
+            if text[:1] == "[" and key == within and not inside:
+                text, inside = text[1:], True
+                yield head
+                continue
+            with contextlib.suppress(json.JSONDecodeError):  # as long as it is not whole
+                with foreign.room(len(text)):
+                    value, end = decoder.raw_decode(text)
+                if end < len(text):
+                    text = text[end:]
+                    if inside:
+                        yield value
+                    elif key is None:
+                        key = value
+                    else:
+                        head[key], key = value, None
+                    continue
+            if len(text) > jsonl.MOST_LINE or not (further := file.read(max(piece, len(text)))):
+                raise ValueError("no JSON, or cut off")
+            text += further
+    if not inside:
+        yield head
 
 
 def _unpacked(path: Path) -> Iterator[Any]:
     """The JSON of the members of a zip, header first; for a damaged one the exception."""
     size = path.stat().st_size
-    with limits.room(size):
+    with foreign.room(size):
         log = zipfile.ZipFile(path)
     with log:
         unpacked = sum(member.file_size for member in log.infolist())
@@ -110,7 +148,7 @@ def _unpacked(path: Path) -> Iterator[Any]:
             try:
                 if member.file_size > jsonl.MOST_LINE:
                     raise ValueError(f"over {jsonl.MOST_LINE >> 20} MiB")
-                with limits.room(member.file_size):
+                with foreign.room(member.file_size):
                     text = log.read(member)
                 part = jsonl.value(text)
             except MemoryError as error:  # it is hostile, and so are the others

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayes_at_n.pipeline.base import limits
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.imports import logs, parquet
 from bayes_at_n.pipeline.imports.source import Records, Source, Troubles
 
@@ -20,7 +20,7 @@ _RESPONSE = ("text", "reasonings", "output_tokens")
 def looks(path: Path, head: bytes) -> bool:
     """Whether a file that begins so is Parquet with lighteval's columns."""
     try:
-        with limits.room(path.stat().st_size):
+        with foreign.room(path.stat().st_size):
             names = pq.read_schema(path).names if head[:4] == b"PAR1" else ()
     except (pa.ArrowException, OSError, ValueError, MemoryError):
         return path.name.startswith("details_")
@@ -48,7 +48,7 @@ def _run(path: Path) -> dict[str, str]:
 
 
 def _rows(troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
-    with limits.room(path.stat().st_size):
+    with foreign.room(path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
     if missing := _STRUCTS - own.keys():
         raise ValueError(f"no column {', '.join(sorted(missing))}")
@@ -58,7 +58,7 @@ def _rows(troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
     for number, batch in parquet.batches(
         path, {leaf: (leaf, pa.null()) for leaf in leaves}, troubles
     ):
-        with limits.room(size):  # texts may stand there once for many rows
+        with foreign.room(size):  # texts may stand there once for many rows
             rows = batch.to_pylist() if batch else []
         for at, row in enumerate(rows, seen):
             yield f"{troubles.file(path)}, row {at}", {name.strip("_"): row[name] for name in row}

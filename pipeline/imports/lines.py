@@ -1,5 +1,7 @@
 """One attempt a line: records of outcomes or categories, as CSV or JSON Lines."""
 
+import re
+
 from bayes_at_n.pipeline.base import csvs
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.imports import row, source
@@ -35,4 +37,13 @@ def read_csv(files: Source, first: bool, troubles: Troubles) -> Records:
         for place, record, damage in records:
             if damage:
                 troubles.add("damaged rows skipped", f"{place} ({damage})")
-            yield place, record and row.asked({k: csvs.unguarded(v) for k, v in record.items()})
+            yield place, record and row.asked({k: _unguarded(v) for k, v in record.items()})
+
+
+def _unguarded(cell: str) -> str:
+    """Return a cell without the apostrophe that keeps spreadsheets from running it.
+
+    >>> _unguarded("'=1+1"), _unguarded("''-x"), _unguarded("'tis"), _unguarded("=1")
+    ('=1+1', "'-x", "'tis", '=1')
+    """
+    return cell[1:] if cell[:1] == "'" and re.match(csvs.FORMULA, cell) else cell

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.base import limits
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import counted, note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.imports.plan import MOST_RUNS
@@ -78,7 +78,7 @@ def _arrays(path: Path) -> dict[str, Any]:
     """The arrays by name; each header is read, and what it says is counted, before its array."""
     read: Any = np.lib.format.read_array  # which loads no pickled objects
     try:
-        with limits.room(path.stat().st_size), zipfile.ZipFile(path) as file:
+        with foreign.room(path.stat().st_size), zipfile.ZipFile(path) as file:
             size = sum(part.file_size for part in file.infolist())
             if size > 8 * _MOST_CELLS + (1 << 20):
                 raise ValueError(f"unpacks to {size} bytes; split it")

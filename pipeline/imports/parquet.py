@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bayes_at_n.pipeline.base import limits
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.imports import row as rows
@@ -107,7 +107,7 @@ def _sound_files(source: Source, troubles: Troubles) -> list[tuple[Path, pa.Sche
     sound, why = [], ""
     for path in source.files:
         try:
-            with limits.room(path.stat().st_size), pq.ParquetFile(path) as file:
+            with foreign.room(path.stat().st_size), pq.ParquetFile(path) as file:
                 sound.append((path, file.schema_arrow, file.metadata.num_rows))
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             why = f"{path.name} ({one_line(error)})"
@@ -148,7 +148,7 @@ def batches(
     with pq.ParquetFile(path, read_dictionary=folded) as file:
         for span in _spans(file.metadata):
             found, rows = None, [file.metadata.row_group(group).num_rows for group in span]
-            with contextlib.suppress(*_DAMAGE), limits.room(size):  # else a group at a time
+            with contextlib.suppress(*_DAMAGE), foreign.room(size):  # else a group at a time
                 found = file.read_row_groups(span, wanted) if span[1:] else None
             if found is not None and found.num_rows == sum(rows) and found.nbytes < 4 * _NEAR:
                 yield found.num_rows, found
@@ -159,7 +159,7 @@ def batches(
                 parts = file.iter_batches(max(1, min(_MOST_ROWS, near)), [group], wanted)
                 try:
                     while left:
-                        with limits.room(size):  # whatever the file says of itself
+                        with foreign.room(size):  # whatever the file says of itself
                             if (batch := next(parts, None)) is None:
                                 break
                         left -= batch.num_rows

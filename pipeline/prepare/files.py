@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayes_at_n.pipeline.base import csvs, foreign, jsonl, limits
+from bayes_at_n.pipeline.base import csvs, foreign, jsonl
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
@@ -67,10 +67,10 @@ def _array(path: Path) -> Rows:
 def _parquet(path: Path) -> Rows:
     number, size = 0, path.stat().st_size
     try:
-        with limits.room(size):  # whatever the file says of itself
+        with foreign.room(size):  # whatever the file says of itself
             batches = pq.ParquetFile(path).iter_batches(_ROWS)
         while True:
-            with limits.room(size):
+            with foreign.room(size):
                 rows = [] if (batch := next(batches, None)) is None else batch.to_pylist()
             if batch is None:
                 return

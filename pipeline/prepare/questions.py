@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.places import ROOT
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config.settings import DatasetConfig
 from bayes_at_n.pipeline.prepare import files
 from bayes_at_n.pipeline.prepare.golds import mend

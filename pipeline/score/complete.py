@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import places
+from bayes_at_n.pipeline.base.program import PACKAGES, ROOT
 from bayes_at_n.pipeline.config.settings import STAGES
 from bayes_at_n.pipeline.prepare.questions import find_local
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
@@ -52,7 +52,7 @@ def state(run: Run) -> State:
     for stage, names in _WRITTEN.items():
         parts[stage] += [_files(run.path / name) for name in names]
     made = runfolder.read_json(run.manifest).get(origin.IDENTITY)
-    program = [_files(root / name) for root in (places.PACKAGES, places.ROOT) for name in _PROGRAM]
+    program = [_files(root / name) for root in (PACKAGES, ROOT) for name in _PROGRAM]
     parts["prepare"] += [settings, made, grader(run.cfg), program, named]
     if run.cfg.thresholds.scope == "cohort":
         beside = run.path.parent.glob("*/signals/signals.parquet")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bayes_at_n.pipeline.base import foreign, limits
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import Meter, results
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.config import compose
@@ -74,7 +74,7 @@ def found(path: Path) -> list[str]:
     """What is wrong with a file; nothing where it is sound, or gone by now."""
     try:
         foreign.check(path)
-        with limits.room(path.stat().st_size):
+        with foreign.room(path.stat().st_size):
             return READERS[path.suffix](path)
     except _ERRORS as error:
         gone = isinstance(error, FileNotFoundError) and not path.is_symlink()

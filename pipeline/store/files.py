@@ -25,16 +25,13 @@ def write(
 ) -> list[Path]:
     """Write the results of one verb or study into a folder, all of them or none.
 
-    Whoever writes there at the same time is waited for: what is there is of one of the two.
-    Files that an earlier `NAME.json` lists, and that are no longer made, are removed, with folders
-    left empty.
+    Whoever writes there at the same time is waited for. Files that an earlier `NAME.json` lists,
+    and that are no longer made, are removed, with folders left empty.
 
     `record` is all that was computed, for programs; `NAME.json` holds it and, under "files", what
     else was written. `tables` and `figures` are by stem (`file_stem` makes one of any text), or
-    SUBFOLDER/stem: each table becomes .csv, .json, .tex and .md, each figure .png and .pdf. `texts`
-    are pages around them, by file name; `name` is that of the verb or study, no key of `tables`.
-
-    Returns every file, NAME.json the last. Raises OSError: the disk is full, or may not be written.
+    SUBFOLDER/stem: each table becomes .csv, .json, .tex and .md, each figure .png and .pdf; `texts`
+    are pages by file name. Returns every file, NAME.json the last. Raises OSError: the disk.
     """
     forms = itertools.product(tables.items(), FORMS.items())
     pages = {f"{stem}.{ending}": form(table) for (stem, table), (ending, form) in forms}
@@ -58,14 +55,13 @@ def write(
 
 
 def _stale(record: Path, files: set[str]) -> list[Path]:
-    """What an earlier record lists and is not among the files now; nothing elsewhere."""
+    """Return what an earlier record lists and is not among the files now; nothing elsewhere."""
     folder = record.parent.resolve()
     try:
-        listed = foreign.read_json(record, {"files": list})["files"]
-    except (OSError, ValueError, LookupError, UserError):
+        listed = map(str, foreign.read_json(record)["files"])
+    except (OSError, ValueError, LookupError, TypeError, UserError):
         return []
-    names = {name for name in listed if isinstance(name, str)} - files
-    paths = ((folder / name).resolve() for name in names)
+    paths = ((folder / name).resolve() for name in {*listed} - files)
     return [path for path in paths if path.is_relative_to(folder) and path.is_file()]
 
 

@@ -1,4 +1,7 @@
-"""Which run folders settings name: `runs/DATASET/RUN`, or folders named outright."""
+"""Find the run folders that settings name: `runs/DATASET/RUN`, or folders named outright.
+
+Folders whose names start with "_" or "." hold what is made from runs, and are none.
+"""
 
 import os
 import re
@@ -14,32 +17,29 @@ from bayes_at_n.pipeline.config.compose import load_folder
 
 
 def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
-    """Run folders by data set, in the order named, each once.
-
-    Folders whose names start with "_" or "." hold what is made from runs, and are none.
+    """Return run folders by data set, in the order named, each once.
 
     A folder named outright that holds no sound run is left out with a warning. Raises UserError: no
     such folder, or no run in it; nothing sound among the folders named outright.
     """
-    by_dataset: dict[str, list[Path]] = {}
+    by_dataset: dict[str, dict[Path, Path]] = {}
     faults = []
     for text in cfg.folders:
         folder = Path(text).expanduser()
         try:
-            by_dataset.setdefault(load_folder(folder, []).dataset.name, []).append(folder)
+            runs = by_dataset.setdefault(load_folder(folder, []).dataset.name, {})
+            runs[folder.resolve()] = folder
         except UserError as error:
-            faults.append((text, error))
+            faults.append((folder, error))
     if cfg.dataset or not cfg.folders:
-        for name, runs in _in_root(cfg).items():
-            by_dataset.setdefault(name, []).extend(runs)
+        for name, paths in _in_root(cfg).items():
+            by_dataset.setdefault(name, {}).update({path.resolve(): path for path in paths})
     if not by_dataset:
         raise faults[0][1]
-    for text, fault in faults:
-        if Path(text).name[:1] not in ("_", "."):  # nobody means those; a shell's * does
-            warn(f"{foreign.printable(Path(text))} is left out: {fault}")
-    return {
-        name: list({p.resolve(): p for p in paths}.values()) for name, paths in by_dataset.items()
-    }
+    for folder, fault in faults:
+        if folder.name[:1] not in ("_", "."):  # nobody means those; a shell's * does
+            warn(f"{foreign.printable(folder)} is left out: {fault}")
+    return {name: list(runs.values()) for name, runs in by_dataset.items()}
 
 
 def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
@@ -48,28 +48,24 @@ def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
         raise UserError(f"runs={cfg.runs}: no such folder; run something first, or set runs=DIR")
     known = {path.name: _runs(path) for path in _folders(root)}
     for name in cfg.dataset:
-        if name not in known:
-            names = ", ".join(known) or "nothing"
-            raise UserError(f"dataset={name}: no such folder; {root} holds {names}")
-        if not known[name]:
-            raise UserError(f"dataset={name}: {root / name} holds no run; run something first")
+        if not known.get(name):
+            there = ", ".join(known) or "nothing"
+            raise UserError(f"dataset={name}: no run of it in {root}, which holds {there}")
     chosen = {name: known[name] for name in cfg.dataset or known if known[name]}
     models = {model for runs in chosen.values() for model in runs}
     if not models:
         raise UserError(f"{root}: holds no run; run something first, or set runs=DIR")
     for model in cfg.model:
         if model not in models:
-            names = ", ".join(sorted(models))
-            raise UserError(f"model={model}: no such run folder in {root}; there are {names}")
-    folders = {
-        name: [runs[model] for model in cfg.model or runs if model in runs]
-        for name, runs in chosen.items()
-    }
-    return {name: paths for name, paths in folders.items() if paths}
+            there = ", ".join(sorted(models))
+            raise UserError(f"model={model}: no such run folder in {root}; there are {there}")
+    asked = cfg.model or sorted(models)
+    found = {name: [runs[m] for m in asked if m in runs] for name, runs in chosen.items()}
+    return {name: paths for name, paths in found.items() if paths}
 
 
 def within(folder: Path) -> list[Path]:
-    """The run folders in a folder: in `runs/DATASET`, in `runs` with its data sets; or itself.
+    """Return the run folders in a folder, `runs/DATASET` or `runs`; or itself.
 
     Raises UserError: there is none.
     """
@@ -98,26 +94,19 @@ def _folders(root: Path) -> list[Path]:
 
 
 def names(folders: Sequence[Path]) -> list[str]:
-    """Folder names; with as many of the folders above as it takes to tell them apart.
+    """Name folders, with as many of the folders above as it takes to tell them apart.
 
     >>> names([Path("/r/a/x"), Path("/r/b/x"), Path("/r/b/y")])
     ['a/x', 'b/x', 'y']
     """
     paths = [Path(foreign.printable(path.resolve())) for path in folders]
-    depths = range(1, 1 + max((len(path.parts) for path in paths), default=0))
-    ends = Counter(path.parts[-depth:] for depth in depths for path in {*paths})
-
-    def name(path: Path) -> str:
-        tails = (path.parts[-depth:] for depth in range(1, len(path.parts)))
-        return next(("/".join(tail) for tail in tails if ends[tail] == 1), str(path))
-
-    return [name(path) for path in paths]
+    tails = {path: [path.parts[-n:] for n in range(1, len(path.parts))] for path in paths}
+    times = Counter(tail for of_one in tails.values() for tail in of_one)
+    return [next(("/".join(t) for t in tails[p] if times[t] == 1), str(p)) for p in paths]
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:
-    """A sort key by which numbers count by their value, and before letters.
-
-    Folders without a number are sorted by name among the others, whenever they were saved.
+    """Return a sort key by which numbers count by their value, and before letters.
 
     >>> sorted(["step-1000", "step-900"], key=natural)
     ['step-900', 'step-1000']

@@ -80,7 +80,7 @@ def foreign(path: Path) -> str:
 @functools.lru_cache(maxsize=1 << 12)
 def _hash_in(manifest: Path, *_version: int) -> str:
     with contextlib.suppress(OSError, ValueError, UserError):
-        return str(read_json(manifest, {}).get(HASH, ""))
+        return str(read_json(manifest).get(HASH, ""))
     return ""
 
 

@@ -49,28 +49,6 @@ SERVER = "server.json"  # in the run folder: how the server answered that the ru
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
 UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader` of the engine that failed
 _ONCE: dict[str, Any] = {"labels": LabelsConfig(), "trust_parts": False}
-_NUMBER = int | float
-_NUMBERS = "attempts prompt_tokens completion_tokens in_flight gpus gpu_s wall_s updated started"
-# What JSON files hold that is read again, as of `foreign.fits`: by their names, or their folders.
-_SHAPES: dict[str, Any] = {
-    "manifest.json": {
-        "identity": {"questions": dict, "prompts": dict, _CAP: int | None},
-        "generated": ({"engines": [dict]}, None),
-    },
-    "scores.json": {"judge": dict},
-    "_verifier.json": {
-        "calibration": ({"temperature": _NUMBER}, None),
-        **dict.fromkeys(("asked", "settings"), dict),
-    },
-    "_slurm": {"jobs": {...: {"id": str, "tasks": ([int], None)}}},
-    "sessions": {
-        **dict.fromkeys(_NUMBERS.split(), _NUMBER),
-        **dict.fromkeys(("pid", "replica", "tokens_per_s"), _NUMBER | None),
-        **{"state": str, "host": str | None, "slurm": (dict, None)},
-        "hardware": {"host": str | None},
-        "usage": ({"cache": _NUMBER | None, "preemptions": _NUMBER}, None),
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -163,7 +141,7 @@ def read_manifest(run: Run) -> dict[str, Any]:
     or a folder is in its place.
     """
     try:
-        manifest = foreign.read_json(run.manifest, _SHAPES[run.manifest.name])
+        manifest = foreign.read_json(run.manifest)
         if isinstance(made := manifest.get(origin.IDENTITY), dict):
             if origin.HASH not in manifest:  # of before files said whose they are: new ones do
                 manifest[origin.HASH] = origin.hashed(origin.said(made))
@@ -308,7 +286,7 @@ def write_json(path: Path, value: Any, sync: bool = True) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, or an empty one when the file is missing, damaged or holds something else."""
     try:
-        return foreign.read_json(path, _SHAPES.get(path.name) or _SHAPES.get(path.parent.name, {}))
+        return foreign.read_json(path)
     except (OSError, ValueError, UserError):
         return {}
 

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from bayes_at_n.pipeline.store.runfolder import short_hash
 
 
 def folder(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """The folder for what a verb makes of a selection, and the links that `publish` turns to it.
+    """Return the folder for what a verb makes of a selection, and the links to turn to it.
 
     `runs` has one run of each data set. The folder is `out`, unless that is such a link, else
     DATASET/_VERB-SELECTION, of several data sets in `cfg.runs`: the names that settings select.
@@ -35,14 +34,11 @@ def folder(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Path,
 
 
 def publish(folder: Path, links: Sequence[Path]) -> None:
-    """Let each link lead to the folder; a folder of its name, of before, is kept beside it."""
+    """Let each link lead to the folder."""
     for link in links:
         new = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
         try:
             link.parent.mkdir(parents=True, exist_ok=True)
-            if link.is_dir() and not link.is_symlink():
-                changed = time.strftime("%Y%m%dT%H%M%S", time.gmtime(link.stat().st_mtime))
-                link.rename(link.with_name(f"{link.name}-{changed}"))
             new.symlink_to(os.path.relpath(folder.resolve(), link.parent.resolve()))
             new.replace(link)
         except OSError as error:

@@ -13,9 +13,9 @@ from threading import Event, Thread
 from typing import Any
 
 from bayes_at_n.pipeline.base import lease
+from bayes_at_n.pipeline.base.children import SIGNALS
 from bayes_at_n.pipeline.base.console import console, note, warn
 from bayes_at_n.pipeline.base.errors import one_line
-from bayes_at_n.pipeline.base.interrupts import SIGNALS
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import find, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run, opened

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bayes_at_n.pipeline.base import children
-from bayes_at_n.pipeline.base.places import IMPORTED_FROM
+from bayes_at_n.pipeline.base.program import IMPORTED_FROM
 from bayes_at_n.pipeline.workers.devices import Share
 from bayes_at_n.pipeline.workers.heartbeat import HUNG
 

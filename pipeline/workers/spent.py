@@ -76,9 +76,7 @@ def by_worker(run: Run, stored: pa.Table) -> dict[str, Spent]:
 
 def _of(record: Mapping[str, Any], row: Mapping[str, Any]) -> Spent:
     prompts, tokens = (max(record.get(n, 0), row.get(f"{n}_sum") or 0) for n in _NAMES[:2])
-    wall_s = record.get("updated", 0.0) - record.get("started", 0.0)  # older sessions say no more
-    seconds = record.get("lived_s", max(0.0, wall_s))
-    return Spent(prompts, tokens, seconds * devices(record))
+    return Spent(prompts, tokens, record.get("lived_s", 0.0) * devices(record))
 
 
 def devices(record: Mapping[str, Any]) -> int:

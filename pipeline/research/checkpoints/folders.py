@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import listed, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.places import ROOT
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, ROOT
 from bayes_at_n.pipeline.config.settings import ModelConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.prepare.questions import find_local
@@ -128,7 +127,7 @@ def fingerprint(folder: Path) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file that somebody else wrote; UserError where it is none."""
     try:
-        return foreign.read_json(path, {})
+        return foreign.read_json(path)
     except ValueError as error:
         raise UserError(f"{path}: damaged: not JSON ({error}); copy it again") from error
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from bayes_at_n.pipeline.base import environment, interrupts, journal, lease
+from bayes_at_n.pipeline.base import children, environment, journal, lease
 from bayes_at_n.pipeline.base.console import Meter, clock, count, note
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.config.merge import MergeConfig
@@ -64,7 +64,8 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     weights.check_alike(checkpoints)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(out)  # what a stopped process left there is cleared first
-    with interrupts.remembered() as signals, _held(out):
+    signals: list[int] = []
+    with children.handled_by(lambda number, _: signals.append(number)), _held(out):
         _check_room(out, checkpoints[-1].size)
         shutil.rmtree(temporary, ignore_errors=True)
         try:
