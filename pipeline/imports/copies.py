@@ -150,7 +150,7 @@ def _merge(folder: Path, there: Run, run: Run) -> None:
             why.insert(0, "not both by one import")
         what = f"was not made as {run.path}, its name, was"
         raise UserError(f"{folder}: {what} ({'; '.join(why[:6])}); use tag=NAME")
-    held, theirs = rowkeys.contents(run).keys, rowkeys.contents(there).keys
+    held, theirs = (rowkeys.keyed(one, "attempts", [])[1] for one in (run, there))
     new = int((rowkeys.rows_of(theirs, held) < 0).sum())
     told = f"{new} attempts added, which `run` grades" if new else "nothing owed"
     note(f"import: {run.path}: {told}; {theirs.size - new} attempts of {folder} were there")

@@ -97,7 +97,9 @@ class Run:
 
     @cached_property
     def questions(self) -> list[dict[str, Any]]:
-        """The rows of questions.parquet."""
+        """The rows of questions.parquet. Raises UserError: none, or a folder of another format."""
+        if (manifest := read_json(self.manifest)).get(origin.IDENTITY):
+            origin.check_format(self.path, manifest.get(origin.FORMAT))
         try:
             return parquet.read_table(self.path / "questions.parquet", QUESTIONS)
         except FileNotFoundError:
@@ -165,8 +167,8 @@ def read_manifest(run: Run) -> dict[str, Any]:
     try:
         manifest = foreign.read_json(run.manifest, _SHAPES[run.manifest.name])
         if isinstance(made := manifest.get(origin.IDENTITY), dict):
-            if origin.HASH not in manifest:  # of before files said whose they are: new ones do
-                manifest[origin.HASH] = origin.hashed(origin.said(made))
+            origin.check_format(run.path, manifest.get(origin.FORMAT))
+            manifest.setdefault(origin.HASH, origin.hashed(origin.said(made)))
             return manifest
         fault = "says not what the run is (no identity)"
     except FileNotFoundError:
@@ -186,7 +188,8 @@ def read_manifest(run: Run) -> dict[str, Any]:
 def claim(run: Run, identity: dict[str, Any]) -> None:
     """Say in a folder that is new what its run is; of several at once the first does."""
     if not read_manifest(run):
-        manifest = {origin.HASH: origin.hashed(origin.said(identity)), origin.IDENTITY: identity}
+        manifest = {origin.FORMAT: origin.NUMBER, origin.IDENTITY: identity}
+        manifest[origin.HASH] = origin.hashed(origin.said(identity))
         lease.create(run.manifest, json.dumps(manifest))
 
 
@@ -319,7 +322,7 @@ def owed(run: Run, damage: parquet.Damage | None = None) -> list[tuple[str, int]
     `damage`: gets what could not be read, where somebody wants to know.
     """
     unreadable = parquet.Damage() if damage is None else damage
-    done = shards.keys(run.attempts, ATTEMPTS, unreadable, verify=True)
+    done = shards.keys(run.attempts, ATTEMPTS, unreadable)
     done -= continuing(run).keys()
     return [key for key in run.keys if key not in done]
 

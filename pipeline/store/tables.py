@@ -154,15 +154,33 @@ class Derived:
         record = self.record(run, part)
         return _differing(record, self._record(inputs)) if record else ""
 
+    def damage(self, path: Path) -> str:
+        """What cannot be read of a file of rows, which is then set aside to be made anew."""
+        damage = parquet.Damage()
+        for _ in parquet.read(path, self.columns, self.columns.names, damage):
+            pass
+        if damage.lines:
+            _put_aside(path)
+        return str(damage)
+
+    def stale(self, run: Run, inputs: Inputs) -> dict[Path, str]:
+        """What made the rows of files that other inputs made, by name."""
+        found = {
+            self._path(run, p.stem): self.differing(run, p, inputs) for p in parts(run.attempts)
+        }
+        return {path: why for path, why in found.items() if why not in ("", "imported")}
+
     def imported(self, run: Run) -> bool:
         """Whether rows are there that came with records."""
-        return any(_imported(_record_of(p)) for p in (run.path / self.name).glob("*.parquet"))
+        return any(
+            _imported(_record_of(p, quiet=True)) for p in (run.path / self.name).glob("*.parquet")
+        )
 
     def sweep(self, run: Run) -> None:
         """Delete rows of parts that are gone, such as one that was set aside as damaged."""
         stems = {part.stem for part in parts(run.attempts)}
         for path in (run.path / self.name).glob("*.parquet"):
-            if path.stem not in stems and not _imported(_record_of(path)):
+            if path.stem not in stems and not _imported(_record_of(path, quiet=True)):
                 path.unlink(missing_ok=True)
 
     def read(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Rows:
@@ -202,15 +220,16 @@ class Derived:
         return {"version": self.version, "inputs": json.loads(json.dumps(inputs))}
 
 
-def _record_of(path: Path) -> dict[str, Any]:
+def _record_of(path: Path, quiet: bool = False) -> dict[str, Any]:
     try:
         with parquet.opened(path) as file:
             record = json.loads((file.schema_arrow.metadata or {})[_RECORD])
         return record if {"version", "inputs", "part"} <= record.keys() else {}
     except FileNotFoundError:
         return {}
-    except (*parquet.DAMAGE, AttributeError, UserError) as error:
-        warn(f"{path}: unreadable, so its rows are pending ({one_line(error)})")
+    except (*parquet.DAMAGE, AttributeError) as error:
+        if not quiet:
+            warn(f"{path}: unreadable, so its rows are pending ({one_line(error)})")
         return {}
 
 
@@ -220,6 +239,8 @@ def _imported(record: dict[str, Any]) -> bool:
 
 def _differing(record: dict[str, Any], wanted: dict[str, Any]) -> str:
     """Which inputs differ, by name; empty where all are the same."""
+    if _imported(record):
+        return "imported"
     if record["version"] != wanted["version"]:
         return f"version {record['version']} of the computation, now {wanted['version']}"
     then, now = record["inputs"], wanted["inputs"]
@@ -233,13 +254,20 @@ def _readable(path: Path, columns: pa.Schema) -> pa.Table:
     """
     damage = parquet.Damage()
     batches = list(parquet.read(path, columns, columns.names, damage))
-    if damage.lines and not _imported(_record_of(path)):
-        with contextlib.suppress(OSError):  # the folder may be read-only
-            parquet.put_aside(path)
+    if damage.lines and _put_aside(path):
         batches = []
     if damage.lines:
         warn(f"{path}: {damage}; its rows are pending")
     return pa.Table.from_batches(batches, columns)
+
+
+def _put_aside(path: Path) -> bool:
+    """Set a damaged file aside, so that it is made anew; not rows that nobody can make again."""
+    imported = _imported(_record_of(path))
+    with contextlib.suppress(OSError):  # the folder may be read-only
+        if not imported:
+            parquet.put_aside(path)
+    return not imported
 
 
 def _first(pieces: Sequence[tuple[rowkeys.Ints, pa.Table | None]], columns: pa.Schema) -> Rows:
