@@ -1,8 +1,11 @@
 """grade on run folders made by hand and on plain files: cache, changes, review list, --file."""
 
+import itertools
 import json
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -15,6 +18,7 @@ import pytest
 from helpers import add_grades, make_run
 
 from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.places import ROOT
 from bayes_at_n.pipeline.cli.main import main
@@ -242,6 +246,27 @@ def test_an_interrupted_regrade_goes_on_and_mixes_nothing(
     assert [row["outcome"] for row in grades(run).values()] == ["correct", "correct"]
     [change] = lines_of_changes(run)
     assert (change["trial"], change["from"], change["to"]) == (1, "wrong", "correct")
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_kill_at_any_replacement_loses_and_leaves_nothing(tmp_path: Path, number: int) -> None:
+    run, calls, replace = ungraded_run(tmp_path / "run"), itertools.count(), Path.replace
+    if not (pid := os.fork()):
+
+        def dying(path: Path, target: Path) -> Path:
+            if next(calls) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return replace(path, target)
+
+        Path.replace = dying  # type: ignore[method-assign]
+        stage.grade(run)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    atomic.sweep.cache_clear()
+    stage.grade(reloaded(run))
+    stems = {path.stem for path in run.grades.glob("*.parquet")}
+    assert outcomes(run) == EXPECTED and not [*run.path.rglob(".*.tmp")]
+    assert stems == {path.stem for path in run.attempts.glob("*.parquet")}
 
 
 def test_several_graders_at_once_write_the_same(tmp_path: Path) -> None:

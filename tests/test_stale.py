@@ -177,3 +177,19 @@ def test_damaged_outcomes_are_graded_anew_though_their_keys_can_be_read(run: Run
     assert (outcome_words(run) == "owed").all()
     grade(Run(run.cfg))
     assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
+
+
+@pytest.mark.parametrize("format", [None, 1, 3])
+def test_folders_of_another_format_are_refused_in_a_line(
+    run: Run, format: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = runfolder.read_manifest(run)
+    runfolder.write_json(run.manifest, manifest | {"format": format})
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    for verb in ("grade", "score", "run", "compare", "signals", "status", "export"):
+        assert main([verb, str(run.path), *["to=csv"] * (verb == "export")]) == 2, verb
+        told = capsys.readouterr().err
+        assert f"has format {format or 1}" in told and "this version reads 2" in told
+        assert ("596fca5" in told) == (format != 3)
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
