@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.workers import write_summary
 
 _OURS = (*READERS, ".csv", ".md", ".tex", ".png", ".pdf")
-_PASSING = (".lease", ".tmp", ".sound", ".damaged")  # of processes there, or set aside
+_PASSING = (".lease", ".tmp", ".damaged")  # of processes there, or set aside
 _THEIRS = (heartbeat.FOLDER, "_slurm")  # of workers and jobs of that machine
 
 
@@ -157,7 +157,7 @@ def _merge(folder: Path, there: Run, run: Run) -> None:
     if not new:
         return
     run.cfg.sampling.trials = max(run.cfg.sampling.trials, there.cfg.sampling.trials)
-    runfolder.save_trials(run)  # before the files: what a kill leaves out is owed
+    runfolder.save(run, *runfolder.TRIALS)  # before the files: what a kill leaves out is owed
     shards.seal_leftovers(there.attempts, ATTEMPTS)
     for folder in (run.attempts, run.path / "sessions"):
         folder.mkdir(exist_ok=True)

@@ -57,6 +57,8 @@ def check(folders: Iterable[Path]) -> None:
                 if lines := found(path):
                     faults[foreign.printable(path)] = lines
                 meter.advance(1)
+            for run in find.within(folder) if paths else ():
+                faults |= _stale(run)
         bad += len(faults)
         told = {"folder": str(folder), "files": len(paths), "sound": not faults}
         answer(told | {"faults": faults})
@@ -105,17 +107,25 @@ def _table(path: Path) -> list[str]:
         lines = damage.lines.get(path, [])
         growing = path.suffix == ".journal" and bool(heartbeat.alive(folder))
         return [line for line in lines if not (growing and TORN in line)]
-    for table, inputs in DERIVED:
+    for table, _ in DERIVED:
         if name == table.name and find.is_run(folder):
-            if said := table.damage(path):
-                return [said]
-            run = runfolder.opened(folder)
-            why = table.stale(run, inputs(run)).get(path, "")
-            return [f"stale: made otherwise ({why}); `{table.verb}` makes it anew"] * bool(why)
+            return [said] if (said := table.damage(path)) else []
     with parquet.opened(path) as file:
         for group in range(file.num_row_groups):
             file.read_row_group(group)
     return []
+
+
+def _stale(folder: Path) -> dict[str, list[str]]:
+    """The files of derived rows in a run folder that settings or versions of before made."""
+    found = dict[str, list[str]]()
+    with contextlib.suppress(*_ERRORS):  # what is wrong there is said of the file
+        run = runfolder.opened(folder)
+        for table, inputs in DERIVED:
+            for path, why in table.stale(run, inputs(run)).items():
+                line = f"stale: made otherwise ({why}); `{table.verb}` makes it anew"
+                found.setdefault(foreign.printable(path), []).append(line)
+    return found
 
 
 def _json(path: Path) -> list[str]:

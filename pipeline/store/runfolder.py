@@ -40,11 +40,11 @@ _RESOURCES = """block_size cpu_offload_gb device_map disable_log_stats distribut
     kv_cache_memory_bytes kv_offloading_size max_memory max_num_batched_tokens swap_space
     num_gpu_blocks_override pipeline_parallel_size tensor_parallel_size"""
 _CAP = "sampling.max_tokens"
-# Settings that an identity names only where they are others than these: older folders have none.
+TRIALS = "sampling.trials", "budget"  # settings that a worker may change in a folder
+# Settings that an identity names only where they are others than these.
 DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": []}
 DEFAULTS["prompt.shots"] = 0  # which ones is hashed
 DEFAULTS |= {"prompt.shuffle": "none", "prompt.shuffle_seed": 0, "engine.args": {}}
-_SAMPLED = " (there of an earlier kind, which read a part of large files: nothing can be said)"
 SERVER = "server.json"  # in the run folder: how the server answered that the run began with
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
 UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader` of the engine that failed
@@ -221,13 +221,10 @@ def differing(there: dict[str, Any], identity: dict[str, Any]) -> list[str]:
     """
     if origin.QUESTIONS in there and "prompts" in identity:
         identity = origin.said(identity)
-    if there.get("sampling.seed") is not None:  # all were shared, before there was a choice
-        there = {"sampling.seeds": "shared"} | there
     if there:
         there, identity = DEFAULTS | there, DEFAULTS | identity
     differences = [
         f"{key} is {there[key]!r} there and {identity[key]!r} here"
-        + _SAMPLED * (key == "model.weights" and str(there[key]).startswith("sha256:"))
         for key in sorted({*there, *identity} - {"questions", "prompts"})
         if key in there and key in identity and there[key] != identity[key]
     ]
@@ -286,7 +283,7 @@ def save(run: Run, *names: str) -> None:
         before = dump(there)
         for name in names:
             *groups, key = name.split(".")
-            of_folder, own = ((reduce(getattr, groups, cfg)) for cfg in (there, run.cfg))
+            of_folder, own = (reduce(getattr, groups, cfg) for cfg in (there, run.cfg))
             setattr(of_folder, key, getattr(own, key))
         if dump(there) != before:
             _write(run, there)
@@ -296,11 +293,6 @@ def save_judge(run: Run) -> None:
     """Let later stages know which outcomes the verifier decides, and which verifier it is."""
     judge = run.cfg.dataset.judge
     save(run, "dataset.judge", *["verifier"] * bool(judge))
-
-
-def save_trials(run: Run) -> None:
-    """Let later stages know the number of trials and the budget."""
-    save(run, "sampling.trials", "budget")
 
 
 def write_json(path: Path, value: Any, sync: bool = True) -> None:
