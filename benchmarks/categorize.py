@@ -37,6 +37,7 @@ from bayes_at_n.pipeline.rubrics.rubric import assign
 from bayes_at_n.pipeline.rubrics.signals import signals
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import GRADES, QUESTIONS, VERDICTS
+from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common, synthetic
 
@@ -148,7 +149,7 @@ def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
     key = {"question_id": [qid for qid, _ in keys], "trial": [trial for _, trial in keys]}
     words = np.array(["correct", "wrong"])[rng.integers(0, 2, n)]
     grades = key | {"has_box": rng.random(n) < 0.9, "outcome": words}
-    parquet.write_part(run.grades / "grades.parquet", filled(grades, n, GRADES))
+    GRADES_TABLE.save(run.path, "grades", filled(grades, n, GRADES))
     abc = rng.dirichlet([0.5, 0.5, 0.2], n)
     verdicts = key | {name: abc[:, i] for i, name in enumerate("abc")}
     parquet.write_part(folder / "verdicts" / "verdicts.parquet", filled(verdicts, n, VERDICTS))

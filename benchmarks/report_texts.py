@@ -32,6 +32,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.rubrics.signals import signals
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
+from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
 from benchmarks.report import BROWSERS
@@ -104,7 +105,7 @@ def make(folder: Path, name: str, args: argparse.Namespace, seed: int) -> Run:
         grades = {"has_box": pa.array([True] * len(part)), "box": ["boxed"] * len(part)}
         grades |= {"answer": answers, "outcome": np.where(right, "correct", "wrong")}
         grades |= {name: ["exact"] * len(part) for name in ("layer", "reason", "grader")}
-        parquet.write_part(run.grades / f"made-{start:08d}.parquet", full(key | grades, GRADES))
+        GRADES_TABLE.save(run.path, f"made-{start:08d}", full(key | grades, GRADES))
     if args.tokens:
         signals(run)
     return run

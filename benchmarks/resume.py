@@ -27,13 +27,14 @@ from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.generate import writer
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import GRADES
+from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common, synthetic
 
 MOST_S = 2.0  # the target
-_SAME = ("correct", "text", "the same text", None, None, None)
+_SAME = ("correct", "text", "the same text", "math")
 
 
 def main() -> None:
@@ -63,7 +64,8 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
     run = Run(_config(args, folder))
     folder.mkdir()
     runfolder.save_config(run)
-    runfolder.write_json(run.manifest, {"identity": runfolder.identity(run.cfg)})
+    identity = runfolder.identity(run.cfg)
+    runfolder.write_json(run.manifest, {origin.FORMAT: origin.NUMBER, origin.IDENTITY: identity})
     questions_table.write(
         folder / "questions.parquet", [_question(i) for i in range(args.questions)]
     )
@@ -80,7 +82,7 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
             for key in chosen
         ]
         table = pa.Table.from_pylist(grades, schema=GRADES)
-        parquet.write_part(run.grades / f"benchmark-{part:05d}.parquet", table)
+        GRADES_TABLE.save(run.path, f"benchmark-{part:05d}", table)
     size = sum(path.stat().st_size for path in run.attempts.iterdir())
     common.out.print(
         f"made {len(keys)} attempts of {tokens} tokens in {part + 1} parts, {size / 2**20:.0f} MiB,"

@@ -30,7 +30,6 @@ def attempts(rng: np.random.Generator, keys: list[tuple[str, int]], tokens: int)
         "first_token": when,
         "finished": when,
         "continued_from": pa.nulls(n, pa.int32()),
-        "digest": pa.nulls(n, pa.int64()),
     }
     return pa.Table.from_pydict(columns, schema=ATTEMPTS)
 

@@ -44,6 +44,7 @@ from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
+from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts
 from bayes_at_n.pipeline.verify.stage import verify
@@ -94,7 +95,11 @@ def variant(args: argparse.Namespace, base: Run, folder: Path, distinct: bool, t
             if distinct and "text" in columns.names:
                 table = _numbered(table)
             table = table.filter(pc.less(table["trial"], trials))
-            parquet.write_part(target / f"benchmark-{first:07d}.parquet", table)
+            stem = f"benchmark-{first:07d}"
+            if columns is GRADES:
+                GRADES_TABLE.save(run.path, stem, table)
+            else:
+                parquet.write_part(target / f"{stem}.parquet", table)
     return run
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder, tables
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, digest
+from bayes_at_n.pipeline.store import graded, origin, outcomes, parquet, runfolder, tables
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -167,7 +167,7 @@ def make_run(
         **runfolder.identity(cfg),
         "questions": {q["question_id"]: q["question_hash"] for q in questions},
     }
-    runfolder.write_json(run.manifest, {"identity": identity})
+    runfolder.write_json(run.manifest, {"format": origin.NUMBER, "identity": identity})
     parquet.write_part(
         folder / "questions.parquet", pa.Table.from_pylist(questions, schema=QUESTIONS)
     )
@@ -234,8 +234,6 @@ def add_attempts(
         }
         for qid, trial, _, _, finish in made
     ]
-    for row in attempts:
-        row["digest"] = digest(row)
     grades = [
         {
             "question_id": qid,
@@ -268,12 +266,6 @@ def add_grades(run: Run, stem: str, grades: Sequence[Mapping[str, Any]]) -> None
         graded.GRADES_TABLE.write(run, of[0], graded.inputs(run), table)
     else:
         graded.GRADES_TABLE.save(run.path, stem, table)
-
-
-def digests(run: Run) -> dict[tuple[str, int], int]:
-    """What attempts hold, by key, for tables that are made of them by hand."""
-    rows = rowkeys.streamed(run, "attempts", ["digest"]).to_pylist()
-    return {(row["question_id"], row["trial"]): row["digest"] for row in rows}
 
 
 def ragged(rows: Sequence[Sequence[int]], width: int | None = None) -> Any:

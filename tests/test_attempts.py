@@ -16,11 +16,11 @@ from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.generate import writer as attempts
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
 from bayes_at_n.pipeline.store import parquet, shards, suspects
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 
 def row(trial: int, tokens: int = 20) -> dict[str, Any]:
-    made = {
+    return {
         "question_id": f"q-{trial % 7}",
         "trial": trial,
         "seed": 1234 + trial,
@@ -35,7 +35,6 @@ def row(trial: int, tokens: int = 20) -> dict[str, Any]:
         "finished": 3.0,
         "continued_from": None,
     }
-    return made | {"digest": digest(made)}
 
 
 def stored(folder: Path) -> tuple[list[dict[str, Any]], parquet.Damage]:
@@ -56,7 +55,7 @@ def test_everything_put_is_readable_after_close(tmp_path: Path) -> None:
     found, damage = stored(tmp_path)
     assert found == [row(trial) for trial in range(500)] and not damage.lines
     assert writer.written == 500
-    assert {path.name for path in tmp_path.iterdir()} == {"w-00000.parquet", "_w-00000.sound"}
+    assert {path.name for path in tmp_path.iterdir()} == {"w-00000.parquet"}
 
 
 def test_an_attempt_is_readable_before_close(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from bayes_at_n.pipeline.generate import budget, record
 from bayes_at_n.pipeline.generate.budget import Allowance, remaining
 from bayes_at_n.pipeline.generate.record import Session
 from bayes_at_n.pipeline.store import runfolder, sessions
-from bayes_at_n.pipeline.store.columns import CONTINUED
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
@@ -311,9 +311,10 @@ def test_spent_is_what_was_said_or_left_whichever_is_more(tmp_path: Path) -> Non
     assert spent.spent([run, run]).tokens == 2 * 540
     part = next(run.attempts.glob(f"{names[0]}-*.parquet"))
     rows = pq.read_table(part).drop_columns("continued_from")
-    pq.write_table(rows.append_column(CONTINUED, pa.array([4, None], pa.int32())), part)
+    so_far = ATTEMPTS.field("continued_from")
+    pq.write_table(rows.append_column(so_far, pa.array([4, None], pa.int32())), part)
     assert spent.spent([run]).tokens == 540 - 3  # 7 said of 6 left
-    pq.write_table(rows.append_column(CONTINUED, pa.array([0, 0], pa.int32())), part)
+    pq.write_table(rows.append_column(so_far, pa.array([0, 0], pa.int32())), part)
     assert spent.account(run.cfg, spent.spent([run])) == {"tokens": {"limit": 1000, "spent": 540}}
     left = spent.rest(run.cfg, spent.spent([run]))
     assert left.tokens == 460 and run.cfg.budget.tokens == 1000

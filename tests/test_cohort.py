@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import THREE, make_run, run_of
+from helpers import THREE, add_grades, make_run, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort, compare, differences
@@ -132,7 +132,7 @@ def test_what_is_unfinished_damaged_or_empty_is_named_and_the_rest_is_shown(
     assert "started is left out: 2 of 3" in told
     assert "ungraded is left out" in told
     assert "broken is left out" in told
-    assert "damaged: grades: 00000.parquet: unreadable" in told
+    assert "damaged/grades/00000.parquet: unreadable" in told
 
 
 def test_one_damaged_data_set_does_not_hide_another(
@@ -169,10 +169,9 @@ def test_a_folder_without_runs(tmp_path: Path) -> None:
 
 
 def test_differences_name_protocol_grader_and_a_model_that_occurs_twice(tmp_path: Path) -> None:
-    for name, extra in {"x": [], "y": [], "z": ["sampling.temperature=1.0"]}.items():
-        run = run_of(tmp_path, name, THREE, *extra)
-        grader = {"grader": 2 if name == "y" else 1, "reasoning_end": f"<{name}>"}
-        runfolder.write_json(run.grades / "_grader.json", grader)
+    of = {"x": [], "y": ["grading.timeout_s=2"], "z": ["sampling.temperature=1.0"]}
+    for name, extra in of.items():
+        run_of(tmp_path, name, THREE, *extra, f"model.reasoning_end=<{name}>")
     make_run(
         tmp_path / "sums" / "x-again",
         THREE,
@@ -184,7 +183,7 @@ def test_differences_name_protocol_grader_and_a_model_that_occurs_twice(tmp_path
     (one,) = load(tmp_path)
     lines = "\n".join(one.differences)
     assert "sampling.temperature: z 1.0; all others 0.6" in lines
-    assert "grading.grader: x-again not known; y 2; all others 1" in lines
+    assert "grading.timeout_s: y 2.0; all others " in lines
     assert "reasoning_end" not in lines
     assert "x, x-again are runs of x" in lines
     assert "the same outcomes" in lines
@@ -236,7 +235,7 @@ def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Pat
     protocols = {m.name: differences.protocol(m.run) for m in one.members}
     temperatures = {name: of["sampling.temperature"] for name, of in protocols.items()}
     assert temperatures == {"x": 0.1, "seeded": 0.6, "told": None}
-    runfolder.write_json(one.members[0].run.grades / "_grader.json", {"imported": "hash"})
+    add_grades(one.members[0].run, "other", [])
     of = [line for line in load(tmp_path)[0].differences if line.startswith("grading")]
     assert of == [f"grading of {one.names[0]} is that of imported records"]
     runfolder.write_json(one.members[0].run.manifest, {"imported": "by hand"})

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forked import SETTINGS, TRIALS, Command, Forker
-from helpers import add_attempts, make_run
+from helpers import add_attempts, add_grades, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import differences, equivalence
@@ -23,8 +23,8 @@ from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import models, questions_table, raising
 from bayes_at_n.pipeline.status.standing import of
 from bayes_at_n.pipeline.status.tally import Tally
-from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys, runfolder, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, GRADES, digest
+from bayes_at_n.pipeline.store import graded, outcomes, parquet, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat
 from benchmarks.servers import Server
@@ -72,9 +72,7 @@ def cut_at(source: Path, folder: Path, cap: int) -> Path:
             row |= {"finish_reason": "length", "text": text_of(tokenizer, ids, False, run.cfg)}
     for path in (*folder.glob("attempts/*"), *folder.glob("attempts/_*")):
         path.unlink(missing_ok=True)
-    # As the first runs were written, when there were no such columns.
     table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
-    table = table.drop_columns([CONTINUED.name, DIGEST.name])
     parquet.write_part(folder / "attempts" / "00000.parquet", table)
     questions = [row | {"max_tokens": cap} for row in run.questions]
     questions_table.write(folder / "questions.parquet", questions)
@@ -103,7 +101,7 @@ def assert_continued(folder: Path, before: dict[tuple[str, int], dict[str, Any]]
             assert row == was
             continue
         n = was["completion_tokens"]
-        assert row["seed"] == was["seed"] and row[CONTINUED.name] == n < row["completion_tokens"]
+        assert row["seed"] == was["seed"] and row["continued_from"] == n < row["completion_tokens"]
         assert row["token_ids"][:n] == was["token_ids"] and row["logprobs"][:n] == was["logprobs"]
         assert len(row["token_ids"]) == len(row["logprobs"]) == row["completion_tokens"] <= cap
         assert row["prompt_tokens"] == was["prompt_tokens"]
@@ -256,30 +254,23 @@ def test_an_interrupted_change_of_the_cap_is_noticed(tmp_path: Path) -> None:
 def test_of_a_key_s_rows_the_one_of_the_highest_cap_is_read(tmp_path: Path) -> None:
     run = raised_run(tmp_path / "run", tokens=8)
     part = pq.read_table(run.attempts / "00000.parquet").to_pylist()
-    held: dict[int, dict[int, int]] = {}
     for cap, start in ((9, 5), (10, 9)):
-        longer = [r | {"completion_tokens": cap, CONTINUED.name: start} for r in part[:2]]
-        longer = [r | {DIGEST.name: digest(r)} for r in longer]
-        held[start] = {r["trial"]: r[DIGEST.name] for r in longer}
+        longer = [r | {"completion_tokens": cap, "continued_from": start} for r in part[:2]]
         parquet.write_part(
             run.attempts / f"00001-upto{cap}.parquet",
             pa.Table.from_pylist(longer[: 11 - cap], schema=ATTEMPTS),
         )
     read = {key: row["completion_tokens"] for key, row in attempts(run.path).items()}
     assert sorted(read.values()) == [5, 5, 5, 5, 9, 10]
-    # The grade of each state; those of other states are as if they were not there.
-    graded = rowkeys.streamed(run, "grades", [])
-    assert graded.num_rows == 4
-    grade = pq.read_table(run.grades / "00000.parquet").to_pylist()
-    for number, state in enumerate((5, 9)):
-        again = [row | {"outcome": "timeout", CONTINUED.name: state} for row in grade[:2]]
-        again = [row | {DIGEST.name: held[state][row["trial"]]} for row in again]
-        table = pa.Table.from_pylist(again, schema=GRADES)
-        parquet.write_part(run.grades / f"0000{number + 1}.parquet", table)
-    words = rowkeys.streamed(run, "grades", ["outcome", CONTINUED.name]).to_pylist()
-    states = {(row["question_id"], row["trial"]): row[CONTINUED.name] for row in words}
-    assert sorted(states.values(), key=str) == [5, 9, None, None, None, None]
-    assert all((row["outcome"] == "timeout") == bool(row[CONTINUED.name]) for row in words)
+    # The grade of the old row is none of what the attempt is now.
+    assert graded.ruled(run, []).num_rows == 4
+    grades = pq.read_table(run.grades / "00000.parquet").to_pylist()
+    for cap in (9, 10):
+        again = [row | {"outcome": "timeout", "reason": str(cap)} for row in grades[: 11 - cap]]
+        add_grades(run, f"00001-upto{cap}", again)
+        words = graded.ruled(run, ["reason"])["reason"].to_pylist()
+        assert words.count("made by hand") == 4 and words.count("10") == (cap == 10)
+    assert sorted(words)[:2] == ["10", "9"] and len(words) == 6
 
 
 @pytest.mark.soak
@@ -306,12 +297,7 @@ def test_raised_again_and_again_nothing_is_lost_or_made_twice(
         more -= sum(row["completion_tokens"] for row in before.values())
         assert 0 < sampled(folder) - sessions <= more  # less what the killed could not tell
         run = opened(folder)
-        states = rowkeys.streamed(run, "grades", [CONTINUED.name]).to_pylist()
-        found = attempts(folder)
-        assert len(states) == len(found) and all(
-            found[row["question_id"], row["trial"]][CONTINUED.name] == row[CONTINUED.name]
-            for row in states
-        )
+        assert graded.ruled(run, []).num_rows == len(attempts(folder))
     assert len(runfolder.read_manifest(opened(folder))["raised"]) == 2
 
 
@@ -348,7 +334,7 @@ def test_what_was_continued_has_the_distribution_of_what_was_not(
         cut = [f"sampling.max_tokens={cap}", "sampling.seed=77777"]
         Command(folder, forker, *common, *cut).finish()
     found = attempts(folder).values()
-    assert sum(row[CONTINUED.name] is not None for row in found) > 0.8 * len(found)
+    assert sum(row["continued_from"] is not None for row in found) > 0.8 * len(found)
     cfg = EquivalenceConfig([str(whole), str(folder)], margin=4, replay=0, out=str(tmp_path / "e"))
     equivalence.run(cfg)
     record = json.loads((tmp_path / "e" / "equivalence.json").read_text())

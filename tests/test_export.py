@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import make_run, outcome_words, run_of
+from helpers import add_grades, make_run, outcome_words, run_of
 
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
@@ -25,6 +25,7 @@ from bayes_at_n.pipeline.imports import row
 from bayes_at_n.pipeline.imports.importing import import_records
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.store import graded, outcomes, rowkeys, shards
+from bayes_at_n.pipeline.store.columns import KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
 
@@ -126,10 +127,16 @@ def test_columns_are_those_that_import_knows_in_the_order_of_keys(
     assert {*lists} == {5} and table["completion_token_list"][0].as_py() == [1, 2, 3, 4, 5]
     shutil.copytree(root, mixed := tmp_path / "mixed", copy_function=shutil.copy)
     for part in mixed.glob("*/*/attempts/*.parquet"):  # as engines leave attempts: in any order
-        rows = pq.read_table(part)
-        for i in range(3):
+        run, rows = opened(part.parents[1]), pq.read_table(part)
+        grades = graded.ruled(run, graded.GRADES_TABLE.columns.names[2:]).to_pylist()
+        for i in range(min(3, rows.num_rows)):
             taken = rows.take([*range(i, rows.num_rows, 3)][::-1])
-            pq.write_table(taken, part.with_name(f"w{2 - i}.parquet"))
+            stem = f"{part.stem}-w{2 - i}"
+            pq.write_table(taken, part.with_name(f"{stem}.parquet"))
+            keys = list(zip(*(taken[name].to_pylist() for name in KEY), strict=True))
+            own = [g for g in grades if (g["question_id"], g["trial"]) in keys]
+            if own:
+                add_grades(run, stem, own)
         part.unlink()
     for name, value in (("WHOLE", 0), ("SLAB", 130), ("_ROWS", 2)):  # bytes of two attempts
         monkeypatch.setattr(f"bayes_at_n.pipeline.exports.reading.{name}", value)

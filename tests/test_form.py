@@ -1,21 +1,17 @@
 """Questions that ask for a form: what is another form of the gold answer, and what is not."""
 
 import json
-import shutil
 import time
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from helpers import make_run
 
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade import stage
-from bayes_at_n.pipeline.status.tally import Tally
-from bayes_at_n.pipeline.store import parquet, rowkeys
+from bayes_at_n.pipeline.store import graded, parquet
 from bayes_at_n.pipeline.store.columns import QUESTIONS
-from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.verifiers.maths.form import same_form
 
@@ -64,29 +60,18 @@ def test_questions_of_a_run_may_ask_for_a_form(tmp_path: Path) -> None:
     }
     run = make_run(tmp_path, {"q1": "++", "q2": "++"}, gold={"q1": "1/2", "q2": "1/2"}, texts=texts)
 
-    def graded() -> list[tuple[str, ...]]:
+    def outcomes() -> list[tuple[str, ...]]:
         stage.grade(run)
-        table, keys = rowkeys.keyed(run, "grades", ["outcome", "layer"], parquet.Damage())
-        rows = table.take(pa.array(np.argsort(keys))).to_pylist()
+        rows = graded.ruled(run, ["outcome", "layer"]).to_pylist()
+        rows.sort(key=lambda row: (row["question_id"], row["trial"]))
         return [(row["outcome"], row["layer"]) for row in rows]
 
     right, wrong = ("correct", "number"), ("wrong", "number")
-    assert graded() == [right, right, right, wrong]
+    assert outcomes() == [right, right, right, wrong]
     rows = [row | {"form": "strict" * (row["question_id"] == "q1")} for row in run.questions]
     parquet.write_part(tmp_path / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     run = Run(run.cfg)
-    tally = Tally(run)
-    shutil.rmtree(run.grades)
-    tally.look()
-    tally.read_texts(lambda: False)
-    tally.judge(lambda: False)
-    assert [OUTCOMES[code] for code in tally.outcomes.flat] == [
-        "wrong",
-        "correct",
-        "correct",
-        "wrong",
-    ]
-    assert graded() == [("wrong", "form"), right, right, wrong]
+    assert outcomes() == [("wrong", "form"), right, right, wrong]
 
 
 def test_a_form_in_a_file_of_completions(tmp_path: Path) -> None:

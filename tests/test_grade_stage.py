@@ -1,24 +1,31 @@
 """grade on run folders made by hand and on plain files: cache, changes, review list, --file."""
 
+import itertools
 import json
+import os
 import shlex
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from helpers import make_run
+from bayes_at_n.pipeline.base.places import ROOT
+from helpers import add_grades, make_run
 
 from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.grade import doubts, known, review, stage, unboxed
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
-from bayes_at_n.pipeline.store.columns import GRADES
+from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.home import Moved
 from bayes_at_n.verifiers.answers import grading
@@ -36,7 +43,9 @@ MARKS = {"q1": "++++", "q2": "++++", "q3": "+++~"}  # the last attempt was cut o
 def ungraded_run(folder: Path, *overrides: str, texts: dict[str, list[str]] = TEXTS) -> Run:
     marks = MARKS if texts is TEXTS else {q: "+" * len(line) for q, line in texts.items()}
     gold = GOLD if texts is TEXTS else {}
-    return make_run(folder, marks, "grading.workers=1", *overrides, gold=gold, texts=texts)
+    run = make_run(folder, marks, "grading.workers=1", *overrides, gold=gold, texts=texts)
+    shutil.rmtree(run.grades, ignore_errors=True)
+    return run
 
 
 def reloaded(run: Run, *overrides: str) -> Run:
@@ -47,21 +56,21 @@ def reloaded(run: Run, *overrides: str) -> Run:
 def test_a_folder_that_is_renamed_while_it_is_graded_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
 ) -> None:
-    run, moved, read = ungraded_run(tmp_path / "run"), tmp_path / "moved", rowkeys.responses
+    run, moved, read = ungraded_run(tmp_path / "run"), tmp_path / "moved", parquet.read
 
     def moving(*arguments: Any) -> Any:
         yield from read(*arguments)
-        run.path.rename(moved)
-        if replaced:
-            run.path.mkdir()
+        if not moved.exists():
+            run.path.rename(moved)
+            if replaced:
+                run.path.mkdir()
 
-    monkeypatch.setattr(rowkeys, "responses", moving)
+    monkeypatch.setattr(parquet, "read", moving)
     with pytest.raises(Moved, match="renamed"):
         stage.grade(run)
     assert [*tmp_path.rglob("run/*")] == [] and run.path.exists() == replaced
     monkeypatch.undo()
     run.cfg.run_dir = str(moved)
-    (moved / "grade.lease").unlink()  # of a process that lives on only here
     stage.grade(run)
     assert len(grades(run)) == 12
 
@@ -203,99 +212,72 @@ def test_other_settings_grade_anew_and_show_what_changed(
     out, err = capsys.readouterr()
     assert "1 of 3 outcomes changed" in out and "wrong → correct" in out
     assert "(conventions)" in err
-    assert not (run.path / "_grades-before").exists()
     stage.grade(reloaded(run, "dataset.conventions.percent=either", "grading.timeout_s=2"))
     assert "no outcome changed" in capsys.readouterr().err
     assert (run.grades / "_changes.jsonl").read_text() == ""
 
 
-@pytest.mark.parametrize("crash", ["after a part", "before the settings", "while moving"])
-def test_an_interrupted_regrade_can_still_be_compared(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    crash: str,
+def test_an_interrupted_regrade_goes_on_and_mixes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stage, "_BATCH", 200)
-    texts = {"q1": [r"\boxed{2}"] * 200 + [r"\boxed{2\%}"]}  # two batches
-    run = ungraded_run(tmp_path / "run", texts=texts)
+    run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2\%}"]})
+    [part] = run.attempts.glob("*.parquet")
+    rows = parquet.read_table(part, ATTEMPTS)
+    for number, row in enumerate(rows):
+        table = pa.Table.from_pylist([row], ATTEMPTS)
+        parquet.write_part(run.attempts / f"{number}.parquet", table)
+    part.unlink()
     stage.grade(run)
-    assert len(list(run.grades.glob("*.parquet"))) == 2
+    attempts, calls = known.KnownGrades.attempts, iter(range(2))
+
+    def dying(*arguments: Any) -> Any:
+        if next(calls):
+            raise KeyboardInterrupt
+        return attempts(*arguments)
+
     other = reloaded(run, "dataset.conventions.percent=either")
-
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        if crash == "after a part":
-            attempts = known.KnownGrades.attempts
-            patched.setattr(known.KnownGrades, "attempts", lambda *a: later(attempts, *a))
-        elif crash == "before the settings":
-            patched.setattr(runfolder, "write_json", die)
-        else:
-            patched.setattr(Path, "rename", lambda self, to, f=Path.rename: (f(self, to), die()))
-        calls = iter(range(2))
-
-        def later(function: Any, *arguments: Any) -> Any:
-            return function(*arguments) if next(calls) == 0 else die()
-
-        with pytest.raises(KeyboardInterrupt):
-            stage.grade(other)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(known.KnownGrades, "attempts", dying)
+        stage.grade(other)
+    for one in (run, other):
+        with pytest.raises(tables.Stale, match="conventions"):
+            graded.ruled(one, [])
     stage.grade(other)
-    assert len(grades(run)) == 201
-    [change] = lines(run.grades / "_changes.jsonl")
-    assert (change["trial"], change["from"], change["to"]) == (200, "wrong", "correct")
-    assert "1 of 201" in capsys.readouterr().out
-    assert not (run.path / "_grades-before").exists()
+    assert [row["outcome"] for row in grades(run).values()] == ["correct", "correct"]
+    [change] = lines_of_changes(run)
+    assert (change["trial"], change["from"], change["to"]) == (1, "wrong", "correct")
 
 
-def test_settings_that_come_back_take_their_grades_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("number", range(6))
+def test_a_kill_at_any_replacement_loses_and_leaves_nothing(tmp_path: Path, number: int) -> None:
+    run, calls, replace = ungraded_run(tmp_path / "run"), itertools.count(), Path.replace
+    if not (pid := os.fork()):
+
+        def dying(path: Path, target: Path) -> Path:
+            if next(calls) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return replace(path, target)
+
+        Path.replace = dying  # type: ignore[method-assign]
+        stage.grade(run)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    atomic.sweep.cache_clear()
+    stage.grade(reloaded(run))
+    stems = {path.stem for path in run.grades.glob("*.parquet")}
+    assert outcomes(run) == EXPECTED and not [*run.path.rglob(".*.tmp")]
+    assert stems == {path.stem for path in run.attempts.glob("*.parquet")}
+
+
+def test_several_graders_at_once_write_the_same(tmp_path: Path) -> None:
     run = ungraded_run(tmp_path / "run")
-    stage.grade(run)
-    before = grades(run)
-
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(known.KnownGrades, "attempts", die)
-        with pytest.raises(KeyboardInterrupt):
-            stage.grade(reloaded(run, "dataset.conventions.percent=either"))
-    assert not grades(run)
-    no_work(monkeypatch)
-    stage.grade(run)
-    assert grades(run) == before and not (run.path / "_grades-before").exists()
-
-
-def test_third_settings_are_compared_with_the_grades_that_were_complete(tmp_path: Path) -> None:
-    texts = {"q1": [r"\boxed{2}", r"\boxed{2\%}"]}
-    run = ungraded_run(tmp_path / "run", texts=texts)
-    stage.grade(run)
-    run.grades.rename(run.path / "_grades-before")
-    either = ["dataset.conventions.percent=either"]
-    stage.grade(reloaded(run, *either))
-    run.grades.rename(run.path / "rest")  # as an interrupted regrade leaves it
-    stage.grade(run)
-    run.grades.rename(run.path / "_grades-before")
-    (run.path / "rest").rename(run.grades)
-    stage.grade(reloaded(run, "grading.timeout_s=2"))
-    assert lines_of_changes(run) == []
-    assert [row["outcome"] for row in grades(run).values()] == ["correct", "wrong"]
-    assert not (run.path / "_grades-before").exists()
-
-
-def test_grades_from_before_these_columns_are_made_anew(tmp_path: Path) -> None:
-    run = ungraded_run(tmp_path / "run")
-    stage.grade(run)
-    [part] = run.grades.glob("*.parquet")
-    table = pq.read_table(part).drop_columns(["layer", "reason"])
-    parquet.write_part(part, table)
-    settings = run.grades / "_grader.json"
-    settings.write_text(json.dumps({"reasoning_end": "</think>", "grader": "1"}))
-    stage.grade(run)
-    assert outcomes(run) == EXPECTED and (run.grades / "_changes.jsonl").read_text() == ""
+    command = [sys.executable, "-m", "bayes_at_n", "grade", str(run.path)]
+    commands = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
+    assert [command.wait() for command in commands] == [0, 0]
+    assert outcomes(run) == EXPECTED
+    assert {path.stem for path in run.grades.glob("*.parquet")} == {
+        path.stem for path in run.attempts.glob("*.parquet")
+    }
 
 
 def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
@@ -341,8 +323,7 @@ def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "common_wrong 4, unparsable 1" in err and str(run.path / "review.jsonl") in err
     # Which attempt was finished first says nothing.
     [part] = run.grades.glob("*.parquet")
-    rows = parquet.read_table(part, GRADES)
-    parquet.write_part(part, pa.Table.from_pylist(rows[::-1], schema=GRADES))
+    add_grades(run, part.stem, parquet.read_table(part, GRADES)[::-1])
     review.write(run, ask_math_verify=False)
     assert lines(run.path / "review.jsonl") == entries
 
@@ -350,11 +331,10 @@ def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_disagreements_with_math_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2_7}", r"\boxed{3}"]})
     stage.grade(run)
-    rows = parquet.read_table(next(run.grades.glob("*.parquet")), GRADES)
+    [part] = run.grades.glob("*.parquet")
+    rows = parquet.read_table(part, GRADES)
     rows[2]["outcome"] = "correct"  # what nobody else would say
-    parquet.write_part(
-        next(run.grades.glob("*.parquet")), pa.Table.from_pylist(rows, schema=GRADES)
-    )
+    add_grades(run, part.stem, rows)
     assert main(["grade", "--review", str(run.path)]) == 0
     kinds = {(e["kind"], e["answer"]): e for e in lines(run.path / "review.jsonl")}
     assert kinds["disagreement", "3"]["math_verify"] == "wrong"
@@ -475,7 +455,7 @@ def test_bad_settings_are_one_line(setting: str, named: list[str]) -> None:
 
 def test_everything_that_decides_a_grade_is_its_identity() -> None:
     def of(*overrides: str) -> str:
-        return json.dumps(known.identity(compose.load(list(overrides))), sort_keys=True)
+        return json.dumps(graded.settings(compose.load(list(overrides))), sort_keys=True)
 
     changes = (
         "dataset.conventions.lists=ordered",

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import add_attempts, digests, outcome_words, run_of
+from helpers import add_attempts, outcome_words, run_of
 from test_import import bring, opened
 
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.store import runfolder, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
+from bayes_at_n.pipeline.store import rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 HALF = {"a": "1100", "b": "10~-"}
@@ -49,14 +49,19 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+def texts(run: Run) -> dict[tuple[str, int], Any]:
+    rows = rowkeys.streamed(run, "attempts", ["text", "seed"]).to_pylist()
+    return {(row["question_id"], row["trial"]): (row["text"], row["seed"]) for row in rows}
+
+
 def add_journal(run: Path, trial: int, torn: bool = True) -> Path:
     """What a killed worker leaves: an attempt, and half of the next."""
     path = run / "attempts" / "_0000000000000001-n-1-00000.journal"
     journal = Journal(path, ATTEMPTS)
     row = {"question_id": "a", "trial": trial, "text": "t", "finish_reason": "stop"}
     row |= {"prompt_tokens": 3, "completion_tokens": 1}
-    journal.append([row | {"digest": digest(row)}])
-    journal.append([row | {"digest": digest(row), "trial": trial + 1}])
+    journal.append([row])
+    journal.append([row | {"trial": trial + 1}])
     journal.close()
     if torn:
         os.truncate(path, path.stat().st_size - 7)
@@ -96,19 +101,19 @@ def test_trials_of_two_machines_become_one_run(
     record = {"ended": 1.0, "attempts": 8, "completion_tokens": 40, "gpu_s": 36.0, "state": "done"}
     runfolder.write_json(theirs.path / "sessions" / "w.json", record)
     runs = bring(tmp_path, there)
-    before = digests(opened(runs / "sums" / "m"))
+    before = texts(opened(runs / "sums" / "m"))
     capsys.readouterr()
     bring(tmp_path, other)
     assert "8 attempts added, which `run` grades; 1 attempts" in capsys.readouterr().err
     run = opened(runs / "sums" / "m")
     assert run.cfg.sampling.trials == 8
-    assert digests(run) == digests(theirs) | before and digests(theirs)["a", 3] != before["a", 3]
+    assert texts(run) == texts(theirs) | before and texts(theirs)["a", 3] != before["a", 3]
     assert outcome_words(run)[0].tolist()[:5] == ["correct", "correct", "wrong", "wrong", "owed"]
     assert runfolder.read_manifest(run)["generated"]["gpu_hours"] == 0.01
     bring(tmp_path, other)
     (runs / "_imports").rename(tmp_path / "lost")
     bring(tmp_path, other)
-    assert digests(run) == digests(theirs) | before
+    assert texts(run) == texts(theirs) | before
     assert len(shards.files(run.attempts)) == 3
 
 
@@ -259,7 +264,7 @@ def test_a_full_disk_or_a_kill_leaves_nothing_half_there(
         bring(tmp_path, there)
     assert [p.name for p in (tmp_path / "runs").iterdir()] == []
     runs = bring(tmp_path, there)
-    renamed, before = Path.rename, digests(opened(runs / "sums" / "m"))
+    renamed, before = Path.rename, texts(opened(runs / "sums" / "m"))
     calls: list[Path] = []
 
     def killed(path: Path, target: Path) -> Path:
@@ -271,6 +276,6 @@ def test_a_full_disk_or_a_kill_leaves_nothing_half_there(
         patch.setattr(Path, "rename", killed)
         bring(tmp_path, tmp_path / "other")
     run = opened(runs / "sums" / "m")
-    assert len(digests(run)) == len(before) + 2 and run.cfg.sampling.trials == 8
+    assert len(texts(run)) == len(before) + 2 and run.cfg.sampling.trials == 8
     bring(tmp_path, tmp_path / "other")
-    assert digests(run) == before | digests(other)
+    assert texts(run) == before | texts(other)

@@ -45,7 +45,6 @@ attempt = st.fixed_dictionaries(
         "first_token": st.floats(allow_nan=False),
         "finished": st.floats(allow_nan=False),
         "continued_from": st.none() | int32,
-        "digest": st.none() | st.integers(-(2**63), 2**63 - 1),
     }
 )
 

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.generate import tidy
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import stage
 from bayes_at_n.pipeline.store import check, origin, parquet, runfolder, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import records
 
@@ -38,8 +38,7 @@ def sampled(run: Run, *trials: int, seal: bool = True, worker: int = 1) -> Path:
     cap, stem = run.cfg.sampling.max_tokens, f"{worker:016d}-n-1-00000{runfolder.ending(run)}"
     journal = Journal(run.attempts / f"_{stem}.journal", ATTEMPTS.with_metadata(about))
     own = {"question_id": "sums-01", "finish_reason": "length", "text": seed(run)}
-    rows = [row(trial, tokens=cap) | own for trial in trials]
-    journal.append([row | {"digest": digest(row)} for row in rows])
+    journal.append([row(trial, tokens=cap) | own for trial in trials])
     journal.close()
     if not seal:
         return journal.path

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import digests, make_run, run_of
+from helpers import make_run, run_of
 from scipy.special import ndtr
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -96,8 +96,7 @@ def add_verdicts(run: Run, keys: list[tuple[str, int]], a: Any) -> None:
     rows: dict[str, Any] = {name: [None] * len(keys) for name in VERDICTS.names}
     rows |= {"question_id": [q for q, _ in keys], "trial": [t for _, t in keys], "a": a}
     rows |= {"label": np.where(a > 0.5, "A", "B"), "cut": [False] * len(keys)}
-    held = digests(run)
-    rows |= {"judged": [""] * len(keys), "digest": [held[key] for key in keys]}
+    rows |= {"judged": [""] * len(keys)}
     folder = run.path / "verdicts"
     folder.mkdir(exist_ok=True)
     path = folder / f"w-{9 - len(list(folder.iterdir()))}.parquet"

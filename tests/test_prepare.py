@@ -3,7 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import copytree
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -216,22 +216,6 @@ def test_a_cap_is_raised_once_and_on_record(setup: Setup) -> None:
     assert [(one["from"], one["to"]) for one in raised] == [(10, 11), (11, 12)]
 
 
-def test_a_folder_from_before_there_was_a_choice_of_seeds_is_of_shared_ones(setup: Setup) -> None:
-    def as_it_was(setting: str) -> None:
-        stage.prepare(setup.run(setting))
-        path = setup.folder / "manifest.json"
-        manifest = json.loads(path.read_text())
-        del manifest["identity"]["sampling.seeds"]
-        path.write_text(json.dumps(manifest))
-
-    as_it_was("sampling.seeds=shared")
-    assert "sampling.seeds is 'shared' there" in setup.refused("sampling.seeds=independent")
-    stage.prepare(setup.run())
-    rmtree(setup.folder)
-    as_it_was("sampling.seed=null")  # such as greedy ones: nothing tells the two apart
-    stage.prepare(setup.run("sampling.seed=null", "sampling.seeds=independent"))
-
-
 def test_resources_and_trials_may_change(setup: Setup) -> None:
     stage.prepare(setup.run())
     run = setup.run(
@@ -266,10 +250,6 @@ def test_changed_weights_are_refused(setup: Setup, tmp_path: Path) -> None:
     stage.prepare(setup.run())
     make_model(setup.model, seed=1)
     assert "model.weights is 'files:" in setup.refused()
-    manifest = runfolder.read_manifest(setup.run())
-    manifest["identity"]["model.weights"] = "sha256:0123456789abcdef"
-    runfolder.write_json(setup.run().manifest, manifest)
-    assert "(there of an earlier kind, which read a part" in setup.refused()
 
 
 def test_a_changed_chat_template_is_refused(setup: Setup, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.base import atomic, foreign, journal
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.store import parquet, shards, workernames
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, digest
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 SMALL = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
 
@@ -122,7 +122,7 @@ def test_a_part_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 def test_sealing_keeps_every_row(tmp_path: Path) -> None:
     path = write_journal(tmp_path / "a.journal", rows(40))
     assert shards.seal(path, SMALL) == []
-    assert {path.name for path in tmp_path.iterdir()} == {"a.parquet", "_a.sound"}
+    assert {path.name for path in tmp_path.iterdir()} == {"a.parquet"}
     assert stored(tmp_path)[0] == by_key(rows(40))
 
 
@@ -201,7 +201,7 @@ def flip(path: Path, at: int, bits: int = 0x55) -> None:
 
 def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
-    made: list[dict[str, Any]] = [
+    return [
         {
             **row,
             "seed": 1234 + row["trial"],
@@ -217,7 +217,6 @@ def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
         }
         for row in rows(count, "so \\boxed{1}")
     ]
-    return [row | {"digest": digest(row)} for row in made]
 
 
 @pytest.mark.parametrize("bits", [0x01, 0x80])
@@ -277,36 +276,6 @@ def test_a_file_that_is_no_part_is_reported(tmp_path: Path, content: bytes) -> N
     assert found == by_key(rows(4)) and list(damage.lines) == [tmp_path / "b.parquet"]
     shards.set_aside(damage, SMALL)
     assert (tmp_path / "_b.parquet.damaged").exists()
-
-
-def verified(folder: Path) -> tuple[int, list[list[str]]]:
-    damage = parquet.Damage()
-    return len(shards.keys(folder, ATTEMPTS, damage, verify=True)), list(damage.lines.values())
-
-
-@pytest.mark.parametrize("sealed", [True, False])
-def test_a_part_is_read_whole_until_it_is_known_to_be_sound(tmp_path: Path, sealed: bool) -> None:
-    if sealed:
-        journal = Journal(tmp_path / "_a.journal", ATTEMPTS)
-        journal.append(attempts(200, tokens=50))
-        journal.close()
-        shards.seal(journal.path, ATTEMPTS)
-    else:
-        part(tmp_path / "a.parquet", attempts(200, tokens=50), ATTEMPTS)
-    path = tmp_path / "a.parquet"
-    assert verified(tmp_path) == (200, [])
-    before, at = path.stat(), dict(places(path))["logprobs.list.element"]
-    flip(path, at)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert verified(tmp_path) == (200, [])  # neither size nor time tells: only the keys are read
-    # Until any reader meets it: then the part is not known to be sound any more.
-    assert list(shards.batches(tmp_path, ATTEMPTS, ["logprobs"], parquet.Damage()))
-    count, damage = verified(tmp_path)
-    assert count == parquet.ROWS_PER_GROUP and len(damage) == 1
-    assert verified(tmp_path) == (count, damage)  # what is damaged is never taken for sound
-    flip(path, at)
-    (tmp_path / "_a.sound").write_bytes(b"\xff\x00 torn")
-    assert verified(tmp_path) == (200, [])
 
 
 def test_a_part_of_another_table_is_reported(tmp_path: Path) -> None:

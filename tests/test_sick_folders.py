@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.research.trajectory import evaluate
 from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, Window
 from bayes_at_n.pipeline.settle import plan
 from bayes_at_n.pipeline.store import judged, parquet, rowkeys, runfolder, sessions, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, MEANS, VERDICTS
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat
 
@@ -228,12 +228,12 @@ def check(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 FILES = [
     "_slurm/1.json", "attempts/00000.parquet",
-    "categories/exact-match.parquet", "config.yaml", "grades/00000.parquet", "grades/_grader.json",
+    "categories/exact-match.parquet", "config.yaml", "grades/00000.parquet",
     "manifest.json", "means/00000.parquet", "questions.parquet", "scores.json", "sessions/1.json",
     "signals/signals.parquet", "thresholds.json", "verdicts/00000.parquet",
     "verdicts/_verifier.json",
 ]  # fmt: skip
-SELDOM = ["categories/exact-match.json", "grades/_changes.jsonl", "matrix.npz", "review.jsonl"]
+SELDOM = ["categories/exact-match.json", "matrix.npz", "review.jsonl"]
 QUICK = ["deep", "other types"]
 DEAR = ["other types", "no numbers", "a folder"]  # by which `report` is tried, too
 
@@ -421,7 +421,7 @@ def test_a_link_without_content_is_said_at_once(
         assert f"{run.path / file}: a link to what is not here; fetch its content" in told
     table = file.partition("/")[0]
     with pytest.raises(UserError, match=f"{file}: a link to what is not here"):
-        shards.keys(run.path / table, rowkeys.TABLES[table][0], parquet.Damage())
+        shards.keys(run.path / table, {**rowkeys.TABLES, "grades": GRADES}[table], parquet.Damage())
     with pytest.raises(UserError, match=f"{file}: a link to what is not here"):
         runfolder.opened(run.path)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import add_attempts, digests, make_run
+from helpers import add_attempts, add_grades, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.rubrics import signals, signals_table
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS, SIGNALS, VERDICTS, digest
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, QUESTIONS, SIGNALS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 MARKS = {"q1": "110-", "q2": "0~t1"}
@@ -46,16 +46,11 @@ def made(folder: Path, marks: dict[str, str] = MARKS) -> Run:
 
     def logprobs(row: dict[str, Any]) -> dict[str, Any]:
         found = LOGPROBS[row["question_id"], row["trial"]]
-        row |= {"logprobs": found, "completion_tokens": len(found or []) or 4096}
-        held[row["question_id"], row["trial"]] = digest(row)
-        return row | {"digest": digest(row)}
+        return row | {"logprobs": found, "completion_tokens": len(found or []) or 4096}
 
-    def of(row: dict[str, Any]) -> dict[str, Any]:
-        return row | {"digest": held[row["question_id"], row["trial"]]}
-
-    held: dict[tuple[str, int], int] = {}
+    grades = pq.read_table(run.grades / "00000.parquet").to_pylist()
     rewrite(run.attempts / "00000.parquet", ATTEMPTS, logprobs)
-    rewrite(run.grades / "00000.parquet", GRADES, of)
+    add_grades(run, "00000", grades)  # of this part, not of the one before
     rewrite(
         folder / "questions.parquet",
         QUESTIONS,
@@ -65,11 +60,9 @@ def made(folder: Path, marks: dict[str, str] = MARKS) -> Run:
 
 
 def judge(run: Run, keys: list[tuple[str, int]], part: str = "v0") -> None:
-    held = digests(run)
     rows = [
         dict.fromkeys(VERDICTS.names)
         | {"question_id": q, "trial": t, "a": 0.1 * t, "b": 0.25, "c": 0.75 - 0.1 * t}
-        | {"digest": held[q, t]}
         for q, t in keys
     ]
     table = pa.Table.from_pylist(rows, VERDICTS)
@@ -135,11 +128,10 @@ def test_new_grades_and_verdicts_are_joined_without_reading_log_probs(
         raise AssertionError("log-probs were read again")
 
     monkeypatch.setattr(signals, "_measured", refuse)
-    rewrite(
-        run.grades / "00000.parquet",
-        GRADES,
-        lambda row: row | {"outcome": "correct" if row["outcome"] == "wrong" else "wrong"},
-    )
+    grades = pq.read_table(run.grades / "00000.parquet").to_pylist()
+    for row in grades:
+        row["outcome"] = "correct" if row["outcome"] == "wrong" else "wrong"
+    add_grades(run, "00000", grades)
     with pytest.raises(UserError, match="older than the run's grades"):
         signals_table.current(run)
     judge(run, [("q1", 1)])

@@ -1,26 +1,21 @@
-"""What was made of another text counts for nothing and is owed; older folders count as before."""
+"""Nothing stale counts: derived rows belong to a part of attempts and to what made them."""
 
 import json
 import os
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import digests, make_run, outcome_words
+from helpers import make_run, outcome_words
 
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.cohorts import cohort
-from bayes_at_n.pipeline.config import analysis, compose
 from bayes_at_n.pipeline.grade.stage import grade
-from bayes_at_n.pipeline.rubrics import categories, categorize, signals, signals_table
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.status import page
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, digest
+from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 TEXTS = {"a": [r"\boxed{2}"] * 4, "b": [r"\boxed{2}", r"\boxed{3}", r"\boxed{2}", "none"]}
@@ -29,10 +24,9 @@ RIGHT = {"a": ["correct"] * 4, "b": ["correct", "wrong", "correct", "no_answer"]
 
 @pytest.fixture
 def run(tmp_path: Path, undrawn: None) -> Run:
-    """Two questions and four trials of each, with everything that is made of them."""
+    """Two questions and four trials of each, graded."""
     made = make_run(tmp_path / "run", {"a": "++++", "b": "++++"}, "grading.workers=1", texts=TEXTS)
-    for stage in (grade, signals.signals, categorize.categorize):
-        stage(Run(made.cfg))
+    grade(Run(made.cfg))
     return Run(made.cfg)
 
 
@@ -43,135 +37,81 @@ def sampled_anew(run: Run, **changes: str) -> None:
     named = {f"{row['question_id']}{row['trial']}": row for row in rows}
     old.unlink()
     new = [named.pop(name) | {"text": text} for name, text in changes.items()]
-    new = [row | {"digest": digest(row)} for row in new if row["text"]]
-    for name, part in (("w1-00000", list(named.values())), ("w2-00000", new)):
+    parts = {"w1-00000": list(named.values()), "w2-00000": [row for row in new if row["text"]]}
+    for name, part in parts.items():
         parquet.write_part(run.attempts / f"{name}.parquet", pa.Table.from_pylist(part, ATTEMPTS))
 
 
-def test_what_was_made_of_another_text_is_owed_again(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_parts_without_grades_are_pending(run: Run) -> None:
     assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
-    assert len(categories.current(run)) > 1
     sampled_anew(run, a1=r"\boxed{3}", b3=r"\boxed{2}", b0="")  # b0 is gone
-    capsys.readouterr()
-    assert outcome_words(run).tolist() == [
-        ["correct", "owed", "correct", "correct"],
-        ["owed", "wrong", "correct", "owed"],
-    ]
-    said = "grades: 3 are of attempts that have changed or are gone; they do not count; run `grade`"
-    assert said in capsys.readouterr().err
-    score(Run(run.cfg))
-    told = capsys.readouterr().err
-    assert said in told and "3 of 8 attempts are still owed" in told
-    assert "older than the run's attempts" in told and "rubrics are left out" in told
-    cohort.load(analysis.load([str(run.path)]))
-    assert said in capsys.readouterr().err
-    page.status(Run(run.cfg))
-    assert "1+11" in (shown := capsys.readouterr().out) and ".01+" in shown
-    with pytest.raises(UserError, match="older than the run's attempts"):
-        categorize.categorize(Run(run.cfg))
+    assert (outcome_words(run) == "owed").all()
+    assert graded.GRADES_TABLE.read(run, [], graded.inputs(run)).pending == 7
     grade(Run(run.cfg))
-    assert "3 attempts have changed or are gone since" in (told := capsys.readouterr().err)
     assert outcome_words(run).tolist() == [
         ["correct", "wrong", "correct", "correct"],
         ["owed", "wrong", "correct", "correct"],
     ]
-    for stage in (signals.signals, categorize.categorize):
-        stage(Run(run.cfg))
-    assert len(categories.current(run)) > 1
-    sampled_anew_b0 = pa.Table.from_pylist(
-        [{"question_id": "b", "trial": 0, "text": r"\boxed{2}", "finish_reason": "stop"}], ATTEMPTS
-    )
-    parquet.write_part(run.attempts / "w3-00000.parquet", sampled_anew_b0)
+    assert {path.stem for path in run.grades.glob("*.parquet")} == {"w1-00000", "w2-00000"}
+    (run.attempts / "w2-00000.parquet").unlink()
+    assert outcome_words(run)[0].tolist() == ["correct", "owed", "correct", "correct"]
+
+
+def test_a_journal_is_graded_as_far_as_it_goes(run: Run) -> None:
+    [part] = run.attempts.glob("*.parquet")
+    rows = parquet.read_table(part, ATTEMPTS)
+    part.unlink()
+    journal = Journal(run.attempts / "_w-00000.journal", ATTEMPTS)
+    for row in rows[:2]:
+        journal.append([row])
     grade(Run(run.cfg))
-    capsys.readouterr()
+    journal.append(rows[2:])
+    assert outcome_words(run)[0].tolist() == ["correct", "correct", "owed", "owed"]
+    journal.close()
+    shards.seal(journal.path, ATTEMPTS)
+    assert (outcome_words(run) == "owed").all()
     grade(Run(run.cfg))
-    assert "nothing owed, all 8 attempts are graded" in (told := capsys.readouterr().err)
-    assert "changed" not in told  # rows of before lie there still, and others are in their place
-    assert "owed" not in outcome_words(run)
-
-
-def test_equal_texts_of_another_time_need_no_new_grade(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sampled_anew(run, a1=TEXTS["a"][1], b3=TEXTS["b"][3])
-    capsys.readouterr()
-    grade(Run(run.cfg))
-    signals.signals(Run(run.cfg))
-    assert capsys.readouterr().err.count("nothing owed") == 2
-    assert len(categories.current(run)) > 1
-
-
-def without_digests(folder: Path, columns: pa.Schema) -> None:
-    for part in folder.glob("*.parquet"):
-        rows = pa.Table.from_pylist(parquet.read_table(part, columns), columns)
-        pq.write_table(rows.drop_columns("digest"), part)
-
-
-def test_older_folders_count_until_an_attempt_is_made_anew(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    without_digests(run.attempts, ATTEMPTS)
-    without_digests(run.grades, GRADES)
-    for stage in (signals.signals, categorize.categorize):
-        stage(Run(run.cfg))
     assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
-    assert len(categories.current(run)) > 1
-    capsys.readouterr()
-    grade(Run(run.cfg))
-    assert "nothing owed" in capsys.readouterr().err
-    sampled_anew(run, a1=r"\boxed{3}", b0="")
-    assert outcome_words(run).tolist() == [
-        ["correct", "owed", "correct", "correct"],
-        ["owed", "wrong", "correct", "no_answer"],
-    ]
-    with pytest.raises(UserError, match="older than the run's attempts"):
-        signals_table.current(run)
 
 
-def test_means_and_imported_outcomes(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    held = digests(run)
-    means = [
-        {"question_id": q, "trial": t, "completion_mean_logprob": -1.0, "digest": held[q, t]}
-        for q, t in (("a", 0), ("a", 1))
-    ]
-    parquet.write_part(run.path / "means" / "i.parquet", pa.Table.from_pylist(means, MEANS))
-    assert rowkeys.streamed(run, "means", []).num_rows == 2
-    sampled_anew(run, a1=r"\boxed{3}", b0="")
-    assert rowkeys.streamed(run, "means", []).num_rows == 1
-    assert "means: 1 are of attempts that have changed" in capsys.readouterr().err
-    # A record that came with an outcome and without an attempt.
-    grades = [
-        row | {"digest": None} for row in rowkeys.streamed(run, "grades", ["outcome"]).to_pylist()
-    ]
-    grades.append({"question_id": "b", "trial": 0, "outcome": "correct"})
-    table = pa.Table.from_pylist(grades, GRADES)
-    parquet.write_part(run.grades / "0.parquet", table)
-    assert outcome_words(run)[1].tolist()[0] == "owed"
-    manifest = runfolder.read_manifest(run)
-    runfolder.write_json(run.manifest, manifest | {"imported": {}})
-    assert outcome_words(run)[1].tolist()[0] == "correct"
-
-
-def test_all_attempts_gone_leave_nothing_graded(
+def test_every_reader_names_grades_of_other_settings(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(run.path, run.path.with_name("older"))
-    older = Run(compose.load_folder(run.path.with_name("older"), []))
-    without_digests(older.grades, GRADES)
-    for one in (run, older):
-        shutil.rmtree(one.attempts)
-        capsys.readouterr()
-        assert (outcome_words(one) == "owed").all() and len(runfolder.owed(one)) == 8
-        said = (
-            "grades: 8 are of attempts that have changed or are gone; they do not count; run `gen"
-        )
-        assert said in capsys.readouterr().err
-        assert not categories.current(one)
-    manifest = runfolder.read_manifest(older)
-    runfolder.write_json(older.manifest, manifest | {"imported": {}})  # a record without texts
-    assert outcome_words(older).tolist() == [RIGHT["a"], RIGHT["b"]]
+    [path] = run.grades.glob("*.parquet")
+    runfolder.save(changed := Run(run.cfg), "grading")
+    changed.cfg.grading.timeout_s = 2
+    runfolder.save(changed, "grading")
+    capsys.readouterr()
+    for words, status in (
+        (["score"], 2),
+        (["compare"], 2),
+        (["status"], 0),
+        (["status", "--check"], 1),
+    ):
+        assert main([*words, str(run.path)]) == status
+        told = "".join(capsys.readouterr())
+        assert told.count("made otherwise (timeout_s)") == 1, words
+    assert path.exists()
+    assert main(["grade", str(run.path)]) == 0
+    assert main(["score", str(run.path)]) == main(["status", str(run.path), "--check"]) == 0
+
+
+def test_attempts_are_read_once_to_be_graded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    [path] = run.grades.glob("*.parquet")
+    path.unlink()
+    read, seen = parquet.read, list[tuple[str, ...]]()
+
+    def counted(of: Path, columns: pa.Schema, names: list[str], *more: Any) -> Any:
+        if of.parent == run.attempts:
+            seen.append(tuple(names))
+        return read(of, columns, names, *more)
+
+    monkeypatch.setattr(parquet, "read", counted)
+    grade(Run(run.cfg))
+    assert seen == [("question_id", "trial", "text", "finish_reason")]
+    grade(Run(run.cfg))
+    outcome_words(run)
+    assert len(seen) == 1
 
 
 def spoil(path: Path, column: str) -> None:
@@ -191,7 +131,6 @@ def test_bits_that_rot_are_found_and_owed(
     run: Run, column: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [part] = run.attempts.glob("*.parquet")
-    assert not runfolder.owed(run)  # from here on the part is known to be sound
     root = str(run.path.parent)
     assert main(["status", root, "--check"]) == 0
     assert " files, 0 not sound" in capsys.readouterr().out
@@ -202,16 +141,15 @@ def test_bits_that_rot_are_found_and_owed(
     assert not told["sound"] and list(told["faults"]) == [str(part)]
     assert "8 damaged rows" in told["faults"][str(part)][0]
     assert len(runfolder.owed(run)) == 8
+    assert part.with_name(f"_{part.name}.damaged").exists()
 
 
 def test_every_file_of_a_folder_is_read(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     score(run)
     [part] = run.attempts.glob("*.parquet")
     rows = parquet.read_table(part, ATTEMPTS)
-    rows[0]["text"] = r"\boxed{7}"  # by somebody's own program
-    parquet.write_part(part, pa.Table.from_pylist(rows, ATTEMPTS))
-    [graded] = run.grades.glob("*.parquet")
-    spoil(graded, "outcome")
+    [grades] = run.grades.glob("*.parquet")
+    spoil(grades, "outcome")
     spoil(run.path / "questions.parquet", "gold")
     archive = run.path / "matrix.npz"
     archive.write_bytes(archive.read_bytes().replace(b"correct"[:1], b"C", 9))
@@ -227,17 +165,31 @@ def test_every_file_of_a_folder_is_read(run: Run, capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     named = {line.split(":")[0].rpartition("/")[2] for line in out.splitlines()[:-1]}
     assert named == {
-        part.name, graded.name, "questions.parquet", "matrix.npz", "scores.json", "review.jsonl",
+        grades.name, "questions.parquet", "matrix.npz", "scores.json", "review.jsonl",
         "gone.parquet", journal.path.name,
     }  # fmt: skip
-    assert "1 rows hold another text than was written" in out
-    assert "8 files are not sound" in err
-    assert [key[1] for key in runfolder.owed(run)] == [0]
+    assert "7 files are not sound" in err and not grades.exists()  # it is made anew
 
 
 def test_damaged_outcomes_are_graded_anew_though_their_keys_can_be_read(run: Run) -> None:
-    [graded] = run.grades.glob("*.parquet")
-    spoil(graded, "outcome")
+    [grades] = run.grades.glob("*.parquet")
+    spoil(grades, "outcome")
     assert (outcome_words(run) == "owed").all()
     grade(Run(run.cfg))
     assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
+
+
+@pytest.mark.parametrize("format", [None, 1, 3])
+def test_folders_of_another_format_are_refused_in_a_line(
+    run: Run, format: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = runfolder.read_manifest(run)
+    runfolder.write_json(run.manifest, manifest | {"format": format})
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    for verb in ("grade", "score", "run", "compare", "signals", "status", "export"):
+        assert main([verb, str(run.path), *["to=csv"] * (verb == "export")]) == 2, verb
+        told = capsys.readouterr().err
+        assert f"has format {format or 1}" in told and "this version reads 2" in told
+        assert ("596fca5" in told) == (format != 3)
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}

@@ -272,8 +272,7 @@ def finish(one: Evaluation, marks: Mapping[str, str]) -> None:
     identity["questions"] = {qid: hashes[qid] for qid in marks}
     if one.window.size == 1:
         identity["model.weights"] = fingerprint(one.window.path)
-    runfolder.write_json(run.manifest, {"identity": identity})
-    runfolder.write_json(run.grades / "_grader.json", evaluate.grader(run))
+    runfolder.write_json(run.manifest, {"format": 2, "identity": identity})
 
 
 def stand(one: Evaluation) -> evaluate.Remaining:
@@ -295,8 +294,8 @@ def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -
     fewer = planned(*ask, "sampling.trials=2")[1].evaluations[0]
     marks = tracks._outcomes(fewer.run, tracks_order(fewer))
     assert stand(fewer).finished and marks.tolist() == [[1, 1], [0, 1]]
-    (one.run.grades / "_grader.json").write_text("{}")
-    assert stand(one) == (0, 6, 0, False)
+    other = planned(*ask, "sampling.trials=3", "grading.timeout_s=2")[1].evaluations[0]
+    assert stand(other) == (0, 6, 0, False)
     with pytest.raises(UserError, match=r"sampling\.temp"):
         stand(planned(*ask, "sampling.trials=3", "sampling.temperature=1")[1].evaluations[0])
     write_questions(place / "sums.jsonl", [*sums(1), {"id": "q1", "problem": "x", "answer": 1}])
@@ -356,7 +355,7 @@ def merged_run(place: Path, training: str) -> Evaluation:
     run = one.run
     identity = runfolder.read_manifest(run)["identity"]
     identity["model.weights"] = windows.known(one.window)
-    runfolder.write_json(run.manifest, {"identity": identity})
+    runfolder.write_json(run.manifest, {"format": 2, "identity": identity})
     return one
 
 

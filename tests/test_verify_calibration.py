@@ -13,7 +13,7 @@ from helpers import make_run, outcome_words, write_questions
 
 from bayes_at_n.pipeline.rubrics.categories import load
 from bayes_at_n.pipeline.rubrics.categorize import dependence
-from bayes_at_n.pipeline.store import parquet, rowkeys
+from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, store
@@ -73,7 +73,6 @@ def add_verdicts(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray])
         "cut": [False] * len(names),
         "judged": ["x"] * len(names),
         "continued_from": [None] * len(names),
-        "digest": rowkeys.streamed(run, "attempts", ["digest"])["digest"],
     }
     part = pa.table(table, schema=VERDICTS)
     parquet.write_part(run.path / "verdicts" / "00000.parquet", part)

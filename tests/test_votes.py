@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scorio.aggregate
-from helpers import close, digests, make_run, ragged, run_of
+from helpers import add_grades, close, make_run, ragged, run_of
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -291,15 +291,12 @@ def test_too_many_answers_vote_by_their_text(run: Run, monkeypatch: pytest.Monke
 
 def test_undecided_answers_go_by_their_text(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"q1": "1uu0"})
-    for path in run.grades.glob("*.parquet"):
-        path.unlink()
     rows = [("correct", "2"), ("unparsable", "x"), ("timeout", "x"), ("wrong", "3")]
     table = [
         {"question_id": "q1", "trial": i, "box": "boxed", "outcome": outcome, "answer": answer}
-        | {"digest": digests(run)["q1", i]}
         for i, (outcome, answer) in enumerate(rows)
     ]
-    parquet.write_part(run.grades / "a.parquet", pa.Table.from_pylist(table, schema=GRADES))
+    add_grades(run, "00000", table)
     assert classes.of(run).codes.tolist() == [[1, 2, 2, 3]]
 
 
@@ -311,7 +308,6 @@ NAMES = ("cons@4", "cons-confidence@8", "best-verifier@2")
 
 
 def verdicts(run: Run, a: dict[str, list[float]]) -> None:
-    held = digests(run)
     rows = [
         {
             **dict.fromkeys(VERDICTS.names),
@@ -320,7 +316,6 @@ def verdicts(run: Run, a: dict[str, list[float]]) -> None:
             "a": p,
             "b": 0.0,
             "c": 1 - p,
-            "digest": held[q, t],
         }
         for q, line in a.items()
         for t, p in enumerate(line)
@@ -362,11 +357,8 @@ def test_outcomes_without_texts_have_no_votes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(tmp_path / "run", {"q1": "1100"})
-    table = parquet.read_table(next(run.grades.glob("*.parquet")), GRADES)
-    for path in run.grades.glob("*.parquet"):
-        path.unlink()
-    part = pa.Table.from_pylist([{**row, "answer": None} for row in table], schema=GRADES)
-    parquet.write_part(run.grades / "a.parquet", part)
+    rows = parquet.read_table(next(run.grades.glob("*.parquet")), GRADES)
+    add_grades(run, "00000", [{**row, "answer": None} for row in rows])
     with pytest.raises(UserError, match="2 wrong attempts have no text"):
         classes.of(run)
     score(reloaded(run, "scoring.metrics=[avg,cons@2]"))

@@ -98,7 +98,7 @@ class _Worker:
     def work(self) -> None:
         run = self.run
         tidy(run)
-        runfolder.save_trials(run)
+        runfolder.save(run, *runfolder.TRIALS)
         if not sessions.alive(run.path) - {self.session.worker}:
             heartbeat.clear(self.beat.path.parent, self.beat.now)
         owed = self.claims.read()

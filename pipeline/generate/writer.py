@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.engines import Completion
 from bayes_at_n.pipeline.generate.continuing import whole
 from bayes_at_n.pipeline.store import parquet, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, CONTINUED, DIGEST, digest
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.origin import Metadata
 from bayes_at_n.pipeline.workers.home import Check
 
@@ -185,8 +185,9 @@ def row_of(completion: Completion) -> dict[str, Any]:
     """A finished attempt as a row of the table."""
     prompt, tokens = completion.request.prompt_token_ids, completion.token_ids
     if completion.request.begun is not None:
-        return row_of(whole(completion)) | {CONTINUED.name: len(completion.request.so_far([]))}
-    row = {
+        so_far = len(completion.request.so_far([]))
+        return row_of(whole(completion)) | {"continued_from": so_far}
+    return {
         "question_id": completion.request.question_id,
         "trial": completion.request.trial,
         "seed": completion.request.seed,
@@ -203,4 +204,3 @@ def row_of(completion: Completion) -> dict[str, Any]:
         "first_token": completion.first_token,
         "finished": completion.finished,
     }
-    return row | {DIGEST.name: digest(row)}

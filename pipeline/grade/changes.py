@@ -27,8 +27,10 @@ class Changes:
 
     def add(self, part: Part, new: pa.Table, wanted: Inputs) -> None:
         """Compare new grades of a part with those there, if other settings made them."""
-        if not GRADES_TABLE.differing(self.run, part, wanted):
+        if not (why := GRADES_TABLE.differing(self.run, part, wanted)):
             return
+        if not self.compared:
+            note(f"grade: grades so far were made otherwise ({why})")
         names, ids = ["answer", "outcome"], rowkeys.question_ids(self.run)
         there = GRADES_TABLE.made(self.run, part, names)
         old = rowkeys.in_order(there, rowkeys.encode(there, ids), names, rowkeys.encode(new, ids))

@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.records import write_summary
 
 _OURS = (*READERS, ".csv", ".md", ".tex", ".png", ".pdf")
-_PASSING = (".lease", ".tmp", ".sound", ".damaged")  # of processes there, or set aside
+_PASSING = (".lease", ".tmp", ".damaged")  # of processes there, or set aside
 _THEIRS = (sessions.CLAIMS, "_slurm")  # of workers and jobs of that machine
 
 
@@ -150,14 +150,14 @@ def _merge(folder: Path, there: Run, run: Run) -> None:
             why.insert(0, "not both by one import")
         what = f"was not made as {run.path}, its name, was"
         raise UserError(f"{folder}: {what} ({'; '.join(why[:6])}); use tag=NAME")
-    held, theirs = rowkeys.contents(run).keys, rowkeys.contents(there).keys
+    held, theirs = (rowkeys.keyed(one, "attempts", [])[1] for one in (run, there))
     new = int((rowkeys.rows_of(theirs, held) < 0).sum())
     told = f"{new} attempts added, which `run` grades" if new else "nothing owed"
     note(f"import: {run.path}: {told}; {theirs.size - new} attempts of {folder} were there")
     if not new:
         return
     run.cfg.sampling.trials = max(run.cfg.sampling.trials, there.cfg.sampling.trials)
-    runfolder.save_trials(run)  # before the files: what a kill leaves out is owed
+    runfolder.save(run, *runfolder.TRIALS)  # before the files: what a kill leaves out is owed
     shards.seal_leftovers(there.attempts, ATTEMPTS)
     for folder in (run.attempts, run.path / "sessions"):
         folder.mkdir(exist_ok=True)

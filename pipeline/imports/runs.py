@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
 from bayes_at_n.pipeline.imports.source import Source
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 from bayes_at_n.pipeline.rubrics import categories, signals_table
-from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS, SIGNALS
 from bayes_at_n.pipeline.store.records import Recorded
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -72,6 +72,7 @@ def write(
     runfolder.write_json(
         run.manifest,
         {
+            origin.FORMAT: origin.NUMBER,
             "created_with": _described(),
             "identity": {
                 **runfolder.identity(run.cfg),

@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.imports.plan import SAID, Plan
 from bayes_at_n.pipeline.imports.row import TYPES
 from bayes_at_n.pipeline.imports.source import Troubles
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, DIGEST, GRADES, MEANS, VERDICTS, digests
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 
 MOST_BYTES = 32 << 20  # of rows that wait to be written, about
@@ -148,13 +148,6 @@ def _write(folder: Path, number: int, rows: pa.Table) -> None:
             for column in schema
         ]
         made = pa.table(columns, schema=schema)
-        if table == "attempts":  # the first: what else is told of them is of these
-            told = np.zeros(rows.num_rows, np.int64)
-            told[belongs.to_numpy()] = digests(made)
-            rows = rows.append_column(DIGEST, pa.array(told, mask=~belongs.to_numpy()))
-            made = made.set_column(
-                schema.get_field_index(DIGEST.name), DIGEST, rows[DIGEST.name].drop_null()
-            )
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / table / f"import-{number:05d}.parquet"
         if table == "grades":

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.store import judged, records, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import judged, records, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import SIGNALS
 from bayes_at_n.pipeline.store.records import Recorded
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -81,10 +81,7 @@ def question_set(run: Run) -> str:
 
 
 def _attempts(run: Run) -> Any:
-    files, now = shards.files(run.attempts), rowkeys.contents(run)
-    if not now.hashed or not now.keys.size:
-        return [[file.name, file.stat().st_size] for file in files]
-    return hashlib.sha256(now.keys.tobytes() + now.states.tobytes()).hexdigest()
+    return [[part.stem, part.mark] for part in tables.parts(run.attempts)]
 
 
 def _digest(files: Sequence[Path]) -> str | None:

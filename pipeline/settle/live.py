@@ -178,7 +178,7 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
             for folder in run.path.glob("*/"):
                 atomic.sweep(folder)
             so_many = data.reached(run, trials)
-            runfolder.save_trials(data.with_trials(run, so_many))
+            runfolder.save(data.with_trials(run, so_many), *runfolder.TRIALS)
             cfg = plan.goal.cfg
             how = {"until": cfg.until, "method": cfg.method, "confidence": cfg.confidence}
             how |= {"trials": trials, "folder": os.path.abspath(plan.folder)}

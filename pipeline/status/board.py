@@ -210,12 +210,13 @@ def _phase(s: RunStanding) -> str:
 
 def _remarks(standings: Sequence[RunStanding]) -> list[str]:
     """What the figures rest on, and Slurm's jobs."""
-    unread = sum(s.unread for s in standings)
+    ungraded = sum(s.ungraded for s in standings)
     scored = [s for s in standings if s.score is not None and s.owed]
     remarks = [f"{s.name}: {s.fault}" for s in standings if s.fault is not None]
     remarks[_FAULTS:] = [f"and {len(remarks) - _FAULTS} more like that"] * (len(remarks) > _FAULTS)
-    if unread:
-        remarks.append(f"scores: the answers of {unread} attempts are still to be read")
+    remarks += [s.stale for s in standings if s.stale]
+    if ungraded:
+        remarks.append(f"scores: {ungraded} attempts are not graded yet")
     elif scored:
         remarks.append("scores are of the attempts that are done: short ones are done first")
     remarks += apart({s.name: s.score.shrinkage for s in standings if s.score is not None})

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.pipeline.base.console import note, results
+from bayes_at_n.pipeline.base.console import results, warn
 from bayes_at_n.pipeline.cluster import jobs
 from bayes_at_n.pipeline.score.headline import apart
 from bayes_at_n.pipeline.status import board
 from bayes_at_n.pipeline.status.standing import of
 from bayes_at_n.pipeline.status.tally import Tally, scores
-from bayes_at_n.pipeline.store.outcomes import OUTCOMES, OWED
+from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.spent import in_words
 
@@ -26,13 +26,12 @@ MARKS = {
     "owed": ".",
 }
 _MOST_LINES = 20  # of a question; of more trials only the counts are shown
-_MANY = 10_000  # attempts whose answers take a while to read
 
 
 def status(run: Run) -> None:
     """Print where a run stands; reads only, and is safe while others write.
 
-    Raises UserError: the run is not prepared, or worker processes for grading cannot be started.
+    Raises UserError: the run is not prepared.
     """
     tally = Tally(run)
     tally.look()
@@ -47,10 +46,8 @@ def status(run: Run) -> None:
     for job in standing.jobs:
         words = (job.kind, job.id, job.state, job.node, job.time, job.reason)
         results.print(f"Slurm: {' '.join(word for word in words if word)}", markup=False)
-    if tally.unread > _MANY:
-        note(f"reading the answers of {tally.unread} attempts that are not graded yet ...")
-    tally.read_texts(lambda: False)  # last, for it may take a while
-    tally.judge(lambda: False)
+    if tally.stale:
+        warn(tally.stale)
     if (running := scores([tally])[0]) is not None:
         results.print(f"score so far: {board.score(running, standing.total)}", markup=False)
         for line in apart({run.cfg.model.name: running.shrinkage}):
@@ -97,11 +94,11 @@ def _lines(
 
 
 def _marks(tally: Tally) -> npt.NDArray[np.str_]:
-    """The M×N characters: what `grade` wrote, not what was graded for the running score."""
+    """The M×N characters."""
     marks = np.full(tally.outcomes.shape, MARKS["undecided"], dtype="U1")
     for outcome in ("correct", "wrong", "no_answer"):
         marks[tally.outcomes == OUTCOMES.index(outcome)] = MARKS[outcome]
-    marks[~tally.graded | (tally.outcomes == OWED)] = MARKS["generated, not graded"]
+    marks[~tally.graded] = MARKS["generated, not graded"]
     marks[tally.truncated] = MARKS["truncated"]
     marks[~tally.done] = MARKS["owed"]
     return marks

@@ -28,7 +28,8 @@ class RunStanding:
     dataset: str = ""
     done: int = 0
     total: int = 0
-    unread: int = 0  # attempts whose outcome is not known yet
+    ungraded: int = 0  # attempts that are there without an outcome
+    stale: str = ""  # why grades do not count
     continues: str = ""  # of attempts: truncated ones that go on, suspect ones; in words
     in_flight: int = 0
     tokens: int = 0  # sampled, of the attempts that are there
@@ -42,7 +43,7 @@ class RunStanding:
     workers: list[Worker] = field(default_factory=list)
     score: RunningScore | None = None
     jobs: list[Job] = field(default_factory=list)  # of Slurm
-    budget: dict[str, Any] = field(default_factory=dict)  # as of `store.spent.account`
+    budget: dict[str, Any] = field(default_factory=dict)  # as of `workers.spent.account`
     fault: str | None = None  # why there are no figures
 
     @property
@@ -70,7 +71,7 @@ class RunStanding:
     @property
     def over(self) -> bool:
         """Whether nothing will change any more."""
-        return self.fault is None and not (self.owed or self.alive or self.unread)
+        return self.fault is None and not (self.owed or self.alive)
 
 
 def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
@@ -93,7 +94,8 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         dataset=run.cfg.dataset.name,
         done=done.size - owed,
         total=done.size,
-        unread=tally.unread,
+        ungraded=int((done & ~tally.graded).sum()),
+        stale=tally.stale,
         continues="; ".join(filter(None, (continues, suspects.told(run)))),
         in_flight=min(sum(worker.in_flight for worker in alive), owed),
         tokens=int(tally.tokens.sum()),

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bayes_at_n.pipeline.base.console import answering, note, results
+from bayes_at_n.pipeline.base.console import answering, results
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cluster import jobs
 from bayes_at_n.pipeline.cluster.jobs import Job
@@ -26,9 +26,7 @@ from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 EVERY_S = 30.0  # between two blocks of plain text
 _LOOK_S = 2.0
-_TEXTS_S = 5.0  # of reading texts before the figures are looked at again
 _JOBS_S = 20.0  # between two questions to Slurm
-_MANY = 2000  # attempts whose answers take a while to read
 
 
 Sources = Sequence[Path | RunConfig] | Callable[[], Sequence[Path | RunConfig]]
@@ -62,7 +60,7 @@ class Observer:
         self._asked = -_JOBS_S
 
     def look(self) -> list[RunStanding]:
-        """The figures of every run now; scores are of the answers read so far."""
+        """The figures of every run now."""
         runs = self._runs()
         paths = list(runs)
         names = find.names(paths) if len(paths) > 1 else ["/".join(p.parts[-2:]) for p in paths]
@@ -81,16 +79,6 @@ class Observer:
         for path, score in zip(sound, scores([*sound.values()]), strict=True):
             standings[path] = replace(standings[path], score=score)
         return [*standings.values()]
-
-    def read_texts(self, stop: Callable[[], bool]) -> bool:
-        """Read the answers that nobody has graded; False when `stop` said so before the end."""
-        for _, tally in self._tallies.values():
-            try:
-                if not (tally.read_texts(stop) and tally.judge(stop)):
-                    return False
-            except (UserError, OSError):
-                continue  # the next look meets the same, and says so
-        return True
 
     def _runs(self) -> dict[Path, RunConfig | None]:
         """Run folders, and settings other than those of their config.yaml."""
@@ -124,17 +112,11 @@ class Observer:
 
 
 def show(sources: Sources, about: About | None = None) -> None:
-    """Print the figures of several runs once, when every answer has been read.
+    """Print the figures of several runs once.
 
     `about` says what stands above them. Raises UserError: as `Observer`.
     """
-    observer = Observer(sources)
-    standings = observer.look()
-    if unread := sum(s.unread for s in standings):
-        if unread > _MANY:
-            note(f"reading the answers of {unread} attempts that are not graded yet ...")
-        observer.read_texts(lambda: False)
-        standings = observer.look()
+    standings = Observer(sources).look()
     above = about(standings) if about else None
     if results.is_terminal and not answering():
         results.print(_drawn(standings, above), soft_wrap=False)
@@ -168,14 +150,7 @@ def watch(sources: Sources, every: float = EVERY_S, about: About | None = None) 
                 _print_block(standings, above)
             if over:
                 return
-            if observer.read_texts(after(_TEXTS_S)):
-                time.sleep(min(_LOOK_S, every))
-
-
-def after(seconds: float) -> Callable[[], bool]:
-    """Says whether so many seconds have passed."""
-    until = time.monotonic() + seconds
-    return lambda: time.monotonic() > until
+            time.sleep(min(_LOOK_S, every))
 
 
 def _drawn(

@@ -1,9 +1,11 @@
 """status --check: everything in run folders is read, and what is not as it was written is named.
 
-Tables are read by all their columns, each page under its checksum, and of every attempt the digest
-is made again; journals and archives have checksums, too. Of JSON and YAML only the form is known.
+Tables are read by all their columns, each page under its checksum; journals and archives have
+checksums, too. Of JSON and YAML only the form is known. A damaged part is set aside, so that the
+next `run` makes its rows anew; rows derived from other settings are named, and made anew, too.
 """
 
+import contextlib
 import json
 import os
 import zipfile
@@ -18,11 +20,21 @@ from bayes_at_n.pipeline.base.console import Meter, results
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.store import find, origin, parquet, rowkeys, runfolder, sessions
+from bayes_at_n.pipeline.store import (
+    find,
+    graded,
+    origin,
+    parquet,
+    rowkeys,
+    runfolder,
+    sessions,
+    shards,
+)
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 TORN = "unfinished last frame"  # of a journal: what a killed worker was about to write
+DERIVED = [(graded.GRADES_TABLE, graded.inputs)]  # tables, and what they should be made of
 _ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)
 _ERRORS += (RecursionError, UserError, MemoryError, zipfile.BadZipFile, zlib.error)
 _MOST = 1 << 28  # bytes of a line, or of a file of JSON
@@ -31,12 +43,11 @@ _MOST = 1 << 28  # bytes of a line, or of a file of JSON
 def check(folders: Iterable[Path]) -> None:
     """Read what is in run folders, or in folders of them, and print which files are not sound.
 
-    A part of attempts that is damaged is not known to be sound any more, so that the next
-    `generate` owes its rows. Raises DamagedData: something is not sound, or a folder holds no run.
+    Raises DamagedData: something is not sound, or a folder holds no run.
     """
     bad = 0
     for folder in folders:
-        paths, faults = [], {}
+        paths, faults = [], dict[str, list[str]]()
         try:
             paths = _files(folder)
         except UserError as error:
@@ -46,6 +57,8 @@ def check(folders: Iterable[Path]) -> None:
                 if lines := found(path):
                     faults[foreign.printable(path)] = lines
                 meter.advance(1)
+            for run in find.within(folder) if paths else ():
+                faults |= _stale(run)
         bad += len(faults)
         told = {"folder": str(folder), "files": len(paths), "sound": not faults}
         answer(told | {"faults": faults})
@@ -54,8 +67,8 @@ def check(folders: Iterable[Path]) -> None:
         results.print(f"{folder}: {len(paths)} files, {len(faults)} not sound")
     if bad:
         raise DamagedData(
-            f"{bad} files are not sound; `run` makes rows of attempts, grades and signals again,"
-            " `verify` verdicts; restore other files from a copy"
+            f"{bad} files are not sound; `run` makes rows of tables again; restore other files from"
+            " a copy"
         )
 
 
@@ -82,21 +95,37 @@ def found(path: Path) -> list[str]:
 
 
 def _table(path: Path) -> list[str]:
-    """A part or journal of a table of attempts, or another Parquet file."""
-    folder, damage = path.parent.parent, parquet.Damage()
-    if path.parent.name in rowkeys.TABLES and find.is_run(folder):
-        columns, _ = rowkeys.TABLES[path.parent.name]
+    """A part or journal of a table of a run, or another Parquet file."""
+    folder, damage, name = path.parent.parent, parquet.Damage(), path.parent.name
+    if find.is_run(folder) and (columns := rowkeys.TABLES.get(name)) is not None:
         if columns is ATTEMPTS and (why := origin.foreign(path)):
             return [why]
         for _ in parquet.read(path, columns, columns.names, damage):
             pass
+        with contextlib.suppress(OSError):  # the folder may be read-only
+            shards.set_aside(damage, columns)
         lines = damage.lines.get(path, [])
         growing = path.suffix == ".journal" and bool(sessions.alive(folder))
         return [line for line in lines if not (growing and TORN in line)]
+    for table, _ in DERIVED:
+        if name == table.name and find.is_run(folder):
+            return [said] if (said := table.damage(path)) else []
     with parquet.opened(path) as file:
         for group in range(file.num_row_groups):
             file.read_row_group(group)
     return []
+
+
+def _stale(folder: Path) -> dict[str, list[str]]:
+    """The files of derived rows in a run folder that settings or versions of before made."""
+    found = dict[str, list[str]]()
+    with contextlib.suppress(*_ERRORS):  # what is wrong there is said of the file
+        run = runfolder.opened(folder)
+        for table, inputs in DERIVED:
+            for path, why in table.stale(run, inputs(run)).items():
+                line = f"stale: made otherwise ({why}); `{table.verb}` makes it anew"
+                found.setdefault(foreign.printable(path), []).append(line)
+    return found
 
 
 def _json(path: Path) -> list[str]:

@@ -4,13 +4,8 @@ A row of `attempts`, `grades` and later tables is keyed on (question_id, trial).
 once; numbers per token are typed arrays of four bytes each.
 """
 
-import hashlib
-import json
-from collections.abc import Mapping
-from itertools import repeat
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,15 +36,6 @@ FILTERED = "content_filter"
 CUT = ("length", "repetition", FILTERED)
 FINISHED = ("stop", *CUT)
 
-# How much of an attempt, in tokens of its completion, was there before a raised
-# `sampling.max_tokens` let it go on, the last time; null: it was sampled in one go. In other
-# tables: of which state of the attempt the row is.
-CONTINUED = pa.field("continued_from", pa.int32())
-# What an attempt holds, see `digest`; in other tables: of which attempt's content the row is made.
-DIGEST = pa.field("digest", pa.int64())
-# Columns that older files lack.
-ADDED = (CONTINUED.name, DIGEST.name, "grader", "choices", "form")
-
 ATTEMPTS = pa.schema(
     [
         *_KEY_FIELDS,
@@ -64,67 +50,11 @@ ATTEMPTS = pa.schema(
         ("first_token", pa.float64()),  # null where a server gives whole answers
         # Of one that was continued: `started` and `first_token` are later by the time it lay still.
         ("finished", pa.float64()),
-        CONTINUED,
-        DIGEST,
+        # How many of its tokens were there before a raised `sampling.max_tokens` let it go on, the
+        # last time; null: it was sampled in one go.
+        ("continued_from", pa.int32()),
     ]
 )
-
-
-_DIGESTED = ("text", "finish_reason", "completion_tokens", "token_ids", "logprobs")
-
-
-def digest(row: Mapping[str, Any]) -> int:
-    """A hash of what an attempt holds: its text, its end, its tokens and their log-probs.
-
-    Whatever else is made of an attempt says it, and counts while the attempt has the same.
-
-    >>> made = {"text": "4", "finish_reason": "stop", "completion_tokens": 1}
-    >>> digest(made) == digest({**made, "seed": 7}), digest(made) == digest({**made, "text": "5"})
-    (True, False)
-    """
-    return _digest(*map(row.get, _DIGESTED))
-
-
-def _digest(text: Any, reason: Any, number: Any, tokens: Any, logprobs: Any) -> int:
-    found = hashlib.blake2b(b"[%b, " % _as_json(text), digest_size=8)
-    found.update(json.dumps([reason, number])[1:].encode())
-    if tokens is not None:
-        found.update(b"token_ids" + np.asarray(tokens, np.int32).tobytes())
-    if logprobs is not None:
-        found.update(b"logprobs" + np.asarray(logprobs, np.float32).tobytes())
-    return int.from_bytes(found.digest(), "little", signed=True)
-
-
-def _as_json(text: str | None) -> bytes:
-    r"""What `json.dumps` makes of a text, in a third of the time where it holds nothing rare.
-
-    >>> all(_as_json(text) == json.dumps(text).encode() for text in ("", 'a\b\n"c"', "\t", "é"))
-    True
-    """
-    if text and text.isascii():
-        line = text.encode().replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-        if (np.frombuffer(line, np.uint8) - np.uint8(32)).max() < 95:  # all can be printed
-            return b'"%b"' % line
-    return json.dumps(text).encode()
-
-
-def digests(attempts: pa.Table) -> list[int]:
-    """The `digest` of every row of a table with all columns that it is made of.
-
-    >>> made = {"text": "4", "finish_reason": None, "completion_tokens": 1, "token_ids": [3]}
-    >>> table = pa.Table.from_pylist([made, {**made, "text": "5"}], schema=ATTEMPTS)
-    >>> digests(table) == [digest(made), digest({**made, "text": "5"})]
-    True
-    """
-    found = list[int]()
-    for batch in attempts.to_batches():
-        values = ((one.as_py() for one in batch[name]) for name in _DIGESTED[:3])  # one at a time
-        lists = (
-            repeat(None) if column.null_count == len(column) else (one.values for one in column)
-            for column in (batch[name] for name in _DIGESTED[3:])
-        )
-        found += map(_digest, *values, *lists)
-    return found
 
 
 def cut_off(finish_reasons: Any) -> Any:
@@ -184,8 +114,6 @@ VERDICTS = pa.schema(
         ("tokens", pa.int32()),  # of the verifier's prompt
         ("cut", pa.bool_()),  # the middle of the response was left out
         ("judged", pa.string()),  # hash of what was judged: a verdict on another text is owed
-        CONTINUED,
-        DIGEST,
     ]
 )
 
@@ -213,6 +141,5 @@ MEANS = pa.schema(
         *_KEY_FIELDS,
         ("prompt_mean_logprob", pa.float32()),  # null where it is not finite or not known
         ("completion_mean_logprob", pa.float32()),
-        DIGEST,
     ]
 )

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import judged, rowkeys
 from bayes_at_n.pipeline.store.columns import GRADES
-from bayes_at_n.pipeline.store.runfolder import Run, read_manifest
+from bayes_at_n.pipeline.store.runfolder import Run, read_json
 from bayes_at_n.pipeline.store.tables import Derived, Inputs
 
 GRADES_TABLE = Derived("grades", GRADES, "grade", verifiers.VERSION)
@@ -83,7 +83,8 @@ def ruled(run: Run, names: Sequence[str]) -> pa.Table:
 def made_by(run: Run) -> dict[str, Any]:
     """What decided the grades of a run: of an import what it was, else `inputs` and the version."""
     if GRADES_TABLE.imported(run):
-        return {"imported": dict(read_manifest(run).get("imported", {})).get("fingerprint")}
+        manifest = read_json(run.manifest)
+        return {"imported": str(dict(manifest.get("imported", {})).get("fingerprint"))}
     with contextlib.suppress(UserError):
         return {"version": GRADES_TABLE.version, **inputs(run)}
     return {}

@@ -2,7 +2,8 @@
 
 `identity_hash` is made with the folder and kept in its manifest: a file that says another is of
 another run, and not read. `identity` is what was hashed; a manifest that is lost is known from it.
-Files from before there was this say nothing, and are read.
+The format of the folder is a number in the manifest and in every file: folders of others are
+refused.
 """
 
 import contextlib
@@ -23,6 +24,8 @@ from bayes_at_n.pipeline.base.foreign import read_json
 
 HASH, IDENTITY = "identity_hash", "identity"  # in the manifest, and of files
 QUESTIONS = "questions_hash"  # in the identity of a file: of all questions and prompts
+FORMAT, NUMBER = "format", 2  # of run folders
+_READERS = {1: "596fca5"}  # the last commit that reads another format
 Metadata = dict[bytes, bytes]
 _warn = functools.cache(warn)  # once a command
 
@@ -45,7 +48,18 @@ def hashed(value: Any) -> str:
 def about(manifest: Mapping[str, Any]) -> Metadata:
     """What files of attempts are to say beside this manifest, which `read_manifest` gave."""
     text = json.dumps(said(manifest[IDENTITY]))
-    return {HASH.encode(): str(manifest[HASH]).encode(), IDENTITY.encode(): text.encode()}
+    of = {HASH: str(manifest[HASH]), IDENTITY: text, FORMAT: str(NUMBER)}
+    return {key.encode(): value.encode() for key, value in of.items()}
+
+
+def check_format(folder: Path, there: Any) -> None:
+    """Raises UserError: a run folder has another format, `there`, than this version reads."""
+    number = 1 if there is None else there
+    if number != NUMBER:
+        reader = f"commit {_READERS[number]}" if number in _READERS else "a later version"
+        raise UserError(
+            f"{folder}: has format {number}, which {reader} reads; this version reads {NUMBER}"
+        )
 
 
 def metadata(path: Path) -> Metadata:
@@ -92,11 +106,14 @@ def manifest(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
     told = {file: says for file in files if HASH.encode() in (says := metadata(file))}
     runs = {says[HASH.encode()]: file.name for file, says in told.items()}
     if len(runs) == 1:
+        for says in told.values():
+            number = says.get(FORMAT.encode(), b"1").decode(errors="replace")
+            check_format(path.parent, int(number) if number.isdecimal() else number)
         latest = max(told, key=lambda file: file.name.lstrip("_"))
         with contextlib.suppress(KeyError, ValueError, RecursionError, TypeError):
             identity = dict(json.loads(told[latest][IDENTITY.encode()]))
             _warn(f"{path}: {fault}; attempts/{latest.name} says what it was, `prepare` writes it")
-            return {HASH: next(iter(runs)).decode(), IDENTITY: identity}
+            return {FORMAT: NUMBER, HASH: next(iter(runs)).decode(), IDENTITY: identity}
     if not files:
         raise UserError(f"{path}: {fault}; delete it, and run `prepare` again")
     several = f"holds files of several runs ({', '.join(sorted(runs.values())[:3])})"

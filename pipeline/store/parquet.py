@@ -3,7 +3,6 @@
 What cannot be read is left out, and told in a `Damage` file by file.
 """
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import atomic, foreign, journal
 from bayes_at_n.pipeline.base.errors import one_line
-from bayes_at_n.pipeline.store.columns import ADDED, ATTEMPTS, CONTINUED, DIGEST, KEY, digests
+from bayes_at_n.pipeline.store.columns import KEY
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 # What starts with an underscore is skipped by everything that reads a folder of Parquet files.
@@ -26,10 +25,8 @@ HIDDEN, DAMAGED = "_", ".damaged"
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
 # What pyarrow raises of a damaged file, or of one that somebody else wrote.
 DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError)
-SOUND = ".sound"  # a part's size and time of change when all of it was last known to be readable
-# Of a batch with the columns `_MARKS`, which rows are wanted: bool of the same length.
+# Of a batch with the columns `KEY`, which rows are wanted: bool of the same length.
 Keep = Callable[[pa.RecordBatch | pa.Table], Any]
-_MARKS = [*KEY, CONTINUED.name, DIGEST.name]
 _HEAVY = {"text", "token_ids", "logprobs"}  # columns of which a group of rows is read at a time
 _AT_ONCE = 32  # groups of all others, which are mostly the cost of a call
 
@@ -39,12 +36,9 @@ class Damage:
     """What a reader could not read: file by file, in words."""
 
     lines: dict[Path, list[str]] = field(default_factory=dict)
-    outdated: int = 0  # attempts whose only rows are of what is gone, see `rowkeys.streamed`
 
     def add(self, path: Path, line: str) -> None:
-        """What is damaged is not known to be sound any more: the next `generate` owes its rows."""
-        with contextlib.suppress(OSError):
-            _mark(path).unlink(missing_ok=True)
+        """Say what of a file could not be read."""
         self.lines.setdefault(path, []).append(line)
 
     def __str__(self) -> str:
@@ -104,33 +98,9 @@ def fingerprint(path: Path) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def _mark(path: Path) -> Path:
-    return path.with_name(f"{HIDDEN}{path.stem}{SOUND}")
-
-
-def mark_sound(path: Path, version: str) -> None:
-    """Remember that all of a part could be read, as long as its `fingerprint` is this one."""
-    with contextlib.suppress(OSError):  # without it the part is merely read again
-        _mark(path).write_text(version)
-
-
-def known_sound(path: Path, version: str) -> bool:
-    """Whether all of a part with this `fingerprint` is known to be readable."""
-    try:
-        return _mark(path).read_text(errors="replace") == version
-    except OSError:
-        return False
-
-
 def put_aside(path: Path, why: str = DAMAGED) -> None:
     """Rename a file so that no reader sees it."""
-    rename(path, f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{why}")
-
-
-def rename(path: Path, name: str) -> None:
-    """Give a file of a table another name; the mark that it is sound had the old one."""
-    _mark(path).unlink(missing_ok=True)
-    path.rename(path.with_name(name))
+    path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{why}"))
 
 
 def read(
@@ -169,20 +139,7 @@ def read(
                 rows = file.metadata.row_group(*span).num_rows
                 damage.add(path, f"{path.name}: {rows} damaged rows ({one_line(error)})")
                 continue
-            if columns is ATTEMPTS and len(names) == len(columns):
-                table = _held(path, table.combine_chunks(), damage)
             yield from table.combine_chunks().to_batches()
-
-
-def _held(path: Path, table: pa.Table, damage: Damage) -> pa.Table:
-    """Of whole attempts those that hold what their digests say, which no checksum of a file can."""
-    if table[DIGEST.name].null_count == table.num_rows:  # of before there were digests
-        return table
-    told = table[DIGEST.name].to_pylist()
-    held = [one in (None, made) for one, made in zip(told, digests(table), strict=True)]
-    if wrong := held.count(False):
-        damage.add(path, f"{path.name}: {wrong} rows hold another text than was written")
-    return table.filter(pa.array(held, pa.bool_()))
 
 
 def _wanted(
@@ -191,11 +148,7 @@ def _wanted(
     """Columns of the rows of some groups that are wanted."""
     if keep is None:
         return _groups(file, groups, columns, names)
-    marks = [name for name in _MARKS if name in columns.names]
-    if _HEAVY.isdisjoint(names):
-        table = _groups(file, groups, columns, list(dict.fromkeys([*names, *marks])))
-        return table.filter(keep(table)).select(names)
-    wanted = keep(_groups(file, groups, columns, marks))
+    wanted = keep(_groups(file, groups, columns, list(KEY)))
     if not pc.any(wanted).as_py():
         groups, wanted = [], wanted.slice(0, 0)  # passed over
     return _groups(file, groups, columns, names).filter(wanted)
@@ -210,7 +163,7 @@ def opened(path: Path) -> pq.ParquetFile:
 def whole(path: Path, columns: pa.Schema) -> pa.Table:
     """All of a part. Raises one of `DAMAGE`."""
     with opened(path) as file:  # no pandas import
-        return _cast(file, file.read(), columns, columns.names)
+        return sound(file.read().select(columns.names), columns)
 
 
 def _groups(
@@ -219,18 +172,6 @@ def _groups(
     """Columns of some groups of rows."""
     threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # of few rows they only cost
     table = file.read_row_groups(groups, columns=names, use_threads=threads)
-    return _cast(file, table, columns, names)
-
-
-def _cast(file: pq.ParquetFile, table: pa.Table, columns: pa.Schema, names: list[str]) -> pa.Table:
-    """What was read of a file; one that is older than a column (`ADDED`) has null there."""
-    absent = [
-        name for name in columns.names if name in ADDED and name not in file.schema_arrow.names
-    ]
-    if absent and len(file.schema_arrow) == len(columns) - len(absent):
-        for name in set(absent) & set(names):
-            field = columns.field(name)
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return sound(table.select(names), pa.schema([columns.field(name) for name in names]))
 
 

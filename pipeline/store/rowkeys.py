@@ -6,9 +6,7 @@ counted in arrays.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,25 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import parquet, shards
-from bayes_at_n.pipeline.store.columns import (
-    ATTEMPTS,
-    CONTINUED,
-    DIGEST,
-    KEY,
-    MEANS,
-    VERDICTS,
-)
-from bayes_at_n.pipeline.store.runfolder import Run, read_manifest
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, MEANS, VERDICTS
+from bayes_at_n.pipeline.store.runfolder import Run
 
 Ints = npt.NDArray[np.int64]
 
-TABLES = {
-    "attempts": (ATTEMPTS, "generate"),
-    "verdicts": (VERDICTS, "verify"),
-    "means": (MEANS, "import"),
-}
-"""Per table of attempts, by its folder in a run, its columns and the verb that makes its rows."""
+TABLES = {"attempts": ATTEMPTS, "verdicts": VERDICTS, "means": MEANS}
+"""Per table of attempts, by its folder in a run, its columns."""
 
 
 def question_ids(run: Run) -> pa.Array:
@@ -129,81 +117,16 @@ def streamed(
     """The key and some columns of a table of attempts, in memory.
 
     `table` is one of `TABLES`, and `damage` gets what could not be read; without it a warning says
-    so, and what to run. Rows that were made of what an attempt no longer holds (it was continued,
-    or lost and made anew) are left out; `damage.outdated` counts them.
+    so, and what to do.
     """
-    (columns, verb), names = TABLES[table], [*KEY, *names]
-    unreadable, old = parquet.Damage() if damage is None else damage, [np.empty(0, np.int64)]
-    keep = None if columns is ATTEMPTS else _keep(run, old)
-    batches = shards.batches(run.path / table, columns, names, unreadable, keep=keep)
+    columns, names = TABLES[table], [*KEY, *names]
+    unreadable = parquet.Damage() if damage is None else damage
+    batches = shards.batches(run.path / table, columns, names, unreadable)
     rows = pa.Table.from_batches(batches, pa.schema([columns.field(name) for name in names]))
-    if (gone := np.unique(np.concatenate(old))).size:  # others of them are made anew by now
-        unreadable.outdated = np.setdiff1d(gone, encode(rows, question_ids(run))).size
-    told = [str(unreadable)] * bool(unreadable.lines)
-    if unreadable.outdated:
-        told.append(f"{unreadable.outdated} are of attempts that have changed or are gone")
-    if damage is None and told:
-        verb = verb if run.attempts.exists() else "generate"
-        told.append(f"they do not count; run `{verb}` to make them again")
-        warn(f"{run.path}: {table}: {'; '.join(told)}")
+    if damage is None and unreadable.lines:
+        remedy = f"`{PROGRAM} status --check {run.path}` sets them aside, and `run` makes them anew"
+        warn(f"{run.path}: {table}: {unreadable}; they do not count; {remedy}")
     return rows.combine_chunks()
-
-
-class Contents(NamedTuple):
-    """What the attempts of a run are now, n of them, in the order of question and trial."""
-
-    keys: Ints  # (n,) see encode
-    states: Ints  # (n,) see state
-    hashed: bool  # whether each says its digest; older ones do not
-
-
-def contents(run: Run) -> Contents:
-    """What the attempts of a run are now; read once while their files stay as they are."""
-    files = tuple((path.name, parquet.fingerprint(path)) for path in shards.files(run.attempts))
-    return _contents(run.attempts, files, tuple(question_ids(run).to_pylist()))
-
-
-@lru_cache(maxsize=4)
-def _contents(
-    folder: Path, files: tuple[tuple[str, str], ...], question_ids: tuple[str, ...]
-) -> Contents:
-    columns = pa.schema([ATTEMPTS.field(name) for name in (*KEY, CONTINUED.name, DIGEST.name)])
-    batches = shards.batches(folder, ATTEMPTS, columns.names, parquet.Damage())
-    rows = pa.Table.from_batches(batches, columns).combine_chunks()
-    keys = encode(rows, pa.array(question_ids, pa.string()))
-    order = np.argsort(keys)[np.count_nonzero(keys < 0) :]  # of the run's questions
-    return Contents(keys[order], state(rows)[order], not rows[DIGEST.name].null_count)
-
-
-def _keep(run: Run, old: list[Ints]) -> parquet.Keep:
-    """Which rows of another table are of what attempts are now.
-
-    The keys of other rows are added to `old`. Rows without an attempt count where a record was
-    imported without one, also while it is: a manifest comes last.
-    """
-    ids, now = question_ids(run), contents(run)
-    order, states = np.arange(now.keys.size), np.append(now.states, 0)
-
-    def keep(batch: Any) -> pa.Array:
-        keys = encode(batch, ids)
-        at = rows_of(keys, now.keys, order)
-        alone = (at < 0) & batch[DIGEST.name].is_null().to_numpy(False)
-        if alone.any():
-            made = read_manifest(run)
-            alone &= "imported" in made or not (made or run.attempts.exists())
-        same = np.where(at < 0, alone, states[at] == state(batch))
-        old.append(keys[~same & (keys >= 0)])
-        return pa.array(same)
-
-    return keep
-
-
-def state(rows: Any) -> Ints:
-    """A number for what an attempt holds, by the columns of it or of what was made of it."""
-    both: Ints = rows[DIGEST.name].fill_null(-1).to_numpy().astype(np.int64)
-    if CONTINUED.name in rows.schema.names:  # what is imported lacks it, and never goes on
-        both = both + 31 * (rows[CONTINUED.name].fill_null(-1).to_numpy().astype(np.int64) + 1)
-    return both
 
 
 def responses(run: Run, keys: Ints, damage: parquet.Damage) -> Iterator[tuple[int, str]]:

@@ -40,11 +40,11 @@ _RESOURCES = """block_size cpu_offload_gb device_map disable_log_stats distribut
     kv_cache_memory_bytes kv_offloading_size max_memory max_num_batched_tokens swap_space
     num_gpu_blocks_override pipeline_parallel_size tensor_parallel_size"""
 _CAP = "sampling.max_tokens"
-# Settings that an identity names only where they are others than these: older folders have none.
+TRIALS = "sampling.trials", "budget"  # settings that a worker may change in a folder
+# Settings that an identity names only where they are others than these.
 DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": []}
 DEFAULTS["prompt.shots"] = 0  # which ones is hashed
 DEFAULTS |= {"prompt.shuffle": "none", "prompt.shuffle_seed": 0, "engine.args": {}}
-_SAMPLED = " (there of an earlier kind, which read a part of large files: nothing can be said)"
 SERVER = "server.json"  # in the run folder: how the server answered that the run began with
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
 UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader` of the engine that failed
@@ -75,7 +75,9 @@ class Run:
 
     @cached_property
     def questions(self) -> list[dict[str, Any]]:
-        """The rows of questions.parquet."""
+        """The rows of questions.parquet. Raises UserError: none, or a folder of another format."""
+        if (manifest := read_json(self.manifest)).get(origin.IDENTITY):
+            origin.check_format(self.path, manifest.get(origin.FORMAT))
         try:
             return parquet.read_table(self.path / "questions.parquet", QUESTIONS)
         except FileNotFoundError:
@@ -143,8 +145,8 @@ def read_manifest(run: Run) -> dict[str, Any]:
     try:
         manifest = foreign.read_json(run.manifest)
         if isinstance(made := manifest.get(origin.IDENTITY), dict):
-            if origin.HASH not in manifest:  # of before files said whose they are: new ones do
-                manifest[origin.HASH] = origin.hashed(origin.said(made))
+            origin.check_format(run.path, manifest.get(origin.FORMAT))
+            manifest.setdefault(origin.HASH, origin.hashed(origin.said(made)))
             return manifest
         fault = "says not what the run is (no identity)"
     except FileNotFoundError:
@@ -164,7 +166,8 @@ def read_manifest(run: Run) -> dict[str, Any]:
 def claim(run: Run, identity: dict[str, Any]) -> None:
     """Say in a folder that is new what its run is; of several at once the first does."""
     if not read_manifest(run):
-        manifest = {origin.HASH: origin.hashed(origin.said(identity)), origin.IDENTITY: identity}
+        manifest = {origin.FORMAT: origin.NUMBER, origin.IDENTITY: identity}
+        manifest[origin.HASH] = origin.hashed(origin.said(identity))
         lease.create(run.manifest, json.dumps(manifest))
 
 
@@ -196,13 +199,10 @@ def differing(there: dict[str, Any], identity: dict[str, Any]) -> list[str]:
     """
     if origin.QUESTIONS in there and "prompts" in identity:
         identity = origin.said(identity)
-    if there.get("sampling.seed") is not None:  # all were shared, before there was a choice
-        there = {"sampling.seeds": "shared"} | there
     if there:
         there, identity = DEFAULTS | there, DEFAULTS | identity
     differences = [
         f"{key} is {there[key]!r} there and {identity[key]!r} here"
-        + _SAMPLED * (key == "model.weights" and str(there[key]).startswith("sha256:"))
         for key in sorted({*there, *identity} - {"questions", "prompts"})
         if key in there and key in identity and there[key] != identity[key]
     ]
@@ -261,7 +261,7 @@ def save(run: Run, *names: str) -> None:
         before = dump(there)
         for name in names:
             *groups, key = name.split(".")
-            of_folder, own = ((reduce(getattr, groups, cfg)) for cfg in (there, run.cfg))
+            of_folder, own = (reduce(getattr, groups, cfg) for cfg in (there, run.cfg))
             setattr(of_folder, key, getattr(own, key))
         if dump(there) != before:
             _write(run, there)
@@ -271,11 +271,6 @@ def save_judge(run: Run) -> None:
     """Let later stages know which outcomes the verifier decides, and which verifier it is."""
     judge = run.cfg.dataset.judge
     save(run, "dataset.judge", *["verifier"] * bool(judge))
-
-
-def save_trials(run: Run) -> None:
-    """Let later stages know the number of trials and the budget."""
-    save(run, "sampling.trials", "budget")
 
 
 def write_json(path: Path, value: Any, sync: bool = True) -> None:
@@ -297,7 +292,7 @@ def owed(run: Run, damage: parquet.Damage | None = None) -> list[tuple[str, int]
     `damage`: gets what could not be read, where somebody wants to know.
     """
     unreadable = parquet.Damage() if damage is None else damage
-    done = shards.keys(run.attempts, ATTEMPTS, unreadable, verify=True)
+    done = shards.keys(run.attempts, ATTEMPTS, unreadable)
     done -= continuing(run).keys()
     return [key for key in run.keys if key not in done]
 

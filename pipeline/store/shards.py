@@ -42,7 +42,6 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     batches = [batch for each in batches if (batch := _new_rows(each, seen)).num_rows]
     if batches:
         parquet.write_part(part, pa.Table.from_batches(batches, said))
-        parquet.mark_sound(part, parquet.fingerprint(part))
     if damage:
         parquet.put_aside(path)
     else:
@@ -77,7 +76,6 @@ def batches(
     columns: pa.Schema,
     names: Iterable[str],
     damage: parquet.Damage,
-    verify: bool = False,
     of: str | None = None,
     keep: parquet.Keep | None = None,
     stems: Container[str] | None = None,
@@ -85,11 +83,9 @@ def batches(
     """Stream the columns `names` of all rows of a table, every key once, in bounded memory.
 
     What cannot be read, or is of another run, is left out and added to `damage`. Safe while other
-    processes write: a journal that is sealed meanwhile is read from its part. With `verify` the
-    other columns are read and checked, too, of every part that has changed since that was last
-    done; with `of` only what that worker wrote is read, with `stems` only files of these stems;
-    with `keep` only those rows count, and groups without any of them are passed over. Raises
-    UserError: as `foreign.check`.
+    processes write: a journal that is sealed meanwhile is read from its part. With `of` only what
+    that worker wrote is read, with `stems` only files of these stems; with `keep` only those rows
+    count, and groups without any of them are passed over. Raises UserError: as `foreign.check`.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -106,8 +102,7 @@ def batches(
                 if columns is ATTEMPTS and (why := origin.foreign(path)):
                     damage.add(path, why)
                     continue
-                args = path, columns, needed, damage
-                for batch in _verified(*args) if verify else parquet.read(*args, keep):
+                for batch in parquet.read(path, columns, needed, damage, keep):
                     kept = _new_rows(batch, seen)
                     if kept.num_rows:
                         yield kept.select(names)
@@ -118,15 +113,11 @@ def batches(
 
 
 def keys(
-    folder: Path,
-    columns: pa.Schema,
-    damage: parquet.Damage,
-    verify: bool = False,
-    of: str | None = None,
+    folder: Path, columns: pa.Schema, damage: parquet.Damage, of: str | None = None
 ) -> set[tuple[str, int]]:
-    """The (question_id, trial) of every readable row; for `verify` and `of` see `batches`."""
+    """The (question_id, trial) of every readable row; for `of` see `batches`."""
     readable: set[tuple[str, int]] = set()
-    for batch in batches(folder, columns, KEY, damage, verify, of):
+    for batch in batches(folder, columns, KEY, damage, of):
         readable.update(_keys(batch))
     return readable
 
@@ -160,18 +151,6 @@ def stem(path: Path) -> str:
     ('w-00001', 'w-00001')
     """
     return path.stem.removeprefix(parquet.HIDDEN)
-
-
-def _verified(
-    path: Path, columns: pa.Schema, names: list[str], damage: parquet.Damage
-) -> Iterator[pa.RecordBatch]:
-    """As `read`, after reading all columns of a part that is not known to be sound."""
-    version, before = parquet.fingerprint(path), len(damage.lines.get(path, ()))
-    known = parquet.known_sound(path, version)
-    for batch in parquet.read(path, columns, names if known else columns.names, damage):
-        yield batch.select(names)
-    if path.suffix == ".parquet" and not known and len(damage.lines.get(path, ())) == before:
-        parquet.mark_sound(path, version)
 
 
 def files(folder: Path) -> list[Path]:

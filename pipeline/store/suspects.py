@@ -30,7 +30,7 @@ def settle(run: Run, good: bool, own: str = "") -> None:
         if not good:
             parquet.put_aside(path, _SUSPECT)
         elif path.suffix == ".parquet":
-            parquet.rename(path, path.name.replace(UNPROVEN, ""))
+            path.rename(path.with_name(path.name.replace(UNPROVEN, "")))
 
 
 def trust(run: Run) -> None:

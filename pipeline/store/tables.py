@@ -11,6 +11,7 @@ Two processes that derive at once write the same bytes, so no lease is needed.
 
 import contextlib
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from bayes_at_n.pipeline.store.runfolder import Run
 Inputs = Mapping[str, Any]  # JSON values: settings, hashes of files, versions, by name
 IMPORTED: Inputs = {"imported": True}  # of rows that came with records: no settings make them
 _RECORD = b"made_from"
+_JOURNAL = re.compile(r"journal (\d{1,18}) 0{8}")  # the mark of one
+_SHAPE: dict[str, Any] = {"version": int | str, "inputs": dict, "part": str}
 _ROWS_PER_GROUP = 1 << 16  # of derived rows, which are made again in seconds
 _FOOTER = 1 << 16  # bytes; the end of a Parquet file says where its pages are, and their statistics
 
@@ -48,8 +51,8 @@ class Part(NamedTuple):
 
     def holds(self, mark: str) -> bool:
         """Whether it begins with what had this mark: the same file, or a journal that grew."""
-        (kind, size, _), (before, was, _) = self.mark.split(), mark.split()
-        return mark == self.mark or (kind == before == "journal" and int(was) <= int(size))
+        was, now = (_JOURNAL.fullmatch(one) for one in (mark, self.mark))
+        return mark == self.mark or bool(was and now and int(was[1]) <= int(now[1]))
 
 
 class Rows(NamedTuple):
@@ -146,23 +149,41 @@ class Derived:
     def made(self, run: Run, part: Part, names: Sequence[str]) -> pa.Table:
         """The rows of a part as they are, whatever they were made from; none where unreadable."""
         columns = self._columns(names)
-        there = bool(self.record(run, part))
-        return _readable(self._path(run, part.stem), columns) if there else columns.empty_table()
+        record, path = self.record(run, part), self._path(run, part.stem)
+        return _readable(path, columns, _imported(record))[0] if record else columns.empty_table()
 
     def differing(self, run: Run, part: Part, inputs: Inputs) -> str:
         """What the rows of a part were made with that is other than these inputs, by name."""
         record = self.record(run, part)
         return _differing(record, self._record(inputs)) if record else ""
 
+    def damage(self, path: Path) -> str:
+        """What cannot be read of a file of rows, which is then set aside to be made anew."""
+        damage = parquet.Damage()
+        for _ in parquet.read(path, self.columns, self.columns.names, damage):
+            pass
+        if damage.lines:
+            _put_aside(path, _imported(_record_of(path, quiet=True)))
+        return str(damage)
+
+    def stale(self, run: Run, inputs: Inputs) -> dict[Path, str]:
+        """What made the rows of files that other inputs made, by name."""
+        found = {
+            self._path(run, p.stem): self.differing(run, p, inputs) for p in parts(run.attempts)
+        }
+        return {path: why for path, why in found.items() if why not in ("", "imported")}
+
     def imported(self, run: Run) -> bool:
         """Whether rows are there that came with records."""
-        return any(_imported(_record_of(p)) for p in (run.path / self.name).glob("*.parquet"))
+        return any(
+            _imported(_record_of(p, quiet=True)) for p in (run.path / self.name).glob("*.parquet")
+        )
 
     def sweep(self, run: Run) -> None:
         """Delete rows of parts that are gone, such as one that was set aside as damaged."""
         stems = {part.stem for part in parts(run.attempts)}
         for path in (run.path / self.name).glob("*.parquet"):
-            if path.stem not in stems and not _imported(_record_of(path)):
+            if path.stem not in stems and not _imported(_record_of(path, quiet=True)):
                 path.unlink(missing_ok=True)
 
     def read(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Rows:
@@ -185,10 +206,12 @@ class Derived:
             if record and not imported and wanted and (why := _differing(record, wanted)):
                 line = f"{run.path}: {self.name} were made otherwise ({why})"
                 raise Stale(f"{line}; run `{PROGRAM} {self.verb} {run.path}`")
-            if record and (imported or part is None or part.holds(record["part"])):
-                table = _readable(path, columns)
+            whole = imported
+            if record and (imported or (part and part.holds(record["part"]))):
+                table, sound = _readable(path, columns, imported)
                 pieces.append((rowkeys.encode(table, ids), table))
-            if part is not None and not imported and record.get("part") != part.mark:
+                whole |= sound and part is not None and record["part"] == part.mark
+            if part is not None and not whole:
                 pieces.append((keys_of(run, part), None))
         return _first(pieces, columns)
 
@@ -202,15 +225,17 @@ class Derived:
         return {"version": self.version, "inputs": json.loads(json.dumps(inputs))}
 
 
-def _record_of(path: Path) -> dict[str, Any]:
+def _record_of(path: Path, quiet: bool = False) -> dict[str, Any]:
     try:
         with parquet.opened(path) as file:
             record = json.loads((file.schema_arrow.metadata or {})[_RECORD])
-        return record if {"version", "inputs", "part"} <= record.keys() else {}
+        known = record.keys() == _SHAPE.keys()
+        return record if known and all(isinstance(record[k], _SHAPE[k]) for k in record) else {}
     except FileNotFoundError:
         return {}
-    except (*parquet.DAMAGE, AttributeError, UserError) as error:
-        warn(f"{path}: unreadable, so its rows are pending ({one_line(error)})")
+    except (*parquet.DAMAGE, AttributeError) as error:
+        if not quiet:
+            warn(f"{path}: unreadable, so its rows are pending ({one_line(error)})")
         return {}
 
 
@@ -220,26 +245,30 @@ def _imported(record: dict[str, Any]) -> bool:
 
 def _differing(record: dict[str, Any], wanted: dict[str, Any]) -> str:
     """Which inputs differ, by name; empty where all are the same."""
+    if _imported(record):
+        return "imported"
     if record["version"] != wanted["version"]:
         return f"version {record['version']} of the computation, now {wanted['version']}"
     then, now = record["inputs"], wanted["inputs"]
     return ", ".join(sorted(k for k in {*then, *now} if then.get(k) != now.get(k)))
 
 
-def _readable(path: Path, columns: pa.Schema) -> pa.Table:
-    """The rows of a derived file; if some are damaged none, unless nobody can make them again.
-
-    Then the file is set aside, so that the next command makes it anew.
-    """
+def _readable(path: Path, columns: pa.Schema, imported: bool) -> tuple[pa.Table, bool]:
+    """The rows of a derived file, and whether all are sound; if not, it is set aside."""
     damage = parquet.Damage()
     batches = list(parquet.read(path, columns, columns.names, damage))
-    if damage.lines and not _imported(_record_of(path)):
-        with contextlib.suppress(OSError):  # the folder may be read-only
-            parquet.put_aside(path)
-        batches = []
     if damage.lines:
         warn(f"{path}: {damage}; its rows are pending")
-    return pa.Table.from_batches(batches, columns)
+        _put_aside(path, imported)
+    table = pa.Table.from_batches(batches, columns)
+    return table if imported or not damage.lines else columns.empty_table(), not damage.lines
+
+
+def _put_aside(path: Path, imported: bool) -> None:
+    """Set a damaged file aside, to be made anew; imported rows nobody can make again."""
+    with contextlib.suppress(OSError):  # the folder may be read-only
+        if not imported:
+            parquet.put_aside(path)
 
 
 def _first(pieces: Sequence[tuple[rowkeys.Ints, pa.Table | None]], columns: pa.Schema) -> Rows:

@@ -87,7 +87,7 @@ def follow(folder: Path, project: str, name: str, over: Event, well: Event) -> N
     from bayes_at_n.pipeline.status.standing import (
         as_json,  # these are not for the command's process
     )
-    from bayes_at_n.pipeline.status.watch import Observer, after
+    from bayes_at_n.pipeline.status.watch import Observer
     from bayes_at_n.pipeline.tracking import trackers
 
     if name == "trackio":  # raises nothing
@@ -97,8 +97,6 @@ def follow(folder: Path, project: str, name: str, over: Event, well: Event) -> N
     try:
         while not ended:
             ended, began = over.is_set(), time.monotonic()
-            observer.look()
-            observer.read_texts(after(EVERY_S / 2))
             for now in observer.look():
                 if now.fault is not None or (ended and not (tracker or well.is_set())):
                     continue  # maybe settings that are not this run's

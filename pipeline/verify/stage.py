@@ -184,8 +184,6 @@ def _table(work: Survey, rows: Ints, numbers: dict[str, Any]) -> pa.Table:
         "cut": work.cut[slots],
         "judged": work.digests[slots].astype(str),
     }
-    of = work.made.take(rows)
-    columns |= {name: of[name] for name in of.column_names}
     return pa.table(columns, schema=VERDICTS)
 
 

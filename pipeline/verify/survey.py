@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import graded, judged, options, parquet, rowkeys, shards
-from bayes_at_n.pipeline.store.columns import CONTINUED, DIGEST, KEY, VERDICTS
+from bayes_at_n.pipeline.store.columns import KEY, VERDICTS
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import store
@@ -25,8 +25,7 @@ from bayes_at_n.verifiers.judge.labels import LABELS
 
 _ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, together
 _LEAST = 4  # rows of the last batches of several replicas
-_OF = [CONTINUED.name, DIGEST.name]  # what an attempt held when it was judged
-_STORED = ["tokens", "cut", "judged", *_OF]
+_STORED = ["tokens", "cut", "judged"]
 _NAMES = [*KEY, *(f"logprob_{x.lower()}" for x in LABELS), *_STORED]
 
 
@@ -36,7 +35,6 @@ class Survey:
 
     ids: pa.Array  # of the questions; keys count in it
     keys: Ints  # (n,) see rowkeys.encode
-    made: pa.Table  # n rows of what attempts hold, for rowkeys.state
     slots: Ints  # (n,) which text: identical attempts are judged once
     answers: pa.Array  # (n,) extracted, null without one or where the prompt does not ask for it
     truth: npt.NDArray[np.int8]  # (n,) see store.true_labels
@@ -60,9 +58,8 @@ def survey(run: Run, with_answer: bool) -> Survey:
     With judge=unmatched only what the rule grader does not accept is in it. Raises UserError:
     without attempts; when some are not graded that the prompt or judge=unmatched needs graded.
     """
-    attempts, keys = rowkeys.keyed(run, "attempts", _OF, parquet.Damage())
-    order = np.argsort(keys)
-    keys, made = keys[order], attempts.select(_OF).take(order)
+    keys = np.sort(rowkeys.keyed(run, "attempts", [], parquet.Damage())[1])
+    some = keys.size > 0
     judge, names = run.cfg.dataset.judge, ["answer", "outcome", "box"]
     grades = graded.aligned(run, names, keys)
     if (with_answer or judge == "unmatched") and (ungraded := grades["outcome"].null_count):
@@ -74,17 +71,16 @@ def survey(run: Run, with_answer: bool) -> Survey:
     if judge == "unmatched":
         asked = judged.asks(judge, grades["outcome"], grades["box"])
         grades = {name: column.filter(asked) for name, column in grades.items()}
-        keys, made = keys[asked.to_numpy(False)], made.filter(asked)
+        keys = keys[asked.to_numpy(False)]
     answers = grades["answer"] if with_answer else pa.nulls(keys.size, pa.string())
     digests, sizes, longest = _digests(run, keys, answers)
     readable = digests != b""
-    if not readable.any() and not (judge == "unmatched" and order.size):
+    if not readable.any() and not (judge == "unmatched" and some):
         raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
     distinct, slots = np.unique(digests[readable], return_inverse=True)
     work = Survey(
         ids=rowkeys.question_ids(run),
         keys=keys[readable],
-        made=made.filter(pa.array(readable)),
         slots=slots,
         answers=answers.filter(pa.array(readable)),
         truth=store.true_labels(grades["outcome"])[readable],
@@ -171,8 +167,7 @@ def _add_stored(run: Run, work: Survey) -> None:
         return
     damage, order = parquet.Damage(), np.arange(work.keys.size)
     stale: list[Ints] = [np.empty(0, dtype=np.int64)]
-    states = rowkeys.state(work.made)
-    for batch in shards.batches(store.folder(run), VERDICTS, _NAMES, damage, verify=True):
+    for batch in shards.batches(store.folder(run), VERDICTS, _NAMES, damage):
         judged = np.array(batch["judged"].to_pylist(), dtype="S24")
         slots = np.minimum(np.searchsorted(work.digests, judged), work.digests.size - 1)
         known = work.digests[slots] == judged
@@ -182,8 +177,7 @@ def _add_stored(run: Run, work: Survey) -> None:
         work.cut[at] = verdicts["cut"].to_numpy(zero_copy_only=False)
         keys = rowkeys.encode(batch, work.ids)
         rows = rowkeys.rows_of(keys, work.keys, order)
-        same_state = states[rows] == rowkeys.state(batch)
-        same_text = known & (work.slots[rows] == slots) & same_state
+        same_text = known & (work.slots[rows] == slots)
         work.done[rows[(rows >= 0) & same_text]] = True
         stale.append(keys[(rows >= 0) & ~same_text])
     if damage.lines:
