@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import digests, make_run, make_tokenizer
+from helpers import add_verdicts, make_run, make_tokenizer
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
@@ -28,7 +28,6 @@ from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.report import build, data, figures, overview, single, texts, tokens
 from bayes_at_n.pipeline.rubrics import rubric, signals, signals_table
 from bayes_at_n.pipeline.store import parquet, runfolder
-from bayes_at_n.pipeline.store.columns import VERDICTS
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -60,16 +59,15 @@ MARKS = {"q<b>1": "110~1u", "q2": "010101", "q/3": "-+1111"}
 
 def verdicts(run: Any, rows: dict[tuple[str, int], tuple[float, float, float]]) -> None:
     """A verifier's table made by hand, raw and calibrated alike."""
-    table, held = [], digests(run)
+    table = []
     for (qid, trial), three in rows.items():
-        row: dict[str, Any] = {"question_id": qid, "trial": trial, "digest": held[qid, trial]}
+        row: dict[str, Any] = {"question_id": qid, "trial": trial}
         for letter, share in zip("abc", three, strict=True):
             row |= {letter: share, f"raw_{letter}": share, f"direct_{letter}": share}
             row |= {f"logprob_{letter}": float(np.log(share)), f"base_{letter}": 0.0}
         best = "ABC"[int(np.argmax(three))]
-        table.append(row | {"mass": 1.0, "label": best, "tokens": 9, "cut": False, "judged": "x"})
-    made = pa.Table.from_pylist(table, schema=VERDICTS)
-    parquet.write_part(run.path / "verdicts" / "00000.parquet", made)
+        table.append(row | {"mass": 1.0, "label": best, "tokens": 9, "cut": False})
+    add_verdicts(run, table)
 
 
 @pytest.fixture(scope="module")

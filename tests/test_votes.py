@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scorio.aggregate
-from helpers import close, digests, make_run, ragged, run_of
+from helpers import add_verdicts, close, make_run, ragged, run_of
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.rubrics.signals import signals
 from bayes_at_n.pipeline.score import votes
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.columns import GRADES, VERDICTS
+from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import Ballots, Counts
 from bayes_at_n.scoring.metrics.table import parse
@@ -296,7 +296,6 @@ def test_undecided_answers_go_by_their_text(tmp_path: Path) -> None:
     rows = [("correct", "2"), ("unparsable", "x"), ("timeout", "x"), ("wrong", "3")]
     table = [
         {"question_id": "q1", "trial": i, "box": "boxed", "outcome": outcome, "answer": answer}
-        | {"digest": digests(run)["q1", i]}
         for i, (outcome, answer) in enumerate(rows)
     ]
     parquet.write_part(run.grades / "a.parquet", pa.Table.from_pylist(table, schema=GRADES))
@@ -311,22 +310,14 @@ NAMES = ("cons@4", "cons-confidence@8", "best-verifier@2")
 
 
 def verdicts(run: Run, a: dict[str, list[float]]) -> None:
-    held = digests(run)
-    rows = [
-        {
-            **dict.fromkeys(VERDICTS.names),
-            "question_id": q,
-            "trial": t,
-            "a": p,
-            "b": 0.0,
-            "c": 1 - p,
-            "digest": held[q, t],
-        }
-        for q, line in a.items()
-        for t, p in enumerate(line)
-    ]
-    part = run.path / "verdicts" / "a.parquet"
-    parquet.write_part(part, pa.Table.from_pylist(rows, schema=VERDICTS))
+    add_verdicts(
+        run,
+        [
+            {"question_id": q, "trial": t, "a": p, "b": 0.0, "c": 1 - p}
+            for q, line in a.items()
+            for t, p in enumerate(line)
+        ],
+    )
 
 
 def test_score_shows_votes_and_says_what_they_lack(

@@ -23,7 +23,6 @@ from bayes_at_n.pipeline.store.columns import (
     DIGEST,
     KEY,
     MEANS,
-    VERDICTS,
 )
 from bayes_at_n.pipeline.store.runfolder import Run, read_manifest
 
@@ -31,7 +30,6 @@ Ints = npt.NDArray[np.int64]
 
 TABLES = {
     "attempts": (ATTEMPTS, "generate"),
-    "verdicts": (VERDICTS, "verify"),
     "means": (MEANS, "import"),
 }
 """Per table of attempts, by its folder in a run, its columns and the verb that makes its rows."""

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
@@ -58,10 +58,7 @@ _SHAPES: dict[str, Any] = {
         "generated": ({"engines": [dict]}, None),
     },
     "scores.json": {"judge": dict},
-    "_verifier.json": {
-        "calibration": ({"temperature": _NUMBER}, None),
-        **dict.fromkeys(("asked", "settings"), dict),
-    },
+    "_calibration.json": {"temperature": _NUMBER},
     "_slurm": {"jobs": {...: {"id": str, "tasks": ([int], None)}}},
     "sessions": {
         **dict.fromkeys(_NUMBERS.split(), _NUMBER),
@@ -289,10 +286,14 @@ def save(run: Run, *names: str) -> None:
             _write(run, there)
 
 
-def save_judge(run: Run) -> None:
-    """Let later stages know which outcomes the verifier decides, and which verifier it is."""
-    judge = run.cfg.dataset.judge
-    save(run, "dataset.judge", *["verifier"] * bool(judge))
+def save_verifier(run: Run) -> None:
+    """Let later commands know the verifier, which outcomes it decides, and its calibration.
+
+    A fit of T belongs to the command that asks for it.
+    """
+    v = run.cfg.verifier
+    names = [f"verifier.{f.name}" for f in fields(v) if f.name != "fit_temperature"]
+    save(run, "dataset.judge", *names)
 
 
 def save_trials(run: Run) -> None:
