@@ -207,21 +207,25 @@ def _on_a_run(folder: Path) -> None:
     """A run's own verifier, and what it would say with biases added to its logits."""
     from bayes_at_n.pipeline.config import compose
     from bayes_at_n.pipeline.store.runfolder import Run
+    from bayes_at_n.pipeline.store.verdicts import made_of
     from bayes_at_n.pipeline.verify import calibrate as stored
-    from bayes_at_n.pipeline.verify import store
+    from bayes_at_n.pipeline.verify import quality, texts
 
     run = Run(compose.load_folder(folder, []))
-    table, keys = store.judged(run, [f"logprob_{x.lower()}" for x in LABELS])
-    truth = store.true_labels(table["outcome"])
-    logprobs = store.of_labels(table, "logprob_").astype(np.float64)[truth >= 0]
-    questions, truth = (keys >> 32)[truth >= 0], truth[truth >= 0].astype(np.int64)
-    ids, known = [q["question_id"] for q in run.questions], stored.read_baselines(run)
+    table, keys = quality.judged(run, [f"logprob_{x.lower()}" for x in LABELS])
+    truth = texts.true_labels(table["outcome"], run)
+    logprobs = texts.of_labels(table, "logprob_").astype(np.float64)[truth >= 0]
+    questions, truth = (keys >> 32)[truth >= 0], truth[truth >= 0]
+    ids, known = (
+        [q["question_id"] for q in run.questions],
+        texts.LogProbs(texts.folder(run, made_of(run)["verifier"])),
+    )
     free = {}
     for kind in ("contextual", "question", "domain"):
         run.cfg.verifier.calibration = kind
-        probes = stored.probes(run, ids)
-        if all(key in known for key in probes):
-            of = [[known[k] for k in probes if k[0] in ("", q)] for q in ids]
+        probes = {k: known.rows([texts.digest(c)])[0] for k, c in stored.probes(run, ids).items()}
+        if min(probes.values()) >= 0:
+            of = [[known.logprobs[n] for k, n in probes.items() if k[0] in ("", q)] for q in ids]
             free[kind] = np.array([baseline(np.array(rows)) for rows in of])
     half = questions % 2 == 0  # of the questions
     rows = []

@@ -39,6 +39,7 @@ from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import GRADES, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE
 from benchmarks import common, synthetic
 
 MOST_S = 5.0  # the target for categorize
@@ -152,7 +153,9 @@ def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
     GRADES_TABLE.save(run.path, "grades", filled(grades, n, GRADES))
     abc = rng.dirichlet([0.5, 0.5, 0.2], n)
     verdicts = key | {name: abc[:, i] for i, name in enumerate("abc")}
-    parquet.write_part(folder / "verdicts" / "verdicts.parquet", filled(verdicts, n, VERDICTS))
+    table = filled(verdicts, n, VERDICTS)
+    for start in range(0, n, PART):
+        VERDICTS_TABLE.save(folder, f"part-{start:08d}", table.slice(start, PART))
     return Run(run.cfg)
 
 

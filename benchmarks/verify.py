@@ -206,8 +206,8 @@ def _compare(args: argparse.Namespace, folder: Path, base: Run) -> dict[str, Any
 
 
 def _stage(run: Run, engine: Any, longest: int) -> dict[str, float]:
-    for made in run.path.glob("*verdicts*"):
-        shutil.rmtree(made)
+    for made in ("verdicts", "label_logprobs"):
+        shutil.rmtree(run.path / made, ignore_errors=True)
     with contextlib.suppress(AttributeError):  # only vLLM has one
         engine.llm.reset_prefix_cache()
     before, hand = labels.load, Handed(engine, longest)

@@ -13,8 +13,17 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import graded, origin, outcomes, parquet, runfolder, tables
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
+from bayes_at_n.pipeline.store import (
+    graded,
+    origin,
+    outcomes,
+    parquet,
+    rowkeys,
+    runfolder,
+    tables,
+    verdicts,
+)
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -266,6 +275,23 @@ def add_grades(run: Run, stem: str, grades: Sequence[Mapping[str, Any]]) -> None
         graded.GRADES_TABLE.write(run, of[0], graded.inputs(run), table)
     else:
         graded.GRADES_TABLE.save(run.path, stem, table)
+
+
+def add_verdicts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Verdicts on attempts, as if they had come with records; columns that are not said are null.
+
+    One that is said of an attempt later replaces the one before it.
+    """
+    names = [name for name in VERDICTS.names if name not in KEY]
+    there = verdicts.VERDICTS_TABLE.read(run, names, None).table.to_pylist()
+    of = {(row["question_id"], row["trial"]): row for row in [*there, *rows]}
+    ids = rowkeys.question_ids(run)
+    for part in tables.parts(run.attempts):
+        keys = set(tables.keys_of(run, part).tolist())
+        blank = [dict.fromkeys(VERDICTS.names) | dict(row) for row in of.values()]
+        table = pa.Table.from_pylist(blank, schema=VERDICTS)
+        mine = pa.array([key in keys for key in rowkeys.encode(table, ids).tolist()], pa.bool_())
+        verdicts.VERDICTS_TABLE.save(run.path, part.stem, table.filter(mine))
 
 
 def ragged(rows: Sequence[Sequence[int]], width: int | None = None) -> Any:

@@ -22,10 +22,10 @@ from bayes_at_n.pipeline.report import attempts
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.settle import plan
 from bayes_at_n.pipeline.status.tally import Tally, scores
-from bayes_at_n.pipeline.store import outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store import outcomes, parquet, tables
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import stage, survey
+from bayes_at_n.pipeline.verify import stage, texts
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 VERIFIER = [
@@ -43,8 +43,10 @@ Table = dict[tuple[str, int], dict[str, Any]]
 def folder(reference: tuple[Path, Attempts], tmp_path: Path) -> Path:
     """A real run of 30 questions, not verified, whose rule grader failed on some right answers."""
     path = Path(shutil.copytree(reference[0], tmp_path / "run"))
+    for made in ("verdicts", "label_logprobs"):
+        shutil.rmtree(path / made, ignore_errors=True)
     [part] = (path / "grades").glob("*.parquet")
-    grades = pq.read_table(part)
+    grades = pq.read_table(part)  # with the record of what made them
     rows = grades.to_pylist()
     right = [row for row in rows if row["outcome"] == "correct"]
     right[0]["outcome"], right[1]["outcome"] = "unparsable", "timeout"
@@ -141,17 +143,17 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
     real, parts = parquet.write_part, []
 
     def die(path: Path, *more: Any) -> None:
-        if path.parent.name == "verdicts" and len(parts) == 2:
+        if path.parent.parent.name == "label_logprobs" and len(parts) == 2:
             raise KeyboardInterrupt
-        parts.extend([path] * (path.parent.name == "verdicts"))
+        parts.extend([path] * (path.parent.parent.name == "label_logprobs"))
         real(path, *more)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(survey, "_ROWS", 8)
+        patched.setattr(texts, "_ROWS", 8)
         patched.setattr(parquet, "write_part", die)
         stage.verify(run)
-    some = table(folder, "verdicts")
-    assert some and read(run, quiet=True) == resolved(folder, "unmatched")  # "owed", never wrong
+    assert len(parts) == 2 and not table(folder, "verdicts")
+    assert read(run, quiet=True) == resolved(folder, "unmatched")  # "owed", never wrong
     assert "owed" in resolved(folder, "unmatched").values()
     for refused in (lambda: outcomes.read(run), lambda: signals.signals(run)):
         with pytest.raises(UserError, match=r"attempts wait for the verifier.*pipeline verify"):
@@ -161,10 +163,12 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
     assert scores([tally]) == [None]
     stage.verify(run)
     before = table(folder, "verdicts")
-    assert some.items() <= before.items() and "owed" not in read(run).values()
+    assert "owed" not in read(run).values()
 
     run = opened(folder, "dataset.judge=all")
-    assert "owed" in read(run).values()
+    with pytest.raises(tables.Stale, match=r"verdicts .*judge.*verify"):
+        read(run)
+    assert "owed" in read(run, quiet=True).values()
     capsys.readouterr()
     stage.verify(run)
     assert "kappa" in capsys.readouterr().out
@@ -181,20 +185,11 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
     assert any(
         "judge=all" in line for line in leaderboard.leaderboard(stack, AnalysisConfig()).notes
     )
-    record = folder / "verdicts/_verifier.json"
-    made = json.loads(record.read_text())
-    old = {key: value for key, value in made["calibration"].items() if key != "version"}
-    runfolder.write_json(record, made | {"calibration": old})  # by baselines made otherwise
-    assert set(read(run).values()) - {"owed"} <= {"no_answer"}
-    runfolder.write_json(record, made)
-    assert read(run) == by_hand
-    assert set(read(opened(folder, "verifier.calibration=graded")).values()) - {"owed"} <= {
-        "no_answer"
-    }
+    for other in ("verifier.calibration=graded", "verifier.content_free=[x]"):
+        with pytest.raises(tables.Stale, match=other.split("=")[0].split(".")[1]):
+            read(opened(folder, other))
+        assert set(read(opened(folder, other), quiet=True).values()) - {"owed"} <= {"no_answer"}
     capsys.readouterr()
-    other = opened(folder, "verifier.content_free=[x]")
-    assert set(read(other).values()) - {"owed"} <= {"no_answer"}
-    assert "verdicts are not of verifier=demo as it is set" in capsys.readouterr().err
     assert main(["signals", str(folder), "dataset.judge=null"]) == 0  # older than the setting
     assert "nothing owed" not in capsys.readouterr().err
     assert read(opened(folder, "dataset.judge=null")) == {
@@ -207,10 +202,11 @@ def test_nothing_to_ask_and_nothing_graded(tmp_path: Path) -> None:
     asked = ["verifier.id=/nowhere", "verifier.engine=transformers", "dataset.judge=unmatched"]
     run = make_run(tmp_path / "right", {"a": "11", "b": "1~"}, *asked)
     assert (outcomes.read(run).codes == [[CORRECT, CORRECT], [CORRECT, NO_ANSWER]]).all()
-    assert not survey.survey(run, with_answer=False).keys.size
+    known = texts.LogProbs(tmp_path / "none")
+    assert not texts.survey(run, known, "{response}").keys.size
     ungraded = make_run(tmp_path / "new", {"a": "1+"}, *asked)
     with pytest.raises(UserError, match=r"1 attempts are not graded.*unmatched.*`grade` first"):
-        survey.survey(ungraded, with_answer=False)
+        texts.survey(ungraded, known, "{response}")
 
 
 @pytest.mark.parametrize("judge", ["unmatched", "all"])

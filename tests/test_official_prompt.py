@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import http.server
-import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +23,8 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.official import OfficialPrompt
 from bayes_at_n.pipeline.config.settings import LabelTokens, VerifierConfig
 from bayes_at_n.pipeline.prepare import published
-from bayes_at_n.pipeline.store import judged
+from bayes_at_n.pipeline.store import tables
+from bayes_at_n.pipeline.store import verdicts as stored
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import quality, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template, uses_answer
@@ -242,9 +242,9 @@ def test_the_official_prompt_where_it_is_there(
     own = str(tmp_path / "own.txt")
 
     def made() -> dict[str, Any]:
-        record = json.loads((run.path / "verdicts" / "_verifier.json").read_text())["asked"]
-        assert (judged.settings(judging) or {}).items() >= record.items()  # of scores.json, too
-        assert judged.state(judging) == "all"
+        record = stored.made_of(judging)["asked"]
+        assert (stored.settings(judging) or {}).items() >= record.items()  # of scores.json, too
+        assert stored.read(judging, []).pending == 0
         return dict(record)
 
     stage.verify(judging)
@@ -262,7 +262,7 @@ def test_the_official_prompt_where_it_is_there(
 
     stage.verify(judging)
     assert made()["prompt"] == f"{FILE}:PROMPT"
-    assert "made otherwise (template)" in " ".join(capsys.readouterr().err.split())
+    assert "made otherwise (asked, template, verifier)" in " ".join(capsys.readouterr().err.split())
     theirs = verdicts(run)
     assert [row["logprob_a"] for row in theirs] != [row["logprob_a"] for row in ours]
 
@@ -305,14 +305,12 @@ def test_two_labels_behind_the_beginning_of_an_answer(
         assert row["a"] + row["b"] == pytest.approx(1) and row["label"] in "AB"
     measures = quality.pooled([run])
     assert measures is not None and measures["before"]["nll"] < 10  # no answer is none of A: B
-    record = json.loads((run.path / "verdicts" / "_verifier.json").read_text())
-    assert record["asked"]["kind"] == "plain" and record["settings"]["prefix"] == " So: "
-    assert main(["score", str(run.path)]) == 0
-    assert "edited" not in capsys.readouterr().err
+    record = stored.made_of(run)
+    assert record["asked"]["kind"] == "plain" and record["verifier"]["prefix"] == " So: "
+    assert stored.read(run, ["a"]).table.num_rows == 3
     own.write_text(own.read_text() + " Say A or B:")
-    assert main(["score", str(run.path)]) == 0
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.count("own.txt was edited after it made the verdicts; run `verify`") == 1
+    with pytest.raises(tables.Stale, match="template"):
+        stored.read(run, ["a"])
 
 
 def test_what_is_judged_cannot_leave_quotes_and_is_cut(tiny_model: Path, tmp_path: Path) -> None:

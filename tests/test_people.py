@@ -6,8 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import helpers
 import numpy as np
-import pyarrow as pa
 import pytest
 from helpers import make_run, run_of
 from scipy.special import ndtr
@@ -17,8 +17,7 @@ from bayes_at_n.pipeline.cohorts import cohort as cohorts
 from bayes_at_n.pipeline.cohorts.doubts import doubts
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.compose import load_folder
-from bayes_at_n.pipeline.store import outcomes, parquet, runfolder
-from bayes_at_n.pipeline.store.columns import VERDICTS
+from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.stage import verify
 from bayes_at_n.scoring import avg, prediction_powered
@@ -92,15 +91,14 @@ def made(folder: Path) -> Run:
 
 
 def add_verdicts(run: Run, keys: list[tuple[str, int]], a: Any) -> None:
-    """Write P(A) of attempts; what is written later comes first by its file's name."""
-    rows: dict[str, Any] = {name: [None] * len(keys) for name in VERDICTS.names}
-    rows |= {"question_id": [q for q, _ in keys], "trial": [t for _, t in keys], "a": a}
-    rows |= {"label": np.where(a > 0.5, "A", "B"), "cut": [False] * len(keys)}
-    rows |= {"judged": [""] * len(keys)}
-    folder = run.path / "verdicts"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"w-{9 - len(list(folder.iterdir()))}.parquet"
-    parquet.write_part(path, pa.table(rows, schema=VERDICTS))
+    """Write P(A) of attempts; what is written later replaces what was."""
+    helpers.add_verdicts(
+        run,
+        [
+            {"question_id": q, "trial": t, "a": p, "label": "A" if p > 0.5 else "B", "cut": False}
+            for (q, t), p in zip(keys, a.tolist(), strict=True)
+        ],
+    )
 
 
 def asked(run: Run, *overrides: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import make_run, make_tokenizer
+from helpers import add_verdicts, make_run, make_tokenizer
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
@@ -28,7 +28,6 @@ from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.report import build, data, figures, overview, single, texts, tokens
 from bayes_at_n.pipeline.rubrics import rubric, signals, signals_table
 from bayes_at_n.pipeline.store import parquet, runfolder
-from bayes_at_n.pipeline.store.columns import VERDICTS
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -67,9 +66,8 @@ def verdicts(run: Any, rows: dict[tuple[str, int], tuple[float, float, float]]) 
             row |= {letter: share, f"raw_{letter}": share, f"direct_{letter}": share}
             row |= {f"logprob_{letter}": float(np.log(share)), f"base_{letter}": 0.0}
         best = "ABC"[int(np.argmax(three))]
-        table.append(row | {"mass": 1.0, "label": best, "tokens": 9, "cut": False, "judged": "x"})
-    made = pa.Table.from_pylist(table, schema=VERDICTS)
-    parquet.write_part(run.path / "verdicts" / "00000.parquet", made)
+        table.append(row | {"mass": 1.0, "label": best, "tokens": 9, "cut": False})
+    add_verdicts(run, table)
 
 
 @pytest.fixture(scope="module")

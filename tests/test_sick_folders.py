@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import run_of
+from helpers import add_verdicts, run_of
 
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.generate.claim_files import ClaimFiles
 from bayes_at_n.pipeline.research.trajectory import evaluate
 from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, Window
 from bayes_at_n.pipeline.settle import plan
-from bayes_at_n.pipeline.store import judged, parquet, rowkeys, runfolder, sessions, shards
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat
@@ -50,11 +50,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, marks in MARKS.items():
         run_of(root, name, marks)
     run = run_of(root, SICK, MARKS["well"], "dataset.judge=unmatched")
-    applied = {"temperature": 1.5, **judged.calibrated_as(run)}
     numbers = {field.name: -1.0 for field in VERDICTS if field.type == pa.float32()}
-    rows(run, "verdicts", VERDICTS, **numbers, label="B", judged="x")
-    record = {"asked": judged.asked_as(run), "calibration": applied}
-    runfolder.write_json(run.path / "verdicts" / "_verifier.json", record)
+    keys = [{"question_id": qid, "trial": trial} for qid, trial in run.keys]
+    add_verdicts(run, [key | numbers | {"label": "B"} for key in keys])
     rows(run, "means", MEANS, completion_mean_logprob=-0.5)
     session = {"ended": True, "state": "done", "attempts": 8, "completion_tokens": 40, "gpus": 1}
     session |= {"wall_s": 3.0, "gpu_s": 3.0, "updated": 5.0, "started": 1.0, "pid": 1, "host": "a"}
@@ -231,7 +229,6 @@ FILES = [
     "categories/exact-match.parquet", "config.yaml", "grades/00000.parquet",
     "manifest.json", "means/00000.parquet", "questions.parquet", "scores.json", "sessions/1.json",
     "signals/signals.parquet", "thresholds.json", "verdicts/00000.parquet",
-    "verdicts/_verifier.json",
 ]  # fmt: skip
 SELDOM = ["categories/exact-match.json", "matrix.npz", "review.jsonl"]
 QUICK = ["deep", "other types"]
@@ -402,7 +399,6 @@ def test_a_record_of_settle_is_not_evaluated(tmp_path: Path) -> None:
         ("attempts/1.parquet", ["grade", "signals"]),
         ("attempts/1.journal", ["grade"]),
         ("grades/1.parquet", ["grade", "score"]),
-        ("verdicts/1.parquet", ["score"]),
         ("means/1.parquet", []),
         ("attempts", []),  # the folder itself
     ],

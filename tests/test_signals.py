@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import add_attempts, add_grades, make_run
+from helpers import add_attempts, add_grades, add_verdicts, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.rubrics import signals, signals_table
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, QUESTIONS, SIGNALS, VERDICTS
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, QUESTIONS, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 MARKS = {"q1": "110-", "q2": "0~t1"}
@@ -59,14 +59,14 @@ def made(folder: Path, marks: dict[str, str] = MARKS) -> Run:
     return Run(run.cfg)
 
 
-def judge(run: Run, keys: list[tuple[str, int]], part: str = "v0") -> None:
-    rows = [
-        dict.fromkeys(VERDICTS.names)
-        | {"question_id": q, "trial": t, "a": 0.1 * t, "b": 0.25, "c": 0.75 - 0.1 * t}
-        for q, t in keys
-    ]
-    table = pa.Table.from_pylist(rows, VERDICTS)
-    parquet.write_part(run.path / "verdicts" / f"{part}.parquet", table)
+def judge(run: Run, keys: list[tuple[str, int]]) -> None:
+    add_verdicts(
+        run,
+        [
+            {"question_id": q, "trial": t, "a": 0.1 * t, "b": 0.25, "c": 0.75 - 0.1 * t}
+            for q, t in keys
+        ],
+    )
 
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:

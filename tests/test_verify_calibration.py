@@ -1,4 +1,4 @@
-"""Calibrating stored verdicts, and fitting T, where bias and T of the verifier are known."""
+"""Deriving verdicts from log-probs, and fitting T, where bias and T of the verifier are known."""
 
 import json
 from collections.abc import Callable
@@ -6,24 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from helpers import make_run, outcome_words, write_questions
 
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.rubrics.categories import load
 from bayes_at_n.pipeline.rubrics.categorize import dependence
-from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.columns import VERDICTS
+from bayes_at_n.pipeline.store import graded, tables, verdicts
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, store
-from bayes_at_n.pipeline.verify.quality import calibrated
+from bayes_at_n.pipeline.verify import calibrate, stage, texts
+from bayes_at_n.pipeline.verify.judge import Answer
+from bayes_at_n.pipeline.verify.prompts import read_template
 from bayes_at_n.verifiers.judge.labels import log_softmax
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40
 PAPER = ("verifier.calibration=question", "verifier.clip=null")  # nothing cut off
 GRADED = ("verifier.calibration=graded", "verifier.clip=null", "verifier.fit_temperature=true")
+RESPONSES = {f"q{i:02d}": [f"no. {n}" for n in range(TRIALS)] for i in range(QUESTIONS)}
 OUTCOME = {0: "1", 1: "0", 2: "-"}
 
 
@@ -37,8 +38,8 @@ def verified(folder: Path, *overrides: str) -> Run:
     shares = (tilted / tilted.sum(axis=-1, keepdims=True)).cumsum(axis=-1)
     truth = (rng.random((QUESTIONS, TRIALS, 1)) > shares).sum(axis=-1)
     marks = {f"q{i:02d}": "".join(OUTCOME[k] for k in row) for i, row in enumerate(truth)}
-    run = make_run(folder, marks, "verifier=demo", *PAPER, *overrides)
-    add_verdicts(run, logprobs.reshape(-1, 3), {name: base for name in marks})
+    run = make_run(folder, marks, "verifier=demo", *PAPER, *overrides, texts=RESPONSES)
+    said(run, logprobs.reshape(-1, 3), {name: base for name in marks})
     return run
 
 
@@ -52,52 +53,69 @@ def simulated(folder: Path, right: float, bias: float, *overrides: str) -> tuple
     evidence = rng.normal(0, 1, (n, 3)) + 2 * np.eye(3)[truth]
     rows = truth.reshape(QUESTIONS, TRIALS)
     marks = {f"q{i:02d}": "".join(OUTCOME[k] for k in row) for i, row in enumerate(rows)}
-    run, toward = make_run(folder, marks, "verifier=demo", *overrides), np.array([bias, 0, 0])
+    run = make_run(folder, marks, "verifier=demo", *overrides, texts=RESPONSES)
     nothing = {"": log_softmax(np.array([bias, 0, 9]))}
-    add_verdicts(run, log_softmax(2.6 * evidence + toward), nothing)
+    said(run, log_softmax(2.6 * evidence + np.array([bias, 0, 0])), nothing)
     return run, truth
 
 
-def add_verdicts(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray]) -> None:
-    """Verdicts as the stage writes them; `nothing`: what is said without content, by question."""
-    texts = run.cfg.verifier.content_free
-    baselines = {(name, text): base.tolist() for name, base in nothing.items() for text in texts}
-    run.path.joinpath("verdicts").mkdir()
-    calibrate.write_baselines(run, baselines)
-    names = [row["question_id"] for row in run.questions for _ in range(TRIALS)]
-    table = store.columns(logprobs, np.zeros((len(names), 3)), 1.5)
-    table |= {
-        "question_id": names,
-        "trial": [*range(TRIALS)] * QUESTIONS,
-        "tokens": [9] * len(names),
-        "cut": [False] * len(names),
-        "judged": ["x"] * len(names),
-        "continued_from": [None] * len(names),
-    }
-    part = pa.table(table, schema=VERDICTS)
-    parquet.write_part(run.path / "verdicts" / "00000.parquet", part)
-    calibrate.recalibrate(run, calibrate.temperature(run))
+def said(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray]) -> None:
+    """What the verifier says of attempts, as the stage writes it, and the verdicts by that.
+
+    `nothing`: what it says without content, by question.
+    """
+    template = read_template(run.cfg.verifier)
+    made_by = texts.identity(run.cfg, verifier_as_model(run.cfg), template)
+    known = texts.LogProbs(texts.folder(run, made_by))
+    hashes = [name.decode() for name in texts.survey(run, known, template).hashes]
+    probes = calibrate.probes(run, list(nothing))
+    hashes += [texts.digest(probe) for probe in probes.values()]
+    of_probes = [nothing[question] for question, _ in probes]
+    values = np.vstack([logprobs, *of_probes]).astype(np.float32)
+    known.expect(np.array(hashes, "S24"))
+    known.add(hashes, Answer(values, [9] * len(hashes), [False] * len(hashes)))
+    known.write("w-00000", hashes, {"verifier": made_by})
+    stage.verify(run)
+
+
+def again(run: Run, *overrides: str) -> Run:
+    """The verdicts with other settings."""
+    run = Run(compose.load_folder(run.path, list(overrides)))
+    stage.verify(run)
+    return run
+
+
+def measured(run: Run) -> Any:
+    return json.loads((run.path / "verdicts" / "_calibration.json").read_text())
 
 
 def stored(run: Run, *columns: str) -> np.ndarray:
-    table = pq.read_table(run.path / "verdicts" / "00000.parquet", columns=list(columns))
+    table = verdicts.read(run, columns).table
     return np.stack([table[name].to_numpy() for name in columns], axis=1).astype(np.float64)
 
 
-def regrade(run: Run, change: Callable[[pa.Array], Any]) -> None:
-    """Replace the outcomes of a run's grades."""
-    [part] = run.grades.glob("*.parquet")
-    table = pq.read_table(part)
-    at, outcomes = table.column_names.index("outcome"), table["outcome"].combine_chunks()
-    parquet.write_part(part, table.set_column(at, table.field("outcome"), [change(outcomes)]))
+def regrade(run: Run, change: Callable[[Any], Any]) -> None:
+    """Replace a run's grades; its verdicts are pending."""
+    [part] = tables.parts(run.attempts)
+    table = graded.GRADES_TABLE.made(run, part, graded.GRADES_TABLE.columns.names)
+    graded.GRADES_TABLE.write(run, part, graded.inputs(run), change(table))
+    (run.path / "verdicts" / f"{part.stem}.parquet").unlink()
+
+
+def called(table: Any, outcomes: Any) -> Any:
+    return table.set_column(table.column_names.index("outcome"), "outcome", [outcomes])
+
+
+def unsaid(table: Any, first: int) -> list[str]:
+    """Outcomes of which the grader has a view of the first few."""
+    return [*table["outcome"].to_pylist()[:first], *["timeout"] * (table.num_rows - first)]
 
 
 def test_a_fitted_temperature_is_found_applied_and_better_on_questions_held_out(
-    tmp_path: Path, drawn: None
+    tmp_path: Path, drawn: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = verified(tmp_path / "run", *GRADED)
-    calibrated(run)
-    measures = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
+    measures = measured(run)
     assert abs(measures["fit"]["temperature"] - TRUE_T) < 4 * measures["fit"]["stderr"]
     assert measures["attempts"] == QUESTIONS * TRIALS // 5  # whole questions
     assert measures["after"]["nll"] < measures["before"]["nll"]
@@ -109,88 +127,62 @@ def test_a_fitted_temperature_is_found_applied_and_better_on_questions_held_out(
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(stored(run, "a", "b", "c"), expected, atol=1e-6)
     assert (run.path / "verdicts" / "_reliability.png").stat().st_size > 10_000
-
-
-def test_the_same_command_fits_the_same_and_rewrites_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = verified(tmp_path / "run", *GRADED)
-    calibrated(run)
+    # The same command fits the same and rewrites nothing; the fit belongs to the command.
     [part] = run.path.glob("verdicts/*.parquet")
     written = part.stat().st_mtime_ns
-    assert "calibrated anew" in capsys.readouterr().err
-    assert calibrate.temperature(run) > 1.5  # what verdicts still to come are written with
-    calibrated(run)
-    assert part.stat().st_mtime_ns == written and run.cfg.verifier.temperature == 1.5
-    assert "calibrated anew" not in capsys.readouterr().err
-    run.cfg.verifier.fit_temperature = False
-    calibrate.recalibrate(run, calibrate.temperature(run))
-    assert "T=1.5" in capsys.readouterr().err
+    capsys.readouterr()
+    again(run)
+    assert part.stat().st_mtime_ns == written and measured(run) == measures
+    assert "nothing owed" in capsys.readouterr().err
+    again(run, "verifier.fit_temperature=false")
+    assert "T=1.5" in capsys.readouterr().err and measured(run)["fit"] is None
 
 
-def test_without_fitting_the_configured_temperature_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = verified(tmp_path / "run")
-    before = stored(run, "a", "b", "c")
-    calibrated(run)
-    measures = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
+def test_without_fitting_the_configured_temperature_stays(tmp_path: Path) -> None:
+    measures = measured(verified(tmp_path / "run"))
     assert measures["fit"] is None and measures["temperature"] == 1.5
     assert measures["attempts"] == QUESTIONS * TRIALS
-    assert (stored(run, "a", "b", "c") == before).all()
-    assert "AUROC" in capsys.readouterr().out
 
 
 def test_the_grader_s_shares_find_a_bias_and_nothing_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = verified(tmp_path / "run")
-    run.cfg.verifier.calibration, run.cfg.verifier.clip = "graded", 1.0
     capsys.readouterr()
-    for _ in range(2):
-        calibrate.recalibrate(run, 1.5)
-        calibrate.check_turned(run)
-    said = capsys.readouterr().err
-    assert said.count("calibrated anew") == 1 and "changes the label" not in said
+    run = again(run, "verifier.calibration=graded", "verifier.clip=1")
+    assert "changes the label" not in capsys.readouterr().err
     base = stored(run, "base_a", "base_b", "base_c")[0]
     true = np.log([0.5, 0.3, 0.2])  # found in part: most labels are what they are with it, too
     assert np.corrcoef(base, true)[0, 1] > 0.95 and 0.15 < np.ptp(base) < np.ptp(true)
-    calibrated(run)
-    measures = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
-    assert measures["after"]["nll"] < measures["before"]["nll"]
+    assert measured(run)["after"]["nll"] < measured(run)["before"]["nll"]
     # Where the grader is not believed, or has said too little, nothing is subtracted.
-    run.cfg.dataset.judge = "all"
-    assert not any(calibrate.subtracted(run, {})["q00"])
-    run.cfg.dataset.judge = None
-    [part] = run.grades.glob("*.parquet")
-    parquet.write_part(part, pq.read_table(part).slice(0, 9))
-    assert not any(calibrate.subtracted(run, {})["q00"])
+    assert not stored(again(run, "dataset.judge=all"), "base_a", "base_b", "base_c").any()
+    run = again(run, "dataset.judge=null")
+    assert stored(run, "base_a").any()
+    regrade(run, lambda table: called(table, unsaid(table, 9)))
+    assert not stored(again(run), "base_a", "base_b", "base_c").any()
 
 
 def test_too_few_labels_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = verified(tmp_path / "run", *GRADED)
-    [part] = run.grades.glob("*.parquet")
-    parquet.write_part(part, pq.read_table(part).slice(0, 5))
-    calibrated(run)
-    assert "T stays" in capsys.readouterr().err
-    assert run.cfg.verifier.temperature == 1.5
+    regrade(run, lambda table: called(table, unsaid(table, 5)))
+    again(run)
+    assert "T stays" in capsys.readouterr().err and measured(run)["temperature"] == 1.5
 
 
 def test_t_is_fitted_to_labels_of_people_and_not_to_the_grader_unless_that_was_chosen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = verified(tmp_path / "run", "verifier.fit_temperature=true")
-    calibrated(run)
-    said = capsys.readouterr().err
-    assert "needs labels=FILE" in said and "the configured T stays" in said
+    told = capsys.readouterr().err
+    assert "needs labels=FILE" in told and "the configured T stays" in told
     words = outcome_words(run)
     places = [(i, j) for i in range(QUESTIONS) for j in range(0, TRIALS, 2)]
     right = [(f"q{i:02d}", j, bool(words[i, j] == "correct")) for i, j in places]
     rows = [dict(zip(("question_id", "trial", "correct"), one, strict=True)) for one in right]
-    run.cfg.labels.file = str(write_questions(tmp_path / "people.jsonl", rows))
-    regrade(run, lambda outcomes: pa.array(["wrong"] * len(outcomes)))
-    calibrated(run)
-    measures = json.loads((run.path / "verdicts" / "_calibration.json").read_text())
+    regrade(run, lambda table: called(table, ["wrong"] * table.num_rows))
+    again(run, f"labels.file={write_questions(tmp_path / 'people.jsonl', rows)}")
+    measures = measured(run)
     assert abs(measures["fit"]["temperature"] - TRUE_T) < 4 * measures["fit"]["stderr"] < 1
     assert measures["attempts"] == QUESTIONS * TRIALS
     assert "attempts that people labelled" in capsys.readouterr().err
@@ -207,14 +199,13 @@ def test_rubrics_of_the_verifier_alone_are_independent_of_the_grader(tmp_path: P
             rubrics = [*load(run.cfg).values()]
             marked = [line.split(" of ")[0] for line in dependence(rubrics, [run])]
             assert marked == (["Verifier-Only", "Verifier Probe"] if how else [])
-    own, graded = found.values()
-    assert np.ptp(own) < 0.05 < np.ptp(graded) and graded[-1] > own[-1] + 0.05
+    own, by_grader = found.values()
+    assert np.ptp(own) < 0.05 < np.ptp(by_grader) and by_grader[-1] > own[-1] + 0.05
     # Grades that are all others change no probability.
     run, _ = simulated(tmp_path / "run", 0.5, 0.0)
     before = stored(run, "a", "b", "c")
-    regrade(run, lambda outcomes: outcomes[::-1])
-    calibrate.recalibrate(run, 1.5)
-    assert (stored(run, "a", "b", "c") == before).all()
+    regrade(run, lambda table: called(table, table["outcome"].combine_chunks()[::-1]))
+    assert (stored(again(run), "a", "b", "c") == before).all()
 
 
 @pytest.mark.parametrize("bias", [-4.0, 0.0, 4.0])
@@ -231,12 +222,10 @@ def test_a_biased_verifier_gains_and_is_a_warning(
     assert (stored(run, "base_a", "base_b", "base_c") == move).all()
     led = np.diff(np.sort(logprobs, axis=1)[:, 1:], axis=1)[:, 0]
     assert led[now != raw].max(initial=0) <= 2
-    calibrate.check_turned(run)
     right, are = ((labels == truth).sum() for labels in (raw, now))
     told = f"by the grader {right} of {truth.size} were right before and {are} are now"
     assert (told in " ".join(capsys.readouterr().err.split())) == bool(bias)
     # The printed formula takes all of the bias, and that the verifier says C to nothing, too.
-    run.cfg.verifier.clip = None
-    calibrate.recalibrate(run, 1.5)
+    run = again(run, "verifier.clip=null")
     bases = stored(run, "base_a", "base_b", "base_c")[0]
     np.testing.assert_allclose(bases - bases[1], [bias, 0, 9], atol=1e-5)

@@ -24,7 +24,8 @@ from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.prepare import sizes
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import asker, judge, replicas, stage, survey
+from bayes_at_n.pipeline.verify import asker, judge, replicas, stage, texts
+from bayes_at_n.pipeline.verify.prompts import Candidate
 from bayes_at_n.pipeline.workers import devices, heartbeat
 
 TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
@@ -72,7 +73,7 @@ def assert_same(found: Run, expected: Run, tolerance: float) -> None:
     for key, row in ours.items():
         for name in ("logprob_a", "logprob_b", "logprob_c", "base_a", "base_b", "base_c"):
             np.testing.assert_allclose(row[name], theirs[key][name], atol=tolerance)
-        assert (row["tokens"], row["judged"]) == (theirs[key]["tokens"], theirs[key]["judged"])
+        assert row["tokens"] == theirs[key]["tokens"]
 
 
 def at_work(parent: int | None = None) -> list[psutil.Process]:
@@ -91,9 +92,9 @@ def when_written(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> Non
     """Do something when the first verdicts are on the disk."""
     write, written = parquet.write_part, list[Path]()
 
-    def write_part(path: Path, table: Any) -> None:
-        write(path, table)
-        if path.parent.name == "verdicts":
+    def write_part(path: Path, table: Any, *more: Any) -> None:
+        write(path, table, *more)
+        if path.parent.parent.name == "label_logprobs":
             written.append(path)
             if len(written) == 1:
                 do()
@@ -160,9 +161,10 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
     assert "loading verifier" in said and "2 replicas" in said
     assert "by SIGKILL" in said and said.count("starting it again") == 1
     assert "24 attempts judged with 30 prompts" in said
-    record = json.loads((run.path / "verdicts/_verifier.json").read_text())
-    assert (record["engine"]["replicas"], record["engine"]["device"]) == (2, "cpu")
-    assert len(list((run.path / "verdicts").glob("*.parquet"))) > 4  # several for each
+    parts = list(run.path.glob("label_logprobs/*/*.parquet"))
+    engine = json.loads(pq.read_schema(parts[0]).metadata[b"made_by"])["engine"]
+    assert (engine["replicas"], engine["device"]) == (2, "cpu")
+    assert len(parts) > 4  # several for each
     assert not list((run.path / "logs").glob("*-verify-*"))
     one = of_demo(
         tmp_path / "one",
@@ -231,9 +233,9 @@ def test_replicas_that_can_never_start_are_one_error(run: Run, capsys: Any) -> N
 HELD = """
 import signal
 from bayes_at_n.pipeline.store import parquet
-def write_part(path, table, write=parquet.write_part):
-    write(path, table)
-    while path.parent.name == "verdicts":
+def write_part(path, table, *more, write=parquet.write_part):
+    write(path, table, *more)
+    while path.parent.parent.name == "label_logprobs":
         signal.pause()
 parquet.write_part = write_part
 """
@@ -247,7 +249,7 @@ def command(folder: Path, *more: str, before: str = "") -> "subprocess.Popen[byt
 @pytest.mark.soak
 def test_replicas_end_with_a_killed_parent_and_nothing_is_lost_or_doubled(run: Run) -> None:
     parent = command(run.path, TWO, before=HELD)
-    while not list((run.path / "verdicts").glob("*.parquet")):
+    while not (parts := list(run.path.glob("label_logprobs/*/*.parquet"))):
         assert parent.poll() is None
         time.sleep(0.02)
     family = at_work(parent.pid)
@@ -255,14 +257,13 @@ def test_replicas_end_with_a_killed_parent_and_nothing_is_lost_or_doubled(run: R
     parent.wait()
     _, alive = psutil.wait_procs(family, timeout=30)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
-    written = pq.read_table(run.path / "verdicts").to_pylist()
+    written = pq.read_table(parts[0].parent).to_pylist()
     assert 0 < len(written) < 24
     stage.verify(again(run, TWO))
-    found = verdicts(run)
-    for row in written:  # what was judged stays; all verdicts together are calibrated at the end
-        judged = {key: row[key] for key in row if key.startswith(("logprob_", "raw_", "judged"))}
-        assert len(judged) == 7
-        assert judged.items() <= found[row["question_id"], row["trial"]].items()
+    assert len(verdicts(run)) == 24
+    there = pq.read_table(parts[0].parent).to_pylist()
+    assert all(row in there for row in written)
+    assert len(there) == len({row["judged"] for row in there}) == 24 + 2
 
 
 @pytest.mark.soak
@@ -295,11 +296,11 @@ def test_eight_verifiers_that_are_alike_share_the_work(spread: float) -> None:
     rng = np.random.default_rng(3)
     of_question = np.repeat(rng.normal(4, 0.7, 120), 80)
     lengths = np.exp(of_question + rng.normal(0, spread, 9600)).astype(int) + 1
-    texts = ["x" * n for n in lengths.tolist()]
+    told = ((f"{i}", Candidate("", "", "", "x" * n, "")) for i, n in enumerate(lengths.tolist()))
     busy = [0] * 8
-    places: list[int] = []
-    for rows, of_batch in survey.batches(enumerate(texts), int(lengths.sum()), 8):
-        busy[busy.index(min(busy))] += sum(map(len, of_batch))
-        places += rows
-    assert places == list(range(9600))
+    names: list[str] = []
+    for batch in texts.batches(told, int(lengths.sum()), 8):
+        busy[busy.index(min(busy))] += sum(len(candidate.response) for _, candidate in batch)
+        names += [name for name, _ in batch]
+    assert names == [*map(str, range(9600))]
     assert max(busy) < 1.05 * np.mean(busy)

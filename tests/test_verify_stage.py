@@ -28,10 +28,11 @@ from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_mode
 from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.grade import stage as grade
 from bayes_at_n.pipeline.prepare import models, questions, questions_table
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import parquet, runfolder, tables, verdicts
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, stage, store, survey
+from bayes_at_n.pipeline.verify import calibrate, stage, texts
+from bayes_at_n.pipeline.verify.calibrate import Views
 from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.verifiers.judge.agreement import agreement
@@ -113,14 +114,17 @@ def again(run: Run, *overrides: str) -> Run:
 
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
-    damage = parquet.Damage()
-    verdicts = [
-        row
-        for batch in shards.batches(run.path / "verdicts", VERDICTS, VERDICTS.names, damage)
-        for row in batch.to_pylist()
-    ]
-    assert not damage.lines
-    return {(row["question_id"], row["trial"]): row for row in verdicts}
+    """What readers see."""
+    names = [name for name in VERDICTS.names if name not in ("question_id", "trial")]
+    table = verdicts.VERDICTS_TABLE.read(run, names, None).table
+    return {(row["question_id"], row["trial"]): row for row in table.to_pylist()}
+
+
+def judged(run: Run) -> int:
+    """Texts whose log-probs are on the disk, of all verifiers, each row once."""
+    found = [pq.read_table(path) for path in run.path.glob("label_logprobs/*/*.parquet")]
+    assert all(table["judged"].null_count == 0 for table in found)
+    return sum(table.num_rows for table in found)
 
 
 def plain_logprobs(folder: Path, texts: list[str]) -> Any:
@@ -158,9 +162,9 @@ def test_every_number_of_a_verdict(
     stage.verify(run)
     verdicts = rows(run)
     assert set(verdicts) == {(q, t) for q in TEXTS for t in range(6)}
-    assert len(asked) == DISTINCT + 2 * len(FREE)  # identical attempts once
-    for q, texts in TEXTS.items():
-        s = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in texts])
+    assert len(asked) == DISTINCT + 2 * (len(FREE) - 1)  # identical texts once: "" is a response
+    for q, of_question in TEXTS.items():
+        s = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in of_question])
         free = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in FREE])
         base = np.log(np.exp(free).mean(axis=0))
         expected = {
@@ -178,10 +182,11 @@ def test_every_number_of_a_verdict(
             assert row["mass"] == pytest.approx(np.exp(s[t]).sum(), rel=1e-3)
             assert row["label"] == "ABC"[int(np.argmax([row[x] for x in "abc"]))]
             assert not row["cut"] and row["tokens"] > 20
-    by = json.loads((run.path / "verdicts/_verifier.json").read_text())
-    assert (by["settings"]["engine"], by["engine"]["device"]) == ("transformers", "cpu")
+    [part] = run.path.glob("label_logprobs/*/*-00001.parquet")
+    by = json.loads(pq.read_schema(part).metadata[b"made_by"])
+    assert (by["verifier"]["engine"], by["engine"]["device"]) == ("transformers", "cpu")
     out, err = capsys.readouterr()
-    assert "12 attempts judged with 16 prompts" in err
+    assert "12 attempts judged with 14 prompts" in err
     known = [key for key in verdicts if key != ("q2", 5)]  # there the grader has no view
     views = [MARKS[q][t] == "1" for q, t in known]
     both = agreement(views, ["ABC".index(verdicts[key]["label"]) for key in known])
@@ -193,7 +198,7 @@ def test_every_number_of_a_verdict(
     assert listed == {key for key, right in pairs if (verdicts[key]["label"] == "A") != right}
     assert pq.read_table(run.path / "verdicts").num_rows == 12  # plain readers find only parts
     stage.verify(run)
-    assert len(asked) == 16
+    assert len(asked) == 14
     assert "nothing owed" in capsys.readouterr().err
 
 
@@ -205,21 +210,42 @@ def test_temperature_and_average_change_without_the_model(
     no_engine(monkeypatch)
     before = rows(run)
     changed = again(run, "verifier.temperature=3", "verifier.average=logit")
+    with pytest.raises(tables.Stale, match=r"verdicts .*average, temperature.*verify"):
+        verdicts.read(changed, ["a"])
     stage.verify(changed)
     after = rows(changed)
-    for q, texts in TEXTS.items():
-        s = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in texts])
+    for q, of_question in TEXTS.items():
+        s = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in of_question])
         free = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in FREE])
         stored = [[after[q, t][x] for x in "abc"] for t in range(6)]
         np.testing.assert_allclose(stored, softmax((s - free.mean(axis=0)) / 3), atol=2e-4)
-    # A crash half-way leaves no mixture: what is applied is unknown, so all is done again.
-    path = run.path / "verdicts/_verifier.json"
-    runfolder.write_json(path, json.loads(path.read_text()) | {"calibration": None})
+    assert again(run).cfg.verifier.temperature == 3  # later commands know it
     stage.verify(run)
     assert rows(run) == before
     fewer = again(run, 'verifier.content_free=["N/A"]')
     stage.verify(fewer)
     assert rows(fewer)["q1", 0]["base_a"] != before["q1", 0]["base_a"]
+
+
+def test_again_with_nothing_owed_reads_no_attempts_and_a_change_reads_each_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.verify(run)
+    no_engine(monkeypatch)
+    real, read = parquet.read, list[tuple[str, tuple[str, ...]]]()
+
+    def reading(path: Path, columns: Any, names: list[str], *more: Any) -> Any:
+        if path.parent.name == "attempts":
+            read.append((path.name, tuple(names)))
+        return real(path, columns, names, *more)
+
+    monkeypatch.setattr(parquet, "read", reading)
+    stage.verify(run)
+    assert not read
+    (run.path / "verdicts" / "_disagreements.jsonl").unlink()
+    stage.verify(again(run, "verifier.temperature=2"))
+    ends = [names for _, names in read if "text" in names]
+    assert len(ends) == 2  # to hash them; the ends of disagreements
 
 
 def test_a_new_content_free_text_is_all_that_is_asked(
@@ -254,10 +280,9 @@ def test_what_is_subtracted_and_what_the_model_is_asked_for_it(
         made = [[row[x] for x in "abc"] for row in after.values()]
         np.testing.assert_allclose(made, expected, atol=1e-5)
         assert all(row["logprob_a"] == said[key]["logprob_a"] for key, row in after.items())
-    known = calibrate.read_baselines(run)
-    assert {q for q, _ in known} == {""} and len(known) == 23
     words = {word for q in run.questions for word in (q["problem"] + " " + q["gold"]).split()}
-    assert all(set(text.split()) <= words for _, text in known if "\n" in text)
+    drawn = calibrate.probes(again(run, "verifier.calibration=domain"), ["q1"])
+    assert all(set(text.split()) <= words for _, text in drawn) and judged(run) == DISTINCT + 23
 
 
 def test_labels_that_turn_are_a_warning_also_by_the_printed_formula(
@@ -276,31 +301,21 @@ def test_labels_that_turn_are_a_warning_also_by_the_printed_formula(
     stored = [[row[f"base_{x}"] for x in "abc"] for row in kept.values()]
     np.testing.assert_allclose(stored, np.tile(base - base.mean(), (12, 1)), atol=2e-4)
     assert len(asked) == 3 + DISTINCT
-    # Verdicts by the former default, and by offsets of all labels within the clip, are not kept.
-    record = store.remembered(run, "calibration")
-    for former in ({"kind": "graded"}, {"clip": 1.0, "kind": "contextual"}):
-        store.remember(run, calibration=record | former | {"version": None})
-        stage.verify(again(run, "verifier.calibration=contextual"))
-        assert store.remembered(run, "calibration")["subtracted"][2] == 0
-        assert {row["base_c"] for row in rows(run).values()} == {0}
-    assert len(asked) == 3 + DISTINCT
 
 
-def test_other_settings_are_put_aside_and_taken_back(
-    run: Run, template: Path, asked: list[list[int]], capsys: pytest.CaptureFixture[str]
+def test_a_text_is_judged_once_across_changes_of_the_verifier(
+    run: Run, template: Path, asked: list[list[int]]
 ) -> None:
     stage.verify(run)
     first = rows(run)
     template.write_text(TEMPLATE + " Judge!")
+    with pytest.raises(tables.Stale, match="template"):
+        verdicts.read(run, ["a"])
     stage.verify(run)
-    assert len(asked) == 2 * DISTINCT and rows(run) != first
-    err = capsys.readouterr().err
-    assert "made otherwise (template)" in err
+    assert len(asked) == 2 * DISTINCT == judged(run) and rows(run) != first
     template.write_text(TEMPLATE)
     stage.verify(run)
-    assert len(asked) == 2 * DISTINCT and rows(run) == first
-    assert "taken back" in capsys.readouterr().err
-    assert len(list(run.path.glob("_verdicts-*"))) == 1
+    assert len(asked) == 2 * DISTINCT == judged(run) and rows(run) == first
 
 
 def test_what_of_engine_and_weights_decides_a_verdict(
@@ -308,7 +323,7 @@ def test_what_of_engine_and_weights_decides_a_verdict(
 ) -> None:
     def identity(*overrides: str) -> dict[str, Any]:
         cfg = again(run, *overrides).cfg
-        return store.identity(cfg, verifier_as_model(cfg), TEMPLATE)
+        return texts.identity(cfg, verifier_as_model(cfg), TEMPLATE)
 
     same = identity()
     assert same["engine"] == "transformers" and "engine_args" not in same
@@ -358,12 +373,12 @@ def test_messages_name_the_keys_of_the_verifier(
         assert " engine." not in message and " model." not in message
 
 
-def test_a_label_that_cannot_be_is_refused_before_verdicts_are_put_aside(run: Run) -> None:
+def test_a_label_that_cannot_be_is_refused_and_changes_nothing(run: Run) -> None:
     stage.verify(run)
     before = rows(run)
     with pytest.raises(UserError, match="one token"):
         stage.verify(again(run, "verifier.labels.correct=AB"))
-    assert rows(run) == before and not [*run.path.glob("_verdicts-*")]
+    assert rows(run) == before and verdicts.read(again(run), ["a"]).table.num_rows == 12
 
 
 def test_a_changed_response_is_judged_anew(run: Run, asked: list[list[int]]) -> None:
@@ -371,8 +386,7 @@ def test_a_changed_response_is_judged_anew(run: Run, asked: list[list[int]]) -> 
     before = rows(run)
     for part in [*run.attempts.glob("*.parquet"), *run.grades.glob("*.parquet")]:
         part.unlink()
-    texts = TEXTS | {"q1": [r"\boxed{9}", *TEXTS["q1"][1:]]}
-    add_attempts(run, MARKS, texts=texts)
+    add_attempts(run, MARKS, texts=TEXTS | {"q1": [r"\boxed{9}", *TEXTS["q1"][1:]]})
     asked.clear()
     stage.verify(run)
     after = rows(run)
@@ -389,15 +403,16 @@ def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) ->
     longer["text"] += " and more"
     parts = pa.Table.from_pylist([longer, same], schema=ATTEMPTS)
     parquet.write_part(run.attempts / "00001-upto9.parquet", parts)
+    assert verdicts.read(run, []).pending == 2  # what was said of what they were is not shown
     stage.verify(run)
     assert len(asked) == 1  # the other one's text is what it was
-    assert len(rows(run)) == 12 == rowkeys.streamed(run, "verdicts", []).num_rows
+    assert len(rows(run)) == 12 and verdicts.read(run, []).pending == 0
 
 
 def test_a_folder_that_is_renamed_while_it_is_verified_is_not_made_again(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches, moved = stage._batches, run.path.with_name("moved")
+    batches, moved = texts.batches, run.path.with_name("moved")
 
     def moving(*arguments: Any) -> Any:
         for number, batch in enumerate(batches(*arguments)):
@@ -405,11 +420,11 @@ def test_a_folder_that_is_renamed_while_it_is_verified_is_not_made_again(
                 run.path.rename(moved)
             yield batch
 
-    monkeypatch.setattr(survey, "_ROWS", 4)
-    monkeypatch.setattr(stage, "_batches", moving)
+    monkeypatch.setattr(texts, "_ROWS", 4)
+    monkeypatch.setattr(texts, "batches", moving)
     with pytest.raises(UserError, match="renamed or replaced while attempts were verified"):
         stage.verify(run)
-    assert not run.path.exists() and len([*(moved / "verdicts").glob("*.parquet")]) == 1
+    assert not run.path.exists() and len([*moved.glob("label_logprobs/*/*.parquet")]) == 1
 
 
 KILLED = """
@@ -417,18 +432,17 @@ import os, signal, sys
 from pathlib import Path
 from bayes_at_n.pipeline.config import compose as config
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.verify import stage
-from bayes_at_n.pipeline.verify import survey
+from bayes_at_n.pipeline.verify import stage, texts
 from bayes_at_n.pipeline.store.runfolder import Run
 
-survey._ROWS = 4
+texts._ROWS = 4
 real, parts = parquet.write_part, []
-def write_part(path, table):
+def write_part(path, table, *more):
     parts.append(path)
     if len(parts) == 3:
         path.with_name(f".{path.name}.1.tmp").write_bytes(b"half a part")
         os.kill(os.getpid(), signal.SIGKILL)
-    real(path, table)
+    real(path, table, *more)
 parquet.write_part = write_part
 stage.verify(Run(config.load_folder(Path("{folder}"), [])))
 """
@@ -439,18 +453,17 @@ def test_a_kill_loses_one_batch_and_a_torn_part_is_owed(
 ) -> None:
     program = KILLED.replace("{folder}", str(run.path))
     assert forker.python(program, run.path.with_name("log")) == -signal.SIGKILL
-    written = rows(run)
-    assert len(written) == 6 + 4  # with four texts each
+    assert judged(run) == 8 and not rows(run)  # verdicts are derived when all texts are judged
     stage.verify(run)
     whole = rows(run)
-    assert len(whole) == 12 and all(whole[key] == row for key, row in written.items())
-    assert len(asked) == 2  # what the lost batch had and no other
-    parts = sorted((run.path / "verdicts").glob("*.parquet"))
-    assert len(parts) == 3
+    assert len(whole) == 12 and len(asked) == 2 and judged(run) == DISTINCT
+    parts = sorted(run.path.glob("label_logprobs/*/*.parquet"))
     parts[0].write_bytes(parts[0].read_bytes()[:-100])
+    [derived] = run.path.glob("verdicts/*.parquet")
+    derived.write_bytes(derived.read_bytes()[:-100])
     asked.clear()
     stage.verify(run)
-    assert "owed again" in capsys.readouterr().err
+    assert "judged again" in capsys.readouterr().err
     assert 0 < len(asked) <= 4
     for key, row in rows(run).items():
         assert row["label"] == whole[key]["label"]
@@ -465,9 +478,9 @@ from bayes_at_n.pipeline.engines.transformers import TransformersEngine
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import stage, survey
+from bayes_at_n.pipeline.verify import stage, texts
 
-survey._ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
+texts._ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
 real = parquet.write_part
 def write_part(path, table):
     real(path, table)
@@ -486,12 +499,9 @@ def test_an_engine_that_does_not_answer_ends_the_process_and_nothing_is_lost(
     said = log.read_text()
     assert "verifier.engine=transformers hangs: it did not answer for 0.5 s" in said
     assert "the same command continues" in said and "Traceback" not in said
-    written = rows(run)
-    assert len(written) == 6
+    assert judged(run) == 4
     stage.verify(run)
-    whole = rows(run)
-    assert len(whole) == 12 and all(whole[key] == row for key, row in written.items())
-    assert len(asked) == DISTINCT - 4
+    assert len(rows(run)) == 12 and len(asked) == DISTINCT - 4 == judged(run) - 4
 
 
 # numba: vLLM alone cannot be loaded beside it.
@@ -683,19 +693,15 @@ def test_what_shows_a_broken_verifier_stops_before_anything_is_kept(run: Run) ->
 
 
 def test_one_label_for_everything_is_noticed_over_batches(tmp_path: Path) -> None:
-    marks = "1" * 15 + "0" * 12 + "t" * 9
-    run = make_run(tmp_path / "run", {"q": marks}, texts={"q": [f"no. {i}" for i in range(36)]})
-    work = survey.survey(run, with_answer=False)
-    assert work.keys.tolist() == list(range(36)) and not work.done.any()
-    work.logprobs[work.slots] = np.log(np.linspace([0.9, 0.05, 0.01], [0.5, 0.2, 0.2], 36))
-    base = np.log([[0.3, 0.3, 0.3]])
-    work.done[:20] = True
-    stage.check(run, work, base)  # five that the grader finds wrong prove nothing
-    work.done[27:] = True
-    stage.check(run, work, base)  # timeouts neither
-    work.done[20:27] = True
+    run = make_run(tmp_path / "run", {"q": "1"})
+    logprobs = np.log(np.linspace([0.9, 0.05, 0.01], [0.5, 0.2, 0.2], 36))
+    truth = np.array([0] * 15 + [1] * 12 + [-1] * 9)
+    views = Views(np.arange(36), logprobs.astype(np.float32), truth)
+    base = np.log([[0.3] * 3] * 36)
+    for few in (np.arange(20), np.r_[:20, 27:36]):  # five wrong prove nothing, timeouts neither
+        stage.check(run, views.at(few), base[few])
     with pytest.raises(UserError, match=r"27 attempts.* A, .* 15 correct"):
-        stage.check(run, work, base)
+        stage.check(run, views, base)
 
 
 def test_what_cannot_be_verified_is_one_line(
@@ -759,17 +765,6 @@ def test_bad_settings_are_one_line_that_names_the_key(override: str) -> None:
     with pytest.raises(UserError) as caught:
         compose.load([override])
     assert override.split("=")[0] in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_old_run_folders_are_read(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"q": "1"})
-    path = run.path / "config.yaml"
-    old = "verifier:\n  id: some/one\n  revision: null\n"
-    text = path.read_text()
-    start = text.index("verifier:")
-    end = text.index("\ngrading:") + 1
-    path.write_text(text[:start] + old + text[end:])
-    assert compose.load_folder(run.path, []).verifier == VerifierConfig(id="some/one")
 
 
 def test_the_context_is_the_smaller_one(tiny_model: Path) -> None:

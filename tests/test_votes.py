@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import scorio.aggregate
-from helpers import add_grades, close, make_run, ragged, run_of
+from helpers import add_grades, add_verdicts, close, make_run, ragged, run_of
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -26,7 +25,7 @@ from bayes_at_n.pipeline.rubrics.signals import signals
 from bayes_at_n.pipeline.score import votes
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.columns import GRADES, VERDICTS
+from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import Ballots, Counts
 from bayes_at_n.scoring.metrics.table import parse
@@ -308,20 +307,14 @@ NAMES = ("cons@4", "cons-confidence@8", "best-verifier@2")
 
 
 def verdicts(run: Run, a: dict[str, list[float]]) -> None:
-    rows = [
-        {
-            **dict.fromkeys(VERDICTS.names),
-            "question_id": q,
-            "trial": t,
-            "a": p,
-            "b": 0.0,
-            "c": 1 - p,
-        }
-        for q, line in a.items()
-        for t, p in enumerate(line)
-    ]
-    part = run.path / "verdicts" / "a.parquet"
-    parquet.write_part(part, pa.Table.from_pylist(rows, schema=VERDICTS))
+    add_verdicts(
+        run,
+        [
+            {"question_id": q, "trial": t, "a": p, "b": 0.0, "c": 1 - p}
+            for q, line in a.items()
+            for t, p in enumerate(line)
+        ],
+    )
 
 
 def test_score_shows_votes_and_says_what_they_lack(

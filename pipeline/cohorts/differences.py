@@ -10,7 +10,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.config import overrides
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import graded, judged, runfolder, sessions
+from bayes_at_n.pipeline.store import graded, runfolder, sessions, verdicts
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -82,7 +82,7 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
 
 def _grading(run: Run) -> dict[str, Any]:
     """What decides a grade: as its maker wrote it down, apart from the way to the final answer."""
-    made = graded.made_by(run) | {"judge": judged.settings(run)}
+    made = graded.made_by(run) | {"judge": verdicts.settings(run)}
     return {f"grading.{key}": value for key, value in made.items() if key != "reasoning_end"}
 
 

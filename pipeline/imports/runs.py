@@ -61,9 +61,6 @@ def write(
         for question in asked
     ]
     parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
-    by = {"imported": source.fingerprint}
-    if (folder / "verdicts").is_dir():
-        runfolder.write_json(folder / "verdicts" / "_verifier.json", {"settings": by})
     if run.grades.is_dir() and not run.attempts.is_dir():
         _outcomes_as_signals(run)
     if len((labelled := plan.labels(number))[0]):

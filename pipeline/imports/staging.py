@@ -25,6 +25,7 @@ from bayes_at_n.pipeline.imports.source import Troubles
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
+from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE
 
 MOST_BYTES = 32 << 20  # of rows that wait to be written, about
 _PIECE = 16 << 20  # of texts that are unfolded together
@@ -40,6 +41,7 @@ _TABLES = {
     "verdicts": (VERDICTS, ("label",)),
     "means": (MEANS, ("prompt_mean_logprob", "completion_mean_logprob")),
 }
+_DERIVED = {"grades": GRADES_TABLE, "verdicts": VERDICTS_TABLE}
 
 
 class Staging:
@@ -150,8 +152,8 @@ def _write(folder: Path, number: int, rows: pa.Table) -> None:
         made = pa.table(columns, schema=schema)
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / table / f"import-{number:05d}.parquet"
-        if table == "grades":
-            GRADES_TABLE.save(folder, file.stem, made)
+        if table in _DERIVED:
+            _DERIVED[table].save(folder, file.stem, made)
             continue
         parquet.write_part(file, made, _GROUPS[table == "attempts"])
 

@@ -11,8 +11,9 @@ from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import costs, questions_table, raising, sizes
 from bayes_at_n.pipeline.prepare.costs import Cost, Hardware, Judging
 from bayes_at_n.pipeline.prepare.hub import NotHere
-from bayes_at_n.pipeline.store import outcomes, rowkeys, runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.spent import Spent
 
@@ -83,12 +84,12 @@ def estimate(run: Run, rows: Rows, used: Hardware) -> Estimate:
     # Known to the token, but for attempts that came without the length of their prompt.
     unsaid = (usage.attempts - usage.prompts_known) * statistics.fmean(lengths)
     prompts = cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unsaid
-    verdicts = rowkeys.streamed(run, "verdicts", []).num_rows if mean else 0
+    judged = VERDICTS_TABLE.read(run, [], None).table.num_rows if mean else 0
 
     def work() -> tuple[Cost, Judging | None]:
         cost = costs.expected(cfg, rows, owed, used, mean, usage.spent)
         each = (mean or cost.tokens / max(1, owed)) + statistics.fmean(lengths)
-        return cost, costs.judging(cfg, max(0, planned - verdicts), each, used)
+        return cost, costs.judging(cfg, max(0, planned - judged), each, used)
 
     own_code = cfg.model.trust_remote_code or cfg.verifier.trust_remote_code
     cost, judging = work() if own_code else without_torch(work)

@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.rubrics import signals_table
 from bayes_at_n.pipeline.rubrics.rubric import Rubric
-from bayes_at_n.pipeline.store import graded, rowkeys
+from bayes_at_n.pipeline.store import graded, rowkeys, verdicts
 from bayes_at_n.pipeline.store.columns import cut_off
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -59,7 +59,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Tabl
     grades = graded.graded(run, named)
     sampled = ["finish_reason", "completion_tokens", "started", "finished"]
     attempts = rowkeys.streamed(run, "attempts", sampled)
-    verdicts = rowkeys.streamed(run, "verdicts", list(_LOGS.values()))
+    labels = verdicts.current(run, [*_LOGS.values()])
     known = np.union1d(rowkeys.encode(grades, ids), rowkeys.encode(attempts, ids))
     kept, (questions, trials) = rowkeys.cells(known, run.cfg.sampling.trials)
     keys = known[kept]
@@ -67,7 +67,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Tabl
     def of(table: pa.Table) -> dict[str, pa.Array]:
         return rowkeys.in_order(table, rowkeys.encode(table, ids), table.column_names, keys)
 
-    grade, attempt, verdict = map(of, (grades, attempts, verdicts))
+    grade, attempt, verdict = map(of, (grades, attempts, labels))
     notes = []
     try:
         signal = of(signals_table.current(run))

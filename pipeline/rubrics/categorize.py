@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.rubrics import categories, signals_table, variables
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.rubrics.rubric import Rubric, Unsound
-from bayes_at_n.pipeline.store import judged, runfolder
+from bayes_at_n.pipeline.store import runfolder, verdicts
 from bayes_at_n.pipeline.store.columns import KEY
 from bayes_at_n.pipeline.store.records import Recorded
 from bayes_at_n.pipeline.store.runfolder import Run, opened
@@ -237,7 +237,7 @@ def _assign(name: str, rubric: Rubric, values: Mapping[str, Any], table: pa.Tabl
 
 def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
     """What to say of rubrics that ask for A or B where a run's are calibrated to the grader."""
-    models = ", ".join(run.cfg.model.name for run in runs if judged.by_grader(run))
+    models = ", ".join(run.cfg.model.name for run in runs if verdicts.by_grader(run))
     asking = [rubric.name for rubric in rubrics if {"A", "B"} & variables.needed(rubric.names)]
     return [f"{name} of {models} {_BY_GRADER}" for name in asking if models]
 

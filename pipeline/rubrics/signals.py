@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.rubrics import signals_table
-from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, shards, verdicts
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Floats
@@ -136,7 +136,7 @@ def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
     grades = graded.graded(run, ["has_box"])
     known = rowkeys.encode(grades, ids)
     grade = rowkeys.in_order(grades, known, ["has_box", "outcome"], keys)
-    labels = rowkeys.aligned(run, "verdicts", ["a", "b", "c"], keys)
+    labels = verdicts.aligned(run, ["a", "b", "c"], keys)
     if run.cfg.dataset.judge == "unmatched" and labels["a"].null_count:
         mention("signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty")
         labels = {name: pa.nulls(keys.size, pa.float32()) for name in labels}

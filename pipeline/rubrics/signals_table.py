@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.store import judged, records, runfolder, shards, tables
+from bayes_at_n.pipeline.store import records, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import SIGNALS
 from bayes_at_n.pipeline.store.records import Recorded
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -38,7 +38,7 @@ def sources(run: Run) -> dict[str, Any]:
         "questions": _digest([run.path / "questions.parquet"]),
         "grades": _digest(shards.files(run.grades)),
         "verdicts": _digest(shards.files(run.path / "verdicts")),
-        "judge": judged.state(run),  # null in older folders, too
+        "judge": run.cfg.dataset.judge,
     }
 
 

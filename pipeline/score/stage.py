@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.score import caps, places, shown, stopped, votes
 from bayes_at_n.pipeline.score import prior as priors
-from bayes_at_n.pipeline.store import files, judged, outcomes, runfolder
+from bayes_at_n.pipeline.store import files, outcomes, runfolder, verdicts
 from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
 from bayes_at_n.pipeline.store.records import Recorded
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -93,7 +93,7 @@ def scored(
     if decided := outcomes.who(run, graded):
         results.print(decided)
     before = runfolder.read_json(run.path / "scores.json")
-    if before and before.get("judge", {}).get("by") != judged.settings(run):
+    if before and before.get("judge", {}).get("by") != verdicts.settings(run):
         note("score: another grader or verifier decided the outcomes of the scores before these")
     if owed.any():
         warn(
@@ -156,7 +156,7 @@ def _scores(
         "attempts": int((graded.codes != OWED).sum()),
         "confidence": level,
         "headline": run.cfg.scoring.headline,
-        **({"judge": {"by": by, **graded.deciders()}} if (by := judged.settings(run)) else {}),
+        **({"judge": {"by": by, **graded.deciders()}} if (by := verdicts.settings(run)) else {}),
         "uniform_prior": _uniform_prior(run, graded, summaries),
         "metrics": {
             name: summary._asdict() | ({"error": errors[name]} if name in errors else {})

@@ -101,6 +101,14 @@ def _of_labels(name: str) -> list[pa.Field]:
 
 # A verifier's labels: a correct, b incorrect, c invalid. Log-probs are natural, of the label's
 # token at the answer slot, under the full vocabulary.
+LABEL_LOGPROBS = pa.schema(
+    [
+        ("judged", pa.string()),  # hash of what was judged: question, gold, response and answer
+        *_of_labels("logprob_{}"),
+        ("tokens", pa.int32()),  # of the verifier's prompt
+        ("cut", pa.bool_()),  # the middle of the response was left out
+    ]
+)
 VERDICTS = pa.schema(
     [
         *_KEY_FIELDS,
@@ -111,9 +119,8 @@ VERDICTS = pa.schema(
         *_of_labels("{}"),  # calibrated: softmax((logprob - base) / T)
         ("mass", pa.float32()),  # raw_a + raw_b + raw_c
         ("label", pa.string()),  # A, B or C, the largest of the calibrated
-        ("tokens", pa.int32()),  # of the verifier's prompt
-        ("cut", pa.bool_()),  # the middle of the response was left out
-        ("judged", pa.string()),  # hash of what was judged: a verdict on another text is owed
+        ("tokens", pa.int32()),
+        ("cut", pa.bool_()),
     ]
 )
 

@@ -15,11 +15,10 @@ import pyarrow.compute as pc
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base import environment
-from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import judged, rowkeys
+from bayes_at_n.pipeline.store import rowkeys, verdicts
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
 from bayes_at_n.pipeline.store.tables import Derived, Inputs
@@ -37,7 +36,6 @@ _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-ru
 _OUTCOMES = pa.array(["correct", "wrong", "no_answer"])  # that the labels stand for
 _LABELS = pa.array(["A", "B", "C"])
 _version = functools.cache(environment.version)
-_warn = functools.cache(warn)  # once a command
 
 
 def settings(cfg: RunConfig) -> dict[str, Any]:
@@ -105,16 +103,15 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     judge=unmatched verdicts are missing; the others would be scored, and are mostly those that the
     rule grader accepts.
     """
-    for line in judged.edited(run):
-        _warn(line)
     judge = run.cfg.dataset.judge
     table = ruled(run, [*dict.fromkeys(["outcome", "box", *names])])
     rules = table["outcome"]
-    decides = judged.asks(judge, rules, table["box"])
+    decides = verdicts.asks(judge, rules, table["box"])
     table = table.append_column("ruled", rules).append_column("judged", decides)
     if judge is None:
         return table
-    labels = judged.labels(run, rowkeys.encode(table, rowkeys.question_ids(run)), quiet)
+    keys = rowkeys.encode(table, rowkeys.question_ids(run))
+    labels = verdicts.aligned(run, ["label"], keys, quiet)["label"]
     waiting = pc.sum(pc.and_(decides, labels.is_null())).as_py()
     if waiting and judge == "unmatched" and not quiet:
         raise UserError(

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import parquet, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, MEANS, VERDICTS
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, MEANS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 Ints = npt.NDArray[np.int64]
 
-TABLES = {"attempts": ATTEMPTS, "verdicts": VERDICTS, "means": MEANS}
+TABLES = {"attempts": ATTEMPTS, "means": MEANS}
 """Per table of attempts, by its folder in a run, its columns."""
 
 

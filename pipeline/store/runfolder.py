@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
@@ -267,10 +267,14 @@ def save(run: Run, *names: str) -> None:
             _write(run, there)
 
 
-def save_judge(run: Run) -> None:
-    """Let later stages know which outcomes the verifier decides, and which verifier it is."""
-    judge = run.cfg.dataset.judge
-    save(run, "dataset.judge", *["verifier"] * bool(judge))
+def save_verifier(run: Run) -> None:
+    """Let later commands know the verifier, which outcomes it decides, and its calibration.
+
+    A fit of T belongs to the command that asks for it.
+    """
+    v = run.cfg.verifier
+    names = [f"verifier.{f.name}" for f in fields(v) if f.name != "fit_temperature"]
+    save(run, "dataset.judge", *names)
 
 
 def write_json(path: Path, value: Any, sync: bool = True) -> None:

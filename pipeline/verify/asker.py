@@ -11,7 +11,6 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, prefetch, sizes
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import store
 from bayes_at_n.pipeline.verify.judge import Answer, Judge
 from bayes_at_n.pipeline.verify.prompts import asked, fill, read_template
 from bayes_at_n.pipeline.verify.replicas import Batch, Replicas
@@ -27,21 +26,21 @@ class Asker:
     Args:
         run: the run folder.
         cfg: what `verifier_as_model` makes of its configuration.
-        longest: bytes of the longest response with its answer.
+        longest: bytes of the longest text.
+        stored: the weights that the stored log-probs are by; empty: there are none.
 
-    Raises UserError: when the stored verdicts are by other weights.
+    Raises UserError: they are by other weights.
     """
 
-    def __init__(self, run: Run, cfg: RunConfig, longest: int) -> None:
-        self.run, self.cfg, self.asked = run, sizes.settled(cfg, ()), 0
+    def __init__(self, run: Run, cfg: RunConfig, longest: int, stored: str) -> None:
+        self.cfg = sizes.settled(cfg, ())
         v, self.weights = cfg.verifier, models.fingerprint(cfg.model)
         if v.trust_remote_code:
             warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
-        stored = store.remembered(run, "loaded")
-        if stored not in (None, self.weights):
+        if stored not in ("", self.weights):
             raise UserError(
-                f"verifier.id={v.id}: is {self.weights} now, but the verdicts in"
-                f" {store.folder(run)} are by {stored}; set verifier.revision to one of them"
+                f"verifier.id={v.id}: is {self.weights} now, but what it said in {run.path} is by"
+                f" {stored}; set verifier.revision to one of them"
             )
         template = read_template(v)
         empty = (asked(row) for row in run.questions)
@@ -59,18 +58,13 @@ class Asker:
 
         Raises UserError: as `Judge`. TryAgain: as `Judge` or `Replicas`.
         """
-        source = self._here(batches) if self.replicas is None else self.replicas.answers(batches)
-        for key, answer in source:
-            if not self.asked:
-                store.remember(self.run, loaded=self.weights, engine=self._describe())
-            self.asked += len(answer.tokens)
-            yield key, answer
+        return self._here(batches) if self.replicas is None else self.replicas.answers(batches)
 
-    def _describe(self) -> dict[str, Any]:
-        if self.replicas is not None:
-            return self.replicas.describe()
-        assert self.judge is not None
-        return self.judge.described
+    def loaded(self) -> dict[str, Any]:
+        """What has answered: the weights, and the engine as it describes itself."""
+        by = self.replicas
+        engine = by.describe() if by is not None else getattr(self.judge, "described", {})
+        return {"loaded": self.weights, "engine": engine}
 
     def _here(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
         """The answers of a verifier in this process, which ends if its engine hangs."""

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import Table, columns, show
-from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder, verdicts
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -56,8 +56,8 @@ def _views(run: Run) -> Views:
     question, trial = np.nonzero(there != OWED)
     trials, codes = (there != OWED).sum(axis=1), there[question, trial]
     keys = question.astype(np.int64) << 32 | trial
-    verdicts = rowkeys.aligned(run, "verdicts", ["a", "label"], keys)
-    label, a = (verdicts[name] for name in ("label", "a"))
+    said = verdicts.aligned(run, ["a", "label"], keys)
+    label, a = said["label"], said["a"]
     verifier = pc.fill_null(pc.equal(label, "A").cast("float64"), np.nan).to_numpy()
     unsure = np.isin(codes, UNDECIDED)
     grader = np.where(unsure, pc.fill_null(a, 0.0).to_numpy(), codes == CORRECT)

@@ -1,11 +1,14 @@
 """After verify: how good its probabilities are, and how far verifier and grader agree.
 
-The grader's outcomes stand for the truth (`store.true_labels`): where it has no view (a timeout, an
-answer that it cannot read) the attempt is left out. T is fitted to labels of people, or, only with
-calibration=graded, to these outcomes; then it is tried on whole questions that it has not seen.
+The grader's outcomes stand for the truth (`texts.true_labels`): where it has no view (a timeout, an
+answer that it cannot read) the attempt is left out. A fitted T is tried on whole questions that it
+has not seen.
 """
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +18,15 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import mention, note, percent, results, warn
 from bayes_at_n.pipeline.display.table import Table, columns, show
-from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder, verdicts
 from bayes_at_n.pipeline.store.columns import KEY
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, people, store
-from bayes_at_n.pipeline.verify.store import folder
-from bayes_at_n.verifiers.judge import agreement, quality
-from bayes_at_n.verifiers.judge.calibration import Fit, fit_temperature
+from bayes_at_n.pipeline.verify import calibrate
+from bayes_at_n.pipeline.verify.calibrate import Views
+from bayes_at_n.pipeline.verify.texts import of_labels, true_labels
+from bayes_at_n.verifiers.judge import agreement, calibration, guards, quality
 from bayes_at_n.verifiers.judge.labels import LABELS, Bools, Floats
 from bayes_at_n.verifiers.maths.exact import read_number
 from bayes_at_n.verifiers.maths.latex import clean, split_list
@@ -37,34 +40,60 @@ MEASURES = {
 }
 _MANY = 20  # attempts of which a sound verifier hardly accepts all
 _END = 600  # characters of a response's end, in the list for a person
+_TELLING = 3
+_OF = [f"{kind}{label.lower()}" for kind in ("logprob_", "base_") for label in LABELS]
+
+
+def judged(run: Run, names: list[str]) -> tuple[pa.Table, Ints]:
+    """Columns of every verdict, with the grader's `outcome` and `answer`, and its key."""
+    table = verdicts.read(run, names).table
+    keys = rowkeys.encode(table, rowkeys.question_ids(run))
+    table, keys = table.filter(pa.array(keys >= 0)), keys[keys >= 0]
+    for name, values in graded.aligned(run, ["outcome", "answer"], keys).items():
+        table = table.append_column(name, values)
+    return table, keys
+
+
+def _views(run: Run) -> tuple[Views, Floats]:
+    """What verifier and grader say of all attempts that have a verdict, and baselines (n, 3)."""
+    table, keys = judged(run, _OF)
+    truth = true_labels(table["outcome"], run)
+    return Views(keys, of_labels(table, "logprob_"), truth), of_labels(table, "base_")
 
 
 def calibrated(run: Run) -> None:
-    """Fit T if asked for and apply it, then report the calibration on graded attempts.
+    """Report the calibration on graded attempts; where T was fitted, on those held out.
 
     Writes `verdicts/_calibration.json` and a reliability diagram, `verdicts/_reliability.png`.
     """
-    logprobs, bases, truth, keys = _labelled(run)
-    temperature, held_out = run.cfg.verifier.temperature, np.ones(truth.size, dtype=bool)
+    views, bases = _views(run)
+    seen = views.truth >= 0
+    temperature, held_out = run.cfg.verifier.temperature, np.ones(int(seen.sum()), dtype=bool)
     fitted: dict[str, Any] | None = None
     if run.cfg.verifier.fit_temperature:
-        if fit := _fit(run, logprobs - bases, truth, keys):
-            temperature = round(fit.temperature, 6)
+        fit, told = calibrate.fit(run, views, bases)
+        if fit is None:
+            warn(f"verifier.fit_temperature: {told}; the configured T stays")
+        else:
+            mention(f"verify: {told}")
+            temperature = fit.temperature
             held_out = fit.held_out if run.cfg.labels.file is None else held_out
             fitted = {"temperature": temperature, "stderr": fit.stderr, "fitted": fit.fitted}
-        calibrate.recalibrate(run, temperature)
     if not held_out.any():
         return
-    measures = quality.report(logprobs[held_out], bases[held_out], truth[held_out], temperature)
+    scores, base, truth = (of[seen][held_out] for of in (views.logprobs, bases, views.truth))
+    measures = quality.report(scores, base, truth, temperature)
     measures |= {"fit": fitted, "truth": "the grader's outcomes"}
-    runfolder.write_json(folder(run) / "_calibration.json", measures)
+    folder = run.path / "verdicts"
+    runfolder.write_json(folder / "_calibration.json", measures)
     show(_measures_table(measures, "graded" if held_out.all() else "held-out"))
     from bayes_at_n.pipeline.display import style
     from bayes_at_n.pipeline.plots import calibration as plots  # matplotlib takes half a second
 
     name = f"{run.cfg.verifier.name} on {run.cfg.model.name}, {run.cfg.dataset.name}"
-    figure = plots.reliability(f"{name}: P(A) against correct", measures)
-    style.save(figure, folder(run) / "_reliability")
+    style.save(
+        plots.reliability(f"{name}: P(A) against correct", measures), folder / "_reliability"
+    )
 
 
 def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
@@ -73,55 +102,45 @@ def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
     Returns:
         None where a run has no verdicts, or two of them were calibrated with different T.
     """
-    applied = [store.remembered(run, "calibration") or {} for run in runs]
-    temperatures: set[Any] = {settings.get("temperature") for settings in applied}
+    told = [runfolder.read_json(run.path / "verdicts" / "_calibration.json") for run in runs]
+    temperatures: set[Any] = {measures.get("temperature") for measures in told}
     if None in temperatures or len(temperatures) != 1:
         return None
-    parts = [_labelled(run) for run in runs]
-    logprobs, bases, truth = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    return quality.report(logprobs, bases, truth, temperatures.pop()) if truth.size else None
+    parts = [(*views, bases) for views, bases in map(_views, runs)]
+    logprobs, truth, bases = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
+    seen = truth >= 0
+    report = quality.report(logprobs[seen], bases[seen], truth[seen], temperatures.pop())
+    return report if seen.any() else None
 
 
-def _labelled(run: Run) -> tuple[Floats, Floats, Ints, Ints]:
-    """Log-probs and baselines (n, 3), truth (n,) and keys (n,) of attempts with a grade."""
-    kinds = ("logprob_", "base_")
-    table, keys = store.judged(run, [f"{kind}{x.lower()}" for kind in kinds for x in LABELS])
-    truth = store.truth(run, table)
-    graded = truth >= 0
-    logprobs, bases = (store.of_labels(table, kind)[graded].astype(np.float64) for kind in kinds)
-    return logprobs, bases, truth[graded], keys[graded]
-
-
-def _fit(run: Run, scores: Floats, truth: Ints, keys: Ints) -> Fit | None:
-    """The fit of T to scores (n, 3), or None, with a warning, where it is worth nothing."""
-    who = "graded attempts"
-    try:
-        if run.cfg.labels.file is not None:
-            who, (of, said) = "attempts that people labelled", people.labelled(run)
-            rows = rowkeys.rows_of(of, keys)
-            scores, truth, keys = scores[rows[rows >= 0]], 1 - said[rows >= 0], of[rows >= 0]
-            # People say right or not right, which is the surer of B and C.
-            scores[:, 1], scores[:, 2] = scores[:, 1:].max(axis=1), -np.inf
-        elif run.cfg.verifier.calibration != "graded":
-            raise ValueError(
-                "needs labels=FILE, of people: only calibration=graded reads the grader's outcomes"
-            )
-        fit = fit_temperature(scores, np.zeros(3), truth, groups=keys >> 32)
-    except ValueError as error:
-        problem = str(error)
-    else:
-        if fit.stderr is not None:
-            mention(
-                f"verify: T = {fit.temperature:.3f} (standard error {fit.stderr:.3f}) fitted to"
-                f" {fit.fitted} {who}"
-            )
-            return fit
-        problem = (
-            f"T ran to {fit.temperature:g}, the end of its range (the verifier is never wrong here,"
-            " or worse than chance)"
+def check_turned(run: Run) -> None:
+    """Warn where calibration changes many labels: how many, which, and how often they are right."""
+    views, bases = _views(run)
+    changed = guards.turned(views.logprobs, bases)
+    share = changed.size / max(1, views.keys.size)
+    if share <= guards.TURNED:
+        return
+    v, first = run.cfg.verifier, changed[:_TELLING]
+    before = calibration.direct(views.logprobs)
+    after = calibration.calibrate(views.logprobs, bases, v.temperature)
+    ids = [row["question_id"] for row in run.questions]
+    shown = "; ".join(
+        f"{ids[key >> 32]} trial {key & 0xFFFFFFFF}: {_top(old)}, then {_top(new)}"
+        for key, old, new in zip(
+            views.keys[first].tolist(), before[first], after[first], strict=True
         )
-    warn(f"verifier.fit_temperature: {problem}; the configured T stays")
-    return None
+    )
+    right = [int(np.sum(prob.argmax(axis=1) == views.truth)) for prob in (before, after)]
+    warn(
+        f"verifier.calibration={v.calibration} changes the label of {share:.1%} of"
+        f" {views.keys.size} attempts; by the grader {right[0]} of {np.sum(views.truth >= 0)} were"
+        f" right before and {right[1]} are now; above all {shown}. verifier.calibration=none"
+        " subtracts nothing"
+    )
+
+
+def _top(prob: Floats) -> str:
+    return f"{LABELS[prob.argmax()]} {prob.max():.3f}"
 
 
 def _measures_table(measures: dict[str, Any], which: str) -> Table:
@@ -139,32 +158,30 @@ def _measures_table(measures: dict[str, Any], which: str) -> Table:
 
 def agree(run: Run) -> None:
     """Show the 2x3 table of grader against verifier and list disagreements for a person."""
-    verdicts, keys = store.judged(run, ["a", "b", "c", "label", "cut"])
-    if cut := int(np.count_nonzero(verdicts["cut"].to_numpy())):
-        share = percent(cut / len(verdicts))
-        mention(f"verify: {cut} of {len(verdicts)} responses ({share}) were cut in the middle")
-    truth, judge = store.true_labels(verdicts["outcome"]), run.cfg.dataset.judge
+    table, keys = judged(run, ["a", "b", "c", "label", "cut"])
+    if cut := int(np.count_nonzero(table["cut"].to_numpy())):
+        share = percent(cut / len(table))
+        mention(f"verify: {cut} of {len(table)} responses ({share}) were cut in the middle")
+    truth, judge = true_labels(table["outcome"], run), run.cfg.dataset.judge
     # Where verdicts decide, people see those on what the rules could not read, too.
-    seen = pc.is_valid(verdicts["outcome"]).to_numpy() if judge else truth >= 0
-    graded = np.flatnonzero(seen)
-    path = folder(run) / "_disagreements.jsonl"
-    if not graded.size:
+    seen = pc.is_valid(table["outcome"]).to_numpy() if judge else truth >= 0
+    rows = np.flatnonzero(seen)
+    path = run.path / "verdicts" / "_disagreements.jsonl"
+    if not rows.size:
         path.unlink(missing_ok=True)
         note("verify: no grades to compare the verdicts with; run `grade`")
         return
-    correct, prob = truth[graded] == 0, store.of_labels(verdicts)[graded]
+    correct, prob = truth[rows] == 0, of_labels(table)[rows]
     if judge:
         _show_deciders(run)
     if judge != "unmatched":
         both = agreement.agreement(correct, prob.argmax(axis=1))
-        _show_agreement(both, len(verdicts) - graded.size)
-        kinds = _show_kinds(run, keys[graded] >> 32, correct, prob.argmax(axis=1) == 0)
+        _show_agreement(both, len(table) - rows.size)
+        kinds = _show_kinds(run, keys[rows] >> 32, correct, prob.argmax(axis=1) == 0)
         found = {"kinds": kinds, "agreement": both.table.tolist(), "kappa": both.cohen.kappa}
-        runfolder.write_json(folder(run) / "_kinds.json", found)
-    surest = agreement.disagreements(correct, prob.astype(np.float64))
-    rows = graded[surest]
-    entries = _for_a_person(run, verdicts.take(pa.array(rows)), keys[rows])
-    atomic.write_jsonl(path, entries if rows.size else [])
+        runfolder.write_json(path.with_name("_kinds.json"), found)
+    rows = rows[agreement.disagreements(correct, prob.astype(np.float64))]
+    _list(run, path, table.take(pa.array(rows)).to_pylist(), keys[rows])
     if rows.size:
         mention(f"verify: {rows.size} disagreements, the surest first, are in {path}")
 
@@ -243,17 +260,25 @@ def _kind(run: Run, gold: str) -> str:
     return "list or set" if split_list(text) else "expression"
 
 
-def _for_a_person(run: Run, verdicts: pa.Table, keys: Ints) -> Iterable[dict[str, object]]:
+def _list(run: Run, path: Path, rows: list[dict[str, Any]], keys: Ints) -> None:
+    """Write attempts for a person; as nothing reads their ends where they are listed already."""
     golds = {row["question_id"]: row["gold"] for row in run.questions}
-    ends = [""] * keys.size
-    for i, text in rowkeys.responses(run, keys, parquet.Damage()):
-        ends[i] = text[-_END:]
-    for row, end in zip(verdicts.to_pylist(), ends, strict=True):
-        yield {
+    listed = [
+        {
             **{name: row[name] for name in (*KEY, "outcome", "label")},
             **{x.lower(): round(row[x.lower()], 4) for x in LABELS},
             "gold": golds[row["question_id"]],
             "answer": row["answer"],
             "cut": row["cut"],
-            "response_end": end,
         }
+        for row in rows
+    ]
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        there = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        if [{k: v for k, v in row.items() if k != "response_end"} for row in there] == listed:
+            return
+    ends = [""] * keys.size
+    for i, text in rowkeys.responses(run, keys, parquet.Damage()) if rows else ():
+        ends[i] = text[-_END:]
+    pairs = zip(listed, ends, strict=True)
+    atomic.write_jsonl(path, [row | {"response_end": end} for row, end in pairs])

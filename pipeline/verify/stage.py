@@ -1,52 +1,46 @@
 """verify: a verifier's label probabilities for every attempt, raw and calibrated.
 
-One prefill an attempt, no text generated. What is stored is enough to calibrate again without the
-model (`calibrate.py`); what keeps a response from talking the verifier into a label is in
-`prompts.py`.
+One prefill a distinct text, no text generated (`texts.py`); verdicts are derived from its log-probs
+without the model (`calibrate.py`); what keeps a response from talking the verifier into a label is
+in `prompts.py`.
 """
 
 import itertools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Container
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from bayes_at_n.pipeline.base import lease
-from bayes_at_n.pipeline.base.console import Meter, mention
+from bayes_at_n.pipeline.base.console import Meter, mention, note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display import table as display
-from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.store import judged, options, parquet, records, runfolder, workernames
+from bayes_at_n.pipeline.store import rowkeys, runfolder, tables, workernames
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, quality, store, survey
+from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE, inputs, made_of
+from bayes_at_n.pipeline.verify import calibrate, quality, texts
 from bayes_at_n.pipeline.verify.asker import Asker
+from bayes_at_n.pipeline.verify.calibrate import Views
 from bayes_at_n.pipeline.verify.people import people
-from bayes_at_n.pipeline.verify.prompts import (
-    Candidate,
-    Prompts,
-    asked,
-    here,
-    read_template,
-    uses_answer,
-)
-from bayes_at_n.pipeline.verify.survey import Survey
+from bayes_at_n.pipeline.verify.prompts import here, read_template, uses_answer
 from bayes_at_n.pipeline.workers import home
-from bayes_at_n.verifiers.judge import guards
+from bayes_at_n.verifiers.judge import calibration, guards
 from bayes_at_n.verifiers.judge.labels import LABELS, Floats
 
 
 def verify(run: Run) -> None:
-    """Judge every attempt that has no verdict, and calibrate; then what people are asked or said.
+    """Judge every text that was not judged yet, calibrate; then what people are asked or said.
 
     With verifier=none nothing is judged.
 
     A batch that shows a broken verifier, prompt or label (`verifiers.judge.guards`, over all
-    verdicts so far) is not written; what was written before it stays. Raises UserError: without
+    attempts so far) is not written; what was written before it stays. Raises UserError: without
     attempts, when the verifier or its prompt cannot be used, or its labels show that it does not
     work as a verifier. TryAgain: when its engine cannot be loaded or breaks.
     """
@@ -56,153 +50,165 @@ def verify(run: Run) -> None:
         _verify(run)
     labels = people(run)
     parts = ("calibration", "kinds")
-    found = {name: runfolder.read_json(store.folder(run) / f"_{name}.json") for name in parts}
+    found = {name: runfolder.read_json(run.path / "verdicts" / f"_{name}.json") for name in parts}
     display.answer({"run": run.path, "verifier": run.cfg.verifier.name, **found, "labels": labels})
 
 
-def _verify(run: Run) -> None:
-    engine, sampled = run.cfg.engine.name, runfolder.read_manifest(run).get("identity", {})
-    if sampled.get("engine.name", engine) != engine:
+def _verify(given: Run) -> None:
+    run, engine = given, given.cfg.engine.name
+    sampled = runfolder.read_manifest(run).get("identity", {}).get("engine.name", engine)
+    if sampled != engine:
         raise UserError(
-            f"engine.name={engine}: {run.path} was sampled with {sampled['engine.name']}; the"
-            f" verifier's engine is verifier.engine.name={engine}"
+            f"engine.name={engine}: {run.path} was sampled with {sampled}; the verifier's engine"
+            f" is verifier.engine.name={engine}"
         )
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    given, run = run, Run(here(run.cfg, (store.remembered(run, "asked") or {}).get("prompt")))
-    template = read_template(run.cfg.verifier)
-    if not run.questions or not run.attempts.exists():
+    if not run.questions or not tables.parts(run.attempts):
         raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
+    run = Run(here(run.cfg, made_of(run).get("asked", {}).get("prompt")))
+    template, judge = read_template(run.cfg.verifier), verifier_as_model(run.cfg)
+    made_by = texts.identity(run.cfg, judge, template)
     with (
         lease.held(run.path / "verify.lease", "verifying", wait=True),
         home.staying(run.path, "attempts were verified") as intact,
     ):
-        judge = verifier_as_model(run.cfg)
-        settings = store.identity(run.cfg, judge, template)
-        if records.settings(store.record(run)) not in ({}, settings):  # refused while all is there
-            Prompts(run.cfg.verifier, models.tokenizer(judge.model), models.context(judge.model))
-        store.begin(run, settings)
-        store.remember(run, asked=judged.asked_as(run))
-        runfolder.save_judge(given)
-        _judge(run, judge, survey.survey(run, uses_answer(template)), intact)
-        calibrate.check_turned(run)
+        made_from = _inputs(run, template, made_by)
+        if owed := VERDICTS_TABLE.owed(run, made_from, imported=True):
+            if why := VERDICTS_TABLE.differing(run, owed[0], made_from):
+                note(f"verify: verdicts so far were made otherwise ({why})")
+            made = _known(run, judge, made_by, template, intact)
+            runfolder.save_verifier(given)
+            _derive(run, made, made_from, {part.stem for part in owed})
+        else:
+            mention("verify: nothing owed, all attempts have a verdict")
+        quality.check_turned(run)
         if run.cfg.dataset.judge != "unmatched":  # its sample says nothing of all attempts
             quality.calibrated(run)
         quality.agree(run)
 
 
-def _judge(run: Run, judge: RunConfig, work: Survey, intact: home.Check) -> None:
-    """Whatever the model has to be asked, and the calibration that is asked for."""
-    baselines = calibrate.read_baselines(run)
-    ids = work.ids.take(pa.array(np.unique(work.questions))).to_pylist()
-    probes = calibrate.probes(run, ids)
-    missing = {key: probe for key, probe in probes.items() if key not in baselines}
-    if work.done.all() and not missing:
-        calibrate.recalibrate(run, calibrate.temperature(run))
-        mention(f"verify: nothing owed, all {work.keys.size} attempts have a verdict")
-        return
-    sizes = [sum(len(text.encode()) for text in probe[1:]) for probe in missing.values()]
-    asker = Asker(run, judge, max([work.longest, *sizes]))
+def _inputs(run: Run, template: str, made_by: dict[str, Any]) -> dict[str, Any]:
+    """All that decides verdicts but the texts of attempts, and what the verifier says of them."""
+    v, file = run.cfg.verifier, run.cfg.labels.file
+    of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
+    found = inputs(run, of_grades or uses_answer(template))
+    found |= {"verifier": made_by, "template": made_by["template"]}
+    if v.fit_temperature or v.calibration in ("batch", "graded"):  # each by all attempts
+        found["attempts"] = [part.mark for part in tables.parts(run.attempts)]
+    if v.fit_temperature:
+        path = Path(file or "").expanduser()
+        found["fit"] = runfolder.short_hash(path.read_text("utf-8")) if path.is_file() else ""
+    return found
+
+
+class Made(NamedTuple):
+    """What verdicts are derived from: n attempts, and what the verifier said of their texts."""
+
+    work: texts.Work
+    known: texts.LogProbs
+    slots: Ints  # (n,) of its text in `known`
+    probes: dict[calibrate.Key, texts.Text]
+
+    def views(self) -> tuple[Views, Floats]:
+        """The attempts whose text was judged, and the baseline of each, (n, 3)."""
+        run, logprobs = self.work.run, self.known.logprobs[self.slots]
+        views = Views(self.work.keys, logprobs, self.work.truth).at(~np.isnan(logprobs[:, 0]))
+        said = {
+            key: self.known.logprobs[self.known.rows([name])[0]]
+            for key, (name, _) in self.probes.items()
+        }
+        return views, calibrate.subtracted(run, said, views)[views.keys >> 32]
+
+
+def _known(
+    run: Run, judge: RunConfig, made_by: dict[str, Any], template: str, intact: home.Check
+) -> Made:
+    """What the verifier says of all texts; it is asked about those that it has not judged."""
+    known = texts.LogProbs(texts.folder(run, made_by))
+    work, probing = texts.survey(run, known, template), texts.Waiting()
+    ids = [run.questions[i]["question_id"] for i in np.unique(work.keys >> 32).tolist()]
+    probes = {key: (texts.digest(x), x) for key, x in calibrate.probes(run, ids).items()}
+    for text in probes.values():
+        if known.rows([text[0]])[0] < 0:
+            probing.put(text)
+    known.expect(np.append(work.hashes, np.array([*probing.hashes], "S24")))
+    made = Made(work, known, known.rows(work.hashes), probes)
+    if not (n := len(work.owed.hashes | probing.hashes)):
+        return made
+    attempts = int(np.isnan(known.logprobs[made.slots, 0]).sum())
+    asker = Asker(run, judge, max(work.owed.longest, probing.longest), known.loaded)
+    worker, number = workernames.worker_id(), itertools.count()
     try:
-        if missing:
-            _add_baselines(run, asker, baselines, missing)
-        calibrate.recalibrate(run, calibrate.temperature(run))
-        found = calibrate.subtracted(run, baselines)
-        nothing = np.full(len(LABELS), np.nan)  # no attempt needs it
-        bases = np.stack([found.get(q, nothing) for q in work.ids.to_pylist()])
-        _judge_owed(run, asker, work, bases, intact)
+        with Meter("verify", n) as meter:
+            for waiting, judged in ((probing, set[str]()), (work.owed, probing.hashes)):
+                batches = waiting.batches(asker.cfg.engine.replicas, judged)
+                for hashes, answer in asker.answers(batches):
+                    intact()
+                    known.add(hashes, answer)
+                    if waiting is work.owed:
+                        check(run, *made.views())
+                    name = f"{worker}-{next(number):05d}"
+                    known.write(name, hashes, {"verifier": made_by, **asker.loaded()})
+                    meter.advance(len(hashes))
     finally:
         asker.close()
-    calibrate.recalibrate(run, calibrate.temperature(run))  # by all attempts, the new ones too
+    mention(f"verify: {attempts} attempts judged with {n} prompts, content-free ones included")
+    return made
 
 
-def _add_baselines(
-    run: Run,
-    asker: Asker,
-    baselines: calibrate.Baselines,
-    missing: dict[calibrate.Key, Candidate],
-) -> None:
-    """Ask about prompts without content, and write what the verifier says."""
-    size, keys = -(-len(missing) // asker.cfg.engine.replicas), list(missing)
-    parts = [keys[start : start + size] for start in range(0, len(keys), size)]
-    for part, answer in asker.answers((part, [missing[key] for key in part]) for part in parts):
-        baselines |= dict(zip(part, answer.logprobs.tolist(), strict=True))
-    calibrate.write_baselines(run, baselines)
-
-
-def _judge_owed(run: Run, asker: Asker, work: Survey, bases: Floats, intact: home.Check) -> None:
-    """Ask about every text that was not judged yet; a batch is written when it is answered."""
-    worker, number, temperature = (
-        workernames.worker_id(),
-        itertools.count(),
-        calibrate.temperature(run),
-    )
-    total, done = work.keys.size, int(work.done.sum())
-
-    def keep() -> None:
-        intact()
-        rows = survey.answered(work)
-        if not rows.size:
-            return
-        work.done[rows] = True
-        check(run, work, bases)
-        logprobs, base = work.logprobs[work.slots[rows]], bases[work.questions[rows]]
-        table = _table(work, rows, store.columns(logprobs, base, temperature))
-        parquet.write_part(store.folder(run) / f"{worker}-{next(number):05d}.parquet", table)
-        meter.advance(rows.size, lambda: f"{asker.asked} prompts")
-
-    with Meter("verify", total, done=done) as meter:
-        keep()  # what is known of other attempts with the same text
-        for rows, answer in asker.answers(_batches(run, work, asker.cfg.engine.replicas)):
-            at = work.slots[rows]
-            work.logprobs[at], work.tokens[at], work.cut[at] = answer
-            keep()
-    mention(
-        f"verify: {total - done} attempts judged with {asker.asked} prompts, content-free ones"
-        " included"
-    )
-
-
-def _batches(run: Run, work: Survey, replicas: int) -> Iterator[tuple[Ints, list[Candidate]]]:
-    """Rows of the survey and what the verifier is to be asked about them."""
-    for rows, texts in survey.owed(run, work, replicas):
-        questions = [
-            options.as_shown(run.cfg, run.questions[key >> 32], int(key & 0xFFFFFFFF))
-            for key in work.keys[rows]
-        ]
-        answers = work.answers.take(pa.array(rows)).fill_null("").to_pylist()
-        said = [options.letter(q, x) for q, x in zip(questions, answers, strict=True)]
-        told = zip(questions, texts, said, strict=True)
-        yield rows, [asked(q)._replace(response=text, answer=x) for q, text, x in told]
-
-
-def _table(work: Survey, rows: Ints, numbers: dict[str, Any]) -> pa.Table:
-    slots = work.slots[rows]
-    columns = numbers | {
-        "question_id": work.ids.take(pa.array(work.questions[rows])),
-        "trial": work.keys[rows] & 0xFFFFFFFF,
-        "tokens": work.tokens[slots],
-        "cut": work.cut[slots],
-        "judged": work.digests[slots].astype(str),
-    }
-    return pa.table(columns, schema=VERDICTS)
-
-
-def check(run: Run, work: Survey, bases: Floats) -> None:
-    """Stop when all verdicts so far, those about to be written included, show a broken verifier.
+def check(run: Run, views: Views, bases: Floats) -> None:
+    """Stop when all attempts so far, those of this batch included, show a broken verifier.
 
     Raises UserError: says what is broken.
     """
-    v, done = run.cfg.verifier, np.flatnonzero(work.done)
-    logprobs, base = work.logprobs[work.slots[done]], bases[work.questions[done]]
-    limits: dict[str, Any] = {"temperature": calibrate.temperature(run), "mass_floor": v.least_mass}
-    truth = work.truth[done]
-    graded = truth >= 0
-    problems = guards.check_verdicts(logprobs, base, **limits) or (
-        guards.check_verdicts(logprobs[graded], base[graded], truth[graded] == 0, **limits)
-    )
-    if problems:
+    v, graded = run.cfg.verifier, views.truth >= 0
+    limits: dict[str, Any] = {"temperature": v.temperature, "mass_floor": v.least_mass}
+    seen = views.logprobs[graded], bases[graded], views.truth[graded] == 0
+    problems = guards.check_verdicts(views.logprobs, bases, **limits)
+    if problems := problems or guards.check_verdicts(*seen, **limits):
         raise UserError(
             f"verifier={v.name} ({v.id}) with prompt {v.prompt}: {'; '.join(problems)}. These"
             " verdicts are not kept; check verifier.prompt, verifier.labels and the chat"
             " template, or leave the verifier out with verifier=none"
         )
+
+
+def _derive(run: Run, made: Made, made_from: dict[str, Any], owed: Container[str]) -> None:
+    """Write the verdicts of parts of attempts, by their stems, in place of what is said of them."""
+    for path in (run.path / "verdicts").glob("_*"):
+        if path.suffix in (".json", ".jsonl", ".png", ".pdf"):
+            path.unlink()
+    v, (views, bases), rows = run.cfg.verifier, made.views(), 0
+    fit = calibrate.fit(run, views, bases.astype(np.float32))[0] if v.fit_temperature else None
+    temperature = fit.temperature if fit else v.temperature
+    for number, part in enumerate(made.work.parts):
+        if part.stem in owed:
+            at = np.flatnonzero(made.work.part == number)
+            table = _table(run, made, at, bases[at], temperature)
+            VERDICTS_TABLE.write(run, part, made_from, table)
+            rows += at.size
+    VERDICTS_TABLE.sweep(run)
+    note(f"verify: {rows} verdicts, T={temperature:g}, calibration={v.calibration}")
+
+
+def _table(run: Run, made: Made, at: Ints, bases: Floats, temperature: float) -> pa.Table:
+    """The verdicts on some attempts, with their baselines (n, 3)."""
+    keys, slots = made.work.keys[at], made.slots[at]
+    logprobs = made.known.logprobs[slots].astype(np.float64)
+    raw, calibrated = np.exp(logprobs), calibration.calibrate(logprobs, bases, temperature)
+    kinds = {"logprob_": logprobs, "base_": bases, "raw_": raw, "": calibrated}
+    kinds["direct_"] = calibration.direct(logprobs)
+    numbers = {
+        f"{kind}{label.lower()}": values[:, i].astype(np.float32)
+        for kind, values in kinds.items()
+        for i, label in enumerate(LABELS)
+    }
+    columns = numbers | {
+        "question_id": rowkeys.question_ids(run).take(pa.array(keys >> 32)),
+        "trial": keys & 0xFFFFFFFF,
+        "mass": raw.sum(axis=1).astype(np.float32),
+        "label": np.array(LABELS)[calibrated.argmax(axis=1)],
+        "tokens": made.known.tokens[slots],
+        "cut": made.known.cut[slots],
+    }
+    return pa.table(columns, schema=VERDICTS)

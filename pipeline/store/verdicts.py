@@ -1,0 +1,129 @@
+"""Verdicts: a verifier's calibrated probabilities for every attempt, and what they were made of.
+
+They are derived from attempts and from the label log-probs that the verifier gave of their texts
+(`label_logprobs/`, see verify/texts.py), so other settings of the calibration ask no model.
+"""
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.config.official import OFFICIAL, template_file
+from bayes_at_n.pipeline.config.settings import VerifierConfig
+from bayes_at_n.pipeline.store import rowkeys, runfolder
+from bayes_at_n.pipeline.store.columns import GRADES, KEY, VERDICTS
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.tables import IMPORTED, Derived, Inputs, Rows, Stale, parts
+
+_warn = functools.cache(warn)  # once a command
+VERDICTS_TABLE = Derived("verdicts", VERDICTS, "verify", 1)
+_GRADES = Derived("grades", GRADES, "grade", 0)  # for its records alone
+_MOST = 1 << 20  # bytes of a prompt that is hashed: the folder that names it may be anybody's
+# What makes a log-prob another one, as far as settings tell.
+_ASKED = ("id", "revision", "prompt", "labels", "dtype", "context", "chat_template_kwargs")
+_CALIBRATION = ("calibration", "clip", "average", "content_free", "temperature")
+
+
+def asks(judge: str | None, outcome: Any, box: Any) -> Any:
+    """Which attempts the verifier decides, by columns of their grades: bool of the same length.
+
+    >>> outcome, box = pa.array(["correct", "wrong", "wrong", None]), pa.array(["boxed"] * 4)
+    >>> asks("all", outcome, box).to_pylist(), asks("unmatched", outcome, box).to_pylist()
+    ([True, True, True, False], [False, True, True, False])
+    """
+    decided = pc.and_(pc.is_valid(outcome), pc.not_equal(box, "truncated").fill_null(True))
+    if judge == "unmatched":
+        decided = pc.and_(decided, pc.not_equal(outcome, "correct").fill_null(False))
+    return pc.and_(decided, judge is not None)
+
+
+def inputs(run: Run, of_grades: bool) -> dict[str, Any]:
+    """What decides verdicts that a reader can tell without the verifier's own files.
+
+    `of_grades`: whether they depend on grades, as where the prompt restates the extracted answer.
+    """
+    v, judge = run.cfg.verifier, run.cfg.dataset.judge
+    found = {"asked": _asked(v)} | {name: getattr(v, name) for name in _CALIBRATION}
+    found["judge"] = judge if judge == "unmatched" or v.calibration == "graded" else None
+    if of_grades:
+        made = [_GRADES.record(run, part) for part in parts(run.attempts)]
+        kinds = {str({k: v for k, v in sorted(one.items()) if k != "part"}) for one in made if one}
+        found["grades"] = [runfolder.short_hash(kind) for kind in sorted(kinds)]
+    return found
+
+
+def made_of(run: Run) -> dict[str, Any]:
+    """What the verdicts were made of; nothing where there are none, or they came with records."""
+    records = (VERDICTS_TABLE.record(run, part).get("inputs") for part in parts(run.attempts))
+    return next((dict(of) for of in records if of and of != IMPORTED), {})
+
+
+def read(run: Run, names: Sequence[str]) -> Rows:
+    """Columns of all verdicts; with verifier=none of those that are there, whoever made them.
+
+    Raises Stale: they were made with other settings than are set, or with an older prompt.
+    """
+    made, wanted = made_of(run), None
+    if run.cfg.verifier.id is not None:
+        wanted = made | inputs(run, "grades" in made) | {"asked": _asked_as(run, made)}
+        wanted |= {"template": _template(wanted["asked"]["prompt"], made.get("template"))}
+    return VERDICTS_TABLE.read(run, names, wanted)
+
+
+def current(run: Run, names: Sequence[str], quiet: bool = False) -> pa.Table:
+    """The rows of `read`; none where they are stale, which a warning says unless `quiet`."""
+    try:
+        return read(run, names).table
+    except Stale as error:
+        if not quiet:
+            _warn(f"{error}; until then they count not")
+        return VERDICTS.empty_table().select([*KEY, *names])
+
+
+def aligned(run: Run, names: Sequence[str], keys: Ints, quiet: bool = False) -> dict[str, pa.Array]:
+    """Columns of `read` in the order of `keys`, null without a verdict; `quiet`: as `current`."""
+    table = current(run, names, quiet) if quiet else read(run, names).table
+    known = rowkeys.encode(table, rowkeys.question_ids(run))
+    return rowkeys.in_order(table, known, names, keys)
+
+
+def settings(run: Run) -> dict[str, Any] | None:
+    """Which outcomes verdicts decide, and whose; None: the rule grader decides all."""
+    judge = run.cfg.dataset.judge
+    return {"judge": judge, **_asked_as(run, made_of(run))} if judge else None
+
+
+def by_grader(run: Run) -> bool:
+    """Whether the stored verdicts are calibrated to the grader's outcomes."""
+    return made_of(run).get("calibration") == "graded"
+
+
+def _asked(v: VerifierConfig) -> dict[str, Any]:
+    known = asdict(v) | ({"prompt": str(v.official)} if v.prompt == OFFICIAL else {})
+    return {name: known[name] for name in _ASKED} | v.form()
+
+
+def _asked_as(run: Run, made: Inputs) -> dict[str, Any]:
+    """The settings, with the prompt in the official one's stead where verdicts are by that."""
+    v = run.cfg.verifier
+    if v.prompt == OFFICIAL and v.official.fallback is not None:
+        instead = _asked(replace(v, prompt=v.official.fallback))
+        if made.get("asked") == instead:
+            return instead
+    return _asked(v)
+
+
+def _template(prompt: str, made: Any) -> Any:
+    """The hash of a prompt's file; as it was made, where it is not here, as on another machine."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        path = template_file(prompt).resolve()
+        if path.is_file() and path.stat().st_size <= _MOST:
+            return runfolder.short_hash(path.read_text("utf-8").rstrip("\n"))
+    return made
