@@ -51,6 +51,7 @@ class Verb:
         return function
 
 
+GONE = {"signals": "categorize"}  # verbs of before, and what does their work
 EXAMPLES = """\
   $ run
       the demo: a tiny embedded model, 30 questions, 80 trials each, on this machine
