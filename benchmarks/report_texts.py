@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer, decoders, models
 
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -106,7 +106,7 @@ def make(folder: Path, name: str, args: argparse.Namespace, seed: int) -> Run:
         grades |= {name: ["exact"] * len(part) for name in ("layer", "reason", "grader")}
         parquet.write_part(run.grades / f"made-{start:08d}.parquet", full(key | grades, GRADES))
     if args.tokens:
-        signals(run)
+        signals.make(run)
     return run
 
 

@@ -451,7 +451,7 @@ def test_frozen_thresholds_are_used_as_they_are(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"dataset": "others"}, "others and not sums"),
+        ({"dataset": "others"}, "dataset, others and not sums"),
         ({"questions": "x"}, "questions, x and not"),
         ({"values": {}}, "holds no thresholds"),
         ({"values": dict.fromkeys(THRESHOLDS, "x")}, "tau_high.*finite"),

@@ -162,7 +162,7 @@ def thresholds(run: Run, found: Signals) -> dict[str, Any]:
     cfg = run.cfg.thresholds
     population = {
         "dataset": run.cfg.dataset.name,
-        "questions": _question_set(run),
+        "questions": question_set(run),
         "verifier": "C" in found,
     }
     if cfg.file is not None:
@@ -185,56 +185,48 @@ def thresholds(run: Run, found: Signals) -> dict[str, Any]:
     }
 
 
-def _question_set(run: Run) -> str:
+def question_set(run: Run) -> str:
     """A hash of a run's questions (problems and gold answers), whatever their order."""
     return runfolder.short_hash(" ".join(sorted(q["question_hash"] for q in run.questions)))
 
 
 def _siblings(run: Run, population: Mapping[str, Any]) -> dict[str, Signals]:
     """Signals of the other runs of the same questions, beside this one."""
-    siblings: dict[str, Signals] = {}
-    others: list[str] = []  # that do not count, and why
-    here = run.path.resolve()
-    for folder in sorted(path.parent for path in here.parent.glob("*/signals")):
-        if folder == here:
-            continue
+    siblings, others = dict[str, Signals](), list[str]()  # those that do not count, and why
+    here, (dataset, questions, verifier) = run.path.resolve(), population.values()
+    for folder in sorted({path.parent for path in here.parent.glob("*/signals")} - {here}):
         try:
             other = opened(folder)
-            if (other.cfg.dataset.name, _question_set(other)) != (
-                population["dataset"],
-                population["questions"],
-            ):
+            if (other.cfg.dataset.name, question_set(other)) != (dataset, questions):
                 raise UserError("other questions")
             _, found = scored(other)
-            verdicts = ("C" in found) == population["verifier"]
-            if not verdicts and not run.cfg.thresholds.include_invalid:
+            if ("C" in found) != verifier and not run.cfg.thresholds.include_invalid:
                 raise UserError("only one of the two has verdicts")
+            siblings[str(run.path.parent / folder.name)] = found
         except UserError as error:
             others.append(f"{folder.name} ({error})")
-            continue
-        siblings[str(run.path.parent / folder.name)] = found
     if others:
         note(f"thresholds: beside this run, and not counted: {listed(others, 3)}")
     return siblings
 
 
 def _frozen(path: Path, population: Mapping[str, Any]) -> dict[str, Any]:
+    """Thresholds that a file holds. Raises UserError: none, or those of other questions."""
     try:
         frozen = foreign.read_json(path, {"values": dict})
     except (OSError, ValueError) as error:
         raise UserError(f"thresholds={path}: cannot be read ({one_line(error)})") from error
     values: dict[str, Any] = frozen.get("values", {})
     if set(values) != set(variables.THRESHOLDS):
-        raise UserError(
-            f"thresholds={path}: holds no thresholds; name a thresholds.json of `categorize`"
-        )
+        what = "holds no thresholds; name a thresholds.json of `categorize`"
+        raise UserError(f"thresholds={path}: {what}")
     for name, value in values.items():
         if value is not None and not is_number(value):
             raise UserError(f"thresholds={path}: {name} must be a finite number, or null")
-    for key, what in (("dataset", "data set"), ("questions", "set of questions")):
+    for key in ("dataset", "questions"):
         if (other := frozen.get(key)) != population[key]:
             raise UserError(
-                f"thresholds={path}: is of another {what}, {other} and not {population[key]};"
+                f"thresholds={path}: is of other {key}, {other} and not {population[key]};"
                 " leave thresholds out to compute them from this run"
             )
     known = {key: frozen.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}

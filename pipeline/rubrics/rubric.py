@@ -86,12 +86,6 @@ def parse(definition: Any) -> Rubric:
     index, name, when and weight) and order (names of categories, may be left out). Conditions may
     name the signals, thresholds and variables of `variables.py`. Raises ValueError: naming the key
     and what is wrong with it.
-
-    >>> rubric = parse({"name": "two", "order": ["bad"], "categories": [
-    ...     {"index": 0, "name": "bad", "when": "wrong or token_ratio > 0.5", "weight": 0},
-    ...     {"index": 1, "name": "good", "when": "correct", "weight": 1}]})
-    >>> rubric.weights, sorted(rubric.names)
-    ([0.0, 1.0], ['correct', 'token_ratio', 'wrong'])
     """
     rubric = _checked(definition, "the rubric", {"name", "categories"}, {"description", "order"})
     categories = [_category(row, f"categories[{i}]") for i, row in enumerate(rubric["categories"])]

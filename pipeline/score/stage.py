@@ -45,6 +45,7 @@ def score(run: Run, rubrics: bool = False) -> None:
     """
     record = made_from(run)  # what is added meanwhile makes the scores stale
     scores, graded, mapped, curve = scored(run, rubrics)
+    scores[MADE_FROM] = record
     display.answer(scores)
     if curve is not None:
         _save_curve(run, curve)
@@ -55,7 +56,7 @@ def score(run: Run, rubrics: bool = False) -> None:
             outcomes=outcomes.words(graded.codes),
             question_ids=np.array(graded.question_ids, dtype=str),
         )
-    runfolder.write_json(run.path / "scores.json", scores | {MADE_FROM: record})
+    runfolder.write_json(run.path / "scores.json", scores)
     if pictures := categories.draw(run, mapped):
         mention(f"drew {len(pictures)} pictures of category shares in {pictures[0].parent}")
     mention(f"saved {run.path / 'scores.json'} and matrix.npz")
