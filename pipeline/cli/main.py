@@ -67,6 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     """The verb's function on what its settings say."""
+    from bayes_at_n.pipeline.store import parquet
+
+    parquet.without_pandas()
     verb = VERBS[name]
     flags |= {word: word in settings for word in verb.words}
     settings = [setting for setting in settings if setting not in verb.words]

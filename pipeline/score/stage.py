@@ -16,12 +16,13 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.rubrics.categories import Recorded
-from bayes_at_n.pipeline.score import caps, places, shown, stopped, votes
+from bayes_at_n.pipeline.score import caps, shown, stopped, votes
 from bayes_at_n.pipeline.score import prior as priors
-from bayes_at_n.pipeline.store import files, judged, origin, outcomes, runfolder, tables
+from bayes_at_n.pipeline.store import files, judged, options, origin, outcomes, runfolder, tables
 from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
+from bayes_at_n.verifiers import LETTERS
 
 VERSION = 1  # raise it whenever scores change
 MADE_FROM = "made_from"  # in scores.json
@@ -221,7 +222,7 @@ def _scores(
         posterior = scoring.bayes_ci(matrix, None, prior.outcomes(), level, (0.0, 1.0))
         scores["with_prior"] = _posterior(posterior)
     scores["shares"] = _shares(graded)
-    if by_place := places.accuracy(run, matrix, level):
+    if by_place := _by_place(run, matrix, level):
         scores["gold_places"] = by_place
     if mapped:
         R0 = {n: priors.of_rubric(prior, m.record) for n, m in mapped.items()} if prior else {}
@@ -256,6 +257,31 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
         if name.startswith("pass@")
     }
     return scores
+
+
+def _by_place(run: Run, matrix: Any, level: float) -> Parts:
+    """The average of the (M, N) outcomes where the gold answer stood at A, at B, ...
+
+    Empty without options. Intervals take questions as a sample (`scoring.clustered_ci`): without
+    `prompt.shuffle=trial` each place has questions of its own. Places of fewer than two are left
+    out.
+    """
+    if not all(row["choices"] for row in run.questions):
+        return {}
+    golds = [
+        [LETTERS.index(options.as_shown(run.cfg, row, t)["gold"]) for t in range(matrix.shape[1])]
+        for row in run.questions
+    ]
+    found = {}
+    for place in range(np.max(golds) + 1):
+        mask = np.ma.getmaskarray(matrix) | (np.array(golds) != place)  # type: ignore[no-untyped-call]
+        here: Any = np.ma.masked_where(mask, matrix)  # type: ignore[no-untyped-call]
+        here = here[~mask.all(axis=1)]
+        if len(here) >= 2:
+            mean, sigma, low, high = scoring.clustered_ci(here, confidence=level)
+            parts = {"mean": mean, "sigma": sigma, "low": max(0.0, low), "high": min(1.0, high)}
+            found[LETTERS[place]] = parts | {"questions": len(here), "attempts": int((~mask).sum())}
+    return found
 
 
 def _posterior(summary: Sequence[float], mean: str = "mu") -> Parts:
