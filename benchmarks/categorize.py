@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import io
 import resource
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,10 +32,9 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.rubrics import categories, signals_table, variables
+from bayes_at_n.pipeline.rubrics import categories, signals, variables
 from bayes_at_n.pipeline.rubrics import categorize as stage
 from bayes_at_n.pipeline.rubrics.rubric import assign
-from bayes_at_n.pipeline.rubrics.signals import signals
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import GRADES, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
@@ -73,12 +73,11 @@ def measure(run: Run, args: argparse.Namespace) -> dict[str, Any]:
         common.out.print(f"{name:<14} {found[name][-1]:8.3f} s")
 
     for _ in range(args.rounds):
-        signals_table.path(run).unlink(missing_ok=True)
+        shutil.rmtree(run.path / "signals", ignore_errors=True)
+        (run.path / "thresholds.json").unlink(missing_ok=True)
         timed("pyarrow alone", lambda: decode(run))
-        timed("signals", lambda: signals(run))
-        [part] = run.grades.glob("*.parquet")
-        part.rename(part.with_name(f"{time.time_ns()}.parquet"))
-        timed("joined", lambda: signals(run))
+        timed("signals", lambda: signals.make(run))
+        timed("joined", lambda: signals.read(run))
         timed("categorize", lambda: stage.categorize(run))
         timed("scores", lambda: categories.rubric_scores(run))
     with quiet():

@@ -24,7 +24,6 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.rubrics.categorize import categorize
-from bayes_at_n.pipeline.rubrics.signals import signals
 from benchmarks import categorize as made
 from benchmarks import common
 
@@ -78,7 +77,6 @@ def scored(folder: Path, questions: int, trials: int, models: int) -> list[Path]
     made.TRIALS = trials
     with made.quiet():
         run = made.make(folder / "model-00", questions, tokens=50)
-        signals(run)
         categorize(run)
     for i in range(1, models):
         shutil.copytree(run.path, folder / f"model-{i:02d}")

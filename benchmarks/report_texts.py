@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer, decoders, models
 
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
@@ -107,7 +107,7 @@ def make(folder: Path, name: str, args: argparse.Namespace, seed: int) -> Run:
         grades |= {name: ["exact"] * len(part) for name in ("layer", "reason", "grader")}
         GRADES_TABLE.save(run.path, f"made-{start:08d}", full(key | grades, GRADES))
     if args.tokens:
-        signals(run)
+        signals.make(run)
     return run
 
 

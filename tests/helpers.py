@@ -3,6 +3,8 @@
 import copy
 import functools
 import json
+import math
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import (
     graded,
     origin,
@@ -307,3 +310,50 @@ def ragged(rows: Sequence[Sequence[int]], width: int | None = None) -> Any:
 def close(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
     """Equal but for rounding, relative or absolute."""
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def count_again(run: Run) -> None:
+    """Let the grades of parts that a test has rewritten count, as if they were made of them."""
+    for part in tables.parts(run.attempts):
+        rows = graded.GRADES_TABLE.made(run, part, GRADES.names)
+        if rows.num_rows:
+            graded.GRADES_TABLE.write(run, part, graded.inputs(run), rows)
+
+
+def with_signals(run: Run, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Attempts, grades, verdicts and prompts from which a run has these signals."""
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    prompts, attempts = {row["question_id"]: row["prompt_bpt"] for row in rows}, list[Any]()
+    ends = {None: None, True: "length", False: "stop"}
+    for row in rows:
+        key = {name: row[name] for name in KEY}
+        ratio, bits, repeated = (
+            row[name] for name in ("token_ratio", "completion_bpt", "repeated_pattern")
+        )
+        made = key | {
+            "text": "",
+            "finish_reason": ends[None if repeated is None else bool(repeated)],
+            "completion_tokens": None if ratio is None else round(ratio * 32768),
+            "logprobs": None if bits is None else [-float(bits) * math.log(2)],
+        }
+        attempts.append(made | {"digest": digest(made)})
+    table = pa.Table.from_pylist(attempts, ATTEMPTS)
+    parquet.write_part(run.attempts / "00000.parquet", table)
+    outcome = {None: None, True: "correct", False: "wrong"}
+    grades = [
+        {name: row[name] for name in (*KEY, "has_box")}
+        | {"outcome": outcome[None if row["is_correct"] is None else bool(row["is_correct"])]}
+        for row in rows
+    ]
+    add_grades(run, "00000", grades)
+    known = [{name: row[name] for name in (*KEY, *"abc")} for row in rows if row["c"] is not None]
+    shutil.rmtree(run.path / "verdicts", ignore_errors=True)
+    if known:
+        add_verdicts(run, known)
+    asked = [
+        row | {"prompt_logprobs": None if bits is None else [math.nan, -float(bits) * math.log(2)]}
+        for row in run.questions
+        for bits in [prompts.get(row["question_id"])]
+    ]
+    parquet.write_part(run.path / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
+    signals.make(Run(run.cfg))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import make_run, run_of
+from helpers import count_again, make_run, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import caps as of_cohort
@@ -36,6 +36,7 @@ def lengthen(run: Run, tokens: dict[str, list[int | None]], **columns: Any) -> R
         row["completion_tokens"] = tokens[row["question_id"]][row["trial"]]
         row |= columns
     pq.write_table(type(pq.read_table(path)).from_pylist(rows, schema=ATTEMPTS), path)
+    count_again(run)
     path = run.path / "questions.parquet"
     rows = pq.read_table(path).to_pylist()
     for row in rows:

@@ -1,6 +1,7 @@
 """categorize and the scores of rubrics on run folders made by hand, with signals of our choice."""
 
 import json
+import shutil
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -12,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import make_run
+from helpers import add_grades, make_run, with_signals
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.compose import load_folder
-from bayes_at_n.pipeline.rubrics import categories, signals_table
+from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.rubrics.categories import (
     current,
     draw,
@@ -30,7 +31,6 @@ from bayes_at_n.pipeline.rubrics.categories import (
 from bayes_at_n.pipeline.rubrics.categorize import categorize
 from bayes_at_n.pipeline.rubrics.variables import THRESHOLDS
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store.columns import SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 M, N = 4, 6
@@ -70,10 +70,8 @@ def made(
         "b": abc[:, 1],
         "c": abc[:, 2],
     }
-    given = change(columns)
-    arrays = {f.name: pa.array(list(given[f.name]), f.type) for f in SIGNALS}
-    signals_table.write(run, pa.table(arrays, SIGNALS), signals_table.sources(run))
-    return run
+    with_signals(run, change(columns))
+    return Run(run.cfg)
 
 
 def again(run: Run, *overrides: str) -> Run:
@@ -122,13 +120,14 @@ def test_every_rubric_gets_a_table_and_a_json(
     told = json.loads((run.path / "categories" / "format-aware.json").read_text())
     assert [c["weight"] for c in told["categories"]] == [0, 0, 1, 2, 3]
     assert told["order"] == ["invalid"] and told["labels"] == []
-    assert told["thresholds"] == json.loads((run.path / "thresholds.json").read_text())
+    assert told["thresholds"].items() <= limits(run).items()
+    assert set(limits(run)["rubrics"]) == set(NAMES) and not limits(run)["left_out"]
     assert set(told["thresholds"]["values"]) == set(THRESHOLDS)
     said = capsys.readouterr()
-    assert f"thresholds (this run alone, {M * N} attempts): tau_high 0." in said.out
+    assert f"thresholds (this run alone, {M * N} attempts, of 20" in said.out
     assert f"categorize: {M * N} attempts, 12 rubrics in" in said.err
-    signals = signals_table.current(run).to_pylist()
-    shy = sum(r["a"] < 0.6 and r["a"] > max(r["b"], r["c"]) for r in signals)
+    rows = signals.read(run).to_pylist()
+    shy = sum(r["a"] < 0.6 and r["a"] > max(r["b"], r["c"]) for r in rows)
     assert shy and f"under 0.6 in {shy} of {M * N} attempts" in said.out
 
 
@@ -163,11 +162,11 @@ def test_the_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     run = made(tmp_path / "run", change=NO_VERDICTS)
     categorize(run)
     capsys.readouterr()
-    categories.print_rubrics(rubric_scores(run), 0.95)
+    categories.print_rubrics(run, rubric_scores(run))
     out = capsys.readouterr().out
     assert "Exact Match" in out and "0 to 1" in out and "95% intervals" in out
     assert "repeated_pattern alone" in out
-    categories.print_rubrics({}, 0.95)
+    categories.print_rubrics(run, {})
     assert capsys.readouterr().out == ""
 
 
@@ -182,7 +181,7 @@ def test_without_verdicts_what_needs_them_is_left_out_or_refused(
     assert "verifier-only, verifier-probe are left out" in said.err
     assert "repeated_pattern alone" in said.out
     R = matrix(run, "exact-match")
-    repeated = [row["repeated_pattern"] for row in signals_table.current(run).to_pylist()]
+    repeated = [row["repeated_pattern"] for row in signals.read(run).to_pylist()]
     assert (R == 0).ravel().tolist() == repeated
     for name in ("verifier-only", "verifier-probe"):
         with pytest.raises(UserError, match=f"rubric={name}: needs a verifier's probabilities"):
@@ -192,11 +191,7 @@ def test_without_verdicts_what_needs_them_is_left_out_or_refused(
 def test_what_can_be_made_no_more_is_dropped(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     categorize(run)
-    table = signals_table.current(run)
-    empty = pa.nulls(table.num_rows, pa.float32())
-    for name in "abc":
-        table = table.set_column(table.schema.get_field_index(name), name, empty)
-    signals_table.write(run, table, signals_table.sources(run))
+    shutil.rmtree(run.path / "verdicts")
     assert rubric_scores(run) == {}  # all are out of date
     categorize(run)
     assert set(rubric_scores(run)) == set(NAMES) - {"verifier-only", "verifier-probe"}
@@ -237,7 +232,7 @@ def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
     path = mine(tmp_path / "my_rubric.yaml", "wrong", "correct and A < 0.5", "correct and A >= 0.5")
     categorize(again(run, f"rubric.names=[{path}]"))
     R = matrix(run, "my_rubric")
-    rows = signals_table.current(run).to_pylist()
+    rows = signals.read(run).to_pylist()
     expected = [0 if not r["is_correct"] else 1 + (r["a"] >= 0.5) for r in rows]
     assert R.ravel().tolist() == expected
     [(name, one)] = rubric_scores(run).items()
@@ -258,7 +253,7 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
     run = made(tmp_path / "run")
     categorize(run)
     before = contents(run)
-    rows = signals_table.current(run).to_pylist()
+    rows = signals.read(run).to_pylist()
     first = next(r for r in rows if r["is_correct"] and not r["has_box"])
     path = mine(tmp_path / "mine.yaml", "wrong", "correct and boxed")
     where = f"attempt {first['question_id']}, trial {first['trial']}"
@@ -283,7 +278,6 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
         (["rubric.names=[{tmp}/list.yaml]"], "list.yaml.*mapping"),
         (["rubric.names=[{tmp}/typo.yaml]"], "typo.yaml.* c1.*`correkt`"),
         (["rubric.names=[{tmp}/_hidden.yaml]"], "begin with _"),
-        (["rubric.names=[{tmp}/twice.yaml]"], "twice.yaml.*name is there twice"),
         (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "two of the name exact"),
         (["rubric.weights.exact-match=[0,1]"], "weights.exact-match: 2 weights"),
         (["rubric.weights.exact-match=[0,nan,1]"], "rubric.weights.exact-match: .*finite"),
@@ -292,8 +286,8 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
         (["rubric.weights.exact-match=null"], "rubric.weights.exact-match: w "),
         (["rubric.weights.no=[0,1]"], "rubric.weights.no.*concis"),
         (["thresholds.file={tmp}/none.json"], "none.json"),
-        (["thresholds.file={tmp}/bad.yaml"], "bad.yaml: not JSON"),
-        (["thresholds.file={tmp}/list.yaml"], "list.yaml: holds no thresholds"),
+        (["thresholds.file={tmp}/bad.yaml"], "bad.yaml"),
+        (["thresholds.file={tmp}/list.yaml"], "list.yaml"),
     ],
 )
 def test_bad_input_is_one_line_and_replaces_nothing(
@@ -304,7 +298,6 @@ def test_bad_input_is_one_line_and_replaces_nothing(
     mine(tmp_path / "typo.yaml", "wrong", "correkt")
     mine(tmp_path / "exact-match.yaml", "wrong", "correct")
     mine(tmp_path / "_hidden.yaml", "wrong", "correct")
-    (tmp_path / "twice.yaml").write_text("name: a\nname: b\ncategories: []\n")
     run = made(tmp_path / "run")
     with pytest.raises(UserError, match=said) as caught:
         categorize(again(run, *(o.replace("{tmp}", str(tmp_path)) for o in overrides)))
@@ -390,9 +383,7 @@ def test_a_cohort_pools_the_runs_of_the_data_set(
     found = limits(one)
     assert found["scope"] == "cohort" and found["attempts"] == 2 * M * N
     assert [Path(p).name for p in found["runs"]] == ["one", "two"]
-    ratios = np.concatenate(
-        [signals_table.current(r)["token_ratio"].to_numpy() for r in (one, two)]
-    )
+    ratios = np.concatenate([signals.read(r)["token_ratio"].to_numpy() for r in (one, two)])
     assert found["values"]["len_p33"] == pytest.approx(np.quantile(ratios, 0.33))
     said = capsys.readouterr()
     assert "elsewhere (other questions), fewer (other questions) and no-run (" in said.err
@@ -414,17 +405,16 @@ def test_a_cohort_of_one_uses_itself_and_says_so(
     # Boxes, outcomes and the verifier ask no quantile (Table 5; length-robust ignores lengths).
     without = {"exact-match", "format-aware", "length-robust", "strict-compliance"}
     assert set(found) - own == without | {"verifier-only", "verifier-probe"}
-    print_rubrics(found, 0.95)
+    print_rubrics(run, found)
     shown = capsys.readouterr().out
     assert shown.count(" *") == len(own) and "Exact Match  " in shown
 
 
-def test_a_sibling_with_old_signals_does_not_count(
+def test_a_sibling_without_grades_does_not_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
-    [part] = two.grades.glob("*.parquet")
-    part.rename(part.with_name("other.parquet"))
+    shutil.rmtree(two.grades)
     categorize(one)
     assert limits(one)["attempts"] == M * N
     assert "not counted: two (" in capsys.readouterr().err
@@ -434,7 +424,7 @@ def test_a_sibling_without_prompt_log_probs_counts_for_the_rest(tmp_path: Path) 
     one = made(tmp_path / "one")
     made(tmp_path / "two", seed=1, change=nulls("prompt_bpt"))
     categorize(one)
-    bits = signals_table.current(one)["prompt_bpt"].to_numpy()
+    bits = signals.read(one)["prompt_bpt"].to_numpy()
     assert limits(one)["values"]["tau_prompt"] == pytest.approx(np.quantile(bits, 0.9))
 
 
@@ -449,7 +439,7 @@ def test_frozen_thresholds_are_used_as_they_are(
     assert limits(two)["values"] == limits(one)["values"]
     assert limits(two)["frozen"] == str(frozen) and limits(two)["attempts"] == 2 * M * N
     assert f"thresholds (frozen in {frozen})" in capsys.readouterr().out
-    ratios = signals_table.current(two)["token_ratio"].to_numpy()
+    ratios = signals.read(two)["token_ratio"].to_numpy()
     short = ratios <= limits(one)["values"]["len_p33"]
     found = matrix(two, "efficiency-adjusted").ravel()
     assert set(found[short].tolist()) <= {0, 1, 4}
@@ -461,13 +451,12 @@ def test_frozen_thresholds_are_used_as_they_are(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"dataset": "others"}, "others and not sums"),
+        ({"dataset": "others"}, "dataset, others and not sums"),
         ({"questions": "x"}, "questions, x and not"),
         ({"values": {}}, "holds no thresholds"),
         ({"values": dict.fromkeys(THRESHOLDS, "x")}, "tau_high.*finite"),
         ({"values": dict.fromkeys(THRESHOLDS, float("nan"))}, "tau_high.*finite"),
         ({"values": dict.fromkeys(THRESHOLDS, 10**400)}, "tau_high.*finite"),
-        ({"values": dict.fromkeys(THRESHOLDS, 0.5) | {"len_p33": 0.9}}, "len_p33 .*len_p66"),
     ],
 )
 def test_thresholds_that_do_not_fit_are_refused(
@@ -498,11 +487,7 @@ def test_a_null_threshold_is_refused_where_it_is_needed(tmp_path: Path) -> None:
 def test_invalid_attempts_can_be_kept_out_of_the_quantiles(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     categorize(again(run, "thresholds.include_invalid=false"))
-    valid = [
-        r
-        for r in signals_table.current(run).to_pylist()
-        if not r["repeated_pattern"] and r["c"] < 0.5
-    ]
+    valid = [r for r in signals.read(run).to_pylist() if not r["repeated_pattern"] and r["c"] < 0.5]
     assert 0 < len(valid) < M * N
     expected = np.quantile([r["token_ratio"] for r in valid], 0.66)
     assert limits(run)["values"]["len_p66"] == pytest.approx(expected)
@@ -516,22 +501,12 @@ def test_pictures_are_drawn_when_asked_for_and_go_when_they_no_longer_hold(tmp_p
     before = contents(run).keys()
     score(run)
     assert contents(run).keys() == before
-    asked, fewer = (again(run, more) for more in ("plots=true", "sampling.trials=4"))
-    assert len(draw(asked, current(asked))) == 2 and not draw(asked, current(asked))
-    score(run)  # they still show what is there
-    assert picture.exists()
-    foreign = tmp_path / "run.png"
-    foreign.touch()
-    (run.path / "categories" / "_drawn.json").write_text(
-        json.dumps(
-            json.loads((run.path / "categories" / "_drawn.json").read_text()) | {"../../run": ""}
-        )
-    )
-    score(fewer)
-    assert contents(run).keys() == before | {"_drawn.json"} and foreign.exists()
-    assert picture in draw(asked, current(asked))
+    asked = again(run, "plots=true")
+    assert len(draw(asked, current(asked))) == 2 and picture.exists()
+    forget(run, "exact-match")
     picture.unlink()
-    assert draw(asked, current(asked)) == [picture]
+    score(run)  # what was drawn before is drawn of what is there now
+    assert {one.name for one in picture.parent.glob("*.p[dn]?")} == {"mine.png", "mine.pdf"}
     forget(run, "mine")
     assert not [*picture.parent.glob("mine.*")]
 
@@ -549,21 +524,42 @@ def test_old_signals_or_categories_are_never_scored(
     path.write_bytes(path.read_bytes()[:100])
     assert set(rubric_scores(run)) == set(NAMES) - {"exact-match"}
     assert "exact-match are out of date" in capsys.readouterr().err
-    [part] = run.grades.glob("*.parquet")
-    part.rename(part.with_name("other.parquet"))
+    add_grades(run, "00000", [{"question_id": "q0", "trial": 0, "outcome": "correct"}])
     assert rubric_scores(run) == {}
-    assert "older than the run's grades" in capsys.readouterr().err
-    with pytest.raises(UserError, match="run `python -m pipeline sig"):
-        categorize(run)
+    assert "verifier-probe are out of date" in capsys.readouterr().err
+    categorize(run)
+    assert rubric_scores(run)["exact-match"]["attempts"] == 1
 
 
-def test_categorize_before_signals_says_what_to_do(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"q": "11"})
-    with pytest.raises(UserError, match="run `python -m pipeline signals`"):
-        categorize(run)
-    nothing = made(tmp_path / "other", change=nulls("is_correct"))
-    with pytest.raises(UserError, match="no graded attempts"):
-        categorize(nothing)
+def test_what_is_current_is_not_made_again(tmp_path: Path) -> None:
+    run, frozen = made(tmp_path / "run"), tmp_path / "frozen.json"
+    path = mine(tmp_path / "mine.yaml", "wrong", "correct")
+    asked = again(run, f"rubric.names=[{path}]")
+
+    def written() -> bool:
+        """Whether `categorize` replaces the thresholds."""
+        before = (run.path / "thresholds.json").stat().st_ino
+        categorize(asked)
+        return (run.path / "thresholds.json").stat().st_ino != before
+
+    categorize(asked)
+    assert not written()
+    mine(path, "wrong", "correct", description="another text")
+    assert written() and not written()
+    made(tmp_path / "beside", seed=1)
+    assert written() and limits(run)["attempts"] == 2 * M * N and not written()
+    asked = again(run, f"rubric.names=[{path}]", f"thresholds.file={frozen}")
+    frozen.write_text((run.path / "thresholds.json").read_text())
+    assert written() and not written()
+    (run.path / "categories" / "mine.parquet").unlink()
+    assert written()
+
+
+def test_a_run_without_attempts_or_grades_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="pipeline generate"):
+        categorize(make_run(tmp_path / "a", {"q": ".."}))
+    with pytest.raises(UserError, match="pipeline grade"):
+        categorize(make_run(tmp_path / "b", {"q": "++"}))
 
 
 def test_thresholds_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -603,4 +599,5 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "Format+Confidence" in capsys.readouterr().out
     assert main(["categorize", str(run.path), "rubric=exact-mach"]) == 2
     assert "did you mean exact-match" in capsys.readouterr().err
-    assert main(["signals", str(run.path)]) == 0
+    assert main(["signals", str(run.path)]) == 2
+    assert "did you mean categorize" in capsys.readouterr().err

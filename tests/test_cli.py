@@ -79,7 +79,7 @@ def test_the_help_of_a_verb_is_about_it(verb: str, capsys: pytest.CaptureFixture
     said = text.partition("settings KEY=VALUE")[2].partition("metrics, for")[0]
     shown = {*re.findall(r" ([\w.]+)=", said)} - {*compose.groups()}
     assert shown >= {key for key in keys(VERBS[verb]) if "." in key}
-    if verb in ("score", "grade", "signals", "status", "categorize", "compare"):
+    if verb in ("score", "grade", "status", "categorize", "compare"):
         assert not {key for key in shown if re.match("model[.]|engine|study|report|cluster", key)}
     assert ("--dry-run" in text) == any(flag == "--dry-run" for flag, _ in VERBS[verb].flags)
 
@@ -344,7 +344,7 @@ def test_a_verifier_that_cannot_be_had_does_not_keep_the_score(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(tmp_path / "x", {"a": "1100", "b": "10-1"})
-    later = "stages=[grade,verify,signals,categorize,score]"
+    later = "stages=[grade,verify,categorize,score]"
     settings = [str(run.path), later, "verifier.id=/nowhere/judge", "verifier.name=judge"]
     assert main(["run", *settings]) == 2
     out, err = capsys.readouterr()

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import run_of
+from helpers import with_signals as of_signals
 from rich.console import Console
 from scipy.stats import norm, ttest_1samp
 
@@ -22,7 +23,7 @@ from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.cohorts.compare import compare, rankings
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.display import table as tabular
-from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.rubrics import categorize
 from bayes_at_n.pipeline.rubrics.variables import THRESHOLDS
 from bayes_at_n.pipeline.store import parquet, runfolder, selection
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, SIGNALS
@@ -429,11 +430,10 @@ def with_signals(run: Run, seed: int, names: tuple[str, ...]) -> dict[str, Any]:
         "completion_bpt": rng.gamma(2, 0.2 * (seed + 1), n).astype(np.float32),
     }
     base = ("question_id", "trial", "has_box", "is_correct", "token_ratio", "repeated_pattern")
-    arrays = {
-        f.name: pa.array(list(columns[f.name]) if f.name in (*base, *names) else [None] * n, f.type)
-        for f in SIGNALS
-    }
-    signals_table.write(run, pa.table(arrays, SIGNALS), signals_table.sources(run))
+    columns["token_ratio"] = np.round(columns["token_ratio"] * 32768) / 32768
+    given = {name: columns.get(name, [None] * n) if name in (*base, *names) else [None] * n
+             for name in SIGNALS.names}  # fmt: skip
+    of_signals(run, given)
     (run.path / "categories").mkdir(exist_ok=True)
     runfolder.write_json(run.path / "thresholds.json", {"values": {"tau_high": float(seed)}})
     return columns
@@ -502,7 +502,7 @@ def test_frozen_thresholds_serve_all_models(root: Path) -> None:
     told = [with_signals(m.run, i, ("completion_bpt",)) for i, m in enumerate(one.members)]
     frozen = {
         "dataset": "sums",
-        "questions": signals_table.question_set(one.members[0].run),
+        "questions": categorize.question_set(one.members[0].run),
         "values": dict.fromkeys(THRESHOLDS, 0.25),
     }
     path = root / "frozen.json"
@@ -516,7 +516,7 @@ def test_frozen_thresholds_serve_all_models(root: Path) -> None:
     )
     assert (found == wanted).sum() == best > 0
     runfolder.write_json(path, frozen | {"dataset": "others"})
-    with pytest.raises(UserError, match="another data set"):
+    with pytest.raises(UserError, match="others and not sums"):
         cohort_rubrics.categories(one, cfg)
 
 

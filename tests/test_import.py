@@ -25,9 +25,8 @@ from bayes_at_n.pipeline.config.compose import load_folder
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.imports import runs as imported_runs
 from bayes_at_n.pipeline.imports.importing import import_records
-from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.categorize import categorize
-from bayes_at_n.pipeline.rubrics.signals import signals
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
@@ -162,8 +161,8 @@ def test_trace_becomes_runs_that_every_verb_works_on(
     hmmt = opened(runs / "hmmt25" / "one")
     assert {q["question_id"] for q in hmmt.questions} == {f"hmmt25-0{i}" for i in range(1, 5)}
 
-    signals(run)
-    table = signals_table.current(run).to_pylist()
+    signals.make(run)
+    table = signals.read(run).to_pylist()
     assert len(table) == 20
     for row in table:
         assert row["completion_bpt"] == pytest.approx(0.25 / math.log(2))
@@ -283,8 +282,8 @@ def test_nulls_infinities_and_means(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (grades[4]["outcome"], grades[4]["answer"]) == ("no_answer", None)
     verdicts = rows_of(run, "verdicts", VERDICTS)
     assert sorted(row["trial"] for row in verdicts) == [0, 1, 2, 3, 4]
-    signals(run)
-    table = {row["trial"]: row for row in signals_table.current(run).to_pylist()}
+    signals.make(run)
+    table = {row["trial"]: row for row in signals.read(run).to_pylist()}
     assert table[0]["prompt_bpt"] is None
     assert table[5]["repeated_pattern"] and not table[4]["repeated_pattern"]
 
@@ -296,8 +295,8 @@ def test_lists_of_log_probs_come_before_means(tmp_path: Path) -> None:
     attempts = rows_of(run, "attempts", ATTEMPTS)
     assert attempts[0]["logprobs"] == [-1.0, -3.0]
     assert attempts[0]["token_ids"] == [5, 6]
-    signals(run)
-    bits = [row["completion_bpt"] for row in signals_table.current(run).to_pylist()]
+    signals.make(run)
+    bits = [row["completion_bpt"] for row in signals.read(run).to_pylist()]
     assert bits == pytest.approx([2 / math.log(2)] * 2)
 
 
@@ -461,8 +460,8 @@ def test_lm_eval_results_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
     grade(run)
     assert outcome_words(run)[1, 0] == "correct"
     assert "1 of 6 outcomes changed" in capsys.readouterr().out
-    signals(run)
-    [row] = [r for r in signals_table.current(run).to_pylist() if r["question_id"] == "aime25-03"]
+    signals.make(run)
+    [row] = [r for r in signals.read(run).to_pylist() if r["question_id"] == "aime25-03"]
     assert row["token_ratio"] is None and row["repeated_pattern"] is None
     assert row["is_correct"] is True
     score(run)
@@ -565,7 +564,7 @@ def test_labels_beside_texts_outlive_our_own_rubrics(tmp_path: Path) -> None:
     assert outcome_words(run).tolist() == [["wrong", "correct"] * 2]
     grade(run)
     assert outcome_words(run).tolist() == [["correct"] * 4]
-    signals(run)
+    signals.make(run)
     run = Run(load_folder(run.path, ["rubric=exact-match"]))
     categorize(run)
     score(run)
@@ -586,7 +585,7 @@ def test_npz_of_tasks(tmp_path: Path) -> None:
     outcomes = outcome_words(run)
     assert outcomes[0, 6] == "owed"
     assert ((outcomes == "correct") == (a[0] == 1)).all()
-    signals_ = signals_table.current(run)
+    signals_ = signals.read(run)
     assert signals_.num_rows == 34
     score(run)
     for verb, said in ((grade, "outcomes and no attempts"), (categorize, "how attempts ended")):

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.grade import review
 from bayes_at_n.pipeline.report import attempts
-from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.rubrics import categorize, signals
 from bayes_at_n.pipeline.settle import plan
 from bayes_at_n.pipeline.status.tally import Tally, scores
 from bayes_at_n.pipeline.store import outcomes, parquet, tables
@@ -119,8 +119,8 @@ def test_the_verifier_is_asked_about_what_the_rules_do_not_accept(
     review.write(run, ask_math_verify=False)
     assert decided in " ".join(capsys.readouterr().err.split())
 
-    signals.signals(run)  # only some have a verdict, so rubrics have none
-    rows = table(folder, "signals")
+    signals.make(run)  # only some have a verdict, so rubrics have none
+    rows = {(row["question_id"], row["trial"]): row for row in signals.read(run).to_pylist()}
     assert all(row["a"] is None for row in rows.values())
     assert {key: row["is_correct"] for key, row in rows.items()} == {
         key: word == "correct" for key, word in by_hand.items()
@@ -155,7 +155,7 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
     assert len(parts) == 2 and not table(folder, "verdicts")
     assert read(run, quiet=True) == resolved(folder, "unmatched")  # "owed", never wrong
     assert "owed" in resolved(folder, "unmatched").values()
-    for refused in (lambda: outcomes.read(run), lambda: signals.signals(run)):
+    for refused in (lambda: outcomes.read(run), lambda: categorize.scored(run)):
         with pytest.raises(UserError, match=r"attempts wait for the verifier.*pipeline verify"):
             refused()
     tally = Tally(run)
@@ -178,8 +178,8 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
     assert read(run) == by_hand
     cut = [key for key, grade in table(folder, "grades").items() if grade["box"] == "truncated"]
     assert all(by_hand[key] == "no_answer" for key in cut)
-    signals.signals(run)
-    assert all(row["a"] is not None for row in table(folder, "signals").values())
+    signals.make(run)
+    assert not signals.read(run)["a"].null_count
 
     stack = cohort.load(AnalysisConfig(folders=[str(folder)]))[0]
     assert any(
@@ -190,7 +190,7 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
             read(opened(folder, other))
         assert set(read(opened(folder, other), quiet=True).values()) - {"owed"} <= {"no_answer"}
     capsys.readouterr()
-    assert main(["signals", str(folder), "dataset.judge=null"]) == 0  # older than the setting
+    assert main(["categorize", str(folder), "dataset.judge=null"]) == 0  # older than the setting
     assert "nothing owed" not in capsys.readouterr().err
     assert read(opened(folder, "dataset.judge=null")) == {
         key: row["outcome"] for key, row in table(folder, "grades").items()

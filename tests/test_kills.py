@@ -72,7 +72,7 @@ KILLS, FEW = 12, 3  # of every verb
 ALONE = ["engine.batch_size=1", "engine.args={enable_prefix_caching: false}"]
 SETTINGS = [*ALONE, f"sampling.trials={TRIALS}"]
 OTHER = "model.checkpoint=step-2400"
-STAGES = ["prepare", "generate", "grade", "verify", "signals", "categorize", "score"]
+STAGES = ["prepare", "generate", "grade", "verify", "categorize", "score"]
 BESIDE = ["compare", "report", "prr", "equivalence", "study", "replay", "import", "merge", "status"]
 VERBS = [*STAGES, "run", "settle", *BESIDE]
 PART = re.compile(r"_?\d{15,}-[\w.-]+?-\d+-\d{5}(-taken)?\.(parquet|sound)")
@@ -83,7 +83,7 @@ CHANCE = re.compile(
 )
 CLOCKS = ["started", "first_token", "finished"]
 # Of sessions, killed ones among them; and the digest of a table that holds times.
-TOLD = ("generated", "cost", "time", "signals")
+TOLD = ("generated", "cost", "time", "made_from", "asked")
 RECORDS = "".join(
     f'{{"model": "m{m}", "dataset": "d", "question": "q{q}", "trial": {t}, "correct": {q % 2}}}\n'
     for m in range(2)
@@ -138,8 +138,6 @@ def content(path: Path) -> Any:
     if path.suffix not in (".json", ".jsonl", ".yaml", ".html", ".js"):
         return path.read_bytes()
     text = CHANCE.sub("?", path.read_text())
-    if path.name == "complete.json":  # hashes of times: that it is there says that nothing is owed
-        return sorted(json.loads(text))
     if path.suffix == ".json" and isinstance(found := json.loads(text), dict):
         return {key: value for key, value in found.items() if key not in TOLD}
     return text

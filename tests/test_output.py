@@ -3,8 +3,6 @@
 import io
 import json
 import os
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,8 @@ from rich.console import Console
 
 from bayes_at_n.pipeline.api.verbs import evaluate
 from bayes_at_n.pipeline.base import console
-from bayes_at_n.pipeline.cli import runs
 from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config.compose import load_folder
 from bayes_at_n.pipeline.display.table import Column, Table, to_latex, to_markdown, to_rich
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -135,51 +133,41 @@ def test_values_have_the_digits_of_their_sigma() -> None:
 def test_a_complete_run_has_nothing_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever has changed is done again, from the first stage that rests on it."""
-    begun: list[str] = []
+    """Whatever has changed is done again, and what rests on it."""
+    given, answers = {"rows": arithmetic(3), "name": "sums"}, [r"\boxed{2}"]
+    cheap = {"verifier": "none", "rubric": "exact-match", "run_dir": str(tmp_path / "x" / "run")}
+    sampling = {"trials": 3}
+    evaluate(lambda x: answers * len(x), given, "two", sampling=sampling, **cheap)
+    folder = tmp_path / "x" / "run"
+    questions = Path(load_folder(folder, []).dataset.path)
 
-    def noted(run: Run, stages: Sequence[str], made: Any = runs._stages) -> bool:
-        begun.extend(stages)
-        return bool(made(run, stages))
-
-    monkeypatch.setattr(runs, "_stages", noted)
-    questions = {"rows": arithmetic(3), "name": "sums"}
-    cheap = {"verifier": "none", "rubric": "exact-match", "run_dir": str(tmp_path / "made")}
-    evaluate(
-        lambda prompts: [r"\boxed{2}"] * len(prompts),
-        questions,
-        "two",
-        sampling={"trials": 3},
-        **cheap,
-    )
-    folder = tmp_path / "run"
-    shutil.copytree(tmp_path / "made", folder)
-
-    def stages(*settings: str) -> str:
-        begun.clear()
+    def renewed(*settings: str) -> str:
+        """The files that `run` replaces; "" where it says that nothing is owed."""
+        before = {path: path.stat().st_ino for path in folder.rglob("*.[jp][sa]*")}
         assert main(["run", str(folder), *settings]) == 0
         said = "".join(capsys.readouterr())
-        assert "Bayes@3" in said
-        return " ".join(begun) or said
+        assert "Bayes@3" in said and len(said.splitlines()) <= 8
+        now = {path: path.stat().st_ino for path in folder.rglob("*.[jp][sa]*")}
+        changed = {
+            path.relative_to(folder).parts[0] for path in now if now[path] != before.get(path)
+        }
+        return " ".join(sorted(changed))
 
-    assert stages() == "categorize score"  # another run is beside it now
-    said = stages()
-    assert "nothing owed" in said and len(said.splitlines()) <= 5
+    assert renewed() == ""
     (tmp_path / "sums").mkdir()  # called as the data set, and from another place
     with monkeypatch.context() as patch:
         patch.chdir(tmp_path)
-        folder = Path(folder.name)
-        assert "nothing owed" in stages()
-    folder = tmp_path / folder
-    assert stages("scoring.confidence=0.9") == "score"
-    assert stages("scoring.confidence=0.9") != "score"
-    (folder / "scores.json").unlink()
-    assert stages("scoring.confidence=0.9") == "score"
-    assert stages("thresholds.include_invalid=false") == "categorize score"
-    part = next((folder / "grades").glob("*.parquet"))
-    os.utime(part, (1, 1))
-    assert stages().startswith("grade")
-    assert stages("sampling.trials=2") == stages("sampling.trials=2")
-    scores = json.loads((folder / "scores.json").read_text())
-    assert scores["trials"] == 3 and "score" in stages("sampling.trials=2")
-    assert stages("sampling.trials=3", "engine.batch_size=31").startswith("prepare")
+        assert renewed() == ""
+    assert renewed("scoring.confidence=0.9") == "scores.json"
+    assert renewed("scoring.confidence=0.9") == ""
+    (folder / "matrix.npz").unlink()
+    assert renewed("scoring.confidence=0.9") == "scores.json"
+    fewer = "thresholds.include_invalid=false"
+    assert renewed(fewer) == "categories scores.json thresholds.json" and renewed(fewer) == ""
+    assert "grades" in renewed("grading.timeout_s=5") and renewed("grading.timeout_s=5") == ""
+    assert renewed("sampling.trials=2") == renewed("sampling.trials=2") == ""
+    assert json.loads((folder / "scores.json").read_text())["trials"] == 3
+    os.utime(questions, (1, 1))
+    assert renewed("sampling.trials=3") == ""
+    questions.write_text(questions.read_text() + " ")
+    assert "questions.parquet" in renewed() and renewed() == ""

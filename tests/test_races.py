@@ -29,7 +29,6 @@ VERBS = {
     "compare": ["{root}/demo/run", "out={root}/compared"],
     "score": ["{root}/demo/run"],
     "categorize": ["{root}/demo/run"],
-    "signals": ["{root}/demo/run"],
     "verify": ["{root}/demo/run"],
     "grade": ["{root}/demo/run"],
     "generate": ["{root}/demo/run", *ALONE, f"sampling.trials={TRIALS}"],

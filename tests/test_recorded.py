@@ -36,7 +36,7 @@ def rounded(value: Any) -> Any:
 
 
 def commands(root: Path) -> dict[str, Any]:
-    """What import, grade, signals, categorize, score and compare make of the attempts."""
+    """What import, grade, categorize, score and compare make of the attempts."""
 
     def command(*words: str) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -45,18 +45,20 @@ def commands(root: Path) -> dict[str, Any]:
     command("import", f"source={HERE / 'attempts.parquet'}", f"runs={root}")
     made: dict[str, Any] = {}
     for run in sorted((root / "demo").glob("demo-step-*")):
-        for verb in ("grade", "signals", "categorize", "score"):
+        for verb in ("grade", "categorize", "score"):
             command(verb, str(run))
         grades = pq.read_table(run / "grades").sort_by(
             [("question_id", "ascending"), ("trial", "ascending")]
         )
+        scores = json.loads((run / "scores.json").read_text())
+        del scores["made_from"]
         rubrics = sorted((run / "categories").glob("*.parquet"))
         made[run.name] = {
             "outcomes": "".join(outcome[0] for outcome in grades["outcome"].to_pylist()),
             "categories": {
                 p.stem: counted(pq.read_table(p)["category"].to_pylist()) for p in rubrics
             },
-            "scores": json.loads((run / "scores.json").read_text()),
+            "scores": scores,
         }
     command("compare", "dataset=demo", f"runs={root}", f"out={root / 'out'}")
     made["compare"] = json.loads((root / "out" / "compare.json").read_text())

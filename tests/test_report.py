@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.cohorts.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis, compose
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.report import build, data, figures, overview, single, texts, tokens
-from bayes_at_n.pipeline.rubrics import rubric, signals, signals_table
+from bayes_at_n.pipeline.rubrics import rubric, signals
 from bayes_at_n.pipeline.store import parquet, runfolder
 
 CHROMIUM = next(
@@ -97,7 +97,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             retoken(run, tokenizer)
             keys = [(qid, t) for qid, line in marks.items() for t in range(len(line))]
             verdicts(run, {key: (0.9, 0.06, 0.04) for key in keys})
-        signals.signals(run)
+        signals.make(run)
     return root
 
 
@@ -334,7 +334,7 @@ def test_filters(page: Any, runs: Path) -> None:
     page.select_option("#by-end", "")
     page.fill("#by-to", "0.6")
     run = runfolder.Run(compose.load_folder(runs / "set" / "evil", []))
-    bits = signals_table.current(run)["completion_bpt"].to_numpy()
+    bits = signals.read(run)["completion_bpt"].to_numpy()
     few = int((bits <= 0.6).sum())
     assert 0 < few < everything
     found(few)
@@ -749,7 +749,7 @@ def torn_html(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(runs / "set", root / "runs" / "turn\u202eset")
     folder = root / "runs" / "turn\u202eset"
     shutil.copytree(folder / "plain", folder / "torn")
-    (folder / "torn" / "signals" / "signals.parquet").write_bytes(b"no table")
+    shutil.rmtree(folder / "torn" / "signals")
     build.report(analysis.load([f"runs={root / 'runs'}", f"out={root / 'out'}"]))
     return root / "out" / "index.html"
 
@@ -762,7 +762,7 @@ def test_a_run_without_signals_costs_the_others_no_categories(
     page.goto(torn_html.as_uri())
     notices = page.locator("#panel-0 .notice")
     expect(notices).to_contain_text("torn has no categories")
-    expect(notices).to_contain_text("pipeline signals")
+    expect(notices).to_contain_text("pipeline categorize")
     expect(notices).not_to_contain_text("made again")
     rubrics = page.locator("#panel-0 .block:has(h3:text-is('Rubrics')) tbody th")
     expect(rubrics).to_have_count(2)

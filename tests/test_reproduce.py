@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config import studies as settings
 from bayes_at_n.pipeline.research import studies
 from bayes_at_n.pipeline.research.studies import paper, reproduce
-from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -40,7 +40,7 @@ MARKS = {
 }
 
 
-def make_runs(root: Path, *datasets: str, make: Callable[[Run], None] = signals) -> None:
+def make_runs(root: Path, *datasets: str, make: Callable[[Run], None] = signals.make) -> None:
     for dataset in datasets:
         for name, marks in MARKS.items():
             run = make_run(

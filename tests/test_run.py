@@ -19,6 +19,8 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.store.runfolder import opened
 
 CONTEST = ROOT.parent / "shared" / "data" / "contests" / "hmmt_feb_2025.jsonl"
 SAMPLED = "stages=[prepare,generate]"
@@ -180,14 +182,14 @@ def test_an_engine_that_fails_at_log_probs_of_prompts_samples_all_the_same(
 ) -> None:
     """As vLLM's Model Runner V2 did: vllm-project/vllm#44106."""
     folder, few = shutil.copytree(prepared, tmp_path / "run"), [BATCH, f"sampling.trials={TRIALS}"]
-    stages = ["verifier=none", "stages=[generate,grade,signals]"]
+    stages = ["verifier=none", "stages=[generate,grade,categorize]"]
     bad = "from bayes_at_n.pipeline.engines.vllm import VllmEngine as V\n"
     bad += "V.prompt_logprobs = lambda *_: {}[42]"
     said = Command(folder, forker, *few, *stages, before=bad).finish()
     assert "failed at them (no 42)" in said and "VLLM_USE_V2_MODEL_RUNNER" in said
     texts, others = ([a["text"] for a in rows(of / "attempts")] for of in (folder, run[0]))
-    signals = pq.read_table(folder / "signals")
-    assert texts == others and signals["prompt_bpt"].null_count == len(texts)
+    assert texts == others
+    assert signals.read(opened(folder))["prompt_bpt"].null_count == len(texts)
     again = Command(folder, forker, *few, verb="generate").finish()
     assert "nothing owed" in again and "loading" not in again
     other = {"VLLM_USE_V2_MODEL_RUNNER": "0"}

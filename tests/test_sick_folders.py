@@ -60,7 +60,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder, content in ("sessions", session), ("_slurm", {"jobs": {"generate": {"id": "7"}}}):
         (run.path / folder).mkdir()
         runfolder.write_json(run.path / folder / "1.json", content)
-    for verb in ("grade",), ("signals",), ("categorize", "rubric=exact-match"), ("score",):
+    for verb in ("grade",), ("categorize", "rubric=exact-match"), ("score",):
         assert main.main([*verb, str(run.path)]) == 0, verb
         [part] = run.grades.glob("*.parquet")
         part.rename(part.with_name("00000.parquet"))  # it has the name of the process
@@ -228,7 +228,7 @@ FILES = [
     "_slurm/1.json", "attempts/00000.parquet",
     "categories/exact-match.parquet", "config.yaml", "grades/00000.parquet",
     "manifest.json", "means/00000.parquet", "questions.parquet", "scores.json", "sessions/1.json",
-    "signals/signals.parquet", "thresholds.json", "verdicts/00000.parquet",
+    "signals/00000.parquet", "thresholds.json", "verdicts/00000.parquet",
 ]  # fmt: skip
 SELDOM = ["categories/exact-match.json", "matrix.npz", "review.jsonl"]
 QUICK = ["deep", "other types"]
@@ -396,7 +396,7 @@ def test_a_record_of_settle_is_not_evaluated(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "verbs"),
     [
-        ("attempts/1.parquet", ["grade", "signals"]),
+        ("attempts/1.parquet", ["grade", "categorize"]),
         ("attempts/1.journal", ["grade"]),
         ("grades/1.parquet", ["grade", "score"]),
         ("means/1.parquet", []),

@@ -1,7 +1,7 @@
-"""signals on run folders made by hand, against plain Python over the same rows."""
+"""Signals of run folders made by hand, against plain Python over the same rows."""
 
-import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import add_attempts, add_grades, add_verdicts, make_run
+from helpers import add_attempts, add_grades, add_verdicts, count_again, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
-from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.rubrics import signals, signals_table
+from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
-from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, QUESTIONS, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -36,41 +36,30 @@ LOGPROBS: dict[tuple[str, int], list[float] | None] = {
 PROMPTS = {"q1": [NAN, -1.0, -2.0, -INF], "q2": [NAN]}
 
 
-def rewrite(path: Path, columns: pa.Schema, change: Any) -> None:
-    rows = parquet.read_table(path, columns)
-    parquet.write_part(path, pa.Table.from_pylist([change(row) for row in rows], columns))
-
-
-def made(folder: Path, marks: dict[str, str] = MARKS) -> Run:
-    run = make_run(folder, marks)
-
-    def logprobs(row: dict[str, Any]) -> dict[str, Any]:
+def made(folder: Path) -> Run:
+    """A run with these log-probs, without verdicts."""
+    run = make_run(folder, MARKS)
+    path = run.attempts / "00000.parquet"
+    attempts = parquet.read_table(path, ATTEMPTS)
+    for row in attempts:
         found = LOGPROBS[row["question_id"], row["trial"]]
-        return row | {"logprobs": found, "completion_tokens": len(found or []) or 4096}
-
-    grades = pq.read_table(run.grades / "00000.parquet").to_pylist()
-    rewrite(run.attempts / "00000.parquet", ATTEMPTS, logprobs)
-    add_grades(run, "00000", grades)  # of this part, not of the one before
-    rewrite(
-        folder / "questions.parquet",
-        QUESTIONS,
-        lambda row: row | {"prompt_logprobs": PROMPTS[row["question_id"]]},
-    )
+        row |= {"logprobs": found, "completion_tokens": len(found or []) or 4096}
+    parquet.write_part(path, pa.Table.from_pylist(attempts, ATTEMPTS))
+    count_again(run)
+    questions = [row | {"prompt_logprobs": PROMPTS[row["question_id"]]} for row in run.questions]
+    path = folder / "questions.parquet"
+    parquet.write_part(path, pa.Table.from_pylist(questions, QUESTIONS))
     return Run(run.cfg)
 
 
 def judge(run: Run, keys: list[tuple[str, int]]) -> None:
-    add_verdicts(
-        run,
-        [
-            {"question_id": q, "trial": t, "a": 0.1 * t, "b": 0.25, "c": 0.75 - 0.1 * t}
-            for q, t in keys
-        ],
-    )
+    names = ("question_id", "trial", "a", "b", "c")
+    rows = [(q, t, 0.1 * t, 0.25, 0.75 - 0.1 * t) for q, t in keys]
+    add_verdicts(run, [dict(zip(names, row, strict=True)) for row in rows])
 
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
-    found = signals_table.current(run)
+    found = signals.read(run)
     assert found.schema.equals(SIGNALS)
     return {(row["question_id"], row["trial"]): row for row in found.to_pylist()}
 
@@ -85,7 +74,7 @@ def test_the_nine_signals_of_every_attempt(
 ) -> None:
     run = made(tmp_path / "run")
     judge(run, [(q, t) for q in MARKS for t in range(4)])
-    signals.signals(run)
+    signals.make(run)
     found = rows(run)
     assert list(found) == [(q, t) for q in MARKS for t in range(4)]
     for (q, t), row in found.items():
@@ -106,83 +95,52 @@ def test_the_nine_signals_of_every_attempt(
     assert zero == 0 and math.copysign(1, zero) == 1
 
 
-def test_what_was_made_is_not_made_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_log_probs_are_read_once_whatever_is_graded_and_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = made(tmp_path / "run")
-    signals.signals(run)
-    before = signals_table.path(run).stat().st_mtime_ns
-    signals.signals(Run(run.cfg))
-    assert "nothing owed" in capsys.readouterr().err
-    assert signals_table.path(run).stat().st_mtime_ns == before
+    run, asked = made(tmp_path / "run"), list[list[str]]()
 
+    def counted(path: Path, columns: pa.Schema, names: list[str], *more: Any) -> Any:
+        asked.extend([names] * ("logprobs" in names))
+        return read(path, columns, names, *more)
 
-def test_new_grades_and_verdicts_are_joined_without_reading_log_probs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = made(tmp_path / "run")
-    signals.signals(run)
+    read = parquet.read
+    monkeypatch.setattr(parquet, "read", counted)
+    signals.make(run)
+    assert len(asked) == 1
     before = rows(run)
-
-    def refuse(*_: Any) -> None:
-        raise AssertionError("log-probs were read again")
-
-    monkeypatch.setattr(signals, "_measured", refuse)
-    grades = pq.read_table(run.grades / "00000.parquet").to_pylist()
-    for row in grades:
-        row["outcome"] = "correct" if row["outcome"] == "wrong" else "wrong"
+    grades = [
+        {"question_id": q, "trial": t, "outcome": "correct" if before[q, t]["has_box"] else None}
+        for q, t in before
+    ]
     add_grades(run, "00000", grades)
-    with pytest.raises(UserError, match="older than the run's grades"):
-        signals_table.current(run)
     judge(run, [("q1", 1)])
-    signals.signals(run)
+    signals.make(run)
+    assert len(asked) == 1
     after = rows(run)
     for key, row in after.items():
-        same = {k: v for k, v in row.items() if k not in ("is_correct", "a", "b", "c")}
-        assert same == {k: before[key][k] for k in same}
-        assert row["is_correct"] == (MARKS[key[0]][key[1]] == "0")
+        assert row["completion_bpt"] == before[key]["completion_bpt"]
+        assert row["is_correct"] == (True if before[key]["has_box"] else None)
         assert (row["c"] is not None) == (key == ("q1", 1))
+    shutil.copytree(run.path, tmp_path / "copy", copy_function=shutil.copyfile)
+    assert rows(Run(load_folder(tmp_path / "copy", []))) == after
 
 
-def test_new_attempts_are_owed_and_an_ungraded_one_is_null(
+def test_new_attempts_are_pending_and_an_ungraded_one_is_null(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(tmp_path / "run", {"q1": "10", "q2": "1."}, "sampling.trials=3")
-    signals.signals(run)
+    with pytest.raises(UserError, match="pipeline categorize"):
+        rows(run)
+    signals.make(run)
     assert len(rows(run)) == 3
     add_attempts(run, {"q2": ".+1"}, part="00001")
-    signals.signals(run)
+    assert len(rows(run)) == 3 and "2 attempts are not made yet" in capsys.readouterr().err
+    signals.make(run)
     found = rows(run)
     assert len(found) == 5 and found["q2", 2]["is_correct"] is True
     assert found["q2", 1]["is_correct"] is None and found["q2", 1]["has_box"] is None
     assert found["q2", 1]["completion_bpt"] == pytest.approx(0.5 / math.log(2))
-    assert "1 of 5 attempts" in capsys.readouterr().err
-
-
-def test_a_copied_run_folder_is_current(tmp_path: Path) -> None:
-    import shutil
-
-    from bayes_at_n.pipeline.config.compose import load_folder
-
-    run = made(tmp_path / "run")
-    signals.signals(run)
-    shutil.copytree(run.path, tmp_path / "copy", copy_function=shutil.copyfile)
-    assert len(rows(Run(load_folder(tmp_path / "copy", [])))) == 8
-
-
-def test_a_damaged_table_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = made(tmp_path / "run")
-    signals.signals(run)
-    whole = rows(run)
-    path = signals_table.path(run)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(UserError, match="no signals yet"):
-        signals_table.current(run)
-    signals.signals(run)
-    assert rows(run) == whole and "unreadable" in capsys.readouterr().err
-    pq.write_table(pa.table({"x": [1]}), path)
-    signals.signals(run)
-    assert rows(run) == whole
 
 
 def test_damaged_attempts_are_set_aside_and_owed_again(tmp_path: Path) -> None:
@@ -194,41 +152,8 @@ def test_damaged_attempts_are_set_aside_and_owed_again(tmp_path: Path) -> None:
     data[column.data_page_offset + column.total_compressed_size - 3] ^= 0xFF
     part.write_bytes(data)
     with pytest.raises(DamagedData, match="owed again"):
-        signals.signals(run)
-    assert not signals_table.path(run).exists()
-    with pytest.raises(UserError, match="no attempts yet"):
-        signals.signals(run)
-
-
-def test_a_run_without_attempts_or_grades_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="pipeline generate"):
-        signals.signals(make_run(tmp_path / "a", {"q": ".."}))
-    with pytest.raises(UserError, match="pipeline grade"):
-        signals.signals(make_run(tmp_path / "b", {"q": "++"}))
-    run = make_run(tmp_path / "c", {"q": "11"})
-    (run.path / "questions.parquet").unlink()
-    with pytest.raises(UserError, match="not prepared yet"):
-        signals.signals(Run(run.cfg))
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = made(tmp_path / "run")
-    (run.path / "signals").write_text("in the way")
-    assert main(["signals", str(run.path)]) == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert str(run.path / "signals") in last and "move the file" in last
-
-
-def test_the_table_reads_as_plain_parquet_and_says_its_sources(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
-    signals.signals(run)
-    table = pq.read_table(signals_table.path(run))
-    assert table.schema.names == SIGNALS.names
-    told = json.loads(table.schema.metadata[b"sources"])
-    assert set(told) == {"attempts", "questions", "grades", "verdicts", "judge"}
-    assert told["verdicts"] is None and told["judge"] is None
+        signals.make(run)
+    assert not [*run.path.glob("signals/*")] and len(runfolder.owed(run)) == 8
 
 
 @given(

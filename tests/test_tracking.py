@@ -27,7 +27,6 @@ from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import exports, overrides
 from bayes_at_n.pipeline.config.tracking import TRACKERS
 from bayes_at_n.pipeline.exports.verb import export
-from bayes_at_n.pipeline.score import complete
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -91,13 +90,13 @@ def test_settings_without_secrets_and_addresses(monkeypatch: pytest.MonkeyPatch)
 def test_a_run_is_the_same_wherever_it_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither its identity nor what makes it complete; not even where W&B has left a folder."""
+    """Its identity, even where W&B has left a folder."""
     run = run_of(tmp_path, "a")
     monkeypatch.chdir(tmp_path)
-    before = runfolder.identity(run.cfg), complete.state(run)
+    before = runfolder.identity(run.cfg)
     (tmp_path / "wandb" / "offline-run").mkdir(parents=True)
     run.cfg.track.to, run.cfg.track.project = ["wandb"], "wandb"
-    assert (runfolder.identity(run.cfg), complete.state(run)) == before
+    assert runfolder.identity(run.cfg) == before
 
 
 def test_the_key_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_a_token_goes_to_no_host_that_a_folder_names(
     # The word is not enough for a key: its host, and a name that is no key's, have to be typed.
     assert "engine.key_env=" in stopped("generate", folder, "trust=true")
     assert "url=" in stopped("generate", folder, "trust=true", "engine.key_env=OPENAI_API_KEY")
-    for verb in ("score", "status", "signals", f"compare {other} out={tmp_path / 'out'}"):
+    for verb in ("score", "status", "categorize", f"compare {other} out={tmp_path / 'out'}"):
         assert main([*verb.split(), str(folder)]) == 0, verb
     assert heard == []
     main(["prepare", str(folder), "trust=true", "engine.key_env=NO_API_KEY"])
@@ -107,7 +107,7 @@ def test_code_of_a_folder_runs_when_the_user_says_so(tmp_path: Path, stopped: St
     copy = bring(tmp_path, tmp_path / "there") / "sums" / "evil"
     assert str(grader) not in (copy / "config.yaml").read_text()
     assert "dataset.answer=" in stopped("grade", copy)
-    for word in ("stages=[signals]", "trust=submitted"):
+    for word in ("stages=[categorize]", "trust=submitted"):
         runfolder.save_config(Run(compose.load_folder(folder, [word], "run")))
         assert "dataset.answer=" in stopped("grade", folder) and not ran.exists()
     assert main(["grade", str(folder), "trust=true"]) == 0 and ran.exists()

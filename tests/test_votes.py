@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.grade import classes, stage
 from bayes_at_n.pipeline.research.protocols import Tokens
 from bayes_at_n.pipeline.research.trajectory import samples, stability, tracks
 from bayes_at_n.pipeline.research.trajectory.tracks import Track
-from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.score import votes
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import parquet
@@ -325,12 +325,12 @@ def test_score_shows_votes_and_says_what_they_lack(
     score(reloaded(run, asked))
     told = capsys.readouterr()
     assert "Cons@4" in told.out and "signals" in told.err
-    signals(run)
+    signals.make(run)
     score(reloaded(run, asked))
     assert "best-verifier@2: left out" in capsys.readouterr().err.replace("\n", " ")
     certain = {"q1": [0.9, *[0.1] * 7], "q2": [0.9, 0.9, *[0.1] * 6]}
     verdicts(run, certain)
-    signals(run)
+    signals.make(run)
     score(reloaded(run, asked))
     scores = json.loads((run.path / "scores.json").read_text())
     codes = classes.of(run).codes

@@ -10,7 +10,7 @@ from bayes_at_n.pipeline.base.console import fail, say
 from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError, did_you_mean
 from bayes_at_n.pipeline.base.program import PROGRAM, set_environment
 from bayes_at_n.pipeline.cli.arguments import keys, kind_of, parser
-from bayes_at_n.pipeline.cli.verbs import RUN, VERBS
+from bayes_at_n.pipeline.cli.verbs import GONE, RUN, VERBS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
         answer(command_line)
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] not in VERBS and not arguments[0].startswith("-"):
-        fail(f"{arguments[0]}: no such verb ({did_you_mean(arguments[0], VERBS)})")
+        name = GONE.get(arguments[0], arguments[0])
+        fail(f"{arguments[0]}: no such verb ({did_you_mean(name, VERBS)})")
         return 2
     # Settings may stand on both sides of a flag.
     known, more_settings = command_line.parse_known_args(arguments)
@@ -66,6 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
     """The verb's function on what its settings say."""
+    from bayes_at_n.pipeline.store import parquet
+
+    parquet.without_pandas()
     verb = VERBS[name]
     flags |= {word: word in settings for word in verb.words}
     settings = [setting for setting in settings if setting not in verb.words]

@@ -1,17 +1,11 @@
 """Verbs on runs that are more than one call of one stage."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from bayes_at_n.pipeline.base.console import answering, asked, collected, inside, note, results
-from bayes_at_n.pipeline.base.errors import DamagedData, UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.cli.verbs import VERBS
+from bayes_at_n.pipeline.base.console import answering
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, overrides, sweep
-from bayes_at_n.pipeline.config.settings import STAGES, RunConfig
-from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import questions
-from bayes_at_n.pipeline.score import complete, shown, stopped
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import find, parquet, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -28,97 +22,6 @@ def configured(settings: list[str], verb: str = "") -> RunConfig:
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
     return compose.load_folder(overrides.check_folder(folders[0]), single, verb)
-
-
-def run_stages(run: Run) -> None:
-    """Every stage of `stages`, in order; once more where damaged data was set aside."""
-    prior = run.cfg.prior.run
-    if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
-        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
-    if "score" in run.cfg.stages and _has_more(run):
-        return
-    first = complete.first_owed(run) or ("score" if asked("verbose") else None)
-    owed = [] if first is None else STAGES[STAGES.index(first) :]
-    if owed and "prepare" not in owed:
-        runfolder.save_config(run)
-    try:
-        with collected():
-            done = _stages(run, [stage for stage in run.cfg.stages if stage in owed])
-    except DamagedData as error:
-        note(f"{error} - doing so now")
-        done = _stages(run, run.cfg.stages)
-    if not done or "score" not in run.cfg.stages:
-        return
-    if asked("several"):
-        return
-    if complete.first_owed(run) is None:
-        total = f"{len(run.questions)} questions × {run.cfg.sampling.trials} trials"
-        note(f"complete, nothing owed: {total} (sampling.trials=N adds more)")
-    note(f"all scores: {PROGRAM} score {run.path}; of rubrics: the same, and rubrics")
-
-
-def _stages(run: Run, stages: Sequence[str]) -> bool:
-    """Do stages in their order; whether none was left to other processes.
-
-    A verifier that cannot be had ends the command, but after what does without it.
-    """
-    began: dict[str, complete.State] = {}
-    told = ""
-    failure: UserError | None = None
-    judge = run.cfg.verifier.id is not None and not run.cfg.dataset.judge
-    for stage in stages:
-        if stage == "verify" and judge and {"grade", "score"} <= {*stages}:
-            with inside():  # a verifier may take hours, and this process with it
-                VERBS["score"].function(Run(run.cfg))
-            told = shown.line(runfolder.read_json(run.path / "scores.json"))
-            results.print(told)
-        began[stage] = complete.state(run)
-        try:
-            with inside():
-                done = VERBS[stage].function(Run(run.cfg))
-        except UserError as error:
-            # Of what follows its failure, rubrics asked for by name may fail for want of it.
-            if run.cfg.dataset.judge or stage == "score" or not (failure or stage == "verify"):
-                raise
-            failure = failure or error
-            continue
-        if done is False:  # what comes after must wait for them
-            note(f"the last of them does what follows {stage}; or give the same command later")
-            return False
-    if "score" in run.cfg.stages:
-        _tell(run, told)
-    if failure is not None:
-        again = "the same command asks it again, verifier=none leaves it out"
-        raise type(failure)(f"verify: {failure}. Scored without it; {again}") from failure
-    if "score" in began:
-        complete.seal(run, began)
-    return True
-
-
-def _has_more(run: Run) -> bool:
-    """Whether more trials are there and scored than are asked for: then nothing is touched."""
-    scores, trials = runfolder.read_json(run.path / "scores.json"), run.cfg.sampling.trials
-    there = scores.get("trials", 0)
-    if scores.get("attempts", 0) <= scores.get("questions", 0) * trials or stopped.of(run):
-        return False
-    identity = runfolder.identity(run.cfg)
-    if "prepare" in run.cfg.stages:  # imported runs have no data set
-        identity["questions"] = {one.id: one.hash for one in questions.load(run.cfg.dataset)[0]}
-    runfolder.check_same(run, identity)
-    if len(identity.get("questions", ())) > len(run.questions) or runfolder.owed(run):
-        return False
-    _tell(run)
-    note(f"{there} trials are there, and stay; {trials} were asked for")
-    note(f"the first {trials}: {PROGRAM} score {run.path} sampling.trials={trials}")
-    return True
-
-
-def _tell(run: Run, told: str = "") -> None:
-    """The score of a run in a line, if that is not what was told."""
-    scores = runfolder.read_json(run.path / "scores.json")
-    if (line := shown.line(scores)) != told:
-        results.print(line)
-    answer(scores)
 
 
 def grade(

@@ -51,6 +51,7 @@ class Verb:
         return function
 
 
+GONE = {"signals": "categorize"}  # verbs of before, and what does their work
 EXAMPLES = """\
   $ run
       the demo: a tiny embedded model, 30 questions, 80 trials each, on this machine
@@ -63,7 +64,7 @@ EXAMPLES = """\
 _PREVIEW = _flag("--dry-run", "show the first prompt, what is owed and its cost; write nothing")
 VERBS = {
     "run": Verb(
-        "bayes_at_n.pipeline.cli.runs:run_stages",
+        "bayes_at_n.pipeline.cli.stages:run_stages",
         "every stage of `stages`, in order, each doing only what is owed",
         flags=(_PREVIEW,),
         examples=f"""\
@@ -131,13 +132,6 @@ correct the score with labels by people:
       write 60 random attempts for labelling to labels.jsonl
   $ verify RUN_FOLDER labels=RUN_FOLDER/labels.jsonl
       how often grader and verifier err, and the score without their errors""",
-    ),
-    "signals": Verb(
-        "bayes_at_n.pipeline.rubrics.signals:signals",
-        "nine base signals of every attempt: box, correctness, length, bits per token, verifier",
-        keys="",
-        examples="""\
-  $ signals RUN_FOLDER""",
     ),
     "categorize": Verb(
         "bayes_at_n.pipeline.rubrics.categorize:categorize",

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 TEMPLATE = ROOT / "slurm" / "array.sbatch"
 STARTS = 3  # in a row that made nothing: then a task ends for good
 KINDS = ("settle", "generate", "grade", "verify", "score", "report")
-_LATER = ("signals", "categorize", "score")  # stages of the score job
+_LATER = ("categorize", "score")  # stages of the score job
 _EARLY_S = 90  # warnings of Slurm may come up to a minute before their time
 _HUNG_S = 120  # what is left of a job's time when its step is ended by force
 

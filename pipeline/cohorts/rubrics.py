@@ -25,9 +25,9 @@ from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.rubrics import categories as rubrics
 from bayes_at_n.pipeline.rubrics import categorize, variables
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
+from bayes_at_n.pipeline.rubrics.categories import Recorded
 from bayes_at_n.pipeline.rubrics.rubric import Rubric, Unsound
 from bayes_at_n.pipeline.store import rowkeys, runfolder
-from bayes_at_n.pipeline.store.records import Recorded
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
 

@@ -29,7 +29,7 @@ from bayes_at_n.pipeline.config.tracking import TrackConfig
 from bayes_at_n.verifiers import Conventions, Policy, own, problems
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
-STAGES = ("prepare", "generate", "grade", "verify", "signals", "categorize", "score")
+STAGES = ("prepare", "generate", "grade", "verify", "categorize", "score")
 
 
 @dataclass

@@ -16,9 +16,10 @@ from bayes_at_n.pipeline.config.exports import FORMATS, ExportConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.exports import reading
 from bayes_at_n.pipeline.exports.reading import Export, Source
-from bayes_at_n.pipeline.score import complete
-from bayes_at_n.pipeline.store import parquet, runfolder, selection
+from bayes_at_n.pipeline.store import parquet, runfolder, selection, tables
 
+_TABLES = ("attempts", "grades", "verdicts", "means", "categories")  # of a run, by an export
+_FILES = ("questions.parquet", "thresholds.json", "config.yaml", "manifest.json")
 _RECORD = "export.json"  # in the folder: what it was made of, and its files as they were made
 
 
@@ -40,7 +41,8 @@ def export(cfg: ExportConfig) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     settings = asdict(cfg) | dict.fromkeys(("out", "runs", "folders", "dataset", "model", "push"))
     with lease.held(out.with_name(f".{out.name}.lease"), "exporting these runs", wait=True):
-        states = [[s.dataset, s.name, complete.state(s.run)] for s in sources]
+        marks = [tables.marks(source.run.path, *_TABLES, *_FILES) for source in sources]
+        states = [[s.dataset, s.name, of] for s, of in zip(sources, marks, strict=True)]
         if _found(out, asked) == (made_of := runfolder.short_hash(json.dumps([settings, states]))):
             note(f"export: nothing has changed, {out} is left as it is")
         else:

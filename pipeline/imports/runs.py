@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from bayes_at_n.pipeline.base import atomic
@@ -18,10 +17,10 @@ from bayes_at_n.pipeline.imports import names
 from bayes_at_n.pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
 from bayes_at_n.pipeline.imports.source import Source
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
-from bayes_at_n.pipeline.rubrics import categories, signals_table
-from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder
-from bayes_at_n.pipeline.store.columns import QUESTIONS, SIGNALS
-from bayes_at_n.pipeline.store.records import Recorded
+from bayes_at_n.pipeline.rubrics import categories
+from bayes_at_n.pipeline.rubrics.categories import Recorded
+from bayes_at_n.pipeline.store import origin, parquet, runfolder
+from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 _described = cache(describe)  # once for all runs
@@ -61,8 +60,6 @@ def write(
         for question in asked
     ]
     parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
-    if run.grades.is_dir() and not run.attempts.is_dir():
-        _outcomes_as_signals(run)
     if len((labelled := plan.labels(number))[0]):
         _save_labels(run, labelled, *rubric(plan, planned.dataset, cfg), cfg.rubric)
     atomic.write_text(folder / "config.yaml", compose.dump(replace(run.cfg, run_dir=str(target))))
@@ -105,7 +102,7 @@ def _config(planned: RunPlan, source: ImportConfig, folder: Path) -> RunConfig:
     cfg.stages = ["score"]
     if (folder / "attempts").is_dir():
         graded = (folder / "grades").is_dir()
-        cfg.stages = ["signals", "categorize", "score"] if graded else ["grade", "signals", "score"]
+        cfg.stages = [*["grade"] * (not graded), "categorize", "score"]
     return check(cfg)
 
 
@@ -119,16 +116,6 @@ def _identity(dataset: str, question: Question) -> dict[str, str]:
     hashed = runfolder.short_hash(json.dumps([dataset, question.id, gold], ensure_ascii=False))
     prompt = next(iter(question.prompts.values()), "")  # any: it holds the problem
     return {"problem": prompt, "gold": gold, "question_hash": hashed}
-
-
-def _outcomes_as_signals(run: Run) -> None:
-    """Signals of a run that has outcomes and no attempts: only whether they are correct."""
-    grades = graded.ruled(run, ["outcome"])
-    keys = rowkeys.encode(grades, rowkeys.question_ids(run))
-    rows = grades.take(pa.array(np.argsort(keys))).to_pylist()
-    signals = [{**row, "is_correct": row["outcome"] == "correct"} for row in rows]
-    table = pa.Table.from_pylist(signals, schema=SIGNALS)
-    signals_table.write(run, table, signals_table.sources(run))
 
 
 def _save_labels(
@@ -145,7 +132,6 @@ def _save_labels(
         ],
         "imported": True,  # no condition of ours made them: they rest on no signals
         "thresholds": {},
-        "signals": "",
         "labels": [],
     }
     table = pa.table(labelled, names=categories.CATEGORIES.names)

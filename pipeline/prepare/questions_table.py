@@ -19,13 +19,14 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, questions, served, shots
 from bayes_at_n.pipeline.prepare.shots import Example
 from bayes_at_n.pipeline.servers.served import Facts
-from bayes_at_n.pipeline.store import options, parquet, runfolder
+from bayes_at_n.pipeline.store import options, origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import PromptError, Rendered, control_tokens, fill, plain, render, turns
 from bayes_at_n.prompts import options as lines_of
 from bayes_at_n.verifiers import LETTERS
 
+MADE_FROM = b"made_from"  # in the table's metadata, see prepare/stage.py
 # Tokens that an option may take more at another place: its letter, and how it meets the next line.
 _SLACK = 4
 _CHANGED = (
@@ -286,5 +287,6 @@ def _check_text(cfg: RunConfig, tokenizer: Any, text: str, what: str) -> None:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write the questions table atomically."""
-    parquet.write_part(path, pa.Table.from_pylist(rows, schema=QUESTIONS))
+    """Replace the rows of the questions table, which were made from the same as before."""
+    made_from = origin.metadata(path) if path.exists() else {}
+    parquet.write_part(path, pa.Table.from_pylist(rows, QUESTIONS.with_metadata(made_from)))

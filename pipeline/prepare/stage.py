@@ -1,19 +1,27 @@
 """prepare: questions and gold answers become rendered prompts, checked and hashed."""
 
+import json
 import time
+import zlib
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import mention, warn
-from bayes_at_n.pipeline.base.environment import describe
+from bayes_at_n.pipeline.base.environment import describe, version
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import questions_table, raising, served
+from bayes_at_n.pipeline.prepare import questions, questions_table, raising, served
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
+
+VERSION = 1  # raise it whenever questions or prompts of the same settings change
+_LIBRARIES = ("transformers", "tokenizers", "jinja2", "datasets")  # that render and read
+_MOST = 10_000  # files of a folder that settings name; with more it is always read again
 
 
 def prepare(run: Run) -> None:
@@ -22,14 +30,70 @@ def prepare(run: Run) -> None:
     Raises UserError: for whatever is wrong with the model, the data set or the folder.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg), raising=True)
+    if _is_prepared(run):
+        with runfolder.settling(run):
+            runfolder.save_config(run)
+    else:
+        built = questions_table.build(run)
+        identity = questions_table.identity(run, built)
+        run.path.mkdir(parents=True, exist_ok=True)
+        runfolder.claim(run, identity)
+        with runfolder.settling(run):
+            _settle(run, built, identity)
+        run = Run(run.cfg)
+    mention(f"prepared {len(run.questions)} questions in {run.path}")
+    answer({"run": run.path, "questions": len(run.questions)})
+
+
+def questions_there(run: Run) -> int:
+    """How many questions the data set has. Raises UserError: they are others than the folder's."""
+    if _is_prepared(run):
+        return len(run.questions)
     built = questions_table.build(run)
-    identity = questions_table.identity(run, built)
-    run.path.mkdir(parents=True, exist_ok=True)
-    runfolder.claim(run, identity)
-    with runfolder.settling(run):
-        _settle(run, built, identity)
-    mention(f"prepared {len(built.questions)} questions in {run.path}")
-    answer({"run": run.path, "questions": len(built.questions)})
+    runfolder.check_same(run, questions_table.identity(run, built), raising=True)
+    return len(built.questions)
+
+
+def _is_prepared(run: Run) -> bool:
+    """Whether the folder holds what these settings and files make, so that none need be read."""
+    path, made = run.path / "questions.parquet", runfolder.read_json(run.manifest)
+    if "tokenizer" not in made or runfolder.raised(run, runfolder.identity(run.cfg)):
+        return False
+    try:
+        said = origin.metadata(path).get(questions_table.MADE_FROM, b"")
+        return said == _made_from(run) and bool(run.questions)
+    except (OSError, UserError):
+        return False
+
+
+def _made_from(run: Run) -> bytes:
+    """What the questions table is made from: settings, versions, and local files that they name."""
+    cfg, engine = run.cfg, run.cfg.engine
+    settings = [asdict(part) for part in (cfg.model, cfg.dataset, cfg.prompt)]
+    asked = [cfg.sampling.max_tokens, engine.name, engine.api, engine.served_name]
+    named = (cfg.dataset.path, cfg.prompt.shots_from, cfg.model.id, cfg.model.tokenizer)
+    files = [_files(path) for name in named if name and (path := questions.find_local(name))]
+    made = {
+        "version": VERSION,
+        "settings": origin.hashed([settings, asked]),
+        "files": origin.hashed(files),
+        "libraries": {name: version(name) for name in _LIBRARIES},
+    }
+    return json.dumps(made).encode()
+
+
+def _files(path: Path) -> list[Any]:
+    """What tells a file from others, by its content, or those in a folder, by size and time."""
+    if path.is_file():
+        with path.open("rb") as file:
+            checksum = 0
+            while part := file.read(1 << 20):
+                checksum = zlib.crc32(part, checksum)
+        return [str(path), checksum]
+    found = sorted(one for one in path.rglob("*") if one.is_file())[: _MOST + 1]
+    if len(found) > _MOST:
+        return [time.time_ns()]
+    return [[str(one), parquet.fingerprint(one)] for one in found]
 
 
 def _settle(run: Run, built: questions_table.Built, identity: dict[str, Any]) -> None:
@@ -57,8 +121,8 @@ def _settle(run: Run, built: questions_table.Built, identity: dict[str, Any]) ->
 
 
 def _write(run: Run, built: questions_table.Built) -> None:
-    """Write the table if it says something new: a worker may be adding log-probs to it."""
-    path, key = run.path / "questions.parquet", "prompt_logprobs"
+    """Write the table, with the log-probs of prompts that are there."""
+    path, key, made_from = run.path / "questions.parquet", "prompt_logprobs", _made_from(run)
     earlier = QUESTIONS.empty_table()
     if path.exists():
         try:
@@ -70,10 +134,12 @@ def _write(run: Run, built: questions_table.Built) -> None:
         there = earlier.slice(start, group.num_rows)
         same = same and there.drop_columns(key).equals(group.drop_columns(key))
         start += group.num_rows
-    if same:
-        return
+    if same and origin.metadata(path).get(questions_table.MADE_FROM) == made_from:
+        return  # a worker may be adding log-probs to it
     place, field = QUESTIONS.get_field_index(key), QUESTIONS.field(key)
-    with atomic.replacing(path) as file, parquet.writer(file, QUESTIONS) as groups:
+    columns = QUESTIONS.with_metadata({questions_table.MADE_FROM: made_from})
+    with atomic.replacing(path) as file, parquet.writer(file, columns) as groups:
         for group in built.groups():
             at = pc.index_in(group["question_id"], value_set=earlier["question_id"])
-            groups.write_table(group.set_column(place, field, earlier[key].take(at)))
+            whole = group.set_column(place, field, earlier[key].take(at))
+            groups.write_table(whole.replace_schema_metadata(columns.metadata))

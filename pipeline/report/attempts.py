@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.rubric import Rubric
 from bayes_at_n.pipeline.store import graded, rowkeys, verdicts
 from bayes_at_n.pipeline.store.columns import cut_off
@@ -70,10 +69,9 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Tabl
     grade, attempt, verdict = map(of, (grades, attempts, labels))
     notes = []
     try:
-        signal = of(signals_table.current(run))
+        signal = of(signals.read(run))
     except UserError as error:
-        reason = f"{error}".partition(";")[0]
-        notes.append(f"{reason}; run `{PROGRAM} signals {run.path}`")
+        notes.append(str(error))
         signal = dict.fromkeys(_SIGNALS.values(), pa.nulls(keys.size, pa.float64()))
     columns: dict[str, Any] = {
         "q": pa.array(questions, pa.int32()),

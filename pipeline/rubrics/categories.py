@@ -10,7 +10,7 @@ import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,9 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Column, Table, decimals, show
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
-from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.rubric import Rubric
-from bayes_at_n.pipeline.store import records, rowkeys, runfolder
-from bayes_at_n.pipeline.store.records import Recorded
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -35,21 +34,17 @@ CATEGORIES = pa.schema(
     [("question_id", pa.string()), ("trial", pa.int32()), ("category", pa.int8())]
 )
 FOLDER = compose.CONFIGS / "rubric"
-_RECORD = "rubric"
-_DRAWN = "_drawn.json"  # what each picture shows, as a hash
+THRESHOLDS = "thresholds.json"  # in a run folder: those of its categories
+_RECORD = b"rubric"
+_OF_ALL = ("made", "asked", "rubrics", "left_out")  # in that file, beside the thresholds
+_ROWS_PER_GROUP = 1 << 16
 
 
-class _OnceLoader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML in which a key that is there twice is an error, not the last one."""
+class Recorded(NamedTuple):
+    """The categories of one rubric, and what they were made from."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [key.value for key, _ in node.value if isinstance(key.value, str)]
-        if len(set(keys)) < len(keys):
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {twice} is there twice", node.start_mark
-            )
-        return super().construct_mapping(node, deep)
+    table: pa.Table
+    record: dict[str, Any]
 
 
 def load(cfg: RunConfig) -> dict[str, Rubric]:
@@ -57,14 +52,7 @@ def load(cfg: RunConfig) -> dict[str, Rubric]:
 
     Raises UserError: no such file, or a rubric that cannot be: naming file, key and remedy.
     """
-    rubrics: dict[str, Rubric] = {}
-    for name in cfg.rubric.names or [path.stem for path in sorted(FOLDER.glob("*.yaml"))]:
-        path = _find(name)
-        if path.stem.startswith(("_", ".")):
-            raise UserError(f"rubric={name}: a rubric's file must not begin with {path.stem[0]}")
-        if path.stem in rubrics:
-            raise UserError(f"rubric {name}: there are two of the name {path.stem}; rename one")
-        rubrics[path.stem] = _read(path)
+    rubrics = {name: _parsed(*of) for name, of in texts(cfg).items()}
     for name, weights in cfg.rubric.weights.items():
         if name not in rubrics:
             raise UserError(
@@ -77,12 +65,55 @@ def load(cfg: RunConfig) -> dict[str, Rubric]:
     return rubrics
 
 
+def texts(cfg: RunConfig) -> dict[str, tuple[str, str]]:
+    """By its name the file of every rubric that a configuration names, and what it holds.
+
+    Raises UserError: no such file, or none that can be.
+    """
+    found = dict[str, tuple[str, str]]()
+    for name in cfg.rubric.names or [path.stem for path in sorted(FOLDER.glob("*.yaml"))]:
+        path = _find(name)
+        if path.stem.startswith(("_", ".")):
+            raise UserError(f"rubric={name}: a rubric's file must not begin with {path.stem[0]}")
+        if path.stem in found:
+            raise UserError(f"rubric {name}: there are two of the name {path.stem}; rename one")
+        try:
+            found[path.stem] = str(path), path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: not YAML ({one_line(error)})") from error
+    return found
+
+
+def _find(name: str) -> Path:
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise UserError(f"rubric={name}: no such file; name a YAML file that holds a rubric")
+        return path
+    for path in (FOLDER / f"{name}.yaml", Path(f"{name}.yaml")):  # ours, or beside the user
+        if path.is_file():
+            return path
+    raise compose.no_choice("rubric", name)
+
+
+@functools.lru_cache(maxsize=64)  # all of a cohort's runs, and several pages, ask for the same
+def _parsed(path: str, text: str) -> Rubric:
+    try:
+        return rubric_of.parse(yaml.safe_load(text))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(
+            f"{path}: not YAML ({one_line(error)}); see configs/rubric for examples"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
 def save(run: Run, name: str, mapped: Recorded) -> None:
     """Replace the categories of one rubric."""
-    folder = run.path / "categories"
-    mapped = mapped._replace(table=mapped.table.cast(CATEGORIES))
-    records.write(folder / f"{name}.parquet", mapped, _RECORD)
-    runfolder.write_json(folder / f"{name}.json", mapped.record)
+    path = run.path / "categories" / f"{name}.parquet"
+    columns = CATEGORIES.with_metadata({_RECORD: json.dumps(mapped.record)})
+    parquet.write_part(path, mapped.table.cast(columns), _ROWS_PER_GROUP)
+    runfolder.write_json(path.with_suffix(".json"), mapped.record)
 
 
 def forget(run: Run, name: str) -> None:
@@ -91,30 +122,45 @@ def forget(run: Run, name: str) -> None:
         (run.path / "categories" / f"{name}.{ending}").unlink(missing_ok=True)
 
 
-def current(run: Run) -> dict[str, Recorded]:
-    """The categories of every rubric that are current; a warning where some are out of date."""
+def thresholds(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The thresholds of a run's categories, and when they were made, of what, for which rubrics."""
+    found = runfolder.read_json(run.path / THRESHOLDS)
+    return found, {key: found.pop(key, None) for key in _OF_ALL}
+
+
+def current(run: Run, quiet: bool = False) -> dict[str, Recorded]:
+    """The categories of every rubric that are current; a warning where some are out of date.
+
+    Those of labels that were imported rest on no signals and no thresholds of ours.
+    """
     stored = _stored(run)
-    # Labels that were imported rest on no signals and no thresholds of ours.
-    usable = {name: m for name, m in stored.items() if m and m.record.get("imported")}
-    if len(usable) == len(stored):
-        return usable
-    try:
-        signals_table.current(run)
-    except UserError as error:
-        warn(f"{error}, then `categorize`; rubrics are left out")
-        return usable
-    # Thresholds are never mixed: the latest are those of the run.
-    limits = runfolder.read_json(run.path / "thresholds.json")
-    origin = {"signals": signals_table.identity(run), "thresholds": limits}
-    usable |= {name: m for name, m in stored.items() if m and origin.items() <= m.record.items()}
-    if old := [name for name in stored if name not in usable]:
+    usable = {name: m for name, m in stored.items() if m.record.get("imported")}
+    if len(usable) < len(stored):
+        of = {"thresholds": thresholds(run)[0], "made_from": signals.made_from(run)}
+        usable |= {name: m for name, m in stored.items() if of.items() <= m.record.items()}
+    if (old := [name for name in stored if name not in usable]) and not quiet:
         warn(f"categories of {', '.join(old)} are out of date and left out; run `categorize`")
     return usable
 
 
 def imported(run: Run) -> dict[str, Recorded]:
     """The labels that came with imported records, as categories by the name of their rubric."""
-    return {name: m for name, m in _stored(run).items() if m and m.record.get("imported")}
+    return {name: m for name, m in _stored(run).items() if m.record.get("imported")}
+
+
+def _stored(run: Run) -> dict[str, Recorded]:
+    """The categories of all rubrics; a file that cannot be read counts as out of date."""
+    stored = dict[str, Recorded]()
+    for path in sorted((run.path / "categories").glob("[!._]*.parquet")):
+        stored[path.stem] = Recorded(CATEGORIES.empty_table(), {})
+        try:
+            with parquet.opened(path) as file:
+                table = parquet.sound(file.read(), CATEGORIES)
+                record = json.loads((file.schema_arrow.metadata or {})[_RECORD])
+                stored[path.stem] = Recorded(table, dict(record))
+        except (*parquet.DAMAGE, UserError) as error:
+            warn(f"{path}: unreadable ({one_line(error)})")
+    return stored
 
 
 def rubric_scores(
@@ -131,88 +177,6 @@ def rubric_scores(
     """
     mapped = current(run) if mapped is None else mapped
     return {name: _scores(run, of, (priors or {}).get(name)) for name, of in mapped.items()}
-
-
-def bayes(
-    counts: Ints, weights: Any, confidence: float, R0: scoring.Counts | None = None
-) -> Summary:
-    """Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
-    low, high = float(min(weights)), float(max(weights))
-    bounds = (low, high) if low < high else None
-    counted = scoring.Counts(counts)
-    return Summary(*scoring.bayes_ci(counted, weights, R0, confidence, bounds))
-
-
-def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
-    """With `scoring.plots` save `categories/NAME.png` and `.pdf` of what :func:`current` returns.
-
-    Returns the new ones: a picture that shows what is there is not drawn anew, and one that no
-    longer does is removed.
-    """
-    folder, pictures = run.path / "categories", []
-    before = runfolder.read_json(folder / _DRAWN)
-    if not (run.cfg.scoring.plots or before):
-        return []
-    ids = rowkeys.question_ids(run).to_pylist()
-    now: dict[str, str] = {}
-    for name, categories in mapped.items():
-        rows = categories.record["categories"]
-        names, weights = [_label(row) for row in rows], [row["weight"] for row in rows]
-        counts = _counts(run, categories.table, len(names))
-        title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {categories.record['name']}"
-        shown = runfolder.short_hash(json.dumps([title, names, weights, counts.tolist(), ids]))
-        if before.get(name) != shown or not (folder / f"{name}.png").exists():
-            if not run.cfg.scoring.plots:
-                continue
-            from bayes_at_n.pipeline.display import style
-            from bayes_at_n.pipeline.plots.bars import (
-                category_shares,  # matplotlib takes half a second
-            )
-
-            style.save(category_shares(title, names, counts, weights, ids), folder / name)
-            pictures.append(folder / f"{name}.png")
-        now[name] = shown
-    for path in (*folder.glob("*.png"), *folder.glob("*.pdf")):
-        if path.stem in before.keys() - now.keys():
-            path.unlink(missing_ok=True)
-    if now != before:
-        runfolder.write_json(folder / _DRAWN, now)
-    return pictures
-
-
-def print_rubrics(scores: dict[str, Any], confidence: float) -> None:
-    """Show what :func:`rubric_scores` returned, with intervals of this confidence."""
-    rows: list[dict[str, Any]] = []
-    sigmas = [part["sigma"] for rubric in scores.values() for part in rubric["categories"]]
-    form = f".{max(0, decimals(sigmas) - 2)}%"
-    for rubric in scores.values():
-        ends = f"{min(rubric['weights']):g} to {max(rubric['weights']):g}"
-        title = rubric["title"] + " *" * any(label[0] == "*" for label in rubric["labels"])
-        rows.append({"rubric": title, "weight": ends, **_shown(rubric["bayes"])})
-        if with_prior := rubric.get("with_prior"):
-            rows.append({"rubric": "  with the prior", **_shown(with_prior)})
-        for part in rubric["categories"]:
-            cells = {"rubric": f"- {_label(part)}", "share": f"{part['share']:.1%}"}
-            rows.append({**cells, "weight": part["weight"], **_shown(part, form)})
-    columns = [
-        Column("rubric", "rubric", align="left"),
-        Column("weight", "weight", format="{:g}"),
-        *(Column(key, key) for key in ("share", "μ", "σ", "interval")),
-    ]
-    labels = sorted({label for rubric in scores.values() for label in rubric["labels"]})
-    title = f"rubrics: Bayes@N and category shares, {confidence:.0%} intervals"
-    if rows:
-        show(Table(title, columns, rows, labels))
-
-
-def _label(category: Mapping[str, Any]) -> str:
-    return f"{category['index']} {category['name'].replace('_', ' ')}"
-
-
-def _shown(score: Mapping[str, float], form: str = "") -> dict[str, str]:
-    form = form or f".{decimals([score['sigma']])}f"
-    mu, sigma, low, high = (format(score[key], form) for key in ("mu", "sigma", "low", "high"))
-    return {"μ": mu, "σ": sigma, "interval": f"{low} to {high}"}
 
 
 def _scores(run: Run, mapped: Recorded, R0: scoring.Counts | None) -> dict[str, Any]:
@@ -245,44 +209,94 @@ def _scores(run: Run, mapped: Recorded, R0: scoring.Counts | None) -> dict[str, 
     }
 
 
+def bayes(
+    counts: Ints, weights: Any, confidence: float, R0: scoring.Counts | None = None
+) -> Summary:
+    """Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
+    low, high = float(min(weights)), float(max(weights))
+    bounds = (low, high) if low < high else None
+    counted = scoring.Counts(counts)
+    return Summary(*scoring.bayes_ci(counted, weights, R0, confidence, bounds))
+
+
 def _counts(run: Run, table: pa.Table, categories: int) -> Ints:
     """How often each question got each category, of the trials that are scored: (M, C + 1)."""
     ids = rowkeys.question_ids(run)
-    keys = rowkeys.encode(table, ids)
-    kept, (question, _) = rowkeys.cells(keys, run.cfg.sampling.trials)
+    kept, (question, _) = rowkeys.cells(rowkeys.encode(table, ids), run.cfg.sampling.trials)
     place = question * categories + table["category"].to_numpy()[kept]
     return np.bincount(place, minlength=len(ids) * categories).reshape(len(ids), categories)
 
 
-def _stored(run: Run) -> dict[str, Recorded | None]:
-    """The categories of all rubrics; None, and a warning, for those that cannot be read."""
-    paths = sorted((run.path / "categories").glob("[!._]*.parquet"))
-    return {path.stem: records.read(path, CATEGORIES, _RECORD, "categorize") for path in paths}
+def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
+    """Draw `categories/NAME.png` and `.pdf` of what :func:`current` returns, and drop others.
+
+    With `scoring.plots`, or where some were drawn before: none shows what is no longer there.
+    """
+    folder = run.path / "categories"
+    before = [*folder.glob("*.png"), *folder.glob("*.pdf")]
+    if not (run.cfg.scoring.plots or before):
+        return []
+    from bayes_at_n.pipeline.display import style
+    from bayes_at_n.pipeline.plots.bars import category_shares  # matplotlib takes half a second
+
+    ids = rowkeys.question_ids(run).to_pylist()
+    for path in before:
+        if path.stem not in mapped:
+            path.unlink(missing_ok=True)
+    for name, categories in mapped.items():
+        rows = categories.record["categories"]
+        names, weights = [_label(row) for row in rows], [row["weight"] for row in rows]
+        title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {categories.record['name']}"
+        counts = _counts(run, categories.table, len(names))
+        style.save(category_shares(title, names, counts, weights, ids), folder / name)
+    return [folder / f"{name}.png" for name in mapped]
 
 
-def _find(name: str) -> Path:
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise UserError(f"rubric={name}: no such file; name a YAML file that holds a rubric")
-        return path
-    for path in (FOLDER / f"{name}.yaml", Path(f"{name}.yaml")):  # ours, or beside the user
-        if path.is_file():
-            return path
-    raise compose.no_choice("rubric", name)
+def basis(run: Run) -> str:
+    """What the thresholds of a run's categories were computed from, and when."""
+    limits, of = thresholds(run)
+    if limits.get("frozen"):
+        return f"frozen in {limits['frozen']}"
+    runs, kinds = (
+        len(limits.get("runs", ())),
+        "" if limits.get("include_invalid") else ", valid ones",
+    )
+    whose = "this run alone" if runs == 1 else f"{runs} runs of the data set"
+    return f"{whose}, {limits.get('attempts')} attempts{kinds}, of {of['made']}"
 
 
-@functools.lru_cache(maxsize=64)  # all of a cohort's runs, and several pages, ask for the same
-def _parsed(text: str) -> Rubric:
-    return rubric_of.parse(yaml.load(text, _OnceLoader))
+def print_rubrics(run: Run, scores: dict[str, Any]) -> None:
+    """Show what :func:`rubric_scores` returned, and whose thresholds those are."""
+    rows: list[dict[str, Any]] = []
+    sigmas = [part["sigma"] for rubric in scores.values() for part in rubric["categories"]]
+    form = f".{max(0, decimals(sigmas) - 2)}%"
+    for rubric in scores.values():
+        ends = f"{min(rubric['weights']):g} to {max(rubric['weights']):g}"
+        title = rubric["title"] + " *" * any(label[0] == "*" for label in rubric["labels"])
+        rows.append({"rubric": title, "weight": ends, **_shown(rubric["bayes"])})
+        if with_prior := rubric.get("with_prior"):
+            rows.append({"rubric": "  with the prior", **_shown(with_prior)})
+        for part in rubric["categories"]:
+            cells = {"rubric": f"- {_label(part)}", "share": f"{part['share']:.1%}"}
+            rows.append({**cells, "weight": part["weight"], **_shown(part, form)})
+    columns = [
+        Column("rubric", "rubric", align="left"),
+        Column("weight", "weight", format="{:g}"),
+        *(Column(key, key) for key in ("share", "μ", "σ", "interval")),
+    ]
+    labels = sorted({label for rubric in scores.values() for label in rubric["labels"]})
+    title = f"rubrics: Bayes@N and category shares, {run.cfg.scoring.confidence:.0%} intervals"
+    if thresholds(run)[0]:
+        labels.append(f"thresholds: {basis(run)}")
+    if rows:
+        show(Table(title, columns, rows, labels))
 
 
-def _read(path: Path) -> Rubric:
-    try:
-        return _parsed(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(
-            f"{path}: not YAML ({one_line(error)}); see configs/rubric for examples"
-        ) from error
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from error
+def _label(category: Mapping[str, Any]) -> str:
+    return f"{category['index']} {category['name'].replace('_', ' ')}"
+
+
+def _shown(score: Mapping[str, float], form: str = "") -> dict[str, str]:
+    form = form or f".{decimals([score['sigma']])}f"
+    mu, sigma, low, high = (format(score[key], form) for key in ("mu", "sigma", "low", "high"))
+    return {"μ": mu, "σ": sigma, "interval": f"{low} to {high}"}

@@ -1,30 +1,36 @@
 """categorize: every attempt becomes a category of every rubric; no model is asked.
 
-Thresholds are quantiles over a data set (`thresholds.json` in the run folder): of this run, of the
-whole cohort of runs beside it, or frozen in a file. Everything is computed before the first file is
+Thresholds are quantiles over a data set: of this run, of the whole cohort of runs beside it, or
+frozen in a file. `thresholds.json` in the run folder says which, of which runs, and when they were
+computed; nothing but `categorize` renews them. Everything is computed before the first file is
 replaced.
 """
 
-import json
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import listed, mention, note, results, warn
-from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.rubrics import categories, signals_table, variables
+from bayes_at_n.pipeline.rubrics import categories, signals, variables
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
+from bayes_at_n.pipeline.rubrics.categories import Recorded
+from bayes_at_n.pipeline.rubrics.conditions import is_number
 from bayes_at_n.pipeline.rubrics.rubric import Rubric, Unsound
-from bayes_at_n.pipeline.store import runfolder, verdicts
+from bayes_at_n.pipeline.store import origin, runfolder, tables
 from bayes_at_n.pipeline.store.columns import KEY
-from bayes_at_n.pipeline.store.records import Recorded
 from bayes_at_n.pipeline.store.runfolder import Run, opened
 
+VERSION = 1  # raise it whenever thresholds or categories change
+Signals = Mapping[str, Any]
 _COLUMNS = {"a": "A", "b": "B", "c": "C"}  # of the signals table, by what conditions call them
 _MISSING = {
     "prompt_bpt": "log-probs of prompts: sampling.prompt_logprobs=true and an engine with them",
@@ -47,55 +53,85 @@ def categorize(run: Run) -> None:
 
     Rubrics that need what the run lacks (a verifier, log-probs) are left out and named, or refused
     when they were asked for by name. Where a run has verdicts, attempts without one are left out:
-    two meanings of `invalid` are never mixed. Raises UserError: no current signals, a rubric that
+    two meanings of `invalid` are never mixed. Raises UserError: nothing is graded, a rubric that
     leaves a hole or an undeclared overlap (with an example attempt), thresholds of another data
-    set. Nothing is replaced then.
+    set. Nothing is replaced then. DamagedData: as `signals.make`.
     """
-    began = time.monotonic()
     runfolder.check_same(run, runfolder.identity(run.cfg))
+    began, texts = time.monotonic(), categories.texts(run.cfg)
+    if not run.questions or not (run.attempts.exists() or run.grades.exists()):
+        raise UserError(f"{run.path}: no attempts yet; run `{PROGRAM} generate`")
+    signals.make(run)
+    asked, (limits, of) = _asked(run, texts), categories.thresholds(run)
+    mapped = categories.current(run, quiet=True)
+    if of["asked"] == asked and {*of["rubrics"]} <= mapped.keys():
+        mention("categorize: nothing owed, thresholds and rubrics are as they were")
+    else:
+        limits, of = _renew(run)
+        of |= {"made": time.strftime("%Y-%m-%d"), "asked": asked}
+        runfolder.write_json(run.path / categories.THRESHOLDS, limits | of)
+        mapped = categories.current(run)
+        rows = max((one.table.num_rows for one in mapped.values()), default=0)
+        seconds = time.monotonic() - began
+        mention(f"categorize: {rows} attempts, {len(mapped)} rubrics in {seconds:.2f} s")
+    _show(run, limits, of["left_out"], mapped)
+
+
+def _asked(run: Run, texts: Mapping[str, Any]) -> str:
+    """A hash of all that categories rest on: signals, settings, rubrics, other runs, a file."""
+    cfg, beside = run.cfg.thresholds, dict[str, Any]()
+    if cfg.file is not None:
+        beside = tables.marks(Path.cwd(), str(Path(cfg.file).expanduser()))
+    elif cfg.scope == "cohort":
+        others = sorted(path.parent for path in run.path.resolve().parent.glob("*/signals"))
+        beside = {path.name: tables.marks(path, *signals.SOURCES) for path in others}
+    own = [signals.made_from(run), asdict(cfg), asdict(run.cfg.rubric), run.cfg.sampling.trials]
+    return origin.hashed([VERSION, own, texts, beside])
+
+
+def _renew(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Replace the categories of all rubrics; returns thresholds, and which rubrics they serve."""
     rubrics = categories.load(run.cfg)
-    table, signals = scored(run)
-    limits = thresholds(run, signals)
-    values = variables.variables(signals, limits["values"])
-    origin = {"thresholds": limits, "signals": signals_table.identity(run)}
-    mapped: dict[str, Recorded] = {}
-    left_out: dict[str, str] = {}
+    table, found = scored(run)
+    limits = thresholds(run, found)
+    values = variables.variables(found, limits["values"])
+    of = {"thresholds": limits, "made_from": signals.made_from(run)}
+    mapped, left_out = dict[str, Recorded](), dict[str, str]()
     for name, rubric in rubrics.items():
-        if lacking := _lacking(rubric, signals, values):
+        if lacking := _lacking(rubric, found, values):
             if run.cfg.rubric.names:
                 raise UserError(f"rubric={name}: needs {lacking}")
             left_out[name] = lacking
             continue
-        category = _assign(name, rubric, values, table)
+        try:
+            category = pa.array(rubric_of.assign(rubric, values))
+        except Unsound as error:
+            row = table.slice(error.example, 1).to_pylist()[0]
+            raise UserError(
+                f"rubric={name}: {error}: attempt {row['question_id']}, trial {row['trial']}."
+                " Change the conditions, or name in `order` which category is tried first"
+            ) from error
+        labels = {"labels": _labels(rubric, found, limits) + dependence([rubric], [run])}
         rows = table.select(KEY).append_column("category", category)
-        labels = {"labels": _labels(rubric, signals, limits) + dependence([rubric], [run])}
-        mapped[name] = Recorded(rows, rubric.definition() | origin | labels)
-    runfolder.write_json(run.path / "thresholds.json", limits)
-    for name in mapped:
-        categories.save(run, name, mapped[name])
+        mapped[name] = Recorded(rows, rubric.definition() | of | labels)
+    for name, one in mapped.items():
+        categories.save(run, name, one)
     for name in left_out:
         categories.forget(run, name)
-    answer({"run": run.path, "rubrics": [*mapped], "left_out": left_out, "thresholds": limits})
-    _show(limits)
-    for label in sorted({label for m in mapped.values() for label in m.record["labels"]}):
-        results.print(label)
-    for lacking in sorted(set(left_out.values())):
-        names = [name for name in sorted(left_out) if left_out[name] == lacking]
-        are, need = ("is", "it needs") if len(names) == 1 else ("are", "they need")
-        warn(f"{', '.join(names)} {are} left out: {need} {lacking}")
-    seconds = time.monotonic() - began
-    mention(f"categorize: {table.num_rows} attempts, {len(mapped)} rubrics in {seconds:.2f} s")
+    return limits, {"rubrics": [*mapped], "left_out": left_out}
 
 
 def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
     """The signals of attempts that can have a category: as a table, and as scoring's arrays.
 
-    Raises UserError: no signals, or old ones; no graded attempt.
+    Raises UserError: no signals; no graded attempt.
     """
-    table = signals_table.current(run)
+    table = signals.read(run)
     graded, verified, ended = (
         table[name].is_valid().to_numpy() for name in ("is_correct", "c", "repeated_pattern")
     )
+    if not graded.any():
+        raise UserError(f"{run.path}: no graded attempts; run `{PROGRAM} grade`")
     scored = graded & (table["trial"].to_numpy() < run.cfg.sampling.trials)
     required = [("do not say how they ended, so rubrics leave them out", ended)]
     if (scored & verified).any():
@@ -104,23 +140,20 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
         if lacking := int((scored & ~known).sum()):
             warn(f"{run.path}: {lacking} attempts {lack}")
         scored &= known
-    if not graded.any():
-        raise UserError(f"{run.path}: no graded attempts; run `grade`, then `signals`")
     if not scored.any():
         raise UserError(
             f"{run.path}: does not record how attempts ended (finish_reason), which every rubric"
             " asks; `score` needs no rubric"
         )
     table = table.filter(pa.array(scored)).combine_chunks()
-    signals = {
+    return table, {
         _COLUMNS.get(name, name): table[name].to_numpy().astype(np.float64)
         for name in table.column_names[2:]
         if table[name].null_count < table.num_rows  # else nothing of it is known
     }
-    return table, signals
 
 
-def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
+def thresholds(run: Run, found: Signals) -> dict[str, Any]:
     """The thresholds to use, with what they were computed on.
 
     Raises UserError: thresholds.file cannot be used for this run. Source: arXiv 2510.04265, Table
@@ -129,17 +162,17 @@ def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
     cfg = run.cfg.thresholds
     population = {
         "dataset": run.cfg.dataset.name,
-        "questions": signals_table.question_set(run),
-        "verifier": "C" in signals,
+        "questions": question_set(run),
+        "verifier": "C" in found,
     }
     if cfg.file is not None:
         return _frozen(Path(cfg.file).expanduser(), population)
-    pool = {str(run.path): signals, **(_siblings(run, population) if cfg.scope == "cohort" else {})}
+    pool = {str(run.path): found, **(_siblings(run, population) if cfg.scope == "cohort" else {})}
     pooled = {
         name: np.concatenate(
             [part.get(name, np.full(part["is_correct"].size, np.nan)) for part in pool.values()]
         )
-        for name in signals  # what is not known enters no quantile
+        for name in found  # what is not known enters no quantile
     }
     return {
         **population,
@@ -152,68 +185,61 @@ def thresholds(run: Run, signals: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _siblings(run: Run, population: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def question_set(run: Run) -> str:
+    """A hash of a run's questions (problems and gold answers), whatever their order."""
+    return runfolder.short_hash(" ".join(sorted(q["question_hash"] for q in run.questions)))
+
+
+def _siblings(run: Run, population: Mapping[str, Any]) -> dict[str, Signals]:
     """Signals of the other runs of the same questions, beside this one."""
-    siblings: dict[str, dict[str, Any]] = {}
-    others: list[str] = []  # that do not count, and why
-    here = run.path.resolve()
-    for folder in sorted(here.parent.iterdir()):
-        if folder == here or not (folder / "signals").is_dir():
-            continue
+    siblings, others = dict[str, Signals](), list[str]()  # those that do not count, and why
+    here, (dataset, questions, verifier) = run.path.resolve(), population.values()
+    for folder in sorted({path.parent for path in here.parent.glob("*/signals")} - {here}):
         try:
             other = opened(folder)
-            theirs = (other.cfg.dataset.name, signals_table.question_set(other))
-            if theirs != (population["dataset"], population["questions"]):
-                others.append(f"{folder.name} (other questions)")
-                continue
-            _, signals = scored(other)
+            if (other.cfg.dataset.name, question_set(other)) != (dataset, questions):
+                raise UserError("other questions")
+            _, found = scored(other)
+            if ("C" in found) != verifier and not run.cfg.thresholds.include_invalid:
+                raise UserError("only one of the two has verdicts")
+            siblings[str(run.path.parent / folder.name)] = found
         except UserError as error:
             others.append(f"{folder.name} ({error})")
-            continue
-        if ("C" in signals) != population["verifier"] and not run.cfg.thresholds.include_invalid:
-            others.append(f"{folder.name} (only one of the two has verdicts)")
-            continue
-        siblings[str(run.path.parent / folder.name)] = signals
     if others:
         note(f"thresholds: beside this run, and not counted: {listed(others, 3)}")
     return siblings
 
 
 def _frozen(path: Path, population: Mapping[str, Any]) -> dict[str, Any]:
+    """Thresholds that a file holds. Raises UserError: none, or those of other questions."""
     try:
-        frozen = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"thresholds={path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"thresholds={path}: not JSON ({error})") from error
-    values = frozen.get("values") if isinstance(frozen, dict) else None
-    if not isinstance(values, dict) or set(values) != set(variables.THRESHOLDS):
-        raise UserError(
-            f"thresholds={path}: holds no thresholds; name a thresholds.json of `categorize`"
-        )
+        frozen = foreign.read_json(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"thresholds={path}: cannot be read ({one_line(error)})") from error
+    values: dict[str, Any] = frozen.get("values", {})
+    if set(values) != set(variables.THRESHOLDS):
+        what = "holds no thresholds; name a thresholds.json of `categorize`"
+        raise UserError(f"thresholds={path}: {what}")
     for name, value in values.items():
-        if value is not None and not (type(value) in (int, float) and abs(value) < 1e300):
+        if value is not None and not is_number(value):
             raise UserError(f"thresholds={path}: {name} must be a finite number, or null")
-    for low, high in (("len_p33", "len_p66"), ("corr_p33", "corr_p66")):
-        if None not in (values[low], values[high]) and values[low] > values[high]:
-            raise UserError(f"thresholds={path}: {low} is above {high}; mend the file")
-    for key, what in (("dataset", "data set"), ("questions", "set of questions")):
+    for key in ("dataset", "questions"):
         if (other := frozen.get(key)) != population[key]:
             raise UserError(
-                f"thresholds={path}: is of another {what}, {other} and not {population[key]};"
+                f"thresholds={path}: is of other {key}, {other} and not {population[key]};"
                 " leave thresholds out to compute them from this run"
             )
     known = {key: frozen.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
     return {**population, **known, "frozen": str(path), "values": values}
 
 
-def _lacking(rubric: Rubric, signals: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
+def _lacking(rubric: Rubric, found: Signals, values: Mapping[str, Any]) -> str | None:
     """What a rubric needs and the run has not; None when it has all."""
     for name in sorted(rubric.names - set(values)):
         needs = variables.needed({name})
         limits = sorted(needs & variables.THRESHOLDS.keys())
         needs |= {variables.THRESHOLDS[limit][0] for limit in limits}
-        for signal in sorted(needs & set(variables.SIGNALS) - set(signals)):
+        for signal in sorted(needs & set(variables.SIGNALS) - set(found)):
             return _MISSING.get(signal, signal)
         limit = next(limit for limit in limits if limit not in values)
         return (
@@ -224,17 +250,6 @@ def _lacking(rubric: Rubric, signals: Mapping[str, Any], values: Mapping[str, An
     return None
 
 
-def _assign(name: str, rubric: Rubric, values: Mapping[str, Any], table: pa.Table) -> pa.Array:
-    try:
-        return pa.array(rubric_of.assign(rubric, values))
-    except Unsound as error:
-        row = table.slice(error.example, 1).to_pylist()[0]
-        raise UserError(
-            f"rubric={name}: {error}: attempt {row['question_id']}, trial {row['trial']}. Change"
-            " the conditions, or name in `order` which category is tried first"
-        ) from error
-
-
 def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
     """What to say of rubrics that ask for A or B where a run's are calibrated to the grader."""
     models = ", ".join(run.cfg.model.name for run in runs if verdicts.by_grader(run))
@@ -242,16 +257,16 @@ def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
     return [f"{name} of {models} {_BY_GRADER}" for name in asking if models]
 
 
-def _labels(rubric: Rubric, signals: Mapping[str, Any], limits: Mapping[str, Any]) -> list[str]:
+def _labels(rubric: Rubric, found: Signals, limits: Mapping[str, Any]) -> list[str]:
     """What to say beside the scores of a rubric."""
     alone = limits["scope"] == "model" and not limits["frozen"]
     labels = [_ALONE] if alone and variables.needed(rubric.names) & {*variables.THRESHOLDS} else []
-    if "C" not in signals:
+    if "C" not in found:
         return [*labels, FALLBACK]
     if not {"A_high", "B", "C"} <= rubric.names:
         return labels
-    a = signals["A"]
-    shy = (a < variables.HIGH_A) & (a > np.maximum(signals["B"], signals["C"]))
+    a = found["A"]
+    shy = (a < variables.HIGH_A) & (a > np.maximum(found["B"], found["C"]))
     return [
         *labels,
         f"{rubric.name}: A is the largest but under {variables.HIGH_A} in {int(shy.sum())} of"
@@ -259,14 +274,19 @@ def _labels(rubric: Rubric, signals: Mapping[str, Any], limits: Mapping[str, Any
     ]
 
 
-def _show(limits: Mapping[str, Any]) -> None:
+def _show(
+    run: Run, limits: dict[str, Any], left_out: dict[str, str], mapped: Mapping[str, Recorded]
+) -> None:
+    """Print the thresholds, and what to know of the rubrics."""
     values = ", ".join(
         f"{name} none" if value is None else f"{name} {value:.4g}"
         for name, value in limits["values"].items()
     )
-    basis = f"frozen in {limits['frozen']}"
-    if not limits["frozen"]:
-        runs, kinds = len(limits["runs"]), "" if limits["include_invalid"] else ", valid ones"
-        basis = "this run alone" if runs == 1 else f"{runs} runs of the data set"
-        basis += f", {limits['attempts']} attempts{kinds}"
-    results.print(f"thresholds ({basis}): {values}")
+    results.print(f"thresholds ({categories.basis(run)}): {values}")
+    for label in sorted({label for of in mapped.values() for label in of.record["labels"]}):
+        results.print(label)
+    for lacking in sorted(set(left_out.values())):
+        names = [name for name in sorted(left_out) if left_out[name] == lacking]
+        are, need = ("is", "it needs") if len(names) == 1 else ("are", "they need")
+        warn(f"{', '.join(names)} {are} left out: {need} {lacking}")
+    answer({"run": run.path, "rubrics": [*mapped], "left_out": left_out, "thresholds": limits})

@@ -13,7 +13,7 @@ The index of a category, by which its weight is found, has nothing to do with th
 Source: arXiv 2510.04265, appendix D and Table 5 for the categories.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,34 +86,21 @@ def parse(definition: Any) -> Rubric:
     index, name, when and weight) and order (names of categories, may be left out). Conditions may
     name the signals, thresholds and variables of `variables.py`. Raises ValueError: naming the key
     and what is wrong with it.
-
-    >>> rubric = parse({"name": "two", "order": ["bad"], "categories": [
-    ...     {"index": 0, "name": "bad", "when": "wrong or token_ratio > 0.5", "weight": 0},
-    ...     {"index": 1, "name": "good", "when": "correct", "weight": 1}]})
-    >>> rubric.weights, sorted(rubric.names)
-    ([0.0, 1.0], ['correct', 'token_ratio', 'wrong'])
     """
-    rubric = _mapping(definition, "the rubric", {"name", "categories"}, {"description", "order"})
-    name, description = _text(rubric, "name"), rubric.get("description", "")
-    if not isinstance(description, str) or not _printable(description):
-        raise ValueError("description: must be text that can be printed")
-    rows = rubric["categories"]
-    if not isinstance(rows, list) or not 2 <= len(rows) <= MOST_CATEGORIES:
-        raise ValueError(f"categories: must be a list of 2 to {MOST_CATEGORIES}")
-    categories = [_category(row, i) for i, row in enumerate(rows)]
-    if sorted(c.index for c in categories) != list(range(len(rows))):
-        indices = ", ".join(str(c.index) for c in categories)
-        raise ValueError(
-            f"categories: index must be 0 to {len(rows) - 1}, each once, not {indices}"
-        )
-    names = [category.name for category in categories]
-    _once(names, "categories: name")
-    order = [] if rubric.get("order") is None else rubric["order"]
-    if not isinstance(order, list) or any(entry not in names for entry in order):
-        raise ValueError(f"order: must be a list of names of categories ({', '.join(names)})")
-    _once(order, "order:")
+    rubric = _checked(definition, "the rubric", {"name", "categories"}, {"description", "order"})
+    categories = [_category(row, f"categories[{i}]") for i, row in enumerate(rubric["categories"])]
     categories.sort(key=lambda category: category.index)
-    return Rubric(name, " ".join(description.split()), tuple(categories), tuple(order))
+    indices, names = [c.index for c in categories], [c.name for c in categories]
+    if indices != list(range(len(indices))):
+        raise ValueError(f"categories: index must be 0 to {len(indices) - 1}, each once: {indices}")
+    order = rubric.get("order") or []
+    if any(entry not in names for entry in order):
+        raise ValueError(f"order: must be a list of names of categories ({', '.join(names)})")
+    for where, listed in (("categories: name", names), ("order:", order)):
+        if twice := sorted({entry for entry in listed if listed.count(entry) > 1}):
+            raise ValueError(f"{where} {', '.join(twice)} is there twice")
+    description = " ".join(rubric.get("description", "").split())
+    return Rubric(rubric["name"].strip(), description, tuple(categories), tuple(order))
 
 
 def with_weights(rubric: Rubric, weights: Any) -> Rubric:
@@ -148,58 +135,66 @@ def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
     >>> assign(rubric, {"correct": np.array([True, False]), "wrong": np.array([False, True])})
     array([1, 0], dtype=int8)
     """
-    missing = sorted(rubric.names - set(values))
-    if missing:
+    if missing := sorted(rubric.names - set(values)):
         raise ValueError(f"{rubric.name}: there is no {', '.join(missing)} for these attempts")
     shapes = {np.shape(value) for value in values.values()} - {()}
     (n,) = np.broadcast_shapes(*shapes) if shapes else (1,)
     holds = np.array([np.broadcast_to(c.when.evaluate(values), n) for c in rubric.categories])
-    index = {category.name: category.index for category in rubric.categories}
-    first = [index.pop(name) for name in rubric.order]
+    rest = {category.name: category.index for category in rubric.categories}
+    first = [rest.pop(name) for name in rubric.order]
     categories = np.full(n, -1, np.int8)
     for i in first:
         categories[holds[i] & (categories < 0)] = i
     left = categories < 0
-    claims = holds[list(index.values())].sum(axis=0)
-    for i in index.values():
+    claims = holds[list(rest.values())].sum(axis=0)
+    for i in rest.values():
         categories[holds[i] & left] = i
-    if (bad := left & (claims > 1)).any():
-        example = int(np.argmax(bad))
-        names = " and ".join(name for name, i in index.items() if holds[i, example])
-        problem = f"are in several categories that `order` does not settle: {names}"
-    elif (bad := left & (claims == 0)).any():
-        example, problem = int(np.argmax(bad)), "have no category: no condition holds"
-    else:
+    several, none = left & (claims > 1), left & (claims == 0)
+    if not (bad := several if several.any() else none).any():
         return categories
-    example_values = {
-        name: values[name][example] for name in sorted(rubric.names) if np.shape(values[name])
-    }
+    example = int(np.argmax(bad))
+    names = " and ".join(name for name, i in rest.items() if holds[i, example])
+    problem = f"are in several categories that `order` does not settle: {names}"
+    if not several.any():
+        problem = "have no category: no condition holds"
+    seen = {name: values[name][example] for name in sorted(rubric.names) if np.shape(values[name])}
     facts = ", ".join(
         f"{name} {str(value).lower() if isinstance(value, np.bool_) else f'{value:.6g}'}"
-        for name, value in example_values.items()
+        for name, value in seen.items()
     )
     raise Unsound(f"{bad.sum()} attempts {problem} (the first has {facts})", example)
 
 
-def _category(row: Any, position: int) -> Category:
-    where = f"categories[{position}]"
-    category = _mapping(row, where, {"index", "name", "when", "weight"}, set())
-    name = _text(category, "name", where)
-    where = f"category {name}"
-    index, weight = category["index"], category["weight"]
-    if type(index) is not int:
-        raise ValueError(f"{where}: index must be a whole number, not {_brief(index)}")
-    if not is_number(weight):
-        raise ValueError(f"{where}: weight must be a finite number, not {_brief(weight)}")
+def _category(row: Any, where: str) -> Category:
+    category = _checked(row, where, {"index", "name", "when", "weight"}, set())
+    name = category["name"].strip()
     try:
-        when = compile_condition(_text(category, "when"), VARIABLES, (*SIGNALS, *THRESHOLDS))
-        [weight] = check_weights([weight]).tolist()
+        when = compile_condition(category["when"], VARIABLES, (*SIGNALS, *THRESHOLDS))
+        [weight] = check_weights([category["weight"]]).tolist()
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
-    return Category(index, name, when, weight)
+        raise ValueError(f"category {name}: {error}") from None
+    return Category(category["index"], name, when, weight)
 
 
-def _mapping(value: Any, where: str, required: set[str], optional: set[str]) -> dict[str, Any]:
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and " ".join(value.split()).isprintable()
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("name", "when"), (lambda x: _is_text(x) and x.strip() != "", "text")),
+    "description": (_is_text, "text that can be printed"),
+    "index": (lambda x: type(x) is int, "a whole number"),
+    "weight": (is_number, "a finite number"),
+    "order": (lambda x: x is None or isinstance(x, list), "a list of names of categories"),
+    "categories": (
+        lambda x: isinstance(x, list) and 2 <= len(x) <= MOST_CATEGORIES,
+        f"a list of 2 to {MOST_CATEGORIES}",
+    ),
+}
+
+
+def _checked(value: Any, where: str, required: set[str], optional: set[str]) -> dict[str, Any]:
+    """A mapping with these keys, whose values are what they should be."""
     if not isinstance(value, dict):
         raise ValueError(f"{where}: must be a mapping with {', '.join(sorted(required))}")
     missing, unknown = required - set(value), set(map(str, value)) - required - optional
@@ -207,32 +202,12 @@ def _mapping(value: Any, where: str, required: set[str], optional: set[str]) -> 
         what = f"{', '.join(sorted(missing))} missing" if missing else f"unknown {min(unknown)}"
         known = ", ".join(sorted(required | optional))
         raise ValueError(f"{where}: {what}; the keys are {known}")
+    for key, (fits, kind) in _KINDS.items():
+        if key in value and not fits(value[key]):
+            raise ValueError(f"{where}: {key} must be {kind}, not {_brief(value[key])}")
     return value
-
-
-def _text(mapping: dict[str, Any], key: str, where: str = "") -> str:
-    value = mapping[key]
-    place = f"{where}: {key}" if where else key
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{place} must be text, not {_brief(value)}; put it in quotation marks")
-    if not _printable(value):
-        raise ValueError(f"{place} holds characters that cannot be printed; take them out")
-    return value.strip()
-
-
-def _printable(text: str) -> bool:
-    return " ".join(text.split()).isprintable()
 
 
 def _brief(value: Any) -> str:
     """A value for a message; a container by its kind only, since it may hold anything."""
-    if isinstance(value, list | dict | tuple | set):
-        return f"a {type(value).__name__}"
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:60]}..."
-
-
-def _once(names: list[str], where: str) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"{where} {', '.join(twice)} is there twice")
+    return f"a {type(value).__name__}" if isinstance(value, list | dict) else f"{value!r:.60}"

@@ -1,65 +1,136 @@
-"""signals: the nine base signals of every attempt, on which all rubrics rest.
+"""The nine base signals of every attempt, on which all rubrics rest.
 
-Bits per token are -mean log2 p of the sampled tokens, and of the prompt without its first token,
-which has no log-prob. Some models give infinite log-probs for a few tokens: those are left out of
-the mean and counted. Where no finite log-prob is left the signal is null. Imported records have
-means of log-probs in place of lists: those count where an attempt, or a prompt, has no list.
+What is dear to compute, from the attempts alone, is a derived table; grades, verdicts and the bits
+of prompts are joined to it when somebody asks. Bits per token are -mean log2 p of the sampled
+tokens, and of the prompt without its first token, which has no log-prob. Some models give infinite
+log-probs for a few tokens: those are left out of the mean and counted. Where no finite log-prob is
+left the signal is null. Imported records have means of log-probs in place of lists: those count
+where an attempt, or a prompt, has no list.
 """
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.rubrics import signals_table
-from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, shards, verdicts
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, MEANS, SIGNALS
+from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.tables import Derived, Part
 from bayes_at_n.scoring.numerics.inputs import Floats
 
 LONGEST = 32_768  # tokens that token_ratio is a share of, whatever the run allowed
-# What attempts alone tell; null where a record does not say it.
-_MEASURED = pa.schema(
-    [SIGNALS.field(name) for name in (*KEY, "token_ratio", "repeated_pattern", "completion_bpt")]
-)
+OF_ATTEMPTS = ("token_ratio", "repeated_pattern", "completion_bpt")
+MEASURED = pa.schema([SIGNALS.field(name) for name in (*KEY, *OF_ATTEMPTS)])
+SIGNALS_TABLE = Derived("signals", MEASURED, "categorize", 1)
+SOURCES = ("attempts", "grades", "verdicts", "means", "questions.parquet")  # of a run folder
+_READ = [*KEY, "finish_reason", "completion_tokens", "logprobs"]
+_BITS = ("prompt", "completion")  # of which there are means
 
 
-def signals(run: Run) -> None:
-    """Make the signals table of a run, or what has changed of it.
+def make(run: Run) -> None:
+    """Measure the parts of attempts that were not measured yet; log-probs are streamed.
 
-    Log-probs are streamed, a few attempts at a time, and read only when attempts have changed; new
-    grades or verdicts are joined to what is stored. A row is there for every attempt; what is not
-    known (no grade, no verdict, no log-probs) is null. Raises UserError: when nothing was generated
-    or graded, or the folder was made with other settings. DamagedData: when stored attempts cannot
-    be read; they are set aside and owed again. Source: arXiv 2510.04265, appendix D, base signals.
+    Raises DamagedData: stored attempts cannot be read; they are set aside and owed again.
     """
-    runfolder.check_same(run, runfolder.identity(run.cfg))
+    damage, infinite, gone = parquet.Damage(), 0, False
+    owed = SIGNALS_TABLE.owed(run, {})
+    with Meter("signals", sum(map(tables.rows, owed))) as meter:
+        for part in owed:
+            try:
+                infinite += _measure(run, part, damage, meter)
+            except OSError as error:
+                if error.errno not in atomic.GONE:
+                    raise
+                gone = True  # sealed since the listing
+    if infinite:
+        note(f"signals: {infinite} log-probs are not finite and left out of the means")
+    SIGNALS_TABLE.sweep(run)
+    runfolder.set_aside_attempts(run, damage)
+    if gone:
+        make(run)
+
+
+def _measure(run: Run, part: Part, damage: parquet.Damage, meter: Meter) -> int:
+    """Write the rows of a part that can be read; how many log-probs are not finite."""
+    found, infinite = [MEASURED.empty_table()], 0
+    for batch in parquet.read(part.path, ATTEMPTS, _READ, damage):
+        bits, left_out = bits_per_token(batch["logprobs"])
+        ratio = pc.divide(batch["completion_tokens"].cast(pa.float64()), LONGEST)
+        repeated = pc.not_equal(batch["finish_reason"], "stop")
+        columns = [*(batch[name] for name in KEY), ratio, repeated, _nullable(bits)]
+        found.append(pa.table(dict(zip(MEASURED.names, columns, strict=True)), MEASURED))
+        infinite += left_out
+        meter.advance(batch.num_rows)
+    if part.path.suffix == ".journal" or part.path not in damage.lines:
+        SIGNALS_TABLE.write(run, part, {}, pa.concat_tables(found))
+    return infinite
+
+
+def made_from(run: Run) -> str:
+    """A hash of all that the signals of a run rest on, for whatever is made of all of them."""
+    judge = run.cfg.dataset.judge
+    verifier = asdict(run.cfg.verifier) if judge else None
+    return origin.hashed([SIGNALS_TABLE.version, judge, verifier, tables.marks(run.path, *SOURCES)])
+
+
+def read(run: Run) -> pa.Table:
+    """The signals of every attempt, in the order of questions and trials; null where not known.
+
+    Of an import without attempts those of its outcomes. Raises UserError: nothing was measured yet,
+    or as `graded.graded`.
+    """
     ids = rowkeys.question_ids(run)
-    sources = signals_table.sources(run)
-    if not sources["attempts"]:
-        raise UserError(f"{run.path}: no attempts yet; run `{PROGRAM} generate`")
-    if not sources["grades"]:
-        raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
-    stored = signals_table.stored(run)
-    if stored and not signals_table.changed(stored, sources):
-        mention(f"signals: nothing owed, {stored.table.num_rows} attempts")
-        answer({"run": run.path, "attempts": stored.table.num_rows})
-        return
-    if stored and all(
-        stored.record.get(name) == sources[name] for name in ("attempts", "questions")
-    ):
-        measured = stored.table.select(_MEASURED.names)
-    else:
-        measured = _measured(run, ids)
-    table = _joined(run, ids, measured)
-    signals_table.write(run, table, sources)
-    _report(table)
-    answer({"run": run.path, "attempts": table.num_rows})
+    measured, pending = SIGNALS_TABLE.read(run, OF_ATTEMPTS, {})
+    if pending:
+        text = f"signals of {pending} attempts are not made yet; run `{PROGRAM} categorize`"
+        if not measured.num_rows:
+            raise UserError(f"{run.path}: {text}")
+        warn(f"{run.path}: {text}; until then they count not")
+    grades = graded.graded(run, ["has_box"])
+    of_measured, of_grades = rowkeys.encode(measured, ids), rowkeys.encode(grades, ids)
+    keys = np.sort(of_measured if measured.num_rows else of_grades)
+    keys = keys[keys >= 0]
+    own = rowkeys.in_order(measured, of_measured, OF_ATTEMPTS, keys)
+    grade = rowkeys.in_order(grades, of_grades, ["has_box", "outcome"], keys)
+    means = rowkeys.aligned(run, "means", [f"{name}_mean_logprob" for name in _BITS], keys)
+    prompts, completions = (_of_means(mean) for mean in means.values())
+    columns = {
+        "question_id": ids.take(pa.array(keys >> 32)),
+        "trial": pa.array(keys & 0xFFFFFFFF, pa.int32()),
+        "has_box": grade["has_box"],
+        "is_correct": pc.equal(grade["outcome"], "correct"),
+        "token_ratio": own["token_ratio"],
+        "repeated_pattern": own["repeated_pattern"],
+        "prompt_bpt": pc.coalesce(_nullable(_of_prompts(run)[keys >> 32]), prompts),
+        "completion_bpt": pc.coalesce(own["completion_bpt"], completions),
+        **_labels(run, keys),
+    }
+    return pa.table(columns, schema=SIGNALS)
+
+
+def _labels(run: Run, keys: rowkeys.Ints) -> dict[str, pa.Array]:
+    """The verifier's probabilities; with judge=unmatched none, as only some attempts have them."""
+    labels = rowkeys.aligned(run, "verdicts", [*"abc"], keys)
+    if run.cfg.dataset.judge == "unmatched" and labels["a"].null_count:
+        mention("signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty")
+        labels = {name: pa.nulls(keys.size, pa.float32()) for name in labels}
+    return labels
+
+
+def _of_prompts(run: Run) -> Floats:
+    """Bits per token of the prompt of each question."""
+    prompts = pa.array([q["prompt_logprobs"] for q in run.questions], pa.list_(pa.float32()))
+    bits, left_out = bits_per_token(prompts, skip_first=True)
+    if left_out:
+        note(f"signals: {left_out} prompt log-probs are not finite and left out of the means")
+    return bits
 
 
 def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Floats, int]:
@@ -94,83 +165,11 @@ def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Fl
     return bits, left_out
 
 
-def _measured(run: Run, ids: pa.Array) -> pa.Table:
-    """Stream the attempts: columns _MEASURED, in the order of questions and trials."""
-    damage = parquet.Damage()
-    parts: list[pa.Table] = []
-    infinite = 0
-    columns = [*KEY, "finish_reason", "completion_tokens", "logprobs"]
-    with Meter("signals", len(ids) * run.cfg.sampling.trials) as meter:
-        for batch in shards.batches(run.attempts, ATTEMPTS, columns, damage):
-            bits, left_out = bits_per_token(batch["logprobs"])
-            infinite += left_out
-            measured = {
-                **{name: batch[name] for name in KEY},
-                "token_ratio": pc.divide(batch["completion_tokens"].cast(pa.float64()), LONGEST),
-                "repeated_pattern": pc.not_equal(batch["finish_reason"], "stop"),
-                "completion_bpt": _nullable(bits),
-            }
-            parts.append(pa.table(measured, schema=_MEASURED))
-            meter.advance(batch.num_rows)
-    runfolder.set_aside_attempts(run, damage)
-    if not parts:
-        raise UserError(f"{run.path}: no attempts yet; run `{PROGRAM} generate`")
-    if infinite:
-        note(f"signals: {infinite} log-probs are not finite and left out of the means")
-    table = pa.concat_tables(parts)
-    keys = rowkeys.encode(table, ids)
-    order = np.argsort(keys)
-    return table.take(order[keys[order] >= 0])  # not of questions that the run no longer has
-
-
-def _joined(run: Run, ids: pa.Array, measured: pa.Table) -> pa.Table:
-    measured = measured.combine_chunks()
-    keys = rowkeys.encode(measured, ids)
-    prompts = pa.array([q["prompt_logprobs"] for q in run.questions], pa.list_(pa.float32()))
-    prompt_bits, left_out = bits_per_token(prompts, skip_first=True)
-    if left_out:
-        note(f"signals: {left_out} prompt log-probs are not finite and left out of the means")
-    names = [name for name in MEANS.names if name.endswith("mean_logprob")]
-    means = rowkeys.aligned(run, "means", names, keys)
-    bits = {name: _nullable(_bits(mean)) for name, mean in means.items()}
-    grades = graded.graded(run, ["has_box"])
-    known = rowkeys.encode(grades, ids)
-    grade = rowkeys.in_order(grades, known, ["has_box", "outcome"], keys)
-    labels = verdicts.aligned(run, ["a", "b", "c"], keys)
-    if run.cfg.dataset.judge == "unmatched" and labels["a"].null_count:
-        mention("signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty")
-        labels = {name: pa.nulls(keys.size, pa.float32()) for name in labels}
-    prompt_bpt = _nullable(prompt_bits[keys >> 32])
-    columns = {
-        **{name: measured[name] for name in _MEASURED.names},
-        "has_box": grade["has_box"],
-        "is_correct": pc.equal(grade["outcome"], "correct"),
-        "prompt_bpt": pc.coalesce(prompt_bpt, bits["prompt_mean_logprob"]),
-        "completion_bpt": pc.coalesce(measured["completion_bpt"], bits["completion_mean_logprob"]),
-        **labels,
-    }
-    return pa.table(columns, schema=SIGNALS)
-
-
-def _bits(logprobs: pa.Array) -> Floats:
-    """Bits of natural log-probs, NaN where there is no finite one."""
-    values = logprobs.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    with np.errstate(invalid="ignore"):
-        bits = -values / math.log(2) + 0.0
-    return np.where(np.isfinite(bits), bits, np.nan)
+def _of_means(logprobs: pa.Array) -> pa.Array:
+    """Bits of mean log-probs."""
+    lists = pa.ListArray.from_arrays(np.arange(len(logprobs) + 1), logprobs.fill_null(np.nan))
+    return _nullable(bits_per_token(lists)[0])
 
 
 def _nullable(values: Floats) -> pa.Array:
     return pa.array(values.astype(np.float32), mask=np.isnan(values))
-
-
-def _report(table: pa.Table) -> None:
-    n = table.num_rows
-    mention(f"signals: {n} attempts")
-    if ungraded := table["is_correct"].null_count:
-        warn(f"{ungraded} of {n} attempts are not graded; run `grade`, until then they count not")
-    unjudged = table["c"].null_count
-    if unjudged == n:
-        mention("signals: no verdicts, so A, B and C are empty")
-    elif unjudged:
-        warn(f"{unjudged} of {n} attempts have no verdict; run `verify`, until then they count not")

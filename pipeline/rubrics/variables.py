@@ -77,12 +77,6 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
     `signals` are arrays of shape (n,) by name, of which C, prompt_bpt and completion_bpt may be
     missing; `include_invalid` says whether invalid attempts enter the quantiles. Returns per name
     of `THRESHOLDS` a number; None where no attempt of the kind has a value to rank.
-
-    >>> limits = thresholds({
-    ...     "is_correct": [1, 1, 0, 0], "repeated_pattern": [0, 0, 0, 1],
-    ...     "completion_bpt": [0.1, 0.2, 0.3, 0.5], "token_ratio": [0.1, 0.2, 0.3, 1.0]})
-    >>> round(limits["tau_high"], 4), round(limits["tau_low_wrong"], 4), limits["tau_prompt"]
-    (0.22, 0.42, None)
     """
     arrays = _arrays(signals)
     groups = _groups(arrays, ~_invalid(arrays) | include_invalid)

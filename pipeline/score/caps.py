@@ -14,13 +14,13 @@ from bayes_at_n.pipeline.store.outcomes import OWED, Codes, Lengths, capped, cor
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
 
-_FOUR = "{:.4f}"
+_OF_SCORE = {"score": "score", "sigma": "σ", "low": "low", "high": "high"}
 COLUMNS = (
     Column("max_tokens", "max_tokens", format="{:,}"),
-    Column("score", "score", None, _FOUR, sigma="sigma"),
-    Column("sigma", "σ", r"$\sigma$", _FOUR, sigma="sigma"),
-    Column("low", "low", None, _FOUR, sigma="sigma"),
-    Column("high", "high", None, _FOUR, sigma="sigma"),
+    *(
+        Column(key, head, r"$\sigma$" if head == "σ" else None, "{:.4f}", sigma="sigma")
+        for key, head in _OF_SCORE.items()
+    ),
     Column("truncated", "cut off", None, "{:.1%}"),
     Column("tokens_per_attempt", "tokens/attempt", None, "{:,.1f}", short="per attempt"),
 )
@@ -76,7 +76,7 @@ def points(
         score = metric.summary(correct(capped(codes, lengths.tokens, cap)), level)
         # One that ran into its own limit is no shorter than this one lets it be.
         over = (tokens > cap) | lengths.cut[graded]
-        rows[-1] |= dict(zip(("score", "sigma", "low", "high"), score, strict=True))
+        rows[-1] |= dict(zip(_OF_SCORE, score, strict=True))
         rows[-1]["truncated"] = float(over.mean())
         rows[-1]["tokens_per_attempt"] = float(np.minimum(tokens, cap).mean())
     return rows

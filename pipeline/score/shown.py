@@ -8,7 +8,7 @@ from bayes_at_n.pipeline.base.console import clock, count, counted, results, war
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.score import places, stopped
+from bayes_at_n.pipeline.score import stopped
 from bayes_at_n.pipeline.score.headline import apart, intervals, ordered, shared_luck
 from bayes_at_n.scoring.metrics.table import Metric, parse
 
@@ -51,7 +51,7 @@ def show(scores: Parts, metrics: Sequence[Metric]) -> None:
     size = f"{counted(scores['questions'], 'question')}, {counted(scores['attempts'], 'attempt')}"
     results.print(f"{size}: {shares}")
     if by_place := scores.get("gold_places"):
-        results.print(places.told(by_place))
+        results.print(_of_places(by_place))
     rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
     paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
     if sampled := cost["completion_tokens"]:
@@ -108,3 +108,9 @@ def rows(scores: Parts, metrics: Sequence[Metric]) -> list[dict[str, Any]]:
         interval = (how["low"], how["high"])
         found.append({"metric": "mean of rounds", "value": how["mean"], "interval": interval})
     return found
+
+
+def _of_places(places: Mapping[str, Mapping[str, float]]) -> str:
+    """The accuracy by the gold answer's place in a line."""
+    parts = (f"{k} {v['mean']:.3f} ({v['low']:.3f} to {v['high']:.3f})" for k, v in places.items())
+    return f"accuracy by the gold answer's place: {', '.join(parts)}"

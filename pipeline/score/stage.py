@@ -1,7 +1,9 @@
 """score: outcomes become an M×N matrix, and the matrix a table with honest uncertainty."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,16 +14,29 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
-from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.score import caps, places, shown, stopped, votes
+from bayes_at_n.pipeline.rubrics import categories, signals
+from bayes_at_n.pipeline.rubrics.categories import Recorded
+from bayes_at_n.pipeline.score import caps, shown, stopped, votes
 from bayes_at_n.pipeline.score import prior as priors
-from bayes_at_n.pipeline.store import files, outcomes, runfolder, verdicts
+from bayes_at_n.pipeline.store import files, options, origin, outcomes, runfolder, tables, verdicts
 from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
-from bayes_at_n.pipeline.store.records import Recorded
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
+from bayes_at_n.verifiers import LETTERS
 
+VERSION = 1  # raise it whenever scores change
+MADE_FROM = "made_from"  # in scores.json
+_SOURCES = ("categories", categories.THRESHOLDS, "manifest.json")  # beside those of signals
 Parts = dict[str, Any]
+
+
+class Scored(NamedTuple):
+    """What `scores.json` is to hold, and what it is made from."""
+
+    scores: Parts
+    graded: Outcomes
+    mapped: Mapping[str, Recorded]
+    curve: Table | None
 
 
 def score(run: Run, rubrics: bool = False) -> None:
@@ -29,11 +44,12 @@ def score(run: Run, rubrics: bool = False) -> None:
 
     Raises what `scored` does. OSError: a file cannot be written.
     """
+    record = made_from(run)  # what is added meanwhile makes the scores stale
     scores, graded, mapped, curve = scored(run, rubrics)
+    scores[MADE_FROM] = record
     display.answer(scores)
     if curve is not None:
         _save_curve(run, curve)
-    runfolder.write_json(run.path / "scores.json", scores)
     with atomic.replacing(run.path / "matrix.npz") as file:
         np.savez(
             file,
@@ -41,19 +57,44 @@ def score(run: Run, rubrics: bool = False) -> None:
             outcomes=outcomes.words(graded.codes),
             question_ids=np.array(graded.question_ids, dtype=str),
         )
+    runfolder.write_json(run.path / "scores.json", scores)
     if pictures := categories.draw(run, mapped):
         mention(f"drew {len(pictures)} pictures of category shares in {pictures[0].parent}")
     mention(f"saved {run.path / 'scores.json'} and matrix.npz")
 
 
-def scored(
-    run: Run, rubrics: bool = False
-) -> tuple[Parts, Outcomes, Mapping[str, Recorded], Table | None]:
-    """What `scores.json` is to hold, printed, and what it is made from; nothing is written.
+def made_from(run: Run) -> Parts:
+    """What scores are made from: the version, hashes of settings, and what each table holds."""
+    cfg, sessions = run.cfg, sorted((run.path / "sessions").glob("*.json"))
+    engine = {name: getattr(cfg.engine, name) for name in ("price_in", "price_out")}
+    told = [cfg.model.name, cfg.dataset.name, str(run.path), cfg.sampling.trials, engine]
+    settings = [*told, cfg.sampling.max_tokens, asdict(cfg.scoring), asdict(cfg.prior)]
+    earlier = {}
+    if cfg.prior.run is not None:
+        folder = Path(cfg.prior.run).expanduser()
+        folders = (folder, folder / run.path.name)
+        earlier = {str(one): tables.marks(one, *signals.SOURCES) for one in folders}
+    spent = tables.marks(run.path, *(f"sessions/{path.name}" for path in sessions))
+    return {
+        "version": VERSION,
+        "settings": origin.hashed(settings),
+        "signals": signals.made_from(run),
+        "prior": origin.hashed(earlier),
+        "others": origin.hashed([tables.marks(run.path, *_SOURCES), spent]),
+    }
 
-    `rubrics`: print every rubric's score and shares, instead of the metrics.
 
-    Raises UserError: when nothing is graded, or the prior run does not fit.
+def is_current(run: Run) -> bool:
+    """Whether `scores.json` is what the stage would make now."""
+    scores = runfolder.read_json(run.path / "scores.json")
+    return scores.get(MADE_FROM) == made_from(run) and (run.path / "matrix.npz").exists()
+
+
+def scored(run: Run, rubrics: bool = False) -> Scored:
+    """What `scores.json` is to hold, printed; nothing is written.
+
+    `rubrics`: print every rubric's score and shares, instead of the metrics. Raises UserError: when
+    nothing is graded, or the prior run does not fit.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     graded = outcomes.read(run)
@@ -62,18 +103,21 @@ def scored(
         verb = "grade" if (graded.ruled == OWED).all() else "verify"
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
     # What cannot be told is refused before anything is shown.
-    setting, codes = run.cfg.scoring, graded.codes
-    curve = caps.table(run, codes, outcomes.lengths(run)) if setting.caps else None
-    forecast = caps.forecast(run, codes, outcomes.lengths(run)) if setting.forecast else None
+    setting, curve, forecast = run.cfg.scoring, None, None
+    if setting.caps or setting.forecast:
+        lengths = outcomes.lengths(run)
+        curve = caps.table(run, graded.codes, lengths) if setting.caps else None
+        forecast = caps.forecast(run, graded.codes, lengths) if setting.forecast else None
     metrics = _measurable(run, graded)
     evidence = votes.read(run) if any(m.votes for m in metrics) else votes.NOTHING
-    for name, why in votes.left_out(metrics, evidence).items():
+    left_out = votes.left_out(metrics, evidence)
+    for name, why in left_out.items():
         warn(f"{name}: left out: {why}")
-    metrics = [m for m in metrics if m.name not in votes.left_out(metrics, evidence)]
+    metrics = [m for m in metrics if m.name not in left_out]
     mapped = categories.current(run)
     scores = _scores(run, graded, metrics, mapped, evidence)
     if rubrics or asked("verbose"):
-        categories.print_rubrics(scores.get("rubrics", {}), run.cfg.scoring.confidence)
+        categories.print_rubrics(run, scores.get("rubrics", {}))
     if not rubrics:
         shown.show(scores, metrics)
     shown.beware(scores)
@@ -90,14 +134,20 @@ def scored(
     if forecast is not None:
         scores["forecast"], line = forecast
         results.print(line)
+    _tell_what_is_owed(run, graded)
+    return Scored(scores, graded, mapped, curve)
+
+
+def _tell_what_is_owed(run: Run, graded: Outcomes) -> None:
+    """Say who decided the outcomes, and which are lacking."""
     if decided := outcomes.who(run, graded):
         results.print(decided)
     before = runfolder.read_json(run.path / "scores.json")
     if before and before.get("judge", {}).get("by") != verdicts.settings(run):
         note("score: another grader or verifier decided the outcomes of the scores before these")
-    if owed.any():
+    if lacking := int((graded.codes == OWED).sum()):
         warn(
-            f"{int(owed.sum())} of {owed.size} attempts are still owed, ungraded or unjudged; a"
+            f"{lacking} of {graded.codes.size} attempts are still owed, ungraded or unjudged; a"
             " missing trial is never counted as wrong"
         )
     if cut := runfolder.continuing(run):
@@ -105,11 +155,10 @@ def scored(
             f"{len(cut)} truncated attempts are to go on, as sampling.max_tokens was raised; until"
             " `run` has continued them they count as cut off"
         )
-    return scores, graded, mapped, curve
 
 
 def _save_curve(run: Run, table: Table) -> None:
-    """Save the score at smaller max_tokens."""
+    """Keep the curve of caps in five forms, with a picture where one is wanted."""
     pictures = {}
     if run.cfg.scoring.plots:
         from bayes_at_n.pipeline.plots import caps as plots  # matplotlib takes half a second
@@ -173,7 +222,7 @@ def _scores(
         posterior = scoring.bayes_ci(matrix, None, prior.outcomes(), level, (0.0, 1.0))
         scores["with_prior"] = _posterior(posterior)
     scores["shares"] = _shares(graded)
-    if by_place := places.accuracy(run, matrix, level):
+    if by_place := _by_place(run, matrix, level):
         scores["gold_places"] = by_place
     if mapped:
         R0 = {n: priors.of_rubric(prior, m.record) for n, m in mapped.items()} if prior else {}
@@ -208,6 +257,31 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
         if name.startswith("pass@")
     }
     return scores
+
+
+def _by_place(run: Run, matrix: Any, level: float) -> Parts:
+    """The average of the (M, N) outcomes where the gold answer stood at A, at B, ...
+
+    Empty without options. Intervals take questions as a sample (`scoring.clustered_ci`): without
+    `prompt.shuffle=trial` each place has questions of its own. Places of fewer than two are left
+    out.
+    """
+    if not all(row["choices"] for row in run.questions):
+        return {}
+    golds = [
+        [LETTERS.index(options.as_shown(run.cfg, row, t)["gold"]) for t in range(matrix.shape[1])]
+        for row in run.questions
+    ]
+    found = {}
+    for place in range(np.max(golds) + 1):
+        mask = np.ma.getmaskarray(matrix) | (np.array(golds) != place)  # type: ignore[no-untyped-call]
+        here: Any = np.ma.masked_where(mask, matrix)  # type: ignore[no-untyped-call]
+        here = here[~mask.all(axis=1)]
+        if len(here) >= 2:
+            mean, sigma, low, high = scoring.clustered_ci(here, confidence=level)
+            parts = {"mean": mean, "sigma": sigma, "low": max(0.0, low), "high": min(1.0, high)}
+            found[LETTERS[place]] = parts | {"questions": len(here), "attempts": int((~mask).sum())}
+    return found
 
 
 def _posterior(summary: Sequence[float], mean: str = "mu") -> Parts:

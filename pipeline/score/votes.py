@@ -8,7 +8,7 @@ import numpy as np
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.grade import classes
-from bayes_at_n.pipeline.rubrics import signals_table
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import rowkeys
 from bayes_at_n.pipeline.store.outcomes import OWED
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -55,7 +55,7 @@ def read(run: Run, question_ids: Sequence[str] | None = None) -> Evidence:
             " vote by their text: too many to compare"
         )
     try:
-        table = signals_table.current(run)
+        table = signals.read(run)
     except UserError as error:
         return evidence._replace(lacking=dict.fromkeys(_SIGNALS, str(error)))
     keys = rowkeys.encode(table, rowkeys.question_ids(run))

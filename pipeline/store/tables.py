@@ -86,6 +86,17 @@ def parts(folder: Path, damage: parquet.Damage | None = None) -> list[Part]:
     return listed
 
 
+def marks(run: Path, *names: str) -> dict[str, Any]:
+    """What tells the contents of files and tables in a run folder from others, by their names."""
+    found = dict[str, Any]()
+    for path in (run / name for name in names):
+        if path.is_dir():
+            found[path.name] = [[part.stem, part.mark] for part in parts(path)]
+        elif path.is_file():
+            found[path.name] = zlib.crc32(path.read_bytes())
+    return found
+
+
 def keys_of(run: Run, part: Part, columns: pa.Schema = ATTEMPTS) -> rowkeys.Ints:
     """The keys (`rowkeys.encode`) of all readable rows of a part."""
     ids, damage = rowkeys.question_ids(run), parquet.Damage()

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config.studies import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.plots import leaderboard as plots
 from bayes_at_n.pipeline.research.studies import Result, paper, shared
-from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.scoring.numerics.inputs import Floats
 
 Categorized = list[tuple[Cohort, ByRubric]]
@@ -88,7 +88,7 @@ def _categorized(plan: StudyPlan, cohorts: list[Cohort]) -> tuple[Categorized, l
             try:
                 for run in (m.run for m in cohort.members if m.run.attempts.is_dir()):
                     with inside():  # what is current, it leaves as it is
-                        signals(run)
+                        signals.make(run)
                 if labels := cohort_rubrics.categories(cohort, cfg):
                     categorized.append((cohort, labels))
             except (UserError, OSError) as error:  # a folder that may only be read

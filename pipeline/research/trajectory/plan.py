@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.research.checkpoints.folders import Checkpoint
 from bayes_at_n.pipeline.store.runfolder import Run
 
 LEAST = 2  # checkpoints, or windows, without which nothing can go up or down
-STAGES = "stages=[prepare,generate,grade,signals,score]"  # confidence weighs votes
+STAGES = "stages=[prepare,generate,grade,categorize,score]"  # confidence weighs votes
 _STAND_IN = "NAME-OF-A-CHECKPOINT"  # where it turns up in model.name, a checkpoint's name goes
 _GREEDY = {"temperature": 0.0, "top_p": 1.0, "trials": 1, "seed": None}  # of sampling
 _EDGES = "-_./ "
