@@ -336,7 +336,7 @@ def with_signals(run: Run, columns: Mapping[str, Sequence[Any]]) -> None:
             "completion_tokens": None if ratio is None else round(ratio * 32768),
             "logprobs": None if bits is None else [-float(bits) * math.log(2)],
         }
-        attempts.append(made | {"digest": digest(made)})
+        attempts.append(made)
     table = pa.Table.from_pylist(attempts, ATTEMPTS)
     parquet.write_part(run.attempts / "00000.parquet", table)
     outcome = {None: None, True: "correct", False: "wrong"}

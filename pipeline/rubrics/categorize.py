@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.rubrics.categories import Recorded
 from bayes_at_n.pipeline.rubrics.conditions import is_number
 from bayes_at_n.pipeline.rubrics.rubric import Rubric, Unsound
-from bayes_at_n.pipeline.store import origin, runfolder, tables
+from bayes_at_n.pipeline.store import origin, runfolder, tables, verdicts
 from bayes_at_n.pipeline.store.columns import KEY
 from bayes_at_n.pipeline.store.runfolder import Run, opened
 

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables
+from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables, verdicts
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Derived, Part
@@ -117,7 +117,7 @@ def read(run: Run) -> pa.Table:
 
 def _labels(run: Run, keys: rowkeys.Ints) -> dict[str, pa.Array]:
     """The verifier's probabilities; with judge=unmatched none, as only some attempts have them."""
-    labels = rowkeys.aligned(run, "verdicts", [*"abc"], keys)
+    labels = verdicts.aligned(run, [*"abc"], keys)
     if run.cfg.dataset.judge == "unmatched" and labels["a"].null_count:
         mention("signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty")
         labels = {name: pa.nulls(keys.size, pa.float32()) for name in labels}
