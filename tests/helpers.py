@@ -4,7 +4,7 @@ import copy
 import functools
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +266,20 @@ def add_grades(run: Run, stem: str, grades: Sequence[Mapping[str, Any]]) -> None
         graded.GRADES_TABLE.write(run, of[0], graded.inputs(run), table)
     else:
         graded.GRADES_TABLE.save(run.path, stem, table)
+
+
+def change_attempts(
+    run: Run, change: Callable[[dict[str, Any]], dict[str, Any]], **how: Any
+) -> list[Path]:
+    """Write each part anew with changed rows, beside the same grades; returns the parts."""
+    for path in (paths := sorted(run.attempts.glob("*.parquet"))):
+        rows = [change(row) for row in parquet.read_table(path, ATTEMPTS)]
+        beside = run.grades / path.name
+        grades = parquet.read_table(beside, GRADES) if beside.exists() else []
+        parquet.write_part(path, pa.Table.from_pylist(rows, schema=ATTEMPTS), **how)
+        if grades:
+            add_grades(run, path.stem, grades)
+    return paths
 
 
 def ragged(rows: Sequence[Sequence[int]], width: int | None = None) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import add_attempts, add_grades, make_run
+from helpers import add_attempts, add_grades, change_attempts, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.rubrics import signals, signals_table
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, QUESTIONS, SIGNALS, VERDICTS
+from bayes_at_n.pipeline.store.columns import QUESTIONS, SIGNALS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 MARKS = {"q1": "110-", "q2": "0~t1"}
@@ -48,9 +48,7 @@ def made(folder: Path, marks: dict[str, str] = MARKS) -> Run:
         found = LOGPROBS[row["question_id"], row["trial"]]
         return row | {"logprobs": found, "completion_tokens": len(found or []) or 4096}
 
-    grades = pq.read_table(run.grades / "00000.parquet").to_pylist()
-    rewrite(run.attempts / "00000.parquet", ATTEMPTS, logprobs)
-    add_grades(run, "00000", grades)  # of this part, not of the one before
+    change_attempts(run, logprobs)
     rewrite(
         folder / "questions.parquet",
         QUESTIONS,
