@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +297,20 @@ def add_verdicts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
         verdicts.VERDICTS_TABLE.save(run.path, part.stem, table.filter(mine))
 
 
+def change_attempts(
+    run: Run, change: Callable[[dict[str, Any]], dict[str, Any]], **how: Any
+) -> list[Path]:
+    """Write each part anew with changed rows, beside the same grades; returns the parts."""
+    for path in (paths := sorted(run.attempts.glob("*.parquet"))):
+        rows = [change(row) for row in parquet.read_table(path, ATTEMPTS)]
+        beside = run.grades / path.name
+        grades = parquet.read_table(beside, GRADES) if beside.exists() else []
+        parquet.write_part(path, pa.Table.from_pylist(rows, schema=ATTEMPTS), **how)
+        if grades:
+            add_grades(run, path.stem, grades)
+    return paths
+
+
 def ragged(rows: Sequence[Sequence[int]], width: int | None = None) -> Any:
     """Pad rows of unequal length to a masked matrix; junk lies under the mask."""
     width = max(1, *(len(row) for row in rows)) if width is None else width
@@ -310,14 +324,6 @@ def ragged(rows: Sequence[Sequence[int]], width: int | None = None) -> Any:
 def close(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
     """Equal but for rounding, relative or absolute."""
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
-
-
-def count_again(run: Run) -> None:
-    """Let the grades of parts that a test has rewritten count, as if they were made of them."""
-    for part in tables.parts(run.attempts):
-        rows = graded.GRADES_TABLE.made(run, part, GRADES.names)
-        if rows.num_rows:
-            graded.GRADES_TABLE.write(run, part, graded.inputs(run), rows)
 
 
 def with_signals(run: Run, columns: Mapping[str, Sequence[Any]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import count_again, make_run, run_of
+from helpers import change_attempts, make_run, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import caps as of_cohort
@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config.compose import load_folder
 from bayes_at_n.pipeline.score import caps
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, QUESTIONS
+from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -30,13 +30,12 @@ TOKENS = {"q1": [5, 8, 9, 30], "q2": [12, 31, 7, 32], "q3": [16, 32, 17, 3]}
 
 def lengthen(run: Run, tokens: dict[str, list[int | None]], **columns: Any) -> Run:
     """The run with these lengths of its attempts, other columns and questions of 32 tokens."""
-    path = run.attempts / "00000.parquet"
-    rows = pq.read_table(path).to_pylist()
-    for row in rows:
-        row["completion_tokens"] = tokens[row["question_id"]][row["trial"]]
-        row |= columns
-    pq.write_table(type(pq.read_table(path)).from_pylist(rows, schema=ATTEMPTS), path)
-    count_again(run)
+
+    def changed(row: dict[str, Any]) -> dict[str, Any]:
+        length = tokens[row["question_id"]][row["trial"]]
+        return row | {"completion_tokens": length} | columns
+
+    change_attempts(run, changed)
     path = run.path / "questions.parquet"
     rows = pq.read_table(path).to_pylist()
     for row in rows:

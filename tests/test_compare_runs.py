@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import math
 from fractions import Fraction
@@ -9,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from helpers import run_of
+from helpers import change_attempts, run_of
 from helpers import with_signals as of_signals
 from rich.console import Console
 from scipy.stats import norm, ttest_1samp
@@ -25,8 +24,8 @@ from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.rubrics import categorize
 from bayes_at_n.pipeline.rubrics.variables import THRESHOLDS
-from bayes_at_n.pipeline.store import parquet, runfolder, selection
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, SIGNALS
+from bayes_at_n.pipeline.store import runfolder, selection
+from bayes_at_n.pipeline.store.columns import SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.metric import of_credit
 from bayes_at_n.scoring.metrics.table import FAMILIES, parse
@@ -269,11 +268,10 @@ def test_files_of_an_earlier_comparison_do_not_stay(root: Path) -> None:
 
 def rewrite_attempts(run: Run, tokens: Any) -> Path:
     """The run's attempts with other numbers of tokens; `tokens` of the position."""
-    (part,) = run.attempts.glob("*.parquet")
-    rows = parquet.read_table(part, ATTEMPTS)
-    rows = [row | {"completion_tokens": tokens(i)} for i, row in enumerate(rows)]
-    parquet.write_part(part, pa.Table.from_pylist(rows, schema=ATTEMPTS), rows_per_group=8)
-    return part
+    number = itertools.count()
+    return change_attempts(
+        run, lambda row: row | {"completion_tokens": tokens(next(number))}, rows_per_group=8
+    )[0]
 
 
 def test_tokens_that_records_do_not_say_are_not_counted(root: Path) -> None:
@@ -303,24 +301,6 @@ def test_prices_are_a_column_where_some_run_has_one(
     rewrite_attempts(run, lambda i: 7 if i < 3 else None)
     found = compared(root, "dataset=sums")["datasets"][0]
     assert not any("price" in row for row in found["models"])
-
-
-def test_damaged_attempts_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (one,) = cohort.load(analysis.load([f"runs={root}"]))
-    run = one.members[one.names.index("good")].run
-    part = rewrite_attempts(run, lambda i: 5)
-    group = pq.ParquetFile(part).metadata.row_group(1)
-    names = [group.column(i).path_in_schema for i in range(group.num_columns)]
-    at = group.column(names.index("completion_tokens"))
-    data = bytearray(part.read_bytes())
-    start = at.dictionary_page_offset or at.data_page_offset
-    data[start : start + at.total_compressed_size] = b"\xff" * at.total_compressed_size
-    part.write_bytes(data)
-    row = compared(root)["datasets"][0]["models"][0]
-    assert (row["model"], row["generated"], row["tokens"]) == ("good", 16, 80)
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"good: attempts: {part.name}: 8 damaged rows" in told
-    assert "do not count" in told
 
 
 def test_no_share_is_written_above_one(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def opened(folder: Path) -> Run:
 
 
 def texts(run: Run) -> dict[tuple[str, int], str]:
-    keys, damage = rowkeys.contents(run).keys, shards.parquet.Damage()
+    keys, damage = rowkeys.keyed(run, "attempts", [])[1], shards.parquet.Damage()
     ids = rowkeys.question_ids(run).to_pylist()
     found = rowkeys.responses(run, keys, damage)
     assert not damage.lines

@@ -69,7 +69,7 @@ def same(run: Run, again: Run, codes: bool) -> None:
     assert (ours == theirs).all() or not codes
     texts = []
     for each in (run, again):
-        keys = rowkeys.contents(each).keys
+        keys = rowkeys.keyed(each, "attempts", [])[1]
         damage = parquet.Damage()
         graded = outcomes.read(each).codes[keys >> 32, keys & 0xFFFFFFFF] != outcomes.OWED
         texts.append(sorted(text for i, text in rowkeys.responses(each, keys, damage) if graded[i]))

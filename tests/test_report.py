@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import add_verdicts, make_run, make_tokenizer
+from helpers import add_grades, add_verdicts, change_attempts, make_run, make_tokenizer
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.config import analysis, compose
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.report import build, data, figures, overview, single, texts, tokens
 from bayes_at_n.pipeline.rubrics import rubric, signals
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import graded, parquet, runfolder
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -109,13 +109,13 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def retoken(run: Any, tokenizer: Any) -> None:
     """Give every attempt the tokens that its text really has, with log-probs that rise."""
-    [path] = run.attempts.glob("*.parquet")
-    rows = parquet.read_table(path, parquet.pq.read_schema(path))
-    for row in rows:
+
+    def changed(row: dict[str, Any]) -> dict[str, Any]:
         ids = tokenizer(row["text"], add_special_tokens=False)["input_ids"]
         row["token_ids"], row["completion_tokens"] = [*ids, tokenizer.eos_token_id], len(ids) + 1
-        row["logprobs"] = [-0.02 * i for i in range(len(ids) + 1)]
-    parquet.write_part(path, pa.Table.from_pylist(rows, schema=parquet.pq.read_schema(path)))
+        return row | {"logprobs": [-0.02 * i for i in range(len(ids) + 1)]}
+
+    change_attempts(run, changed)
 
 
 @pytest.fixture(scope="module")
@@ -617,15 +617,21 @@ def test_processes_write_a_share_of_a_run_each(
 ) -> None:
     folder = tmp_path / "runs" / "set" / "evil"
     shutil.copytree(runs / "set" / "evil", folder)
-    [path] = (folder / "attempts").glob("*.parquet")
-    schema = parquet.pq.read_schema(path)
-    rows = parquet.read_table(path, schema)
+    paths = [*(folder / "attempts").glob("*.parquet")]
+    path, schema = paths[0], parquet.pq.read_schema(paths[0])
+    rows = [row for one in paths for row in parquet.read_table(one, schema)]
+    run = runfolder.opened(folder)
+    grades = graded.ruled(run, graded.GRADES_TABLE.columns.names[2:]).to_pylist()
     half = len(rows) // 2
     again = rows[half - 1] | {"text": "made twice: the first counts"}
     for number, part in enumerate((rows[:half], [again, *rows[half:]])):
         made = pa.Table.from_pylist(part, schema=schema)
         parquet.write_part(path.with_name(f"{number}.parquet"), made)
-    path.unlink()
+        keys = [(row["question_id"], row["trial"]) for row in part]
+        own = [row for row in grades if (row["question_id"], row["trial"]) in keys]
+        add_grades(run, str(number), own)
+    for path in paths:
+        path.unlink()
     monkeypatch.setattr(texts, "SHARE_BYTES", 0)
     build.report(analysis.load([f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}"]))
     files = {one.stem: value(one) for one in (tmp_path / "out").glob("attempts/*/0-0*.js")}

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import add_attempts, add_grades, add_verdicts, count_again, make_run
+from helpers import add_attempts, add_grades, add_verdicts, change_attempts, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.config.compose import load_folder
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
 from bayes_at_n.pipeline.store import parquet, runfolder
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, QUESTIONS, SIGNALS
+from bayes_at_n.pipeline.store.columns import QUESTIONS, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 MARKS = {"q1": "110-", "q2": "0~t1"}
@@ -39,13 +39,12 @@ PROMPTS = {"q1": [NAN, -1.0, -2.0, -INF], "q2": [NAN]}
 def made(folder: Path) -> Run:
     """A run with these log-probs, without verdicts."""
     run = make_run(folder, MARKS)
-    path = run.attempts / "00000.parquet"
-    attempts = parquet.read_table(path, ATTEMPTS)
-    for row in attempts:
+
+    def with_logprobs(row: dict[str, Any]) -> dict[str, Any]:
         found = LOGPROBS[row["question_id"], row["trial"]]
-        row |= {"logprobs": found, "completion_tokens": len(found or []) or 4096}
-    parquet.write_part(path, pa.Table.from_pylist(attempts, ATTEMPTS))
-    count_again(run)
+        return row | {"logprobs": found, "completion_tokens": len(found or []) or 4096}
+
+    change_attempts(run, with_logprobs)
     questions = [row | {"prompt_logprobs": PROMPTS[row["question_id"]]} for row in run.questions]
     path = folder / "questions.parquet"
     parquet.write_part(path, pa.Table.from_pylist(questions, QUESTIONS))
