@@ -16,8 +16,9 @@ from helpers import make_run, outcome_words, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config import exports, imports, overrides
-from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.config.records import ExportConfig, RecordsConfig
 from bayes_at_n.pipeline.exports import verb
 from bayes_at_n.pipeline.exports.verb import export
 from bayes_at_n.pipeline.imports import row
@@ -45,12 +46,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def out(runs: Path, *settings: str) -> None:
-    export(overrides.load(exports.ExportConfig, [f"runs={runs}", *settings]))
+    export(overrides.load(ExportConfig, [f"runs={runs}", *settings]))
 
 
 def back(source: Path, runs: Path, *settings: str) -> None:
     given = [f"source={source}", f"runs={runs}", *settings]
-    import_records(overrides.load(imports.RecordsConfig, given))
+    import_records(overrides.load(RecordsConfig, given))
 
 
 def opened(folder: Path) -> Run:

@@ -16,8 +16,9 @@ from scipy.stats import binom, norm, rankdata
 
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import imports, overrides
-from bayes_at_n.pipeline.config.prr import ReversalConfig
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.records import RecordsConfig
+from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.imports.importing import import_records
 from bayes_at_n.pipeline.research.prr import pairing, verb
 from bayes_at_n.pipeline.research.prr.rates import pair_counts, reversals
@@ -37,7 +38,7 @@ def imported(root: Path, names: Sequence[str], outcomes: Any) -> None:
     np.savez(source, sums=np.asarray(outcomes))
     import_records(
         overrides.load(
-            imports.RecordsConfig, [f"source={source}", f"runs={root}", f"model={','.join(names)}"]
+            RecordsConfig, [f"source={source}", f"runs={root}", f"model={','.join(names)}"]
         )
     )
 

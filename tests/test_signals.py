@@ -170,7 +170,7 @@ def test_new_attempts_are_owed_and_an_ungraded_one_is_null(
 def test_a_copied_run_folder_is_current(tmp_path: Path) -> None:
     import shutil
 
-    from bayes_at_n.pipeline.config.compose import load_folder
+    from bayes_at_n.pipeline.config.folder import load_folder
 
     run = made(tmp_path / "run")
     signals.signals(run)

@@ -14,7 +14,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cohorts import cohort
-from bayes_at_n.pipeline.config import analysis, compose
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.rubrics import categories, categorize, signals, signals_table
 from bayes_at_n.pipeline.score.stage import score
@@ -158,7 +159,7 @@ def test_all_attempts_gone_leave_nothing_graded(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(run.path, run.path.with_name("older"))
-    older = Run(compose.load_folder(run.path.with_name("older"), []))
+    older = Run(load_folder(run.path.with_name("older"), []))
     without_digests(older.grades, GRADES)
     for one in (run, older):
         shutil.rmtree(one.attempts)

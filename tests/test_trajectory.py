@@ -26,8 +26,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose, overrides, sweep
 from bayes_at_n.pipeline.config import trajectory as settings
-from bayes_at_n.pipeline.config.merge import MergeConfig
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config.trajectory import MergeConfig, TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.research.checkpoints import merging
 from bayes_at_n.pipeline.research.checkpoints.folders import fingerprint

@@ -24,6 +24,7 @@ from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_model
 from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.grade import stage as grade
@@ -108,7 +109,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def again(run: Run, *overrides: str) -> Run:
-    return Run(compose.load_folder(run.path, list(overrides)))
+    return Run(load_folder(run.path, list(overrides)))
 
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
@@ -417,7 +418,7 @@ def test_a_folder_that_is_renamed_while_it_is_verified_is_not_made_again(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from bayes_at_n.pipeline.config import compose as config
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.verify import stage
 from bayes_at_n.pipeline.verify import survey
@@ -432,7 +433,7 @@ def write_part(path, table):
         os.kill(os.getpid(), signal.SIGKILL)
     real(path, table)
 parquet.write_part = write_part
-stage.verify(Run(config.load_folder(Path("{folder}"), [])))
+stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
 
@@ -462,7 +463,7 @@ def test_a_kill_loses_one_batch_and_a_torn_part_is_owed(
 HANGING = """
 import time
 from pathlib import Path
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines.transformers import TransformersEngine
 from bayes_at_n.pipeline.store import heartbeat, parquet
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -475,7 +476,7 @@ def write_part(path, table):
     heartbeat.HANG_S = 0.5
     TransformersEngine.next_logprobs = lambda *_: time.sleep(3600)
 parquet.write_part = write_part
-stage.verify(Run(compose.load_folder(Path("{folder}"), [])))
+stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
 
@@ -770,7 +771,7 @@ def test_old_run_folders_are_read(tmp_path: Path) -> None:
     start = text.index("verifier:")
     end = text.index("\ngrading:") + 1
     path.write_text(text[:start] + old + text[end:])
-    assert compose.load_folder(run.path, []).verifier == VerifierConfig(id="some/one")
+    assert load_folder(run.path, []).verifier == VerifierConfig(id="some/one")
 
 
 def test_the_context_is_the_smaller_one(tiny_model: Path) -> None:

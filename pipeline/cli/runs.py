@@ -8,6 +8,7 @@ from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import VERBS
 from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import STAGES, RunConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import questions
@@ -27,7 +28,7 @@ def configured(settings: list[str], verb: str = "") -> RunConfig:
         return compose.load(single)
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
-    return compose.load_folder(overrides.check_folder(folders[0]), single, verb)
+    return load_folder(overrides.check_folder(folders[0]), single, verb)
 
 
 def run_stages(run: Run) -> None:

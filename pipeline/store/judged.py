@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.official import OFFICIAL, template_file
+from bayes_at_n.pipeline.config.settings import OFFICIAL, template_file
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.verifiers import grader
