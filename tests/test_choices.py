@@ -117,9 +117,9 @@ def test_options_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     ("given", "message"),
     [
         (["dataset.fields.choices=of"], "prompt.template: must contain {choices}"),
-        (["prompt=choice"], "set dataset.fields.choices"),
-        (["prompt.shuffle=trial"], "there are no options"),
-        (["prompt=choice", "dataset.fields.choices=[1]"], "must be a column's name"),
+        (["prompt=choice"], "needs dataset.fields.choices"),
+        (["prompt.shuffle=trial"], "prompt.shuffle"),
+        (["prompt=choice", "dataset.fields.choices=[1]"], "dataset.fields.choices"),
     ],
 )
 def test_settings_that_do_not_fit(given: list[str], message: str) -> None:

@@ -221,20 +221,20 @@ def test_wrong_words_and_places_are_one_line(root: Path, tmp_path: Path) -> None
     (tmp_path / "notes.txt").write_text("mine")
     run_of(tmp_path, "x", {"a": ".."})
     for settings, line in (
-        (["to=cvs"], "to=cvs: must be .*did you mean csv"),
+        (["to=cvs"], "to=cvs: .*csv"),
         (["to=csv", "logprobs=true"], "no room for lists; use to=parquet"),
-        (["to=hub", "push=mine"], "push=mine: takes OWNER/NAME"),
-        (["to=hub", "push=../mine"], "takes OWNER/NAME"),
-        (["to=csv", "push=me/mine"], "with to=hub"),
+        (["to=hub", "push=mine"], "push=mine: .*OWNER/NAME"),
+        (["to=hub", "push=../mine"], "push=../mine"),
+        (["to=csv", "push=me/mine"], "push=me/mine: .*to=hub"),
         (
             ["to=csv", str(root / "sums" / "x"), "model=y"],
             "folders of runs, or dataset= and model=",
         ),
         (["to=csv", str(root / "sums" / "x"), "dataset=sums"], "not both"),
-        (["to=csv", "out=x.csv"], "out=x.csv: names the folder"),
+        (["to=csv", "out=x.csv"], "out=x.csv"),
         (["to=csv", "project=mine"], "project=mine: is of a tracker"),
         (["to=csv", "ranking=borda"], "ranking: no such key"),
-        (["to=eee", "metrics=pass@4"], "to=eee takes no scoring.*: its scores are by"),
+        (["to=eee", "metrics=pass@4"], "scoring: to=eee"),
         (["to=csv"], "no attempt yet"),
         (["to=csv", "dataset=none"], "dataset=none: no such folder"),
         (["to=csv", f"out={tmp_path}"], "is there, and no export made it; .*out="),

@@ -201,13 +201,13 @@ def test_the_judges_that_are_shipped() -> None:
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        (f"official.file={FILE}", "verifier.official.sha256=: must be 64"),
+        (f"official.file={FILE}", "verifier.official.sha256="),
         (
             f"official={{file: {FILE}, sha256: ../x}}",
-            "verifier.official.sha256=../x: must be 64",
+            "verifier.official.sha256=../x",
         ),
-        ("prompt=official", "verifier.official.sha256=: must be 64 digits"),
-        ("official.sha256=../x", "verifier.official.sha256=../x: must be 64 digits"),
+        ("prompt=official", "verifier.official.sha256="),
+        ("official.sha256=../x", "verifier.official.sha256=../x"),
         ("kind=raw", "verifier.kind=raw"),
         ("labels={invalid: B}", "must be three different texts"),
     ],

@@ -1,11 +1,9 @@
 """The settings of verbs that look at many runs: compare, report, study, reproduce, equivalence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated
 
-from bayes_at_n.pipeline.config import overrides
 from bayes_at_n.pipeline.config.checks import Named, Natural, Points, Positive, Trust, must
 from bayes_at_n.pipeline.config.rankings import RankingConfig
 from bayes_at_n.pipeline.config.scoring import (
@@ -79,4 +77,8 @@ class EquivalenceConfig:
             yield f"{shown}: takes two run folders, such as runs/aime25/4b runs/aime25/4b-int8"
 
 
-load = partial(overrides.load, AnalysisConfig)
+def load(arguments: Sequence[str]) -> AnalysisConfig:
+    """Settings from the command line. Raises UserError: one that cannot work."""
+    from bayes_at_n.pipeline.config import overrides  # Hydra, which `status` need not import
+
+    return overrides.load(AnalysisConfig, arguments)

@@ -21,6 +21,7 @@ from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 T = TypeVar("T")
 MISSING: Any = "???"  # a value that has to be given, as OmegaConf writes it
 AUTO = "auto"
+_hints: Any = functools.cache(get_type_hints)  # most of the time that a setting takes
 _STRICT = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 _MOST = 3  # problems that one message names
 _SHORTER = {  # in what pydantic says
@@ -82,18 +83,10 @@ def validated(kind: type[T], values: Mapping[str, Any]) -> T:
 
     Raises UserError: one line with the full keys, their values and what they must be.
 
-    >>> from dataclasses import dataclass
-    >>> @dataclass
-    ... class Sampling:
-    ...     trials: Positive = 80
-    >>> validated(Sampling, {"trials": 8})
-    Sampling(trials=8)
-    >>> validated(Sampling, {"trials": 0})
+    >>> from bayes_at_n.pipeline.config.scoring import PriorConfig
+    >>> validated(PriorConfig, {"run": "runs/a", "trials": 0, "wait": 1})
     Traceback (most recent call last):
-    bayes_at_n.pipeline.base.errors.UserError: trials=0: must be at least 1
-    >>> validated(Sampling, {"trails": 8})
-    Traceback (most recent call last):
-    bayes_at_n.pipeline.base.errors.UserError: trails: no such key (did you mean trials?)
+    bayes_at_n.pipeline.base.errors.UserError: trials=0: must be at least 1; wait: no such key ...
     """
     try:
         cfg: T = _adapter(kind).validate_python(dict(values))  # type: ignore[arg-type]
@@ -139,11 +132,10 @@ def _line(kind: Any, error: Any) -> str:
     return f"{key}={text:.200}: {why}" if not key.endswith("url") else f"{key}: {why}"
 
 
-@functools.cache
 def keys(kind: Any) -> Mapping[str, Any]:
     """Every key of a dataclass, with dots, and its type; groups before their own keys."""
     hints = {}
-    for name, hint in get_type_hints(kind).items():
+    for name, hint in _hints(kind).items():
         hints[name] = hint
         if is_dataclass(hint):
             hints |= {f"{name}.{key}": inner for key, inner in keys(hint).items()}

@@ -12,7 +12,6 @@ from pydantic import Field
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import Natural, one_of
-from bayes_at_n.pipeline.config.compose import CONFIGS, choices
 from bayes_at_n.pipeline.config.rankings import RankingConfig
 from bayes_at_n.pipeline.config.scoring import RubricConfig, ThresholdsConfig
 
@@ -62,6 +61,8 @@ def plan(
     >>> plan(StudyConfig()).convergence_replicates
     100000
     """
+    from bayes_at_n.pipeline.config.compose import CONFIGS, choices  # Hydra: only for studies
+
     if cfg.preset not in (known := choices("study")):
         raise UserError(
             f"study.preset={cfg.preset}: no such preset; choose from {', '.join(known)}"
