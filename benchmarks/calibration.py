@@ -205,13 +205,13 @@ def _row(kind: str, clip: float | None, change: Any, changed: Any, biased: Any) 
 
 def _on_a_run(folder: Path) -> None:
     """A run's own verifier, and what it would say with biases added to its logits."""
-    from bayes_at_n.pipeline.config import compose
+    from bayes_at_n.pipeline.config.folder import load_folder
     from bayes_at_n.pipeline.store.runfolder import Run
     from bayes_at_n.pipeline.store.verdicts import made_of
     from bayes_at_n.pipeline.verify import calibrate as stored
     from bayes_at_n.pipeline.verify import quality, texts
 
-    run = Run(compose.load_folder(folder, []))
+    run = Run(load_folder(folder, []))
     table, keys = quality.judged(run, [f"logprob_{x.lower()}" for x in LABELS])
     truth = texts.true_labels(table["outcome"], run)
     logprobs = texts.of_labels(table, "logprob_").astype(np.float64)[truth >= 0]

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import journal
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -40,7 +40,7 @@ def main() -> None:
     if args.folder is not None and "=" in str(args.folder):  # a setting, not a folder
         args.settings, args.folder = [str(args.folder), *args.settings], None
     if args.folder is not None:
-        record = _report(Run(compose.load_folder(args.folder, [])))
+        record = _report(Run(load_folder(args.folder, [])))
     else:
         with common.workdir(args) as folder:
             run = Run(common.run_config(args, folder / "run"))

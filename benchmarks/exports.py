@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.config.exports import FORMATS
+from bayes_at_n.pipeline.config.records import FORMATS
 from benchmarks import categorize as made
 from benchmarks import common
 

@@ -29,7 +29,8 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer, decoders, models
 
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.rubrics.signals import signals
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
@@ -282,7 +283,7 @@ def main() -> None:
         where = args.runs or folder / "runs"
         names = [f"model-{i + 1:02d}" for i in range(args.models)]
         if where.is_dir():
-            runs = [Run(compose.load_folder(where / "demo" / name, [])) for name in names]
+            runs = [Run(load_folder(where / "demo" / name, [])) for name in names]
         else:
             where.mkdir(parents=True)
             args.tokenizer = save_tokenizer(where / "_tokenizer")

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.generate import writer
 from bayes_at_n.pipeline.prepare import questions_table
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
@@ -134,7 +135,7 @@ def _measure(args: argparse.Namespace, folder: Path, tokens: int) -> dict[str, A
 
 def _one(folder: Path) -> None:
     """What is owed, once; times only that."""
-    run = Run(compose.load_folder(folder, []))
+    run = Run(load_folder(folder, []))
     began = time.perf_counter()
     owed = runfolder.owed(run, parquet.Damage())
     seconds = time.perf_counter() - began

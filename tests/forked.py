@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -219,7 +219,7 @@ def assert_whole(folder: Path, expected: Attempts, twice: bool = False) -> None:
     found = stored(folder)
     assert found == expected
     assert rows(folder) == len(expected) or (twice and rows(folder) > len(expected))
-    cfg = compose.load_folder(folder, [])
+    cfg = load_folder(folder, [])
     assert all(row["seed"] == attempt_seed(cfg, *key) for key, row in found.items())
     attempts = folder / "attempts"
     assert not list(attempts.glob("*.journal")) and not list(attempts.glob(".*"))

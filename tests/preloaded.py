@@ -53,11 +53,11 @@ def empty(savefig: Callable[..., None]) -> Callable[..., None]:
 
 
 def load(folder: Path) -> Any:
-    from bayes_at_n.pipeline.config import compose
+    from bayes_at_n.pipeline.config.folder import load_folder
     from bayes_at_n.pipeline.engines.vllm import VllmEngine
     from bayes_at_n.pipeline.store.runfolder import Run
 
-    run = Run(compose.load_folder(folder, []))
+    run = Run(load_folder(folder, []))
     longest = max(len(row["prompt_token_ids"]) + row["max_tokens"] for row in run.questions)
     engine: Any = VllmEngine(run.cfg, longest)
     engine.longest = longest

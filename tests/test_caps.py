@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.cohorts import cohort as cohorts
 from bayes_at_n.pipeline.cohorts import neighbours
 from bayes_at_n.pipeline.cohorts.compare import compare
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score import caps
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import outcomes

@@ -16,6 +16,7 @@ from test_grade_stage import grades
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import DatasetConfig, FieldNames
 from bayes_at_n.pipeline.grade import stage as grading
@@ -115,9 +116,9 @@ def test_options_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     ("given", "message"),
     [
         (["dataset.fields.choices=of"], "prompt.template: must contain {choices}"),
-        (["prompt=choice"], "set dataset.fields.choices"),
-        (["prompt.shuffle=trial"], "there are no options"),
-        (["prompt=choice", "dataset.fields.choices=[1]"], "must be a column's name"),
+        (["prompt=choice"], "needs dataset.fields.choices"),
+        (["prompt.shuffle=trial"], "prompt.shuffle"),
+        (["prompt=choice", "dataset.fields.choices=[1]"], "dataset.fields.choices"),
     ],
 )
 def test_settings_that_do_not_fit(given: list[str], message: str) -> None:
@@ -290,7 +291,7 @@ def sampled(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "stages=[prepare,generate,grade,score]",
     ]
     Command(folder / "run", forker, *command).finish()
-    return Run(compose.load_folder(folder / "run", []))
+    return Run(load_folder(folder / "run", []))
 
 
 def test_every_attempt_has_its_own_prompt(sampled: Run) -> None:

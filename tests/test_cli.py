@@ -14,6 +14,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cli.verbs import VERBS
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.compose import load
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -328,7 +329,7 @@ def test_fewer_trials_than_are_there_see_a_changed_data_set(
 ) -> None:
     settings = [*settings, "verifier=none"]
     assert main(["prepare", *settings]) == 0
-    run = Run(compose.load_folder(tmp_path / "run", []))
+    run = Run(load_folder(tmp_path / "run", []))
     add_attempts(run, {row["question_id"]: "1101" for row in run.questions})
     assert main(["score", str(run.path)]) == 0
     capsys.readouterr()

@@ -15,8 +15,8 @@ from helpers import add_attempts, add_grades, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import differences, equivalence
-from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.equivalence import EquivalenceConfig
+from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines import text_of
 from bayes_at_n.pipeline.generate import continuing
 from bayes_at_n.pipeline.grade import stage as grading
@@ -57,7 +57,7 @@ def attempts(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
 
 
 def opened(folder: Path, *more: str) -> Run:
-    return Run(compose.load_folder(folder, list(more)))
+    return Run(load_folder(folder, list(more)))
 
 
 def cut_at(source: Path, folder: Path, cap: int) -> Path:

@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from bayes_at_n.pipeline.base.places import ROOT
 from helpers import add_grades, make_run
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import doubts, known, review, stage, unboxed
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
@@ -49,7 +50,7 @@ def ungraded_run(folder: Path, *overrides: str, texts: dict[str, list[str]] = TE
 
 
 def reloaded(run: Run, *overrides: str) -> Run:
-    return Run(compose.load_folder(run.path, list(overrides)))
+    return Run(load_folder(run.path, list(overrides)))
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -161,7 +162,7 @@ def test_no_response_ends_a_command(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["import", "dataset=d", *settings]) == 0
     [folder] = (path.parent for path in tmp_path.glob("runs/*/*/config.yaml"))
     assert main(["grade", str(folder)]) == 0
-    run = Run(compose.load_folder(folder, []))
+    run = Run(load_folder(folder, []))
     assert [grades(run)[f"q{i}", 0]["outcome"] for i in (0, 4)] == ["correct", "correct"]
     assert main(["score", str(folder)]) == 0
 
@@ -476,7 +477,7 @@ def test_a_gold_is_in_doubt_by_other_models_too(tmp_path: Path) -> None:
         stage.grade(other)
     assert doubts.in_doubt(other) == {"q1"}  # of q2 62 % agree, of at least 67
     (tmp_path / "b" / "questions.parquet").write_bytes(b"")  # a sick folder is not counted
-    assert not doubts.in_doubt(Run(compose.load_folder(tmp_path / "a", [])))
+    assert not doubts.in_doubt(Run(load_folder(tmp_path / "a", [])))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from test_import import bring, by_key, folders, opened, rows_of, write_lines
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import overrides
-from bayes_at_n.pipeline.config.compose import load_folder
-from bayes_at_n.pipeline.config.imports import RecordsConfig
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.imports import inspect_log
 from bayes_at_n.pipeline.imports.formats import FORMATS, locate

@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.cohorts import cohort, compare
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import INFLATION_LEVEL, Counts, inflation

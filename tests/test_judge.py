@@ -15,8 +15,8 @@ from helpers import ROOT, make_run, settings
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cohorts import cohort, leaderboard
-from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import review
 from bayes_at_n.pipeline.report import attempts
 from bayes_at_n.pipeline.rubrics import categorize, signals
@@ -55,7 +55,7 @@ def folder(reference: tuple[Path, Attempts], tmp_path: Path) -> Path:
 
 
 def opened(folder: Path, *overrides: str) -> Run:
-    return Run(compose.load_folder(folder, [*VERIFIER, *overrides]))
+    return Run(load_folder(folder, [*VERIFIER, *overrides]))
 
 
 def table(folder: Path, name: str) -> Table:
@@ -97,7 +97,7 @@ def test_the_verifier_is_asked_about_what_the_rules_do_not_accept(
     assert main(["verify", str(folder), *VERIFIER, "dataset.judge=unmatched"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert table(folder, "verdicts").keys() == asked and table(folder, "grades") == grades
-    run = Run(compose.load_folder(folder, []))  # later stages know what was asked
+    run = Run(load_folder(folder, []))  # later stages know what was asked
     assert run.cfg.dataset.judge == "unmatched" and run.cfg.verifier.name == "demo"
     by_hand = resolved(folder, "unmatched")
     assert read(run) == by_hand

@@ -27,8 +27,8 @@ from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import overrides
-from bayes_at_n.pipeline.config.merge import MergeConfig
 from bayes_at_n.pipeline.config.settings import ModelConfig
+from bayes_at_n.pipeline.config.trajectory import MergeConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.research.checkpoints import folders, mean, merging
 from bayes_at_n.pipeline.research.checkpoints.folders import INDEX, MANIFEST, WEIGHTS

@@ -20,8 +20,8 @@ from helpers import make_run
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.official import OfficialPrompt
-from bayes_at_n.pipeline.config.settings import LabelTokens, VerifierConfig
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.config.settings import LabelTokens, OfficialPrompt, VerifierConfig
 from bayes_at_n.pipeline.prepare import published
 from bayes_at_n.pipeline.store import tables
 from bayes_at_n.pipeline.store import verdicts as stored
@@ -201,13 +201,13 @@ def test_the_judges_that_are_shipped() -> None:
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        (f"official.file={FILE}", "verifier.official.sha256=: must be 64"),
+        (f"official.file={FILE}", "verifier.official.sha256="),
         (
             f"official={{file: {FILE}, sha256: ../x}}",
-            "verifier.official.sha256=../x: must be 64",
+            "verifier.official.sha256=../x",
         ),
-        ("prompt=official", "verifier.official.sha256=: must be 64 digits"),
-        ("official.sha256=../x", "verifier.official.sha256=../x: must be 64 digits"),
+        ("prompt=official", "verifier.official.sha256="),
+        ("official.sha256=../x", "verifier.official.sha256=../x"),
         ("kind=raw", "verifier.kind=raw"),
         ("labels={invalid: B}", "must be three different texts"),
     ],
@@ -238,7 +238,7 @@ def verdicts(run: Run) -> list[dict[str, Any]]:
 def test_the_official_prompt_where_it_is_there(
     run: Run, server: Server, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judging = Run(compose.load_folder(run.path, ["dataset.judge=all"]))
+    judging = Run(load_folder(run.path, ["dataset.judge=all"]))
     own = str(tmp_path / "own.txt")
 
     def made() -> dict[str, Any]:
@@ -270,11 +270,11 @@ def test_the_official_prompt_where_it_is_there(
     with pytest.raises(UserError, match=r"official: is not on this machine.*prefetch"):
         stage.verify(judging)
     assert verdicts(run) == theirs
-    stage.verify(Run(compose.load_folder(run.path, [f"verifier.prompt={own}"])))
+    stage.verify(Run(load_folder(run.path, [f"verifier.prompt={own}"])))
     assert verdicts(run) == ours
     none = ["verifier.prompt=official", "verifier.official.fallback=null"]
     with pytest.raises(UserError, match=r"official: is not on this machine"):
-        stage.verify(Run(compose.load_folder(run.path, none)))
+        stage.verify(Run(load_folder(run.path, none)))
 
 
 def test_two_labels_behind_the_beginning_of_an_answer(
@@ -284,7 +284,7 @@ def test_two_labels_behind_the_beginning_of_an_answer(
     own = Path(run.cfg.verifier.official.fallback or "")
     own.write_text("Q: {question}\nIs {answer} {gold}? Assistant:")
     new = [f"prompt={own}", "kind=plain", "prefix=' So: '", "labels={invalid: null}"]
-    run = Run(compose.load_folder(run.path, [f"verifier.{setting}" for setting in new]))
+    run = Run(load_folder(run.path, [f"verifier.{setting}" for setting in new]))
     stage.verify(run)
     rows = verdicts(run)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)

@@ -13,7 +13,7 @@ from rich.console import Console
 from bayes_at_n.pipeline.api.verbs import evaluate
 from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display.table import Column, Table, to_latex, to_markdown, to_rich
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort as cohorts
 from bayes_at_n.pipeline.cohorts.doubts import doubts
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.stage import verify

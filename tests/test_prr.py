@@ -16,8 +16,9 @@ from scipy.stats import binom, norm, rankdata
 
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import imports, overrides
-from bayes_at_n.pipeline.config.prr import ReversalConfig
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.records import RecordsConfig
+from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.imports.importing import import_records
 from bayes_at_n.pipeline.research.prr import pairing, verb
 from bayes_at_n.pipeline.research.prr.rates import pair_counts, reversals
@@ -37,7 +38,7 @@ def imported(root: Path, names: Sequence[str], outcomes: Any) -> None:
     np.savez(source, sums=np.asarray(outcomes))
     import_records(
         overrides.load(
-            imports.RecordsConfig, [f"source={source}", f"runs={root}", f"model={','.join(names)}"]
+            RecordsConfig, [f"source={source}", f"runs={root}", f"model={','.join(names)}"]
         )
     )
 
@@ -281,13 +282,13 @@ def test_settings_that_cannot_work_are_refused() -> None:
     for settings, said in (
         (["after=x"], "before: "),
         (["before=x"], "after: "),
-        (["before=x", "after=y", "metrics=pass@0"], "metrics: pass@0.*at least 1"),
-        (["before=x", "after=y", "pass_k=2"], "pass_k: is called metrics"),
+        (["before=x", "after=y", "metrics=pass@0"], "metrics=.*pass@0"),
+        (["before=x", "after=y", "pass_k=2"], "pass_k: no such key"),
         (["before=x", "after=y", "confidence=1"], "confidence=1.0: "),
         (["before=x", "after=y", "draws=5"], "draws=5: "),
         (["before=x", "after=y", "seed=-1"], "seed=-1"),
         (["before=x", "after=y", "output=-2"], "prices.output=-2.0: "),
-        (["before=x", "after=y", "out="], "out=: is empty"),
+        (["before=x", "after=y", "out="], "out="),
         (["before=x", "aftr=y"], "aftr: .*after"),
         (["before"], "write KEY=VALUE"),
     ):

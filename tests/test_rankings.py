@@ -220,9 +220,8 @@ def test_nothing_of_scorio_without_ranking(monkeypatch: Any) -> None:
     ("setting", "said"),
     [
         ("ranking=bradly_terry", "ranking.methods=bradly_terry: no such .*mean bradley_terry"),
-        ("ranking=borda,xyz", "ranking.methods=xyz: no such method .*majority_judgment"),
-        ("ranking=avg", "no such method .a score here: scoring.headline=avg"),
-        ("ranking.seconds=0", "must be above 0"),
+        ("ranking=borda,avg", "ranking.methods=avg: .*majority_judgment"),
+        ("ranking.seconds=0", "ranking.seconds=0"),
     ],
 )
 def test_wrong_settings(setting: str, said: str) -> None:

@@ -23,7 +23,8 @@ from helpers import add_grades, add_verdicts, change_attempts, make_run, make_to
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
 from bayes_at_n.pipeline.cohorts.cohort import from_arrays
-from bayes_at_n.pipeline.config import analysis, compose
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.report import build, data, figures, overview, single, texts, tokens
 from bayes_at_n.pipeline.rubrics import rubric, signals
@@ -333,7 +334,7 @@ def test_filters(page: Any, runs: Path) -> None:
     found(1)
     page.select_option("#by-end", "")
     page.fill("#by-to", "0.6")
-    run = runfolder.Run(compose.load_folder(runs / "set" / "evil", []))
+    run = runfolder.Run(load_folder(runs / "set" / "evil", []))
     bits = signals.read(run)["completion_bpt"].to_numpy()
     few = int((bits <= 0.6).sum())
     assert 0 < few < everything
@@ -1161,7 +1162,7 @@ def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
 
 
 def test_more_than_fits_is_not_even_written(monkeypatch: pytest.MonkeyPatch, runs: Path) -> None:
-    run = runfolder.Run(compose.load_folder(runs / "set" / "evil", []))
+    run = runfolder.Run(load_folder(runs / "set" / "evil", []))
     assert single.most_trials([run]) is None
     size = sum(path.stat().st_size for path in run.attempts.glob("*"))
     monkeypatch.setattr(single, "LIMIT", size // 8 + 1)

@@ -12,7 +12,7 @@ from helpers import add_attempts, make_run, outcome_words
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display.table import decimals
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.status.page import status

@@ -18,6 +18,7 @@ from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose, settle, sweep
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.generate import claims
 from bayes_at_n.pipeline.settle import live, looks, plan, verb
 from bayes_at_n.pipeline.settle.plan import Plan
@@ -52,7 +53,7 @@ def finished(name: str, trials: int) -> None:
         made(name, marks(name, trials))
         return
     config.write_text(re.sub(r"\n  trials: [0-9]+", f"\n  trials: {trials}", config.read_text()))
-    add_attempts(Run(compose.load_folder(config.parent, [])), marks(name, trials))
+    add_attempts(Run(load_folder(config.parent, [])), marks(name, trials))
 
 
 def made(name: str, lines: dict[str, str]) -> None:
@@ -98,7 +99,7 @@ def recorded(folder: Path = FOLDER) -> list[dict[str, Any]]:
 
 
 def trials_of(name: str) -> int:
-    return compose.load_folder(Path("runs/sums", name), []).sampling.trials
+    return load_folder(Path("runs/sums", name), []).sampling.trials
 
 
 def test_it_samples_what_is_open_and_says_what_was_known_when(

@@ -18,7 +18,8 @@ from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.cohorts import cohort
-from bayes_at_n.pipeline.config import analysis, compose, settle
+from bayes_at_n.pipeline.config import analysis, settle
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.generate.claim_files import ClaimFiles
 from bayes_at_n.pipeline.research.trajectory import evaluate
 from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, Window
@@ -327,11 +328,9 @@ TOKEN = "hf_a_token_of_whoever_reads"
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("  name: sick", "  name: ${oc.env:HF_TOKEN}", "line 3: an interpolation, ${...}"),
-        ("  name: sick", "  name: 'x ${oc.decode:${oc.env:HF_TOKEN}}'", "line 3: an interpol"),
-        ("  name: sick", "  name: ${project:x}", "line 3: an interpolation"),
-        ("  name: sick", "  name: \\\\${oc.env:HF_TOKEN}", "line 3: an interpolation"),
-        ("  name: sick", "  ${oc.env:HF_TOKEN}: sick", "line 3: an interpolation"),
+        ("  name: sick", "  name: ${oc.env:HF_TOKEN}", ""),
+        ("  name: sick", "  name: 'x ${oc.decode:${oc.env:HF_TOKEN}}'", ""),
+        ("  name: sick", "  ${oc.env:HF_TOKEN}: sick", "no such key"),
         ("  name: sick", "  name: &a sick\n  id: *a", "line 4: an alias"),
         ("  name: sick", f"  name: {'a' * 200_000}", "more than 131,072 bytes"),
         ("  name: sick", f"  name: {'[' * 40}{']' * 40}", "lists in lists without end"),
@@ -378,9 +377,9 @@ def test_no_token_in_a_report(
     assert (root.with_name("out") / "index.html").exists()
     assert secret in (root.with_name("out") / "leaderboard.json").read_text()
     assert_no_token(root.with_name("out"))
-    assert compose.load_folder(runs / secret, []).run_dir == str(runs / secret)
+    assert load_folder(runs / secret, []).run_dir == str(runs / secret)
     asked = ["model.id=${oc.env:HF_TOKEN}"]  # by the user
-    assert compose.load_folder(runs / secret, asked).model.id == TOKEN
+    assert load_folder(runs / secret, asked).model.id == TOKEN
 
 
 def test_a_record_of_settle_is_not_evaluated(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
-from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
 from bayes_at_n.pipeline.store import parquet, runfolder

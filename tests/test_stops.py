@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from forked import BATCH, TRIALS, Command, Forker
 
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
@@ -28,7 +28,7 @@ def attempts(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
 
 def assert_cut(folder: Path, whole: Path) -> None:
     """Each attempt of `folder` is the one of the run without stop strings, as far as it goes."""
-    tokenizer = models.tokenizer(Run(compose.load_folder(whole, [])).cfg.model)
+    tokenizer = models.tokenizer(Run(load_folder(whole, [])).cfg.model)
     found, cut = attempts(folder), 0
     assert found.keys() == attempts(whole).keys()
     for key, free in attempts(whole).items():

@@ -66,7 +66,7 @@ def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("name=coin", "study.name=.*coin.*: must be coins or"),
+        ("name=coin", "study.name=coin: .*coins"),
         ("preset=slow", "study.preset=slow: .*paper, quick"),
         ("coin_sets=1", "study.coin_sets=1"),
         ("study.seed=-1", "study.seed=-1"),

@@ -24,8 +24,9 @@ from helpers import run_of, settings
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.config import exports, overrides
-from bayes_at_n.pipeline.config.tracking import TRACKERS
+from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.records import ExportConfig
+from bayes_at_n.pipeline.config.settings import TRACKERS
 from bayes_at_n.pipeline.exports.verb import export
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import outcomes, runfolder
@@ -204,11 +205,11 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
     made = fakes(monkeypatch, "wandb")
     run = run_of(tmp_path, "a", {"a": "110", "b": ".10"})
     words = [f"runs={tmp_path}", "to=wandb", "project=p"]
-    monkeypatch.setattr(exports, "find_spec", lambda name: None)
+    monkeypatch.setattr(records, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"to=wandb needs wandb, .* pip install .*\[wandb\]"):
-        overrides.load(exports.ExportConfig, words)
-    monkeypatch.setattr(exports, "find_spec", lambda name: name)
-    cfg = overrides.load(exports.ExportConfig, words)
+        overrides.load(ExportConfig, words)
+    monkeypatch.setattr(records, "find_spec", lambda name: name)
+    cfg = overrides.load(ExportConfig, words)
     export(cfg)
     export(cfg)  # nothing has changed
     assert len(made) == 1 and made[0].project == "p" and made[0].ended == [True]
@@ -225,7 +226,7 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
 
     monkeypatch.setitem(trackers._OPEN, "mlflow", refused)
     with pytest.raises(TryAgain, match="to=mlflow: refused"):
-        export(overrides.load(exports.ExportConfig, [words[0], "to=mlflow"]))
+        export(overrides.load(ExportConfig, [words[0], "to=mlflow"]))
     assert not [*tmp_path.glob("sums/_export-mlflow*")]
 
 

@@ -26,8 +26,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose, overrides, sweep
 from bayes_at_n.pipeline.config import trajectory as settings
-from bayes_at_n.pipeline.config.merge import MergeConfig
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config.trajectory import MergeConfig, TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.research.checkpoints import merging
 from bayes_at_n.pipeline.research.checkpoints.folders import fingerprint
@@ -96,7 +95,7 @@ def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
         (["model=demo"], "checkpoints=FOLDER"),
         (["checkpoints=", "model=demo"], "checkpoints=: "),
         (["checkpoints=a", "checkpoints.b=b"], "give every training run a name, or none"),
-        (["checkpoints=a", "merge=1"], "merge.windows=[1]: "),
+        (["checkpoints=a", "merge=1"], "merge.windows=1: "),
         (["checkpoints=a", "merge=x"], "merge.windows=x"),
         (["checkpoints=a", "merges=4"], "did you mean merge"),
         (["checkpoints=a", "samplng.trials=4"], "did you mean sampl"),
@@ -106,16 +105,16 @@ def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
         (["checkpoints=a", "stages=[grade]"], "stages=[grade]: leave it out"),
         (["checkpoints=a", "model.id=x"], "model.id=x: leave it out"),
         (["checkpoints=a", "sampling.trials=4,8"], "sampling.trials: takes one value"),
-        (["checkpoints=a", "pass_k=1,4"], "pass_k: is called metrics"),
+        (["checkpoints=a", "pass_k=1,4"], "pass_k: no such key"),
         (["checkpoints=a", "metrics=pas@4"], "did you mean pass@4"),
-        (["checkpoints=a", "metrics=pass@0"], "metrics: pass@0"),
+        (["checkpoints=a", "metrics=pass@0"], "pass@0: "),
         (["checkpoints=a", "confidence=95"], "confidence=95.0: "),
         (["checkpoints=a", "replicates=1"], "replicates=1: "),
         (["checkpoints=a", "prices.output=-1"], "prices.output=-1.0: "),
         (["checkpoints=a", "runs/x"], "runs/x: not a setting"),
         (["checkpoints.a/b=c"], "is letters"),
         (["checkpoints=a", "checkpoints=b"], "checkpoints=FIRST"),
-        (["checkpoints=a", "out="], "out=: is empty"),
+        (["checkpoints=a", "out="], "out="),
         (["checkpoints.m=a", "checkpoints.m=b"], "checkpoints.m: given twice"),
     ],
 )

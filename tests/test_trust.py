@@ -14,6 +14,7 @@ from test_import import bring
 
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose, trust
+from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.servers import http as client
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -108,10 +109,10 @@ def test_code_of_a_folder_runs_when_the_user_says_so(tmp_path: Path, stopped: St
     assert str(grader) not in (copy / "config.yaml").read_text()
     assert "dataset.answer=" in stopped("grade", copy)
     for word in ("stages=[categorize]", "trust=submitted"):
-        runfolder.save_config(Run(compose.load_folder(folder, [word], "run")))
+        runfolder.save_config(Run(load_folder(folder, [word], "run")))
         assert "dataset.answer=" in stopped("grade", folder) and not ran.exists()
     assert main(["grade", str(folder), "trust=true"]) == 0 and ran.exists()
-    runfolder.save_config(Run(compose.load_folder(folder, ["trust=true"], "run")))
+    runfolder.save_config(Run(load_folder(folder, ["trust=true"], "run")))
     assert main(["grade", str(folder)]) == 0  # it is this user's now
 
 
@@ -139,8 +140,8 @@ def test_what_a_folder_says_reaches_no_job_unasked(
     cfg = compose.load(["cluster.setup=touch pwned", "run_dir=evil", "sampling.trials=2"])
     for name, word in (("almost", "false"), ("evil", "submitted")):  # read like the one before
         Path(name).mkdir()
-        Path(name, "config.yaml").write_text(f"{compose.dump(cfg)}trust: '{word}'\n")
-        compose.load_folder(Path(name), [])
+        Path(name, "config.yaml").write_text(f"{dump(cfg)}trust: '{word}'\n")
+        load_folder(Path(name), [])
     said = stopped("submit", "evil", "--dry-run")
     assert "cluster.setup='touchpwned'" in said and "model.id" not in said  # as in configs/
     script = stopped("submit", "evil", "--dry-run", "trust=true", status=0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import make_run, outcome_words, write_questions
 
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.rubrics.categories import load
 from bayes_at_n.pipeline.rubrics.categorize import dependence
@@ -80,7 +80,7 @@ def said(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray]) -> None
 
 def again(run: Run, *overrides: str) -> Run:
     """The verdicts with other settings."""
-    run = Run(compose.load_folder(run.path, list(overrides)))
+    run = Run(load_folder(run.path, list(overrides)))
     stage.verify(run)
     return run
 

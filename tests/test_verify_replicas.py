@@ -20,6 +20,7 @@ from helpers import make_run
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.prepare import sizes
 from bayes_at_n.pipeline.store import parquet
@@ -56,7 +57,7 @@ def run(tmp_path: Path, tiny_model: Path) -> Run:
 
 
 def again(run: Run, *overrides: str) -> Run:
-    return Run(compose.load_folder(run.path, list(overrides)))
+    return Run(load_folder(run.path, list(overrides)))
 
 
 def verdicts(run: Run) -> dict[tuple[str, int], dict[str, Any]]:

@@ -24,6 +24,7 @@ from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_model
 from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.grade import stage as grade
@@ -110,7 +111,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def again(run: Run, *overrides: str) -> Run:
-    return Run(compose.load_folder(run.path, list(overrides)))
+    return Run(load_folder(run.path, list(overrides)))
 
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
@@ -430,7 +431,7 @@ def test_a_folder_that_is_renamed_while_it_is_verified_is_not_made_again(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from bayes_at_n.pipeline.config import compose as config
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.verify import stage, texts
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -444,7 +445,7 @@ def write_part(path, table, *more):
         os.kill(os.getpid(), signal.SIGKILL)
     real(path, table, *more)
 parquet.write_part = write_part
-stage.verify(Run(config.load_folder(Path("{folder}"), [])))
+stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
 
@@ -473,7 +474,7 @@ def test_a_kill_loses_one_batch_and_a_torn_part_is_owed(
 HANGING = """
 import time
 from pathlib import Path
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines.transformers import TransformersEngine
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.workers import heartbeat
@@ -487,7 +488,7 @@ def write_part(path, table):
     heartbeat.HANG_S = 0.5
     TransformersEngine.next_logprobs = lambda *_: time.sleep(3600)
 parquet.write_part = write_part
-stage.verify(Run(compose.load_folder(Path("{folder}"), [])))
+stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
 

@@ -15,7 +15,7 @@ from helpers import add_grades, add_verdicts, close, make_run, ragged, run_of
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.grade import classes, stage
 from bayes_at_n.pipeline.research.protocols import Tokens

@@ -14,8 +14,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import compare
 from bayes_at_n.pipeline.cohorts.cohort import Cohort
 from bayes_at_n.pipeline.cohorts.verdict import Verdict, verdict
-from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.score.stage import scored
@@ -71,7 +71,7 @@ class Evaluation:
         is graded.
         """
         with inside():
-            return scored(Run(compose.load_folder(self.path, given.texts(settings))))[0]
+            return scored(Run(load_folder(self.path, given.texts(settings))))[0]
 
     def __repr__(self) -> str:
         trials = self.run.cfg.sampling.trials

@@ -5,6 +5,7 @@ from pathlib import Path
 from bayes_at_n.pipeline.base.console import answering
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import find, parquet, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -21,7 +22,7 @@ def configured(settings: list[str], verb: str = "") -> RunConfig:
         return compose.load(single)
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
-    return compose.load_folder(overrides.check_folder(folders[0]), single, verb)
+    return load_folder(overrides.check_folder(folders[0]), single, verb)
 
 
 def grade(

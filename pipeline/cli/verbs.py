@@ -249,7 +249,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     "import": Verb(
         "bayes_at_n.pipeline.imports.importing:import_records",
         "make run folders of other tools' records: scorio-trace, lm_eval, inspect, CSV and more",
-        settings="bayes_at_n.pipeline.config.imports:RecordsConfig",
+        settings="bayes_at_n.pipeline.config.records:RecordsConfig",
         folders=False,
         examples="""\
   $ import source=harimo/scorio-trace/meta revision=COMMIT
@@ -273,7 +273,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
         "bayes_at_n.pipeline.exports.verb:export",
         "write runs in formats that others read: to=csv, parquet, hf, eee, ..., or in a tracker",
         keys="to texts logprobs push project dataset model folders runs out scoring",
-        settings="bayes_at_n.pipeline.config.exports:ExportConfig",
+        settings="bayes_at_n.pipeline.config.records:ExportConfig",
         examples="""\
   $ export runs/aime25/qwen3-30b to=csv
       one row an attempt; `import` takes it back
@@ -314,7 +314,7 @@ one run, or all runs in a folder; once, or as a display that follows the workers
     "merge": Verb(
         "bayes_at_n.pipeline.research.checkpoints.merging:run",
         "the mean of the weights of a training's last checkpoints, as a checkpoint of its own",
-        settings="bayes_at_n.pipeline.config.merge:MergeConfig",
+        settings="bayes_at_n.pipeline.config.trajectory:MergeConfig",
         folders=False,
         examples="""\
   $ merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
@@ -352,7 +352,7 @@ prices.*       per million tokens: a prompt the first time, the same prompt agai
     "prr": Verb(
         "bayes_at_n.pipeline.research.prr.verb:run",
         "how often the order of two models reverses between two sets of runs, such as by tuning",
-        settings="bayes_at_n.pipeline.config.prr:ReversalConfig",
+        settings="bayes_at_n.pipeline.config.trajectory:ReversalConfig",
         folders=False,
         examples="""\
   $ prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'
@@ -404,7 +404,7 @@ budget.*       one of gpu_hours, tokens and money; without it, all of `trials` m
     "equivalence": Verb(
         "bayes_at_n.pipeline.cohorts.equivalence:run",
         "test whether two ways of sampling a model are equivalent: engine, version, precision",
-        settings="bayes_at_n.pipeline.config.equivalence:EquivalenceConfig",
+        settings="bayes_at_n.pipeline.config.analysis:EquivalenceConfig",
         examples="""\
   $ equivalence runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8
       equivalent, different or undecided within a point of accuracy; the second run's engine

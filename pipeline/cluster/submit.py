@@ -25,6 +25,7 @@ from bayes_at_n.pipeline.cluster.jobs import ask
 from bayes_at_n.pipeline.cluster.scripts import Submission
 from bayes_at_n.pipeline.config import compose, overrides, sweep
 from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table, answer, columns, show
 from bayes_at_n.pipeline.prepare import costs, preview, questions_table, stage
@@ -109,7 +110,7 @@ def _of_folders(folders: list[str], keys: dict[str, str | None]) -> list[RunConf
         if folder.name.startswith("_") and len(folders) > 1:
             continue  # of runs/DATASET/*: what is made from runs
         for run in find.within(folder):
-            cfgs.append(compose.load_folder(run, others, "run prepare" if site else "submit"))
+            cfgs.append(load_folder(run, others, "run prepare" if site else "submit"))
             if site:
                 cfgs[-1].cluster = compose.load(site).cluster
     return cfgs
@@ -263,7 +264,7 @@ def _point(run: Run, submission: Submission, record: dict[str, Any]) -> None:
     place = run.path / jobs.FOLDER
     place.mkdir(exist_ok=True)
     runfolder.write_json(place / f"{submission.folder.name}.json", pointer)
-    atomic.write_text(place / f"{submission.folder.name}.yaml", compose.dump(run.cfg))
+    atomic.write_text(place / f"{submission.folder.name}.yaml", dump(run.cfg))
 
 
 def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:

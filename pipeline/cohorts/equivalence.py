@@ -10,8 +10,8 @@ from bayes_at_n.pipeline.base.console import counted, note, results
 from bayes_at_n.pipeline.cohorts import differences, pair, replay
 from bayes_at_n.pipeline.cohorts.pair import Pair
 from bayes_at_n.pipeline.cohorts.replay import Replay
-from bayes_at_n.pipeline.config.compose import load_folder
-from bayes_at_n.pipeline.config.equivalence import EquivalenceConfig
+from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.store import files, runfolder

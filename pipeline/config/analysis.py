@@ -1,11 +1,10 @@
-"""The settings of verbs that look at many runs: compare, report, study, reproduce, export."""
+"""The settings of verbs that look at many runs: compare, report, study, reproduce, equivalence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Annotated
 
-from bayes_at_n.pipeline.config import overrides
-from bayes_at_n.pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.checks import Named, Natural, Points, Positive, Trust, must
 from bayes_at_n.pipeline.config.rankings import RankingConfig
 from bayes_at_n.pipeline.config.scoring import (
     ComparisonConfig,
@@ -15,6 +14,14 @@ from bayes_at_n.pipeline.config.scoring import (
 )
 from bayes_at_n.pipeline.config.studies import StudyConfig
 
+FolderOf = Annotated[
+    str,
+    must(
+        "the name of a folder in runs=; write a path without a key",
+        lambda name: name not in (".", "..") and "/" not in name,
+    ),
+]
+
 
 @dataclass
 class ReportConfig:
@@ -22,7 +29,7 @@ class ReportConfig:
 
     title: str | None = None  # default: the names of the data sets
     texts: bool = True  # prompts and responses go to side files; without: numbers only
-    trials: int | None = limited(None, "[1, inf)")  # texts of so many of a question; null: all
+    trials: Positive | None = None  # texts of so many of a question; null: all
     single: bool = False  # one file that can be mailed: what does not fit into 10 MB is left out
 
 
@@ -30,19 +37,12 @@ class ReportConfig:
 class SelectionConfig:
     """Which runs to look at, how to score them, and where results go."""
 
-    dataset: list[str] = field(default_factory=list)  # folders in `runs`; none: all of them
-    model: list[str] = field(default_factory=list)  # names of run folders; none: all of a data set
+    dataset: list[FolderOf] = field(default_factory=list)  # folders in `runs`; none: all of them
+    model: list[FolderOf] = field(default_factory=list)  # of run folders; none: all of a data set
     folders: list[str] = field(default_factory=list)  # run folders named outright
-    runs: str = limited("runs", named=True)  # run folders are runs/DATASET/RUN
-    out: str | None = limited(None, named=True)  # where results go; each verb has its own default
+    runs: Named = "runs"  # run folders are runs/DATASET/RUN
+    out: Named | None = None  # where results go; each verb has its own default
     scoring: ComparisonConfig = field(default_factory=ComparisonConfig)
-
-    def problems(self) -> Iterator[str]:
-        """Paths where names of folders belong."""
-        for name in (*self.dataset, *self.model):
-            if name in (".", "..") or "/" in name:
-                where = f"names of folders in {self.runs}"
-                yield f"{name}: dataset= and model= take {where}; write a path without a key"
 
 
 @dataclass
@@ -57,4 +57,28 @@ class AnalysisConfig(SelectionConfig):
     report: ReportConfig = field(default_factory=ReportConfig)
 
 
-load = partial(overrides.load, AnalysisConfig)
+@dataclass
+class EquivalenceConfig:
+    """Which two runs, how much they may differ, and how many attempts are replayed.
+
+    Without `out` results go to _equivalence/A-B beside the first run.
+    """
+
+    folders: list[str] = field(default_factory=list)  # A and B
+    margin: Points = 1.0
+    # Attempts of A that B's engine is given; 0: none, and no engine is loaded.
+    replay: Natural = 200
+    out: Named | None = None
+    trust: Trust = "false"  # use what B's folder says of its engine
+
+    def problems(self) -> Iterator[str]:
+        if len(self.folders) != 2:
+            shown = " ".join(self.folders) or "no folder"
+            yield f"{shown}: takes two run folders, such as runs/aime25/4b runs/aime25/4b-int8"
+
+
+def load(arguments: Sequence[str]) -> AnalysisConfig:
+    """Settings from the command line. Raises UserError: one that cannot work."""
+    from bayes_at_n.pipeline.config import overrides  # Hydra, which `status` need not import
+
+    return overrides.load(AnalysisConfig, arguments)

@@ -1,28 +1,27 @@
 """What a run may cost: a limit of the whole run folder, over all its workers and sessions."""
 
-import datetime
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Annotated
 
-from bayes_at_n.pipeline.config.checks import limited
+from bayes_at_n.pipeline.config.checks import Amount, must
+
+# ISO 8601, in this machine's zone unless it says another.
+Moment = Annotated[
+    str, must("a moment, as 2026-12-01T08:00", lambda v: datetime.fromisoformat(v).astimezone())
+]
 
 
 @dataclass
 class BudgetConfig:
     """Limits of generating, none by default; a resource, they never change what a run *is*."""
 
-    tokens: float | None = limited(None, "[0, inf)")  # sampled ones, of completions
+    tokens: Amount | None = None  # sampled ones, of completions
     # Hours that workers hold their GPUs, loading too; a worker without any counts as one.
-    gpu_hours: float | None = limited(None, "[0, inf)")
-    money: float | None = limited(None, "[0, inf)")  # at engine.price_in and engine.price_out
-    until: str | None = None  # ISO 8601, such as 2026-12-01T08:00; this machine's zone unless said
-
-    def problems(self) -> Iterator[str]:
-        try:
-            self.moment  # noqa: B018
-        except (ValueError, OverflowError):
-            yield f"until={self.until}: no moment; write YYYY-MM-DDTHH:MM, such as 2026-12-01T08:00"
+    gpu_hours: Amount | None = None
+    money: Amount | None = None  # at engine.price_in and engine.price_out
+    until: Moment | None = None
 
     @property
     def given(self) -> dict[str, float | str]:
@@ -42,7 +41,7 @@ class BudgetConfig:
         """
         if self.until is None:
             return None
-        return datetime.datetime.fromisoformat(self.until).astimezone().timestamp()
+        return datetime.fromisoformat(self.until).astimezone().timestamp()
 
     @property
     def past(self) -> bool:

@@ -1,105 +1,156 @@
-"""What a value of a setting may be, said where the setting is declared."""
+"""Which values settings may have: limits for fields of dataclasses, and `validated`, which checks.
 
+A limit is part of a field's type, as in ``trials: Positive = 80``. A rule for several fields is a
+line of the generator `problems` of their dataclass.
+"""
+
+import contextlib
 import difflib
-from collections.abc import Iterator, Sequence
-from dataclasses import field, fields, is_dataclass
-from typing import Any, TypeVar, get_args
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from omegaconf import MISSING
+from pydantic import AfterValidator as After
+from pydantic import BeforeValidator as Before
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
-from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 
-Config = TypeVar("Config")
-Auto = Any  # of a field: a whole number, or AUTO until the machine and the model are known
+T = TypeVar("T")
+MISSING: Any = "???"  # a value that has to be given, as OmegaConf writes it
 AUTO = "auto"
-TRUST = ("false", "true", "submitted")  # the user's word for a folder; of jobs, that of `submit`
+_hints: Any = functools.cache(get_type_hints)  # most of the time that a setting takes
+_STRICT = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+_MOST = 3  # problems that one message names
+_SHORTER = {  # in what pydantic says
+    "Value error, ": "",
+    "Input should": "must",
+    "List should": "must",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "a dictionary": "a group of settings",
+}
 
 
-def limited(
-    default: Any = MISSING,
-    within: str = "",
-    one_of: Sequence[str] = (),
-    named: bool = False,
-    auto: bool = False,
-) -> Any:
-    """A field of a settings dataclass, as `dataclasses.field`; of a list every element counts.
+def must(be: str, when: Any) -> After:
+    """Limit a field to values for which `when` is true, and raises no ValueError."""
 
-    `within` is an interval such as "(0, 1]" or "[1, inf)", which None passes, and `one_of` are the
-    texts it may be; where it is `named` a blank text is none, as of a file's name; with `auto` it
-    is a whole number or AUTO. A `default` that is a list is copied.
-    """
-    limits = {"within": within, "one_of": tuple(one_of), "named": named, "auto": auto}
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=limits)
-    return field(default=default, metadata=limits)
+    def check(value: Any) -> Any:
+        with contextlib.suppress(ValueError, OverflowError):
+            if when(value):
+                return value
+        raise ValueError(f"must be {be}")
+
+    return After(check)
 
 
-def check(cfg: Config) -> Config:
-    """The settings themselves, where every value can work.
+def one_of(*names: str) -> After:
+    """Limit a field to some texts; the message names the nearest."""
 
-    Raises UserError: one cannot; the message begins with its full key.
+    def check(value: str) -> str:
+        if value not in names:
+            hint = did_you_mean(value, names, all_are="choose from")
+            raise ValueError(f"no such choice ({hint})")
+        return value
 
-    >>> from dataclasses import dataclass
-    >>> @dataclass
-    ... class Sampling:
-    ...     trials: int = limited(80, "[1, inf)")
-    >>> check(Sampling(8))
-    Sampling(trials=8)
-    >>> check(Sampling(0))
+    return After(check)
+
+
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 62)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Level = Annotated[float, Field(gt=0, lt=1)]  # of confidence
+Points = Annotated[float, Field(gt=0, lt=100)]  # of accuracy
+Named = Annotated[str, must("a name, or left out", str.strip)]
+FolderName = Annotated[
+    str,
+    must("part of a folder's name, without /", lambda v: v.strip(". ") and not {*"/\0"} & {*v}),
+]
+Auto = Annotated[  # AUTO until the machine and the model are known
+    Any, must("a whole number from 1, or auto", lambda v: v == AUTO or (type(v) is int and v > 0))
+]
+# The user's word for a folder, or for jobs that of `submit`; to YAML and Hydra a bool.
+Trust = Annotated[str, Before(lambda v: str(v).lower()), one_of("false", "true", "submitted")]
+
+
+def validated(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Make settings of plain values, and check all of them.
+
+    Raises UserError: one line with the full keys, their values and what they must be.
+
+    >>> from bayes_at_n.pipeline.config.scoring import PriorConfig
+    >>> validated(PriorConfig, {"run": "runs/a", "trials": 0, "wait": 1})
     Traceback (most recent call last):
-    bayes_at_n.pipeline.base.errors.UserError: trials=0: must be at least 1
+    bayes_at_n.pipeline.base.errors.UserError: trials=0: must be at least 1; wait: no such key ...
     """
-    for message in _problems(cfg):
-        raise UserError(message)
-    return cfg
+    try:
+        cfg: T = _adapter(kind).validate_python(dict(values))  # type: ignore[arg-type]
+    except ValidationError as error:
+        lines = [_line(kind, found) for found in error.errors(include_url=False)]
+    else:
+        groups = [*_groups(cfg)]
+        missing = [
+            f"{of}{k}" for of, group in groups for k, v in vars(group).items() if v == MISSING
+        ]
+        lines = [f"{key}: no value; give one, such as {key}=VALUE" for key in missing]
+        if not lines:
+            rules = ((of, getattr(group, "problems", tuple)) for of, group in groups)
+            lines = [f"{of}{line}" for of, problems in rules for line in problems()]
+    if not lines:
+        return cfg
+    more = f"; and {len(lines) - _MOST} more" if len(lines) > _MOST else ""
+    raise UserError("; ".join(lines[:_MOST]) + more)
 
 
-def _problems(cfg: Any, prefix: str = "") -> Iterator[str]:
-    """A line for every value outside its limits, and for what a dataclass's own `problems` say."""
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(with_config(_STRICT)(kind))  # groups within groups take its configuration
+
+
+def _groups(cfg: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The groups within groups, and all of them last; each with what its full keys begin with."""
     for f in fields(cfg):
-        value = getattr(cfg, f.name)
-        if is_dataclass(value):
-            yield from _problems(value, f"{prefix}{f.name}.")
-            continue
-        for part in value if isinstance(value, list) else [value]:
-            typed = part is not None or f.metadata.get("auto")  # of any other, null has a type
-            if typed and (why := _outside(part, **f.metadata)):
-                or_null = ", or be null" if type(None) in get_args(f.type) else ""
-                yield f"{prefix}{f.name}={value}: {why}{or_null}"
-    if hasattr(cfg, "problems"):
-        yield from (f"{prefix}{line}" for line in cfg.problems())
+        if is_dataclass(value := getattr(cfg, f.name)):
+            yield from _groups(value, f"{prefix}{f.name}.")
+    yield prefix, cfg
 
 
-def _outside(
-    value: Any,
-    within: str = "",
-    one_of: Sequence[str] = (),
-    named: bool = False,
-    auto: bool = False,
-) -> str:
-    """Why a value is none; empty where it is one.
+def _line(kind: Any, error: Any) -> str:
+    """What is wrong with one value, in one line of bounded length."""
+    key = ".".join(part for part in error["loc"] if isinstance(part, str) and part != "[key]")
+    if error["type"] == "unexpected_keyword_argument":
+        return str(unknown(key, kind))
+    value, why = error["input"], error["msg"].partition(" or an instance of ")[0]
+    for long, short in _SHORTER.items():
+        why = why.replace(long, short)
+    text = " ".join((value if isinstance(value, str) else json.dumps(value, default=str)).split())
+    return f"{key}={text:.200}: {why}" if not key.endswith("url") else f"{key}: {why}"
 
-    >>> _outside(1.0, "(0, 1]"), _outside(0, "(0, 1]"), _outside(float("inf"), "[0, inf)")
-    ('', 'must be above 0 and at most 1', 'must be at least 0')
-    >>> _outside("vlm", one_of=("vllm", "transformers"))
-    'must be vllm or transformers (did you mean vllm?)'
-    >>> _outside("auto", "[1, inf)", auto=True), _outside("all", "[1, inf)", auto=True)
-    ('', 'must be a whole number, at least 1, or auto')
-    """
-    if auto and (value == AUTO or type(value) is not int or _outside(value, within)):
-        least = within[1:].split(", ")[0]
-        return "" if value == AUTO else f"must be a whole number, at least {least}, or auto"
-    if one_of and value not in one_of:
-        near = difflib.get_close_matches(str(value), one_of, n=1)
-        return f"must be {' or '.join(one_of)}" + (f" (did you mean {near[0]}?)" if near else "")
-    if named and not value.strip():
-        return "is empty; it must be a name, or be left out"
-    if within:
-        low, high = within[1:-1].split(", ")
-        above = float(low) <= value if within[0] == "[" else float(low) < value
-        below = value <= float(high) if within[-1] == "]" else value < float(high)
-        if not (above and below):
-            most = f"{'at most' if within[-1] == ']' else 'below'} {high}"
-            least = f"{'at least' if within[0] == '[' else 'above'} {low}"
-            return f"must be {least}" if high == "inf" else f"must be {least} and {most}"
-    return ""
+
+def keys(kind: Any) -> Mapping[str, Any]:
+    """Every key of a dataclass, with dots, and its type; groups before their own keys."""
+    hints = {}
+    for name, hint in _hints(kind).items():
+        hints[name] = hint
+        if is_dataclass(hint):
+            hints |= {f"{name}.{key}": inner for key, inner in keys(hint).items()}
+    return hints
+
+
+def unknown(key: str, *kinds: Any) -> UserError:
+    """Say that there is no such key, with those that were perhaps meant, or all beside it."""
+    known = [name for kind in kinds for name in keys(kind)]
+    leaves = {name: name.rpartition(".")[2] for name in known}
+    leaf = key.rpartition(".")[2]
+    near = [name for name in known if leaves[name] == leaf or (key, name) == ("runs", "run_dir")]
+    close = difflib.get_close_matches(leaf, leaves.values(), n=1)
+    near = near or difflib.get_close_matches(key, known, n=1)
+    near = near or [name for name in known if leaves[name] in close]
+    beside = [name for name in known if "." not in name]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(beside)}"
+    return UserError(f"{key}: no such key ({hint})")

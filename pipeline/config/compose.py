@@ -5,24 +5,19 @@ import copy
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf._utils import get_omega_conf_dumper, get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
-from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.config import overrides, trust
-from bayes_at_n.pipeline.config.checks import check
+from bayes_at_n.pipeline.config import overrides
 from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig
 
 CONFIGS = ROOT / "configs"
-_MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
 _OWN = ("jsonl", "hub")  # data sets of the user's
 
 
@@ -100,138 +95,6 @@ def _composed(configs: Path, chosen: tuple[str, ...]) -> tuple[DictConfig, dict[
         return node, dict(node.pop("hydra").runtime.choices)
 
 
-def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunConfig:
-    """Read the configuration a run folder was made with, and change single keys of it.
-
-    `verb`: what will use the settings; without one they are only shown. Raises UserError: when the
-    folder holds no run, or a setting does not fit or cannot be trusted (`trust.check`).
-    """
-    path = folder / "config.yaml"
-    try:
-        text = foreign.read_text(path, _MOST)
-    except FileNotFoundError:
-        message = f"{folder} is no run folder: it holds no config.yaml"
-        if inside := sorted(folder.glob("*/config.yaml")):
-            message += f", but runs: name those, such as {inside[0].parent}"
-        raise UserError(message) from None
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from error
-    fixed = {*groups(), "tag", "run_dir"} - {"rubric"}
-    for setting in settings:
-        if overrides.split(setting)[0] in fixed:
-            raise UserError(
-                f"{setting}: not where a run folder is named, which takes keys such as"
-                " sampling.trials=N; leave the folder out and name model=... dataset=..."
-            )
-    cfg = copy.deepcopy(_read(path, text, tuple(settings)))
-    mark, _, rest = text.partition("\n")
-    if trust.is_own(rest, mark.removeprefix("# ")):
-        cfg.trust = "true"
-    elif verb:
-        typed = {overrides.full_key(RunConfig, overrides.split(s)[0]) or "" for s in settings}
-        trust.check(cfg, path, own, verb, typed)
-    return cfg
-
-
-class _Loader(yaml.cyaml.CParser, get_yaml_loader()):  # type: ignore[misc]
-    """What OmegaConf reads YAML with, on a parser in C: a twentieth of the time."""
-
-    def __init__(self, text: str) -> None:
-        yaml.cyaml.CParser.__init__(self, text)
-        yaml.constructor.SafeConstructor.__init__(self)
-        yaml.resolver.Resolver.__init__(self)
-
-
-@functools.lru_cache(maxsize=512)  # verbs over many runs read each of them more than once
-def _read(path: Path, text: str, settings: tuple[str, ...]) -> RunConfig:
-    if not settings and (like := _like_another(path, text)):
-        return like
-    try:
-        _check_plain(path, text)
-        written = yaml.load(text, _Loader)
-        node = OmegaConf.merge(_empty(), OmegaConf.create(written or {}))
-    except (OmegaConfBaseException, ValueError, OSError, TypeError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: {overrides.explained(error, RunConfig)}") from error
-    assert isinstance(node, DictConfig)
-    node.run_dir, node.trust = overrides.literal(str(path.parent)), "false"
-    cfg = _finished(node, settings, lambda _: str(path))
-    if not settings:
-        _ANOTHER[:] = [(_BETWEEN_GROUPS.split(text), written, copy.deepcopy(cfg))]
-    return cfg
-
-
-_BETWEEN_GROUPS = re.compile(r"\n(?=\w)")
-_ANOTHER: list[tuple[list[str], Any, RunConfig]] = []  # the settings of a folder, and its text
-
-
-def _like_another(path: Path, text: str) -> RunConfig | None:
-    """Read settings that are another folder's but for plain values in some groups, such as names.
-
-    A tenth of the work of OmegaConf. None: more differs, or a value cannot work.
-    """
-    for texts, written, known in _ANOTHER:
-        cfg, now = copy.deepcopy(known), _BETWEEN_GROUPS.split(text)
-        with contextlib.suppress(UserError, ValueError, TypeError, yaml.YAMLError):
-            for one, other in zip(texts, now, strict=True):
-                if one == other:
-                    continue
-                _check_plain(path, other)
-                before, after = (yaml.load(part, _Loader) for part in (one, other))
-                if not _changed(before, after, cfg):
-                    return None
-                if any(repr(written[key]) != repr(before[key]) for key in before):
-                    return None
-            cfg.run_dir, cfg.trust = str(path.parent), "false"  # whatever the file says of it
-            return check(cfg)
-    return None
-
-
-def _changed(before: Any, now: Any, cfg: Any) -> bool:
-    """Set the values that differ between two mappings in the settings `cfg` of the first.
-
-    False where others differ than those of one plain type that OmegaConf keeps as they are.
-    """
-    if not (
-        is_dataclass(cfg) and type(before) is type(now) is dict and before.keys() == now.keys()
-    ):
-        return False
-    for key, value in now.items():
-        was, has = before[key], getattr(cfg, key)
-        plain = type(value) is type(was) and type(value) in (str, int, float)
-        kept = plain and (repr(has) == repr(was) or key == "run_dir")
-        if isinstance(was, dict) and repr(value) != repr(was):
-            if not _changed(was, value, has):
-                return False
-        elif kept and not re.search(r"\$|\?{3}", str(value)):
-            setattr(cfg, key, value)
-        elif repr(value) != repr(was):
-            return False
-    return True
-
-
-@functools.cache  # half the time of reading a folder's settings
-def _empty() -> DictConfig:
-    """The settings of a run before any are set; not to be changed."""
-    node: DictConfig = OmegaConf.structured(RunConfig)
-    return node
-
-
-def _check_plain(path: Path, text: str) -> None:
-    """Refuse what `dump` never writes: it could read a reader's environment, or take any memory."""
-    depth = 0
-    starts, ends = yaml.CollectionStartEvent, yaml.CollectionEndEvent
-    for event in yaml.parse(text, yaml.CSafeLoader):
-        depth += isinstance(event, starts) - isinstance(event, ends)
-        if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
-            what = "an alias, or lists in lists without end"
-        elif overrides.INTERPOLATION.search(getattr(event, "value", "")):
-            what = "an interpolation, ${...} (of text, \\${)"
-        else:
-            continue
-        place = f"{path}, line {event.start_mark.line + 1}"
-        raise UserError(f"{place}: {what}; in a run folder write the value itself")
-
-
 def _finished(
     node: DictConfig, settings: Sequence[str], file_of: Callable[[str], str]
 ) -> RunConfig:
@@ -242,7 +105,7 @@ def _finished(
         for group, key in (("model", "id"), ("dataset", "path")):
             if OmegaConf.is_missing(node[group], key):
                 raise UserError(f"{group}.{key}: no value; give one, such as {group}.{key}=VALUE")
-        cfg = check(overrides.typed(node, RunConfig))
+        cfg = overrides.typed(node, RunConfig)
         # In a folder that it was given for before, a moment that is past stops nothing but work.
         if cfg.budget.past and "budget.until" in changed:
             raise UserError(f"budget.until={cfg.budget.until}: is past; name a later moment")
@@ -252,21 +115,6 @@ def _finished(
         if any(full.startswith(key) for full in changed):
             raise
         raise UserError(f"{file_of(key.partition('.')[0])}: {error}") from error
-
-
-def dump(cfg: RunConfig) -> str:
-    """The configuration as YAML, every value spelt out; `load_folder` reads the same back."""
-    dumper = get_omega_conf_dumper()  # puts quotes around what OmegaConf reads otherwise
-    values = {key: value for key, value in asdict(cfg).items() if key != "trust"}
-    return str(yaml.dump(_literal(values), Dumper=dumper, sort_keys=False, allow_unicode=True))
-
-
-def _literal(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _literal(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_literal(part) for part in value]
-    return overrides.literal(value) if isinstance(value, str) else value
 
 
 def choices(group: str) -> list[str]:

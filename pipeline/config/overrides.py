@@ -7,21 +7,21 @@ all are; elsewhere commas are several runs (`sweep`).
 """
 
 import contextlib
-import difflib
-import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.checks import check
+from bayes_at_n.pipeline.config.checks import keys as keys
+from bayes_at_n.pipeline.config.checks import unknown as unknown
+from bayes_at_n.pipeline.config.checks import validated
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -39,7 +39,6 @@ _HEADS = {
     "track": "to",
     "verifier.engine": "name",
 }
-_RENAMED = {"schema": "rubric", "pass_k": "metrics"}  # parts of keys
 _SECRET = re.compile("key|token|secret|passw|auth|credential|cookie", re.I)
 _SHAPE = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)\s*=(.*)", re.DOTALL)
 # A quoted text, or a word: what neither begins with a bracket or a quote nor holds a comma.
@@ -53,7 +52,6 @@ INTERPOLATION = re.compile(r"(?<!\\)(\\\\)*\$\{")  # what OmegaConf puts somethi
 HELP = f"see `{PROGRAM} VERB --help` for keys and examples"
 
 Config = TypeVar("Config")
-_type_hints = functools.cache(get_type_hints)  # most of the time that a setting takes
 
 
 def split(setting: str) -> tuple[str, str]:
@@ -128,16 +126,6 @@ def literal(text: str) -> str:
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
-def keys(kind: Any) -> Mapping[str, Any]:
-    """Every key of a dataclass, with dots, and its type; groups before their own keys."""
-    hints = {}
-    for name, hint in _type_hints(kind).items():
-        hints[name] = hint
-        if is_dataclass(hint):
-            hints |= {f"{name}.{key}": inner for key, inner in keys(hint).items()}
-    return hints
-
-
 def flat(values: Mapping[str, Any], prefix: str = "", dot: str = ".") -> Iterator[tuple[str, Any]]:
     """The values in groups within groups, by their full keys."""
     for name, value in values.items():
@@ -182,30 +170,6 @@ def _is_free(kind: Any, key: str) -> bool:
     """Whether the key is a mapping that takes any key, or one in it: `engine.args.foo`."""
     mappings = (name for name, hint in keys(kind).items() if get_origin(hint) is dict)
     return any(f"{key}.".startswith(f"{name}.") for name in mappings)
-
-
-def unknown(key: str, *kinds: Any) -> UserError:
-    """No such key: what it is called now, what was perhaps meant, or what there is.
-
-    >>> from bayes_at_n.pipeline.config.scoring import PriorConfig
-    >>> unknown("trails", PriorConfig).args
-    ('trails: no such key (did you mean trials?)',)
-    """
-    now = ".".join(_RENAMED.get(part, part) for part in key.split("."))
-    if now != key:
-        return UserError(f"{key}: is called {now} now")
-    known = [name for kind in kinds for name in keys(kind)]
-    group, _, leaf = key.rpartition(".")
-    leaves = {name: name.rpartition(".")[2] for name in known}
-    near = [name for name in known if leaves[name] == leaf or (key, name) == ("runs", "run_dir")]
-    if not near:
-        near = difflib.get_close_matches(key, known, n=1)
-        for close in difflib.get_close_matches(leaf, set(leaves.values()), n=2):
-            near += [name for name in known if leaves[name] == close and name not in near]
-    beside = [name for name in known if name.rpartition(".")[0] == group]
-    beside = beside or [name for name in known if "." not in name]
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(beside)}"
-    return UserError(f"{key}: no such key ({hint})")
 
 
 def parted(arguments: Sequence[str], own: Any, others: Any) -> tuple[list[str], list[str]]:
@@ -287,11 +251,11 @@ def typed(node: DictConfig, kind: type[Config]) -> Config:
     Raises UserError: a value is missing, or interpolates what is not there.
     """
     try:
-        cfg = OmegaConf.to_object(node)
+        values = OmegaConf.to_container(node, resolve=True)
     except (OmegaConfBaseException, ValueError) as error:
         raise explained(error, kind) from error
-    assert isinstance(cfg, kind)
-    return cfg
+    assert isinstance(values, dict)
+    return validated(kind, values)  # type: ignore[arg-type]
 
 
 def explained(error: Exception, kind: Any) -> UserError:
@@ -327,7 +291,7 @@ def load(kind: type[Config], arguments: Sequence[str]) -> Config:
     apply(node, [argument for argument in arguments if argument not in folders])
     if folders:
         node.folders = [*node.folders, *(literal(str(check_folder(f))) for f in folders)]
-    return check(typed(node, kind))
+    return typed(node, kind)
 
 
 def check_folder(argument: str) -> Path:

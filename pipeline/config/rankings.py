@@ -1,12 +1,14 @@
 """The methods of the library scorio that rank models, and what of them `compare` shows."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from bayes_at_n.pipeline.base.errors import did_you_mean, install
-from bayes_at_n.pipeline.config.checks import limited
+from pydantic import Field
+
+from bayes_at_n.pipeline.base.errors import install
+from bayes_at_n.pipeline.config.checks import one_of
 
 SEED = 0  # of methods that draw, and of replicates
 
@@ -52,17 +54,12 @@ METHODS = {name: method for names, method in _GROUPS.items() for name in names.s
 class RankingConfig:
     """Rankings by other methods beside the default."""
 
-    methods: list[str] = limited([])  # such as bradley_terry,rasch,borda; all: every one
-    replicates: int | None = limited(None, "[2, 1000000]")  # of the trials, for ranks' intervals
-    seconds: float | None = limited(None, "(0, 1e9]")  # of processor time a method; compare: 60
+    # Such as bradley_terry,rasch,borda; all: every one. Scores, as avg or pass@8, are of scoring.
+    methods: list[Annotated[str, one_of("all", *METHODS)]] = field(default_factory=list)
+    replicates: Annotated[int, Field(ge=2, le=10**6)] | None = None  # of trials: ranks' intervals
+    seconds: Annotated[float, Field(gt=0, le=1e9)] | None = None  # a method may take; compare: 60
 
     def problems(self) -> Iterator[str]:
-        for name in self.methods:
-            if name not in (*METHODS, "all"):
-                hint = did_you_mean(name, METHODS, most=3)
-                if name.startswith(("avg", "bayes", "pass_", "g_pass", "mg_pass")):
-                    hint = "a score here: scoring.headline=avg or bayes, scoring.metrics=[pass@8]"
-                yield f"methods={name}: no such method ({hint})"
         if self.methods and find_spec("scorio") is None:
             yield f"methods: scorio is not installed: {install('rank')}"
 

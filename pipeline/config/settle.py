@@ -3,12 +3,23 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import overrides, sweep
 from bayes_at_n.pipeline.config.budget import BudgetConfig
-from bayes_at_n.pipeline.config.checks import TRUST, limited
+from bayes_at_n.pipeline.config.checks import (
+    Above0,
+    Named,
+    Natural,
+    Points,
+    Positive,
+    Trust,
+    must,
+    one_of,
+)
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 UNTIL = "best, top:K, order, above:MODEL or width:W"
@@ -32,7 +43,7 @@ class Until(NamedTuple):
 def until(text: str) -> Until:
     """What `until=` asks for.
 
-    Raises UserError: it is none of those there are.
+    Raises ValueError: it is none of those there are.
 
     >>> until("top:3"), until("width:0.02").width
     (Until(kind='top', k=3, model='', width=0.0), 0.02)
@@ -46,27 +57,23 @@ def until(text: str) -> Until:
         return Until(kind, model=rest)
     if kind == "width" and re.fullmatch(r"0?\.\d+", rest) and float(rest) > 0:
         return Until(kind, width=float(rest))
-    raise UserError(f"until={text}: must be {UNTIL}, such as top:3, above:qwen3-4b, width:0.02")
+    raise ValueError(f"must be {UNTIL}")
+
+
+Goal = Annotated[str, must(f"{UNTIL}, such as top:3, above:qwen3-4b, width:0.02", until)]
 
 
 @dataclass
 class Decision:
     """What is to be decided, and how surely."""
 
-    until: str = limited("best", named=True)
-    confidence: float = limited(0.95, "(0.5, 1)")  # of everything that is decided, together
-    margin: float = limited(1.0, "(0, 100)")  # points of accuracy that make no difference
+    until: Goal = "best"
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # of all that is decided, together
+    margin: Points = 1.0  # points of accuracy that make no difference
     # anytime: the error holds however often one looks; looks: planned looks, asymptotic
-    method: str = limited("anytime", one_of=("anytime", "looks"))
-    block: int | None = limited(None, "[1, inf)")  # trials between two looks; default 8, replay 1
-    seed: int = limited(0, "[0, inf)")  # of permutations and simulations
-
-    def problems(self) -> Iterator[str]:
-        """What is decided must be something that there is."""
-        try:
-            until(self.until)
-        except UserError as error:
-            yield str(error)
+    method: Annotated[str, one_of("anytime", "looks")] = "anytime"
+    block: Positive | None = None  # trials between two looks; default 8, replay 1
+    seed: Natural = 0  # of permutations and simulations
 
 
 @dataclass
@@ -74,14 +81,15 @@ class Assumed:
     """What a forecast goes by where no run tells it."""
 
     # Of each model in their order, as shares. How they spread over questions is assumed, too.
-    accuracies: list[float] = limited([], "[0, 1]")
+    accuracies: list[Annotated[float, Field(ge=0, le=1)]] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)  # graded runs of models of the same names
-    tokens: list[float] = limited([], "(0, inf)")  # of an attempt, the mean: one, or one a model
-    speed: list[float] = limited([], "(0, inf)")  # tokens a second on one GPU: one, or one a model
-    price: float | None = limited(None, "(0, inf)")  # of a million sampled tokens
+    tokens: list[Above0] = field(
+        default_factory=list
+    )  # of an attempt, the mean: one, or one a model
+    speed: list[Above0] = field(default_factory=list)  # tokens a second on one GPU: as tokens
+    price: Above0 | None = None  # of a million sampled tokens
 
     def problems(self) -> Iterator[str]:
-        """Accuracies or runs, not both."""
         if self.accuracies and self.folders:
             yield f"accuracies={self.accuracies}: not with folders of runs, which have their own"
 
@@ -96,39 +104,30 @@ class SettleConfig(Decision):
 
     folders: list[str] = field(default_factory=list)  # a folder of `settle`, to go on with
     replay: list[str] = field(default_factory=list)  # folders of complete runs, as if sampled now
-    permutations: int = limited(0, "[0, 1000000]")  # of a replay: orders of trials to try, too
+    permutations: Annotated[int, Field(ge=0, le=10**6)] = 0  # of a replay: orders of trials to try
     assume: Assumed = field(default_factory=Assumed)  # of --dry-run
-    out: str | None = limited(None, named=True)
-    trust: str = limited("false", one_of=TRUST)  # use what a folder of `settle` says
+    out: Named | None = None
+    trust: Trust = "false"  # use what a folder of `settle` says
 
     def problems(self) -> Iterator[str]:
-        """What is decided, and what only a replay has."""
-        yield from super().problems()
         if self.permutations and not self.replay:
             yield f"permutations={self.permutations}: of replay=FOLDER only"
-        if self.replay and self.folders:
-            yield f"{' '.join(self.folders)}: write replay={','.join(self.folders)}"
-        if len(self.folders) > 1:
-            yield f"{' '.join(self.folders)}: name one folder that `settle` made"
+        if len(self.folders) > 1 or (self.replay and self.folders):
+            yield f"{' '.join(self.folders)}: name one folder that `settle` made, or replay=FOLDER"
 
 
 @dataclass
 class PlanConfig(Decision, Assumed):
     """What to expect of a `settle`, from graded runs or from assumptions, within one budget."""
 
-    questions: int = limited(30, "[1, inf)")  # of assumed accuracies
-    trials: int = limited(80, "[1, inf)")  # of a question, the most
+    questions: Positive = 30  # of assumed accuracies
+    trials: Positive = 80  # of a question, the most
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:
-        """What is decided, of what, and for what."""
-        yield from Decision.problems(self)
-        yield from Assumed.problems(self)
+        yield from super().problems()
         if not self.accuracies and not self.folders:
-            yield (
-                "accuracies=[]: what are the models like? Name folders of graded runs, or write"
-                " accuracies=[0.6,0.5] with questions=, tokens= and speed="
-            )
+            yield "accuracies=[]: name folders of graded runs, or write accuracies=[0.6,0.5]"
         if self.budget.until or len(self.budget.given) > 1:
             yield "budget: a plan has one, of gpu_hours, tokens or money"
 

@@ -3,13 +3,15 @@
 Presets are files in `configs/study/`; a setting of its own replaces one number of the preset.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Annotated
 
 import yaml  # type: ignore[import-untyped]
+from pydantic import Field
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.checks import limited
-from bayes_at_n.pipeline.config.compose import CONFIGS, choices
+from bayes_at_n.pipeline.config.checks import Natural, one_of
 from bayes_at_n.pipeline.config.rankings import RankingConfig
 from bayes_at_n.pipeline.config.scoring import RubricConfig, ThresholdsConfig
 
@@ -20,41 +22,28 @@ SIMULATED = ("coins", "separation", "priors")
 """Those that need no runs."""
 
 
+Count = Annotated[int, Field(ge=2)]
+
+
 @dataclass
 class StudyConfig:
     """What a user may set; None is the preset's number."""
 
-    name: list[str] = limited([], one_of=(*STUDIES, *EXTRA))  # none: STUDIES
+    name: list[Annotated[str, one_of(*STUDIES, *EXTRA)]] = field(default_factory=list)  # or STUDIES
     preset: str = "paper"  # a file of configs/study: paper or quick
-    seed: int | None = limited(None, "[0, inf)")
-    matrices: int | None = limited(None, "[2, inf)")
-    tau_replicates: int | None = limited(None, "[2, inf)")
-    convergence_replicates: int | None = limited(None, "[2, inf)")
-    subset_replicates: int | None = limited(None, "[2, inf)")
-    coin_sets: int | None = limited(None, "[2, inf)")
-    separation_sets: int | None = limited(None, "[2, inf)")
-    separation_replicates: int | None = limited(None, "[2, inf)")
-    prior_replicates: int | None = limited(None, "[2, inf)")
+    seed: Natural | None = None
+    matrices: Count | None = None
+    tau_replicates: Count | None = None
+    convergence_replicates: Count | None = None
+    subset_replicates: Count | None = None
+    coin_sets: Count | None = None
+    separation_sets: Count | None = None
+    separation_replicates: Count | None = None
+    prior_replicates: Count | None = None
 
 
-@dataclass(frozen=True)
-class StudyPlan:
-    """A study's seed and counts, all of them known; see `configs/study/paper.yaml`."""
-
-    seed: int
-    matrices: int
-    tau_replicates: int
-    convergence_replicates: int
-    subset_replicates: int
-    coin_sets: int
-    separation_sets: int
-    separation_replicates: int
-    prior_replicates: int
-    ranking_replicates: int  # ranking.replicates where that is set, as is the next
-    ranking_seconds: float
-    ranking: RankingConfig  # of `rankings`
-    rubric: RubricConfig  # of `rubrics`, as is the next
-    thresholds: ThresholdsConfig
+class StudyPlan(SimpleNamespace):
+    """A study's `seed` and its counts, all known; and `ranking`, `rubric`, `thresholds`."""
 
 
 def plan(
@@ -72,20 +61,18 @@ def plan(
     >>> plan(StudyConfig()).convergence_replicates
     100000
     """
-    if cfg.preset not in choices("study"):
-        known = ", ".join(choices("study"))
-        raise UserError(f"study.preset={cfg.preset}: no such preset; choose from {known}")
-    preset = (CONFIGS / "study" / f"{cfg.preset}.yaml").read_text(encoding="utf-8")
-    counts = yaml.safe_load(preset)
+    from bayes_at_n.pipeline.config.compose import CONFIGS, choices  # Hydra: only for studies
+
+    if cfg.preset not in (known := choices("study")):
+        raise UserError(
+            f"study.preset={cfg.preset}: no such preset; choose from {', '.join(known)}"
+        )
+    counts = yaml.safe_load((CONFIGS / "study" / f"{cfg.preset}.yaml").read_bytes())
     ranking = ranking or RankingConfig()
     own = vars(cfg) | {f"ranking_{key}": of for key, of in vars(ranking).items()}
-    counts |= {key: own[key] for key in counts if own[key] is not None}
-    return StudyPlan(
-        **counts,
-        ranking=ranking,
-        rubric=rubric or RubricConfig(),
-        thresholds=thresholds or ThresholdsConfig(),
-    )
+    counts |= {key: value for key in counts if (value := own[key]) is not None}
+    rubrics = {"rubric": rubric or RubricConfig(), "thresholds": thresholds or ThresholdsConfig()}
+    return StudyPlan(**counts, ranking=ranking, **rubrics)
 
 
 def named(cfg: StudyConfig) -> list[str]:

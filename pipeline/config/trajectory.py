@@ -1,17 +1,19 @@
-"""The settings of `trajectory`: its own keys, and those of the runs that it makes."""
+"""The settings of verbs about training: `trajectory` and the runs that it makes, `merge`, `prr`."""
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import AfterValidator, Field
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import overrides, sweep
-from bayes_at_n.pipeline.config.checks import limited
-from bayes_at_n.pipeline.config.scoring import MetricsConfig
+from bayes_at_n.pipeline.config.checks import Amount, Named, Natural
+from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.scoring.metrics.table import DEFAULT
+from bayes_at_n.scoring.metrics.table import DEFAULT, parse_all
 
 # What the verb says itself about each of its runs.
 _OWN = {
@@ -23,34 +25,36 @@ _OWN = {
 _LETTERS = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 
 
+Windows = Annotated[list[Annotated[int, Field(ge=2)]], AfterValidator(lambda v: sorted({*v}))]
+Draws = Annotated[int, Field(ge=2, le=1_000_000)]
+
+
 @dataclass
 class MergeSettings:
     """Which windows of checkpoints are merged."""
 
-    windows: list[int] = limited([4], "[2, inf)")  # checkpoints in one; []: none
+    windows: Windows = field(default_factory=lambda: [4])  # checkpoints in one; []: none
     keep: bool = True  # merged weights after their runs are complete; false: delete them
-
-    def __post_init__(self) -> None:
-        self.windows = sorted({*self.windows})
 
 
 @dataclass
 class PriceSettings:
     """Prices per million tokens, in any currency; defaults: the paper's Table 6."""
 
-    cache_miss: float = limited(1.25, "[0, inf)")  # of a prompt the first time
-    cache_hit: float = limited(0.125, "[0, inf)")  # of the same prompt again
-    output: float = limited(10.0, "[0, inf)")
+    cache_miss: Amount = 1.25  # of a prompt the first time
+    cache_hit: Amount = 0.125  # of the same prompt again
+    output: Amount = 10.0
 
 
 @dataclass
 class ResearchConfig(MetricsConfig):
     """What `trajectory` and `prr` share: metrics, the seed of their draws, prices, a folder."""
 
-    metrics: list[str] = limited([*DEFAULT, "pass@16"])  # avg and bayes are always there
-    seed: int = limited(0, "[0, inf)")
+    # avg and bayes are always there.
+    metrics: Metrics = field(default_factory=lambda: [*DEFAULT, "pass@16"])
+    seed: Natural = 0
     prices: PriceSettings = field(default_factory=PriceSettings)
-    out: str | None = limited(None, named=True)
+    out: Named | None = None
 
 
 @dataclass
@@ -65,7 +69,43 @@ class TrajectoryConfig(ResearchConfig):
     checkpoints: dict[str, list[str]] = field(default_factory=dict)
     merge: MergeSettings = field(default_factory=MergeSettings)
     greedy: bool = True  # a greedy attempt of every question, too
-    replicates: int = limited(2000, "[2, 1000000]")  # bootstrap over trials
+    replicates: Draws = 2000  # bootstrap over trials
+
+
+@dataclass
+class MergeConfig:
+    """Which checkpoints to average, and where the mean goes."""
+
+    checkpoints: list[str] = field(default_factory=list)  # folders, folders of them, or globs
+    last: Annotated[int, Field(ge=2)] | None = None  # the mean of the last so many, not of all
+    out: str = ""  # the folder to make; must not exist
+
+    def problems(self) -> Iterator[str]:
+        if not self.checkpoints:
+            yield "checkpoints: name what to average: checkpoints=[a,b,c], or a folder of them"
+        if not self.out.strip():
+            yield "out: name the folder to make, such as out=mean"
+
+
+@dataclass
+class ReversalConfig(ResearchConfig):
+    """Which runs are compared, and how their reversals are judged.
+
+    Without `out` results go to _prr beside the first run, as in runs/DATASET/_prr.
+    """
+
+    before: list[str] = field(default_factory=list)  # run folders, or globs of them
+    after: list[str] = field(default_factory=list)  # of the same models, in the same order
+    # From the posterior of each side.
+    draws: Annotated[int, Field(ge=100, le=1_000_000)] = 4000
+
+    def problems(self) -> Iterator[str]:
+        for metric in parse_all(self.metrics):
+            if metric.votes:
+                yield f"metrics: {metric.name} takes answers, and prr compares outcomes only"
+        for side in ("before", "after"):
+            if not getattr(self, side):
+                yield f"{side}: names no run; write {side}=PATTERN, such as 'runs/demo/*-base'"
 
 
 class Settings(NamedTuple):

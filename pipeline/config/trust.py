@@ -12,34 +12,31 @@ import secrets
 import tempfile
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import overrides
 from bayes_at_n.pipeline.config.settings import RunConfig
 
-_PATHS = "model.id model.tokenizer dataset.path prompt.shots_from verifier.id verifier.prompt"
-_SAMPLE = "model.trust_remote_code model.engine_args engine.args engine.url engine.key_env"
-_SAMPLE += " model.id model.tokenizer dataset.path prompt.shots_from"
-_VERIFY = "verifier.trust_remote_code verifier.engine.args verifier.engine.url engine.key_env"
-_USED_BY = {  # the settings in question, by the verb or stage that uses them
-    **dict.fromkeys(("prepare", "equivalence"), _SAMPLE),
-    "generate": f"{_SAMPLE} track.to",
-    "run": "track.to",
-    "grade": "dataset.answer",
-    "verify": f"{_VERIFY} verifier.engine.key_env verifier.id verifier.prompt",
-    "submit": f"{_SAMPLE} cluster.setup cluster.options cluster.cpu_jobs.options",  # it prepares
+_SAMPLES = "prepare generate equivalence submit"  # `submit` prepares
+_USED_BY = {  # the settings in question: verbs and stages that use them
+    "model.id model.tokenizer dataset.path prompt.shots_from": _SAMPLES,
+    "model.trust_remote_code model.engine_args engine.args engine.url": _SAMPLES,
+    "engine.key_env": f"{_SAMPLES} verify",
+    "verifier.id verifier.prompt verifier.trust_remote_code": "verify",
+    "verifier.engine.args verifier.engine.url verifier.engine.key_env": "verify",
+    "dataset.answer": "grade",
+    "cluster.setup cluster.options cluster.cpu_jobs.options": "submit",
+    "track.to": "run generate",
 }
-_NAMES = sorted({name for names in _USED_BY.values() for name in names.split()})
-# Of what a run is, its paths and arguments, `import` drops only arguments that load code.
-_KEPT = re.compile(
-    rf"({_PATHS.replace(' ', '|')}|(?!.*(cls|plugin|process|format|code|execut|connect)).*args.*)"
-)
+_VERBS = {key: {*verbs.split()} for keys, verbs in _USED_BY.items() for key in keys.split()}
+_PATH = re.compile(r"(model|verifier)\.id|.*\.(tokenizer|path|shots_from|prompt)")
+_LOADS_CODE = re.compile("cls|plugin|process|format|code|execut|connect")
 _NOT_HERE = {"url": ["http://not-imported.invalid/v1"], "answer": "python:not_imported.py:grade"}
+_DEFAULT = RunConfig()
 Own = Callable[[str, str], Iterable[RunConfig]]  # what files in `configs/` say: of a group, a name
 
 
@@ -50,66 +47,71 @@ def check(cfg: RunConfig, path: Path, own: Own, verb: str, typed: Collection[str
     UserError: naming file, keys, values and remedy.
     """
     word, cfg.trust = cfg.trust, "true"
-    found = _foreign(cfg, own).items()
-    left = {k: v for k, v in found if k not in typed and (word != "true" or _leaks(cfg, k))}
-    used = verb.split() + (cfg.stages if verb.startswith(("run", "submit")) else [])
-    names = " ".join(_USED_BY.get(of, "") for of in used).split()
-    shown = [f"{key}={value!r:.200}" for key, value in left.items() if _below(key, names)]
+    found = {key: value for key, value in _foreign(cfg, own).items() if key not in typed}
+    left = [key for key in found if word != "true" or _gives_a_key_away(cfg, key)]
+    used = {*verb.split(), *(cfg.stages if verb.startswith(("run", "submit")) else ())}
+    shown = [f"{key}={found[key]!r:.200}" for key in left if used & _VERBS[key]]
     if shown and word != "submitted":  # in a job: `submit` has asked, which makes nothing one's own
-        what = f"{', '.join(shown)}: not from a command of yours or configs/; type it"
         more = "; trust=true gives no key away" if word == "true" else ", or trust=true"
-        raise UserError(f"{path}: {what}{more}")
+        what = f"{', '.join(shown)}: not from a command of yours or configs/; type it{more}"
+        raise UserError(f"{path}: {what}")
     cfg.trust = "false" if left else "true"
 
 
-def _leaks(cfg: RunConfig, key: str) -> bool:
+def _gives_a_key_away(cfg: RunConfig, key: str) -> bool:
     """Whether a setting names what may be no key, or a host that would get one."""
-    of_verifier = key.startswith("verifier.") and cfg.verifier.engine.key_env
-    variable = of_verifier or cfg.engine.key_env
+    variable = (key.startswith("verifier.") and cfg.verifier.engine.key_env) or cfg.engine.key_env
     odd = key.endswith(".key_env") and not variable.endswith("_API_KEY")
     return odd or (key.endswith(".url") and bool(os.environ.get(variable)))
 
 
 def _foreign(cfg: RunConfig, own: Own) -> dict[str, Any]:
     """The settings in question by full key, but for groups that stand so in an own file."""
-    found = {key: value for key, value in _values(cfg).items() if _matters(cfg, key, value)}
-    for group in {key.split(".")[0] for key in found}:
+    found = {}
+    for key in _VERBS:
+        value = attrgetter(key)(cfg)
+        acts = bool(value) and value != attrgetter(key)(_DEFAULT)
+        if acts and _PATH.fullmatch(key):
+            acts = value[0] in "/~." or os.path.exists(value)
+        elif key == "dataset.answer":
+            acts = value.startswith("python:")
+        elif key == "engine.args" and kind(cfg.engine.name).served:
+            acts = False  # they are fields of requests
+        if acts:
+            found[key] = value
+    for group in {key.partition(".")[0] for key in found}:
         name = str(getattr(getattr(cfg, group), "name", ""))
-        if any(_values(cfg, group) == _values(file, group) for file in own(group, name)):
-            found = {key: value for key, value in found.items() if not _below(key, [group])}
+        if any(_said(file, group) == _said(cfg, group) for file in own(group, name)):
+            found = {key: value for key, value in found.items() if not key.startswith(f"{group}.")}
     return found
 
 
-def _below(key: str, names: Iterable[str]) -> bool:
-    return f"{key}.".startswith(tuple(f"{name}." for name in names))
-
-
-def _values(cfg: RunConfig, group: str = "") -> dict[str, Any]:
-    """The settings in question, arguments of engines one by one; of a group, and its revision."""
-    names = [name for name in (*_NAMES, f"{group}.revision") if name.startswith(group)]
-    return {key: value for key, value in overrides.flat(asdict(cfg)) if _below(key, names)}
-
-
-def _matters(cfg: RunConfig, key: str, value: Any) -> bool:
-    """Whether a value executes, connects, names a secret or is a local path."""
-    if key not in _NAMES:  # an argument; of a server it is a field of requests
-        return not (key.startswith("engine.args.") and kind(cfg.engine.name).served)
-    if key in _PATHS.split():
-        return bool(value) and (value[0] in "/~." or os.path.exists(value))
-    if key == "dataset.answer":
-        return str(value).startswith("python:")
-    return bool(value) and value != _values(RunConfig())[key]
+def _said(cfg: RunConfig, group: str) -> list[Any]:
+    """The settings in question of a group, and its revision."""
+    known = [attrgetter(key)(cfg) for key in _VERBS if key.startswith(f"{group}.")]
+    return [*known, getattr(getattr(cfg, group), "revision", None)]
 
 
 def drop(cfg: RunConfig, own: Own) -> list[str]:
-    """Take out of settings what `import` does not keep; returns what that was, KEY=VALUE."""
-    found = _foreign(cfg, own)
-    gone = [n for n in _NAMES if any(_below(k, [n]) and not _KEPT.fullmatch(k) for k in found)]
-    for name in gone:
-        *groups, field = name.split(".")
-        value = _NOT_HERE.get(field, _values(RunConfig())[name])
-        setattr(functools.reduce(getattr, groups, cfg), field, value)
-    return [f"{key}={value!r:.200}" for key, value in found.items() if _below(key, gone)]
+    """Take out of settings what `import` does not keep; returns what that was, KEY=VALUE.
+
+    What a run is stays: paths, and arguments of engines but for those that load code.
+    """
+    gone: dict[str, Any] = {}
+    for key, value in _foreign(cfg, own).items():
+        group, _, name = key.rpartition(".")
+        kept = _NOT_HERE.get(name, attrgetter(key)(_DEFAULT))
+        if isinstance(value, dict):
+            inside = {k: f"{k} {v}" if isinstance(v, dict) else k for k, v in value.items()}
+            loads = {k: v for k, v in value.items() if _LOADS_CODE.search(inside[k])}
+            gone |= {f"{key}.{k}": v for k, v in loads.items()}
+            kept = {k: v for k, v in value.items() if k not in loads}
+        elif not _PATH.fullmatch(key):
+            gone[key] = value
+        else:
+            continue
+        setattr(attrgetter(group)(cfg), name, kept)
+    return [f"{key}={value!r:.200}" for key, value in gone.items()]
 
 
 def sign(text: str) -> str:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bayes_at_n.pipeline.base.console import Meter, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.exports import ExportConfig
+from bayes_at_n.pipeline.config.records import ExportConfig
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.store import find, graded, parquet, rowkeys, shards, verdicts
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY

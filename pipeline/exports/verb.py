@@ -12,7 +12,7 @@ from pathlib import Path
 from bayes_at_n.pipeline.base import foreign, journal, lease
 from bayes_at_n.pipeline.base.console import Meter, collected, inside, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.exports import FORMATS, ExportConfig
+from bayes_at_n.pipeline.config.records import FORMATS, ExportConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.exports import reading
 from bayes_at_n.pipeline.exports.reading import Export, Source

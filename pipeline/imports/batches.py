@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.config.imports import ImportConfig
+from bayes_at_n.pipeline.config.records import ImportConfig
 from bayes_at_n.pipeline.imports import row as rows
 from bayes_at_n.pipeline.imports.source import Records, Troubles
 from bayes_at_n.pipeline.store.columns import CUT

@@ -14,6 +14,7 @@ from bayes_at_n.pipeline.base import atomic, foreign, journal, lease
 from bayes_at_n.pipeline.base.console import Meter, counted, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
+from bayes_at_n.pipeline.config.folder import dump
 from bayes_at_n.pipeline.imports import names
 from bayes_at_n.pipeline.imports.source import Source, shown
 from bayes_at_n.pipeline.store import find, origin, rowkeys, runfolder, sessions, shards
@@ -90,7 +91,7 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
         warn(
             f"import: {folder}: settings that execute, connect or name a secret: {', '.join(gone)}"
         )
-        atomic.write_text(staged / "config.yaml", compose.dump(replace(cfg, run_dir=str(target))))
+        atomic.write_text(staged / "config.yaml", dump(replace(cfg, run_dir=str(target))))
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         staged.rename(target)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from bayes_at_n.pipeline.base.console import counted, listed, warn
 from bayes_at_n.pipeline.base.environment import cores
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.imports import KINDS, RecordsConfig
+from bayes_at_n.pipeline.config.records import KINDS, RecordsConfig
 from bayes_at_n.pipeline.imports import (
     completions,
     copies,

@@ -9,8 +9,8 @@ from typing import Any
 from bayes_at_n.pipeline.base import journal
 from bayes_at_n.pipeline.base.console import Meter, counted, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.imports import RecordsConfig
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.grade import unboxed
 from bayes_at_n.pipeline.imports import copies, parquet, questions, runs, staging
@@ -82,7 +82,7 @@ def _import(source: Source, root: Path, stage: Staging) -> list[Path]:
         journal.sync_folder(target.parent)
     _summarise(plan, targets)
     for target in {targets[number].parent: targets[number] for number in owed}.values():
-        unboxed.hint(Run(compose.load_folder(target, [])), "grade")  # one of each data set
+        unboxed.hint(Run(load_folder(target, [])), "grade")  # one of each data set
     return targets
 
 

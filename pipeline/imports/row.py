@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.imports import MOST_CATEGORIES, ImportConfig
+from bayes_at_n.pipeline.config.records import MOST_CATEGORIES, ImportConfig
 from bayes_at_n.pipeline.imports.source import Troubles, shown
 
 MOST_TEXT = 16 << 20  # characters of one completion

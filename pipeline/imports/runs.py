@@ -1,7 +1,7 @@
 """What makes a folder of imported rows a run: questions, categories, configuration, manifest."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.environment import describe
-from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.checks import check
-from bayes_at_n.pipeline.config.imports import ImportConfig
+from bayes_at_n.pipeline.config.checks import validated
+from bayes_at_n.pipeline.config.folder import dump
+from bayes_at_n.pipeline.config.records import ImportConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.imports import names
 from bayes_at_n.pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
@@ -62,7 +62,7 @@ def write(
     parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     if len((labelled := plan.labels(number))[0]):
         _save_labels(run, labelled, *rubric(plan, planned.dataset, cfg), cfg.rubric)
-    atomic.write_text(folder / "config.yaml", compose.dump(replace(run.cfg, run_dir=str(target))))
+    atomic.write_text(folder / "config.yaml", dump(replace(run.cfg, run_dir=str(target))))
     runfolder.write_json(
         run.manifest,
         {
@@ -103,7 +103,7 @@ def _config(planned: RunPlan, source: ImportConfig, folder: Path) -> RunConfig:
     if (folder / "attempts").is_dir():
         graded = (folder / "grades").is_dir()
         cfg.stages = [*["grade"] * (not graded), "categorize", "score"]
-    return check(cfg)
+    return validated(RunConfig, asdict(cfg))
 
 
 def _identity(dataset: str, question: Question) -> dict[str, str]:

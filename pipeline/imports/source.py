@@ -10,7 +10,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base import jsonl
 from bayes_at_n.pipeline.base.console import clean_line
-from bayes_at_n.pipeline.config.imports import RecordsConfig
+from bayes_at_n.pipeline.config.records import RecordsConfig
 
 _NAMED = 3
 _PLURAL = re.compile(r"s\b")  # in a kind of trouble, the first: "damaged rows skipped"

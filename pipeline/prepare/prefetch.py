@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.console import note, results
-from bayes_at_n.pipeline.config.official import OFFICIAL
-from bayes_at_n.pipeline.config.settings import ModelConfig, verifier_as_model
+from bayes_at_n.pipeline.config.settings import OFFICIAL, ModelConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import models, published, questions, shots
 from bayes_at_n.pipeline.prepare.hub import from_hub

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import Meter, results
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.store import (
     find,
@@ -148,7 +148,7 @@ def _settings(path: Path) -> list[str]:
     """Half a config.yaml, cut at the end of a line, is YAML, too; of other files nothing tells."""
     if path.name != "config.yaml":
         return []
-    run = Run(compose.load_folder(path.parent, []))
+    run = Run(load_folder(path.parent, []))
     made = runfolder.read_manifest(run).get(origin.IDENTITY, {})
     if others := runfolder.differing(made, runfolder.identity(run.cfg)):
         return [f"not what the manifest says: {'; '.join(others[:3])}"]

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.analysis import SelectionConfig
-from bayes_at_n.pipeline.config.compose import load_folder
+from bayes_at_n.pipeline.config.folder import load_folder
 
 
 def named(cfg: SelectionConfig) -> dict[str, list[Path]]:

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import trust
-from bayes_at_n.pipeline.config.compose import dump, load_folder
+from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.settings import LabelsConfig, RunConfig
 from bayes_at_n.pipeline.store import origin, parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below

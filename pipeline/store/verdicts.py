@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base.console import warn
-from bayes_at_n.pipeline.config.official import OFFICIAL, template_file
-from bayes_at_n.pipeline.config.settings import VerifierConfig
+from bayes_at_n.pipeline.config.settings import OFFICIAL, VerifierConfig, template_file
 from bayes_at_n.pipeline.store import rowkeys, runfolder
 from bayes_at_n.pipeline.store.columns import GRADES, KEY, VERDICTS
 from bayes_at_n.pipeline.store.rowkeys import Ints

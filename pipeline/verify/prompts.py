@@ -18,8 +18,14 @@ from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.official import FIELDS, FOLDER, OFFICIAL, template_file
-from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig
+from bayes_at_n.pipeline.config.settings import (
+    FIELDS,
+    FOLDER,
+    OFFICIAL,
+    RunConfig,
+    VerifierConfig,
+    template_file,
+)
 from bayes_at_n.pipeline.prepare import models, published
 from bayes_at_n.prompts import PromptError, control_tokens, options, plain, render, turns
 from bayes_at_n.verifiers import LETTERS

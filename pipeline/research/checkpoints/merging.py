@@ -19,7 +19,7 @@ import yaml  # type: ignore[import-untyped]
 from bayes_at_n.pipeline.base import children, environment, journal, lease
 from bayes_at_n.pipeline.base.console import Meter, clock, count, note
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
-from bayes_at_n.pipeline.config.merge import MergeConfig
+from bayes_at_n.pipeline.config.trajectory import MergeConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.research.checkpoints import folders, weights
 from bayes_at_n.pipeline.research.checkpoints.folders import MANIFEST, fingerprint

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.cohorts import cohort as cohorts
 from bayes_at_n.pipeline.cohorts import differences
 from bayes_at_n.pipeline.cohorts.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.prr import ReversalConfig
+from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.store import find, shards
 from bayes_at_n.pipeline.store.find import natural
 from bayes_at_n.pipeline.store.runfolder import opened

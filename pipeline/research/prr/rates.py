@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.config.prr import ReversalConfig
+from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.research import protocols
 from bayes_at_n.pipeline.research.protocols import AVG, BAYES, GREEDY, PASS
 from bayes_at_n.scoring.metrics.table import Summary

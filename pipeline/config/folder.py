@@ -1,0 +1,137 @@
+"""A run folder's settings: `config.yaml`, plain values in YAML below a keyed mark."""
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.config import trust
+from bayes_at_n.pipeline.config.checks import validated
+from bayes_at_n.pipeline.config.settings import RunConfig
+
+_MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
+_LOADER = yaml.SafeLoader("")
+_TAGS = {f"tag:yaml.org,2002:{tag}" for tag in ("null", "bool", "int", "float")}
+
+
+def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunConfig:
+    """Read the settings that a run folder was made with, and change single keys of them.
+
+    `verb`: what will use the settings; without one they are only shown. Raises UserError: when the
+    folder holds no run, or a setting does not fit or cannot be trusted (`trust.check`).
+    """
+    path = folder / "config.yaml"
+    try:
+        text = foreign.read_text(path, _MOST)
+        values = _plain(text)
+    except FileNotFoundError:
+        inside = sorted(folder.glob("*/config.yaml"))
+        hint = f", but runs: name those, such as {inside[0].parent}" if inside else ""
+        raise UserError(f"{folder} is no run folder: it holds no config.yaml{hint}") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: {one_line(error)}") from error
+    values |= {"run_dir": str(folder), "trust": "false"}
+    typed = [_change(values, setting) for setting in settings]
+    try:
+        cfg = validated(RunConfig, values)
+    except UserError as error:
+        if typed and str(error).startswith(tuple(typed)):
+            raise
+        raise UserError(f"{path}: {error}") from error
+    if "budget.until" in typed and cfg.budget.past:  # one of the file stops nothing but work
+        raise UserError(f"budget.until={cfg.budget.until}: is past; name a later moment")
+    mark, _, rest = text.partition("\n")
+    if trust.is_own(rest, mark.removeprefix("# ")):
+        cfg.trust = "true"
+    elif verb:
+        from bayes_at_n.pipeline.config import compose  # Hydra, which folders of one's own need not
+
+        trust.check(cfg, path, compose.own, verb, typed)
+    return cfg
+
+
+def _plain(text: str) -> dict[str, Any]:
+    """The values of a file. Raises ValueError and YAMLError: it is not as `dump` writes one."""
+    nodes = (yaml.NodeEvent, yaml.CollectionEndEvent)
+    events = (event for event in yaml.parse(text, yaml.CSafeLoader) if isinstance(event, nodes))
+    if not isinstance(first := next(events, None), yaml.MappingStartEvent):
+        raise ValueError("holds no settings")
+    values: dict[str, Any] = _value(events, first)
+    return values
+
+
+def _value(events: Iterator[Any], event: Any, depth: int = 0) -> Any:
+    """The value that an event begins: nothing that is named, tagged or nested without end."""
+    if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST or getattr(event, "tag", None):
+        line = event.start_mark.line + 1
+        raise ValueError(f"line {line}: an alias, a tag, or lists in lists without end")
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(event.value) if event.implicit[0] else event.value
+    parts = []
+    while not isinstance(part := next(events), yaml.CollectionEndEvent):
+        parts.append(_value(events, part, depth + 1))
+    if isinstance(event, yaml.MappingStartEvent):
+        return {str(key): value for key, value in zip(parts[::2], parts[1::2], strict=True)}
+    return parts
+
+
+@functools.lru_cache(maxsize=4096)
+def _scalar(text: str) -> Any:
+    """What a text without quotes is: null, a truth value, a number, or a text."""
+    tag = _LOADER.resolve(yaml.ScalarNode, text, (True, False))
+    node = yaml.ScalarNode(tag, text)
+    return _LOADER.yaml_constructors[tag](_LOADER, node) if tag in _TAGS else text
+
+
+def _change(values: dict[str, Any], setting: str) -> str:
+    """Set what KEY=VALUE says, as Hydra reads it; returns the full key."""
+    from omegaconf import OmegaConf  # not imported, nor Hydra, where nothing is changed
+    from omegaconf.errors import OmegaConfBaseException
+
+    from bayes_at_n.pipeline.config import compose, overrides
+
+    key, text = overrides.split(setting)
+    if key in {*compose.groups(), "tag", "run_dir"} - {"rubric"}:
+        raise UserError(
+            f"{setting}: not where a run folder is named, which takes keys such as"
+            " sampling.trials=N; leave the folder out and name model=... dataset=..."
+        )
+    if (full := overrides.full_key(RunConfig, key)) is None:
+        raise overrides.unknown(key, RunConfig)
+    try:
+        given = OmegaConf.create({"": overrides._value(RunConfig, full, text)})
+        value: Any = dict(OmegaConf.to_container(given, resolve=True))[""]  # type: ignore[arg-type]
+    except (OmegaConfBaseException, ValueError) as error:
+        raise UserError(f"{full}={text}: {overrides.one_line(error)}") from error
+    *groups, name = full.split(".")
+    for group in groups:
+        values = values.setdefault(group, {})
+        if not isinstance(values, dict):
+            raise UserError(f"{full}={text}: config.yaml has no group {group}")
+    there = values.get(name)
+    values[name] = there | value if isinstance(there, dict) and isinstance(value, dict) else value
+    return full
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """A dumper that spells out line ends which readers of YAML would take for others."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if re.search("[\x85\u2028\u2029]", text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dump(cfg: RunConfig) -> str:
+    """The settings as YAML, every value spelt out; `load_folder` reads the same back."""
+    values = {key: value for key, value in asdict(cfg).items() if key != "trust"}
+    return str(yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
