@@ -203,8 +203,15 @@ class Derived:
         Unreadable files count as pending, and a warning names them. Raises Stale: rows were made
         with other inputs, unless `inputs` is None: then they are what they are, for comparison.
         """
+        try:
+            return self._read(run, self._columns(names), inputs)
+        except OSError as error:
+            if error.errno not in atomic.GONE:
+                raise
+            return self.read(run, names, inputs)  # a journal was sealed since the listing
+
+    def _read(self, run: Run, columns: pa.Schema, inputs: Inputs | None) -> Rows:
         ids, wanted = rowkeys.question_ids(run), None if inputs is None else self._record(inputs)
-        columns = self._columns(names)
         pieces = list[tuple[rowkeys.Ints, pa.Table | None]]()
         sampled = {part.stem: part for part in parts(run.attempts)}
         without = {path.stem for path in (run.path / self.name).glob("*.parquet")} - {*sampled}
