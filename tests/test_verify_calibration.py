@@ -1,11 +1,13 @@
 """Deriving verdicts from log-probs, and fitting T, where bias and T of the verifier are known."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from helpers import make_run, outcome_words, write_questions
 
@@ -104,6 +106,25 @@ def regrade(run: Run, change: Callable[[Any], Any]) -> None:
 
 def called(table: Any, outcomes: Any) -> Any:
     return table.set_column(table.column_names.index("outcome"), "outcome", [outcomes])
+
+
+MADE = (1, "f41fa3230e7ff425")  # of another version another hash
+
+
+def test_verdicts_on_recorded_log_probs_change_only_with_the_version(tmp_path: Path) -> None:
+    recorded = pq.read_table(Path(__file__).parent / "recorded" / "labels.parquet").slice(0, 480)
+    marks = {f"q{i:02d}": "110" * (TRIALS // 3) for i in range(8)}
+    run = make_run(tmp_path / "run", marks, "verifier=demo", texts=RESPONSES)
+    nothing = {"": log_softmax(np.array([1.0, 0, 9]))} | dict.fromkeys(
+        marks, np.log([0.5, 0.3, 0.2])
+    )
+    said(run, texts.of_labels(recorded, "logprob_"), nothing)
+    found, columns = list[Any](), [f"{kind}{x}" for kind in ("base_", "direct_", "") for x in "abc"]
+    for how in ("contextual", "batch", "graded", "none", "contextual verifier.clip=null"):
+        run = again(run, *f"verifier.calibration={how}".split())
+        found.append(np.round(stored(run, *columns), 4) + 0.0)
+    made = hashlib.sha256(np.stack(found).tobytes()).hexdigest()[:16]
+    assert (verdicts.VERDICTS_TABLE.version, made) == MADE
 
 
 def unsaid(table: Any, first: int) -> list[str]:

@@ -49,19 +49,22 @@ def people(run: Run) -> dict[str, Any]:
     return {}
 
 
+def _keys(codes: outcomes.Codes) -> Ints:
+    question, trial = np.nonzero(codes != OWED)
+    return question.astype(np.int64) << 32 | trial
+
+
 def _views(run: Run) -> Views:
     there = outcomes.read(run, quiet=True).codes
     if (there == OWED).all():
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
-    question, trial = np.nonzero(there != OWED)
-    trials, codes = (there != OWED).sum(axis=1), there[question, trial]
-    keys = question.astype(np.int64) << 32 | trial
+    keys, trials = _keys(there), (there != OWED).sum(axis=1)
+    codes = there[there != OWED]
     said = verdicts.aligned(run, ["a", "label"], keys)
-    label, a = said["label"], said["a"]
-    verifier = pc.fill_null(pc.equal(label, "A").cast("float64"), np.nan).to_numpy()
+    verifier = pc.fill_null(pc.equal(said["label"], "A").cast("float64"), np.nan).to_numpy()
     unsure = np.isin(codes, UNDECIDED)
-    grader = np.where(unsure, pc.fill_null(a, 0.0).to_numpy(), codes == CORRECT)
-    weights = 1 / (trials[question] * (trials > 0).sum())
+    grader = np.where(unsure, pc.fill_null(said["a"], 0.0).to_numpy(), codes == CORRECT)
+    weights = 1 / (trials[keys >> 32] * (trials > 0).sum())
     return Views(keys, weights, np.clip(grader, 0, 1), verifier)
 
 
@@ -87,53 +90,50 @@ def _draw(run: Run, size: int) -> None:
     atomic.write_jsonl(path, rows)
     note(
         f"verify: {len(rows)} attempts to label are in {path}: set each `correct` to true or false,"
+        f" then `{PROGRAM} verify {run.path} labels={path}`"
     )
-    note(f"        then `{PROGRAM} verify {run.path} labels={path}`")
 
 
 def labelled(run: Run) -> tuple[Ints, Ints]:
     """Keys of the attempts that people labelled in `labels.file`, and 1 for correct, 0 for not."""
-    views = _views(run)
-    at, labels = _read(run, Path(run.cfg.labels.file or "").expanduser(), views)
-    return views.keys[at], labels.astype(np.int64)
+    keys = _keys(outcomes.read(run, quiet=True).ruled)
+    at, labels = _read(run, Path(run.cfg.labels.file or "").expanduser(), keys)
+    return keys[at], labels.astype(np.int64)
 
 
 def _report(run: Run, path: Path) -> dict[str, Any]:
     views = _views(run)
-    at, labels = _read(run, path, views)
-    level = run.cfg.scoring.confidence
+    at, labels = _read(run, path, views.keys)
+    level, n = run.cfg.scoring.confidence, views.keys.size
     found: dict[str, Any] = {"file": str(path), "labels": at.size, "confidence": level}
-    said = {"grader": views.grader, "verifier": views.verifier}
-    rows = []
-    for who, view in said.items():
-        if np.isnan(view).any():
-            note(f"verify: labels: the {who} has no view of {int(np.isnan(view).sum())} attempts")
+    rows = list[dict[str, Any]]()
+    for who, view in {"grader": views.grader, "verifier": views.verifier}.items():
+        if unseen := int(np.isnan(view).sum()):
+            note(f"verify: labels: the {who} has no view of {unseen} attempts")
             continue
         corrected = prediction_powered(view, labels, at, views.weights, level)._asdict()
         sure = np.isin(view[at], (0, 1))
         table = np.zeros((2, 2), np.int64)
         np.add.at(table, (1 - labels[sure].astype(int), 1 - view[at][sure].astype(int)), 1)
-        found[who] = {"value": float(views.weights @ view), "corrected": corrected,
-                      "confusion": table.tolist()}  # fmt: skip
-        rows.append({"who": who, "value": found[who]["value"]})
+        (kept, missed), (accepted, rejected) = table.tolist()
+        value = float(views.weights @ view)
+        found[who] = {"value": value, "corrected": corrected, "confusion": table.tolist()}
+        wrong = {"missed": f"{missed} of {kept + missed}"}
+        wrong["accepted"] = f"{accepted} of {accepted + rejected}"
+        rows.append({"who": who, "value": value, **wrong})
         rows.append({"who": f"{who}, set right", **_shown(corrected)})
-        (kept, missed), (accepted, _) = table.tolist()
-        rows[-2] |= {"missed": f"{missed} of {kept + missed}",
-                     "accepted": f"{accepted} of {sum(table[1].tolist())}"}  # fmt: skip
-    alone = prediction_powered(np.zeros(views.keys.size), labels, at, views.weights, level)
-    found["labels_alone"] = alone._asdict()
-    rows.append({"who": "labels alone", **_shown(found["labels_alone"])})
+    alone = prediction_powered(np.zeros(n), labels, at, views.weights, level)._asdict()
+    found["labels_alone"] = alone
+    rows.append({"who": "labels alone", **_shown(alone)})
     heads = [*columns(align="left", who="score by"), *columns("{:.4f}", value="value")]
     heads += columns(interval=f"{level:.0%} interval", missed="missed", accepted="let pass")
     notes = ["missed: right ones called wrong; let pass: wrong ones called right"]
-    title = f"{at.size} labels of people, {views.keys.size} attempts"
-    show(Table(title, heads, rows, notes))
+    show(Table(f"{at.size} labels of people, {n} attempts", heads, rows, notes))
     if at.size < _FEW:
         warn(f"{path}: {at.size} labels say little; label {_FEW} or more")
-    runfolder.write_json(run.path / "labels.json", found)
-    note(
-        f"verify: saved {run.path / 'labels.json'}; it holds for labels of attempts drawn at random"
-    )
+    target = run.path / "labels.json"
+    runfolder.write_json(target, found)
+    note(f"verify: saved {target}; it holds for labels of attempts drawn at random")
     return found
 
 
@@ -142,12 +142,12 @@ def _shown(corrected: dict[str, float]) -> dict[str, Any]:
     return {"value": corrected["value"], "interval": ends}
 
 
-def _read(run: Run, path: Path, views: Views) -> tuple[Ints, Floats]:
-    """Positions in `views` of the attempts that people labelled, and 1 for correct, 0 for not."""
+def _read(run: Run, path: Path, keys: Ints) -> tuple[Ints, Floats]:
+    """Positions in `keys` of the attempts that people labelled, and 1 for correct, 0 for not."""
     if not path.is_file():
         raise UserError(f"labels={path}: no such file; labels.sample=60 writes one to fill in")
     known = {q["question_id"]: i for i, q in enumerate(run.questions)}
-    place = {key: i for i, key in enumerate(views.keys.tolist())}
+    place = {key: i for i, key in enumerate(keys.tolist())}
     labels: dict[int, float] = {}
     for where, row in jsonl.read(path):
         name, trial, correct = (row.get(key) for key in ("question_id", "trial", "correct"))

@@ -41,7 +41,18 @@ MEASURES = {
 _MANY = 20  # attempts of which a sound verifier hardly accepts all
 _END = 600  # characters of a response's end, in the list for a person
 _TELLING = 3
+_SHOWN = ["a", "b", "c", "label", "cut"]
 _OF = [f"{kind}{label.lower()}" for kind in ("logprob_", "base_") for label in LABELS]
+
+
+def report(run: Run) -> None:
+    """Show what verdicts are worth; writes what it shows, and where to look, into `verdicts/`."""
+    table, keys = judged(run, [*_OF, *_SHOWN])
+    views, bases = _views(run, table, keys)
+    _turned(run, views, bases)
+    if run.cfg.dataset.judge != "unmatched":  # its sample says nothing of all attempts
+        _calibrated(run, views, bases)
+    _agree(run, table, views)
 
 
 def judged(run: Run, names: list[str]) -> tuple[pa.Table, Ints]:
@@ -54,22 +65,16 @@ def judged(run: Run, names: list[str]) -> tuple[pa.Table, Ints]:
     return table, keys
 
 
-def _views(run: Run) -> tuple[Views, Floats]:
-    """What verifier and grader say of all attempts that have a verdict, and baselines (n, 3)."""
-    table, keys = judged(run, _OF)
+def _views(run: Run, table: pa.Table, keys: Ints) -> tuple[Views, Floats]:
+    """What verifier and grader say of attempts with a verdict, and baselines (n, 3)."""
     truth = true_labels(table["outcome"], run)
     return Views(keys, of_labels(table, "logprob_"), truth), of_labels(table, "base_")
 
 
-def calibrated(run: Run) -> None:
-    """Report the calibration on graded attempts; where T was fitted, on those held out.
-
-    Writes `verdicts/_calibration.json` and a reliability diagram, `verdicts/_reliability.png`.
-    """
-    views, bases = _views(run)
-    seen = views.truth >= 0
-    temperature, held_out = run.cfg.verifier.temperature, np.ones(int(seen.sum()), dtype=bool)
-    fitted: dict[str, Any] | None = None
+def _calibrated(run: Run, views: Views, bases: Floats) -> None:
+    """Report the calibration on graded attempts; where T was fitted, on those held out."""
+    graded, temperature, fitted = views.truth >= 0, run.cfg.verifier.temperature, None
+    seen = graded
     if run.cfg.verifier.fit_temperature:
         fit, told = calibrate.fit(run, views, bases)
         if fit is None:
@@ -77,16 +82,19 @@ def calibrated(run: Run) -> None:
         else:
             mention(f"verify: {told}")
             temperature = fit.temperature
-            held_out = fit.held_out if run.cfg.labels.file is None else held_out
             fitted = {"temperature": temperature, "stderr": fit.stderr, "fitted": fit.fitted}
-    if not held_out.any():
+            if run.cfg.labels.file is None:
+                seen = graded.copy()
+                seen[graded] = fit.held_out
+    if not seen.any():
         return
-    scores, base, truth = (of[seen][held_out] for of in (views.logprobs, bases, views.truth))
-    measures = quality.report(scores, base, truth, temperature)
+    measures = quality.report(views.logprobs[seen], bases[seen], views.truth[seen], temperature)
     measures |= {"fit": fitted, "truth": "the grader's outcomes"}
+    show(_measures_table(measures, "graded" if seen is graded else "held-out"))
     folder = run.path / "verdicts"
+    if runfolder.read_json(folder / "_calibration.json") == json.loads(json.dumps(measures)):
+        return  # the picture is of the same
     runfolder.write_json(folder / "_calibration.json", measures)
-    show(_measures_table(measures, "graded" if held_out.all() else "held-out"))
     from bayes_at_n.pipeline.display import style
     from bayes_at_n.pipeline.plots import calibration as plots  # matplotlib takes half a second
 
@@ -99,48 +107,44 @@ def calibrated(run: Run) -> None:
 def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
     """`quality.report` over the graded attempts of several runs, all with verdicts.
 
-    Returns:
-        None where a run has no verdicts, or two of them were calibrated with different T.
+    None where a run has no verdicts, or two of them were calibrated with different T.
     """
     told = [runfolder.read_json(run.path / "verdicts" / "_calibration.json") for run in runs]
     temperatures: set[Any] = {measures.get("temperature") for measures in told}
     if None in temperatures or len(temperatures) != 1:
         return None
-    parts = [(*views, bases) for views, bases in map(_views, runs)]
+    parts = [(*views, bases) for views, bases in (_views(r, *judged(r, _OF)) for r in runs)]
     logprobs, truth, bases = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
-    seen = truth >= 0
-    report = quality.report(logprobs[seen], bases[seen], truth[seen], temperatures.pop())
-    return report if seen.any() else None
+    if not (seen := truth >= 0).any():
+        return None
+    return quality.report(logprobs[seen], bases[seen], truth[seen], temperatures.pop())
 
 
-def check_turned(run: Run) -> None:
+def _turned(run: Run, views: Views, bases: Floats) -> None:
     """Warn where calibration changes many labels: how many, which, and how often they are right."""
-    views, bases = _views(run)
     changed = guards.turned(views.logprobs, bases)
     share = changed.size / max(1, views.keys.size)
     if share <= guards.TURNED:
         return
-    v, first = run.cfg.verifier, changed[:_TELLING]
+    v, truth = run.cfg.verifier, views.truth
     before = calibration.direct(views.logprobs)
     after = calibration.calibrate(views.logprobs, bases, v.temperature)
-    ids = [row["question_id"] for row in run.questions]
-    shown = "; ".join(
-        f"{ids[key >> 32]} trial {key & 0xFFFFFFFF}: {_top(old)}, then {_top(new)}"
-        for key, old, new in zip(
-            views.keys[first].tolist(), before[first], after[first], strict=True
-        )
-    )
-    right = [int(np.sum(prob.argmax(axis=1) == views.truth)) for prob in (before, after)]
+
+    def top(prob: Floats) -> str:
+        return f"{LABELS[prob.argmax()]} {prob.max():.3f}"
+
+    shown = []
+    for at in changed[:_TELLING].tolist():
+        key = int(views.keys[at])
+        name = f"{run.questions[key >> 32]['question_id']} trial {key & 0xFFFFFFFF}"
+        shown.append(f"{name}: {top(before[at])}, then {top(after[at])}")
+    right = [int(np.sum(prob.argmax(axis=1) == truth)) for prob in (before, after)]
     warn(
-        f"verifier.calibration={v.calibration} changes the label of {share:.1%} of"
-        f" {views.keys.size} attempts; by the grader {right[0]} of {np.sum(views.truth >= 0)} were"
-        f" right before and {right[1]} are now; above all {shown}. verifier.calibration=none"
-        " subtracts nothing"
+        f"verifier.calibration={v.calibration} changes the label of {share:.1%} of {truth.size}"
+        f" attempts; by the grader {right[0]} of {np.sum(truth >= 0)} were right before and"
+        f" {right[1]} are now; above all {'; '.join(shown)}. verifier.calibration=none subtracts"
+        " nothing"
     )
-
-
-def _top(prob: Floats) -> str:
-    return f"{LABELS[prob.argmax()]} {prob.max():.3f}"
 
 
 def _measures_table(measures: dict[str, Any], which: str) -> Table:
@@ -156,13 +160,12 @@ def _measures_table(measures: dict[str, Any], which: str) -> Table:
     return Table(title, heads, rows)
 
 
-def agree(run: Run) -> None:
+def _agree(run: Run, table: pa.Table, views: Views) -> None:
     """Show the 2x3 table of grader against verifier and list disagreements for a person."""
-    table, keys = judged(run, ["a", "b", "c", "label", "cut"])
     if cut := int(np.count_nonzero(table["cut"].to_numpy())):
         share = percent(cut / len(table))
         mention(f"verify: {cut} of {len(table)} responses ({share}) were cut in the middle")
-    truth, judge = true_labels(table["outcome"], run), run.cfg.dataset.judge
+    keys, truth, judge = views.keys, views.truth, run.cfg.dataset.judge
     # Where verdicts decide, people see those on what the rules could not read, too.
     seen = pc.is_valid(table["outcome"]).to_numpy() if judge else truth >= 0
     rows = np.flatnonzero(seen)

@@ -81,10 +81,7 @@ def _verify(given: Run) -> None:
             _derive(run, made, made_from, {part.stem for part in owed})
         else:
             mention("verify: nothing owed, all attempts have a verdict")
-        quality.check_turned(run)
-        if run.cfg.dataset.judge != "unmatched":  # its sample says nothing of all attempts
-            quality.calibrated(run)
-        quality.agree(run)
+        quality.report(run)
 
 
 def _inputs(run: Run, template: str, made_by: dict[str, Any]) -> dict[str, Any]:
