@@ -2,22 +2,23 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.servers import served
-from bayes_at_n.pipeline.servers.pool import Pool
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
+
+if TYPE_CHECKING:
+    from bayes_at_n.pipeline.servers.served import Facts
 
 KEY = "server"  # in the manifest
 
 
-def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
+def facts(run: Run, tokenizer: Any | None) -> "Facts | None":
     """What the run's server is, asked once: a prepared folder needs no server.
 
     `tokenizer`: the model's, or None where there is none. Returns None for engines that load the
@@ -26,6 +27,9 @@ def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
     """
     if not kind(run.cfg.engine.name).served:
         return None
+    from bayes_at_n.pipeline.servers import served  # an HTTP client takes a while to import
+    from bayes_at_n.pipeline.servers.pool import Pool
+
     if kind(run.cfg.engine.name).in_process:
         return served.Facts("chat", run.cfg.model.id)
     if known := kept(run):
@@ -45,10 +49,14 @@ def facts(run: Run, tokenizer: Any | None) -> served.Facts | None:
     return asyncio.run(ask())
 
 
-def kept(run: Run) -> served.Facts | None:
+def kept(run: Run) -> "Facts | None":
     """What `prepare` has learnt; None for other engines, and before it."""
     known = runfolder.read_manifest(run).get(KEY)
-    return served.Facts(**known) if known and kind(run.cfg.engine.name).served else None
+    if not known or not kind(run.cfg.engine.name).served:
+        return None
+    from bayes_at_n.pipeline.servers.served import Facts
+
+    return Facts(**known)
 
 
 def tokenizer(cfg: RunConfig) -> Any | None:
@@ -68,7 +76,7 @@ def tokenizer(cfg: RunConfig) -> Any | None:
         return None
 
 
-def weights(cfg: RunConfig, known: served.Facts | None) -> str:
+def weights(cfg: RunConfig, known: "Facts | None") -> str:
     """What tells the model from others: its weights, or the name that it is served under."""
     if not kind(cfg.engine.name).served:
         return models.fingerprint(cfg.model)
