@@ -25,6 +25,7 @@ from helpers import run_of, settings
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import records as of_records
 from bayes_at_n.pipeline.config.records import ExportConfig
 from bayes_at_n.pipeline.config.settings import TRACKERS
 from bayes_at_n.pipeline.exports.verb import export
@@ -205,10 +206,10 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
     made = fakes(monkeypatch, "wandb")
     run = run_of(tmp_path, "a", {"a": "110", "b": ".10"})
     words = [f"runs={tmp_path}", "to=wandb", "project=p"]
-    monkeypatch.setattr(records, "find_spec", lambda name: None)
+    monkeypatch.setattr(of_records, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"to=wandb needs wandb, .* pip install .*\[wandb\]"):
         overrides.load(ExportConfig, words)
-    monkeypatch.setattr(records, "find_spec", lambda name: name)
+    monkeypatch.setattr(of_records, "find_spec", lambda name: name)
     cfg = overrides.load(ExportConfig, words)
     export(cfg)
     export(cfg)  # nothing has changed

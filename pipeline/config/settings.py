@@ -335,7 +335,7 @@ class RunConfig:
     def problems(self) -> Iterator[str]:
         columns, template = self.dataset.fields.choices, self.prompt.template
         engine, judge, verifier = self.engine, self.dataset.judge, self.verifier
-        sampling, budget, of = self.sampling, self.budget, kind(self.engine.name)
+        budget, of = self.budget, kind(self.engine.name)
         if columns and "{choices}" not in template:
             yield "prompt.template: must contain {choices}, for the options (prompt=choice does)"
         if not columns and ("{choices}" in template or self.prompt.shuffle != "none"):
@@ -352,8 +352,9 @@ class RunConfig:
             yield f"budget.money={budget.money:g}: needs engine.price_in and engine.price_out"
         if budget.gpu_hours is not None and of.served:
             yield f"budget.gpu_hours={budget.gpu_hours:g}: a server's are unknown; budget.tokens"
-        if of.in_process and (sampling.logprobs or sampling.prompt_logprobs):
-            yield "sampling.logprobs, sampling.prompt_logprobs: must be false of a function"
+        for key in ("logprobs", "prompt_logprobs") if of.in_process else ():
+            if getattr(self.sampling, key):
+                yield f"sampling.{key}=true: engine=callable gives texts alone; set it to false"
 
 
 def template_file(prompt: str) -> Path:
