@@ -252,7 +252,9 @@ def _lacking(rubric: Rubric, found: Signals, values: Mapping[str, Any]) -> str |
 
 def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
     """What to say of rubrics that ask for A or B where a run's are calibrated to the grader."""
-    models = ", ".join(run.cfg.model.name for run in runs if verdicts.by_grader(run))
+    models = ", ".join(
+        run.cfg.model.name for run in runs if verdicts.made_of(run).get("calibration") == "graded"
+    )
     asking = [rubric.name for rubric in rubrics if {"A", "B"} & variables.needed(rubric.names)]
     return [f"{name} of {models} {_BY_GRADER}" for name in asking if models]
 

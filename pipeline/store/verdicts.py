@@ -1,7 +1,6 @@
 """Verdicts: a verifier's calibrated probabilities for every attempt, and what they were made of.
 
-They are derived from attempts and from the label log-probs that the verifier gave of their texts
-(`label_logprobs/`, see verify/texts.py), so other settings of the calibration ask no model.
+They are derived from the log-probs that the verifier gave of texts (verify/texts.py).
 """
 
 import contextlib
@@ -44,10 +43,7 @@ def asks(judge: str | None, outcome: Any, box: Any) -> Any:
 
 
 def inputs(run: Run, of_grades: bool) -> dict[str, Any]:
-    """What decides verdicts that a reader can tell without the verifier's own files.
-
-    `of_grades`: whether they depend on grades, as where the prompt restates the extracted answer.
-    """
+    """What decides verdicts, as far as a reader can tell; `of_grades`: also grades do."""
     v, judge = run.cfg.verifier, run.cfg.dataset.judge
     found = {"asked": _asked(v)} | {name: getattr(v, name) for name in _CALIBRATION}
     found["judge"] = judge if judge == "unmatched" or v.calibration == "graded" else None
@@ -69,10 +65,11 @@ def read(run: Run, names: Sequence[str]) -> Rows:
 
     Raises Stale: they were made with other settings than are set, or with an older prompt.
     """
-    made, wanted = made_of(run), None
-    if run.cfg.verifier.id is not None:
-        wanted = made | inputs(run, "grades" in made) | {"asked": _asked_as(run, made)}
-        wanted |= {"template": _template(wanted["asked"]["prompt"], made.get("template"))}
+    made = made_of(run)
+    if run.cfg.verifier.id is None:
+        return VERDICTS_TABLE.read(run, names, None)
+    wanted = made | inputs(run, "grades" in made) | {"asked": _asked_as(run, made)}
+    wanted["template"] = _template(wanted["asked"]["prompt"], made.get("template"))
     return VERDICTS_TABLE.read(run, names, wanted)
 
 
@@ -97,11 +94,6 @@ def settings(run: Run) -> dict[str, Any] | None:
     """Which outcomes verdicts decide, and whose; None: the rule grader decides all."""
     judge = run.cfg.dataset.judge
     return {"judge": judge, **_asked_as(run, made_of(run))} if judge else None
-
-
-def by_grader(run: Run) -> bool:
-    """Whether the stored verdicts are calibrated to the grader's outcomes."""
-    return made_of(run).get("calibration") == "graded"
 
 
 def _asked(v: VerifierConfig) -> dict[str, Any]:
