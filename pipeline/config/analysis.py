@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from bayes_at_n.pipeline.config.checks import Named, Natural, Points, Positive, Trust, must
+from bayes_at_n.pipeline.config.checks import FolderName, Named, Natural, Points, Positive, Trust
 from bayes_at_n.pipeline.config.rankings import RankingConfig
 from bayes_at_n.pipeline.config.scoring import (
     ComparisonConfig,
@@ -13,14 +12,6 @@ from bayes_at_n.pipeline.config.scoring import (
     ThresholdsConfig,
 )
 from bayes_at_n.pipeline.config.studies import StudyConfig
-
-FolderOf = Annotated[
-    str,
-    must(
-        "the name of a folder in runs=; write a path without a key",
-        lambda name: name not in (".", "..") and "/" not in name,
-    ),
-]
 
 
 @dataclass
@@ -37,8 +28,8 @@ class ReportConfig:
 class SelectionConfig:
     """Which runs to look at, how to score them, and where results go."""
 
-    dataset: list[FolderOf] = field(default_factory=list)  # folders in `runs`; none: all of them
-    model: list[FolderOf] = field(default_factory=list)  # of run folders; none: all of a data set
+    dataset: list[FolderName] = field(default_factory=list)  # folders in `runs`; none: all of them
+    model: list[FolderName] = field(default_factory=list)  # of run folders; none: all of a data set
     folders: list[str] = field(default_factory=list)  # run folders named outright
     runs: Named = "runs"  # run folders are runs/DATASET/RUN
     out: Named | None = None  # where results go; each verb has its own default

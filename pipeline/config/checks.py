@@ -68,8 +68,7 @@ Level = Annotated[float, Field(gt=0, lt=1)]  # of confidence
 Points = Annotated[float, Field(gt=0, lt=100)]  # of accuracy
 Named = Annotated[str, must("a name, or left out", str.strip)]
 FolderName = Annotated[
-    str,
-    must("part of a folder's name, without /", lambda v: v.strip(". ") and not {*"/\0"} & {*v}),
+    str, must("a folder's name, without /", lambda v: v.strip(". ") and not {*"/\0"} & {*v})
 ]
 Auto = Annotated[  # AUTO until the machine and the model are known
     Any, must("a whole number from 1, or auto", lambda v: v == AUTO or (type(v) is int and v > 0))
@@ -94,13 +93,12 @@ def validated(kind: type[T], values: Mapping[str, Any]) -> T:
         lines = [_line(kind, found) for found in error.errors(include_url=False)]
     else:
         groups = [*_groups(cfg)]
-        missing = [
-            f"{of}{k}" for of, group in groups for k, v in vars(group).items() if v == MISSING
-        ]
-        lines = [f"{key}: no value; give one, such as {key}=VALUE" for key in missing]
-        if not lines:
-            rules = ((of, getattr(group, "problems", tuple)) for of, group in groups)
-            lines = [f"{of}{line}" for of, problems in rules for line in problems()]
+        lines = [
+            f"{of}{key}: no value; give one, such as {of}{key}=VALUE"
+            for of, group in groups
+            for key, value in vars(group).items()
+            if value == MISSING
+        ] or [f"{of}{line}" for of, group in groups for line in getattr(group, "problems", tuple)()]
     if not lines:
         return cfg
     more = f"; and {len(lines) - _MOST} more" if len(lines) > _MOST else ""

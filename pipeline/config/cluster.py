@@ -35,12 +35,11 @@ def share(memory: str, parts: int) -> str:
     return f"{int(int(shape[1]) * _UNITS[shape[2]] / parts)}M" if int(shape[1]) else memory
 
 
-Word = Annotated[
-    str, must("one word, or null for the site's own", re.compile(r"[^\s'\"]+").fullmatch)
-]
+_WORD, _OPTION = re.compile(r"[^\s'\"]+"), re.compile("-[^\n]*")
+Word = Annotated[str, must("one word, or null for the site's own", _WORD.fullmatch)]
 Time = Annotated[str, must('"HH:MM:SS" or "D-HH:MM:SS", in quotes in YAML, or null', seconds)]
 Memory = Annotated[str, must("a number and K, M, G or T, such as 64G", _MEMORY.fullmatch)]
-Option = Annotated[str, must("an option of sbatch, as --x=y", re.compile("-[^\n]*").fullmatch)]
+Option = Annotated[str, must("an option of sbatch, as --x=y", _OPTION.fullmatch)]
 
 
 @dataclass

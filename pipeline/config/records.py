@@ -43,13 +43,8 @@ FORMATS = {
 MOST_CATEGORIES = 100
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # OWNER/NAME
 HubId = Annotated[str, must("OWNER/NAME of a data set on the hub", HUB_ID.fullmatch)]
-Out = Annotated[
-    str,
-    must(
-        "a folder, without a suffix",
-        lambda v: v.strip() and not v.endswith((".csv", ".parquet", ".json", ".jsonl", ".eval")),
-    ),
-]
+_FILES = (".csv", ".parquet", ".json", ".jsonl", ".eval")
+Out = Annotated[Named, must("a folder, without a suffix", lambda v: not v.endswith(_FILES))]
 
 
 @dataclass

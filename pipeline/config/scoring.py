@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, Field
 
-from bayes_at_n.pipeline.config.checks import AUTO, Level, Named, Positive, must, one_of
+from bayes_at_n.pipeline.config.checks import Level, Named, Positive, must, one_of
 from bayes_at_n.scoring.metrics.table import DEFAULT, parse_all
 from bayes_at_n.scoring.ranking.ranks import Method, Rule
 
@@ -21,7 +21,8 @@ def _metrics(names: list[str]) -> list[str]:
 
 
 Metrics = Annotated[list[str], AfterValidator(_metrics)]
-_CAP = re.compile("0*[1-9][0-9]{0,8}")
+_CAPS = re.compile("auto|(0*[1-9][0-9]{0,8},)*0*[1-9][0-9]{0,8}|")
+Caps = Annotated[list[str], must("numbers, or auto", lambda v: _CAPS.fullmatch(",".join(v)))]
 
 
 @dataclass
@@ -38,11 +39,7 @@ class CapsConfig(MetricsConfig):
 
     # Which score comes first and orders models; the other stands beside it (docs/scoring.md).
     headline: Annotated[str, one_of("avg", "bayes")] = "avg"
-    # Such as 2048,4096; auto: powers of two up to max_tokens.
-    caps: Annotated[
-        list[str],
-        must("numbers of tokens, or auto", lambda v: v == [AUTO] or all(map(_CAP.fullmatch, v))),
-    ] = field(default_factory=list)
+    caps: Caps = field(default_factory=list)  # 2048,4096; auto: powers of two up to max_tokens
 
 
 @dataclass
@@ -58,10 +55,8 @@ class ScoringConfig(CapsConfig):
 class ComparisonConfig(CapsConfig):
     """How models are scored, and when two of them share a rank."""
 
-    # Neighbours below it share a rank; 1.645: one-sided 95 %.
-    z: Annotated[float, Field(gt=0, le=8)] = 1.645
-    # Overlap: of intervals of z sigma.
-    rule: Annotated[str, one_of(*get_args(Rule))] = "consecutive_z"
+    z: Annotated[float, Field(gt=0, le=8)] = 1.645  # below it ranks are shared; one-sided 95 %
+    rule: Annotated[str, one_of(*get_args(Rule))] = "consecutive_z"  # overlap: of z sigma
     method: Annotated[str, one_of(*get_args(Method))] = (
         "dense"  # 1, 2, 2, 3; competition: 1, 2, 2, 4
     )
@@ -73,8 +68,7 @@ class PriorConfig:
 
     run: str | None = None  # or a folder of runs, of which the one of the same name counts
     trials: Positive | None = None
-    # How many trials of a question they count.
-    weight: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    weight: Annotated[float, Field(gt=0, le=10**6)] | None = None  # how many trials they count
 
     def problems(self) -> Iterator[str]:
         for key in ("trials", "weight"):

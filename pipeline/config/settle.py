@@ -23,6 +23,7 @@ from bayes_at_n.pipeline.config.checks import (
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 UNTIL = "best, top:K, order, above:MODEL or width:W"
+_UNTIL = re.compile(r"best|order|top:([1-9]\d*)|above:(.+)|width:(0?\.\d*[1-9]\d*)", re.DOTALL)
 BLOCK = 8  # trials between two looks, so that loading a model pays
 # What the verb says itself about each of its runs.
 _OWN = {
@@ -48,19 +49,13 @@ def until(text: str) -> Until:
     >>> until("top:3"), until("width:0.02").width
     (Until(kind='top', k=3, model='', width=0.0), 0.02)
     """
-    kind, _, rest = text.partition(":")
-    if kind in ("best", "order") and not rest:
-        return Until(kind)
-    if kind == "top" and re.fullmatch(r"[1-9]\d*", rest):
-        return Until(kind, k=int(rest))
-    if kind == "above" and rest:
-        return Until(kind, model=rest)
-    if kind == "width" and re.fullmatch(r"0?\.\d+", rest) and float(rest) > 0:
-        return Until(kind, width=float(rest))
-    raise ValueError(f"must be {UNTIL}")
+    if not (said := _UNTIL.fullmatch(text)):
+        raise ValueError(f"must be {UNTIL}")
+    k, model, width = said.groups()
+    return Until(text.partition(":")[0], int(k or 1), model or "", float(width or 0))
 
 
-Goal = Annotated[str, must(f"{UNTIL}, such as top:3, above:qwen3-4b, width:0.02", until)]
+Goal = Annotated[str, must(f"{UNTIL}, such as top:3, above:qwen3-4b, width:0.02", _UNTIL.fullmatch)]
 
 
 @dataclass
