@@ -16,7 +16,7 @@ from helpers import make_run, outcome_words, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config import exports, imports, overrides
+from bayes_at_n.pipeline.config import compose, exports, imports
 from bayes_at_n.pipeline.config.compose import load_folder
 from bayes_at_n.pipeline.exports import verb
 from bayes_at_n.pipeline.exports.verb import export
@@ -45,12 +45,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def out(runs: Path, *settings: str) -> None:
-    export(overrides.load(exports.ExportConfig, [f"runs={runs}", *settings]))
+    export(compose.load_as(exports.ExportConfig, [f"runs={runs}", *settings]))
 
 
 def back(source: Path, runs: Path, *settings: str) -> None:
     given = [f"source={source}", f"runs={runs}", *settings]
-    import_records(overrides.load(imports.RecordsConfig, given))
+    import_records(compose.load_as(imports.RecordsConfig, given))
 
 
 def opened(folder: Path) -> Run:

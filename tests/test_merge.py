@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.places import ROOT
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.merge import MergeConfig
 from bayes_at_n.pipeline.config.settings import ModelConfig
 from bayes_at_n.pipeline.prepare import models
@@ -874,7 +874,7 @@ def test_patterns_that_find_nothing(
 )
 def test_settings(arguments: list[str], words: str) -> None:
     with pytest.raises(UserError) as error:
-        overrides.load(MergeConfig, arguments)
+        compose.load_as(MergeConfig, arguments)
     assert words in str(error.value)
 
 

@@ -24,7 +24,7 @@ from helpers import run_of, settings
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.base.places import ROOT
-from bayes_at_n.pipeline.config import exports, overrides
+from bayes_at_n.pipeline.config import compose, exports
 from bayes_at_n.pipeline.config.tracking import TRACKERS
 from bayes_at_n.pipeline.exports.verb import export
 from bayes_at_n.pipeline.score import complete
@@ -207,9 +207,9 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
     words = [f"runs={tmp_path}", "to=wandb", "project=p"]
     monkeypatch.setattr(exports, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"to=wandb needs wandb, .* pip install .*\[wandb\]"):
-        overrides.load(exports.ExportConfig, words)
+        compose.load_as(exports.ExportConfig, words)
     monkeypatch.setattr(exports, "find_spec", lambda name: name)
-    cfg = overrides.load(exports.ExportConfig, words)
+    cfg = compose.load_as(exports.ExportConfig, words)
     export(cfg)
     export(cfg)  # nothing has changed
     assert len(made) == 1 and made[0].project == "p" and made[0].ended == [True]
@@ -226,7 +226,7 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
 
     monkeypatch.setitem(trackers._OPEN, "mlflow", refused)
     with pytest.raises(TryAgain, match="to=mlflow: refused"):
-        export(overrides.load(exports.ExportConfig, [words[0], "to=mlflow"]))
+        export(compose.load_as(exports.ExportConfig, [words[0], "to=mlflow"]))
     assert not [*tmp_path.glob("sums/_export-mlflow*")]
 
 

@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config import compose, sweep
 from bayes_at_n.pipeline.config import trajectory as settings
 from bayes_at_n.pipeline.config.merge import MergeConfig
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
@@ -425,7 +425,7 @@ def test_a_dry_run_says_how_each_owed_run_is_made_elsewhere(
         cfg = compose.load(shlex.split(line))
         assert cfg == one.run.cfg
     for line in merges:
-        merging.run(overrides.load(MergeConfig, shlex.split(line)))
+        merging.run(compose.load_as(MergeConfig, shlex.split(line)))
     for one in owed:
         run = made_elsewhere(one)
         assert stand(run).finished

@@ -13,19 +13,20 @@ from typing import Any
 import argcomplete
 from argcomplete.completers import FilesCompleter
 
-from bayes_at_n.pipeline.cli.arguments import keys
+from bayes_at_n.pipeline.cli import argv
+from bayes_at_n.pipeline.cli.help import keys
 from bayes_at_n.pipeline.cli.verbs import RUN, VERBS
 
 _LEVELS = {"dataset": "*/", "model": "*/*/"}
 
 
-def answer(parser: argparse.ArgumentParser) -> None:
+def answer() -> None:
     """Answer the shell, and end the process."""
-    argcomplete.autocomplete(
-        parser,
-        always_complete_options=False,
-        default_completer=_value,  # type: ignore[arg-type]
-    )
+    parser = argparse.ArgumentParser()
+    verbs = parser.add_subparsers(dest="verb")
+    for name, verb in VERBS.items():
+        argv.fill(verbs.add_parser(name), verb)
+    argcomplete.autocomplete(parser, False, default_completer=_value)  # type: ignore[arg-type]
 
 
 def _value(prefix: str, action: Any, parsed_args: Any, **_: Any) -> Iterable[str]:
@@ -47,7 +48,7 @@ def offered(name: str, prefix: str) -> Iterator[str]:
     verb = VERBS[name]
     key, given, text = prefix.partition("=")
     of_run = verb.settings == RUN or verb.runs_too
-    groups = compose.groups() if of_run else ["rubric"]
+    groups = [*compose.groups(), "rubric"] if of_run else ["rubric"]
     if given:
         before, comma, _ = text.rpartition(",")
         names = compose.choices(key) if key in groups else []

@@ -7,7 +7,7 @@ from bayes_at_n.pipeline.base.console import answering, asked, collected, inside
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import VERBS
-from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config import compose, overrides
 from bayes_at_n.pipeline.config.settings import STAGES, RunConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import questions
@@ -16,13 +16,13 @@ from bayes_at_n.pipeline.store import find, heartbeat, parquet, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
-def configured(settings: list[str], verb: str = "") -> RunConfig:
+def configured(words: list[str], verb: str = "") -> RunConfig:
     """The configuration that settings compose, or of the run folder that they name, for a verb.
 
     Raises UserError: a setting or a folder cannot be used.
     """
-    folders = [setting for setting in settings if overrides.is_folder(setting)]
-    single = [setting for setting in settings if setting not in folders]
+    folders = [word for word in words if overrides.is_folder(word)]
+    single = [word for word in words if word not in folders]
     if not folders:
         return compose.load(single)
     if len(folders) > 1:
@@ -184,7 +184,7 @@ def status(settings: list[str], watch: bool, every: float | None, check: bool) -
         return
     sources: list[Path | RunConfig] = [*folders]
     if not folders or len(folders) < len(settings) or not all(map(Path.is_dir, folders)):
-        sources = [configured(combination) for combination in sweep.expand(settings)]
+        sources = [configured(combination) for combination in compose.expand(settings)]
     first = sources[0]
     if check:
         from bayes_at_n.pipeline.store.check import check as read_all

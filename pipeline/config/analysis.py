@@ -1,10 +1,9 @@
 """The settings of verbs that look at many runs: compare, report, study, reproduce, export."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import limited
 from bayes_at_n.pipeline.config.rankings import RankingConfig
 from bayes_at_n.pipeline.config.scoring import (
@@ -57,4 +56,6 @@ class AnalysisConfig(SelectionConfig):
     report: ReportConfig = field(default_factory=ReportConfig)
 
 
-load = partial(overrides.load, AnalysisConfig)
+def load(arguments: Sequence[str]) -> AnalysisConfig:
+    """Settings from the command line. Raises UserError: one that cannot work."""
+    return compose.load_as(AnalysisConfig, arguments)

@@ -1,9 +1,9 @@
 """What a value of a setting may be, said where the setting is declared."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from omegaconf import MISSING
 
@@ -103,3 +103,19 @@ def _outside(
             least = f"{'at least' if within[0] == '[' else 'above'} {low}"
             return f"must be {least}" if high == "inf" else f"must be {least} and {most}"
     return ""
+
+
+def validated(kind: type[Config], values: Any) -> Config:
+    """Make a checked instance of a dataclass. Raises UserError: unknown keys, too."""
+    from bayes_at_n.pipeline.config.overrides import flat, is_free, keys, unknown
+
+    for key in dict(flat(values)):
+        if key not in keys(kind) and not is_free(kind, key):
+            raise unknown(key, kind)
+    return check(_made(kind, values))
+
+
+def _made(kind: type[Config], values: Mapping[str, Any]) -> Config:
+    hints = get_type_hints(kind)
+    made = {k: _made(hints[k], v) if is_dataclass(hints[k]) else v for k, v in values.items()}
+    return kind(**made)

@@ -1,12 +1,12 @@
 """The settings of `settle`: what is to be decided, how surely, and between which runs."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import overrides, sweep
+from bayes_at_n.pipeline.config import compose, overrides
 from bayes_at_n.pipeline.config.budget import BudgetConfig
 from bayes_at_n.pipeline.config.checks import TRUST, limited
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -149,7 +149,7 @@ def is_until(argument: str) -> bool:
 
 def is_stages(argument: str) -> bool:
     """Whether it says which stages there are."""
-    return not overrides.is_folder(argument) and overrides.split(argument)[0] == "stages"
+    return argument.startswith("stages=")
 
 
 def load(arguments: Sequence[str]) -> Asked:
@@ -162,21 +162,29 @@ def load(arguments: Sequence[str]) -> Asked:
     >>> asked.contenders, asked.datasets
     ([['model=a'], ['model=b']], [['dataset=x'], ['dataset=y']])
     """
-    mine, others = overrides.parted(arguments, SettleConfig, RunConfig)
-    cfg = overrides.load(SettleConfig, mine)
+    mine, others = compose.parted(arguments, SettleConfig, RunConfig)
+    cfg = compose.load_as(SettleConfig, mine)
     if cfg.replay or cfg.folders:
         if others:
             where = "replay=" if cfg.replay else "a folder of `settle`"
             raise UserError(f"{' '.join(others)}: not with {where}, whose runs are there")
         return Asked(cfg, [], [], list(arguments))
-    for argument in others:
-        key, _ = overrides.split(argument)
-        if why := _OWN.get(overrides.full_key(RunConfig, key) or key):
-            raise UserError(f"{argument}: leave it out; {why}")
+    check_own(others, _OWN)
     chosen = [a for a in others if re.match(r"dataset\b", a)]
     return Asked(
         cfg,
-        sweep.expand([a for a in others if a not in chosen]),
-        sweep.expand(chosen),
+        compose.expand([a for a in others if a not in chosen]),
+        compose.expand(chosen),
         list(arguments),
     )
+
+
+def check_own(settings: Sequence[str], own: Mapping[str, str]) -> None:
+    """Refuse settings of runs that a verb says itself; but a `run_dir` that tells runs apart.
+
+    Raises UserError: why it is to be left out.
+    """
+    for setting in settings:
+        key, text = overrides.split(setting)
+        if (why := own.get(key)) and not (key == "run_dir" and "${model.name}" in text):
+            raise UserError(f"{setting}: leave it out; {why}")

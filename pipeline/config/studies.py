@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import limited
-from bayes_at_n.pipeline.config.compose import CONFIGS, choices
+from bayes_at_n.pipeline.config.compose import files
 from bayes_at_n.pipeline.config.rankings import RankingConfig
 from bayes_at_n.pipeline.config.scoring import RubricConfig, ThresholdsConfig
 
@@ -72,11 +72,10 @@ def plan(
     >>> plan(StudyConfig()).convergence_replicates
     100000
     """
-    if cfg.preset not in choices("study"):
-        known = ", ".join(choices("study"))
+    if cfg.preset not in (presets := files("study")):
+        known = ", ".join(presets)
         raise UserError(f"study.preset={cfg.preset}: no such preset; choose from {known}")
-    preset = (CONFIGS / "study" / f"{cfg.preset}.yaml").read_text(encoding="utf-8")
-    counts = yaml.safe_load(preset)
+    counts = yaml.safe_load(presets[cfg.preset].read_text(encoding="utf-8"))
     ranking = ranking or RankingConfig()
     own = vars(cfg) | {f"ranking_{key}": of for key, of in vars(ranking).items()}
     counts |= {key: own[key] for key in counts if own[key] is not None}

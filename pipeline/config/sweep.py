@@ -4,7 +4,6 @@ Each combination is a run of its own, in a process of its own, one after the oth
 is free before the next one loads, and one that fails does not stop the others.
 """
 
-import itertools
 import os
 import signal
 import subprocess
@@ -16,10 +15,7 @@ from typing import Any
 from bayes_at_n.pipeline.base import interrupts
 from bayes_at_n.pipeline.base.console import SAYS, note, warn
 from bayes_at_n.pipeline.base.errors import AGAIN, UserError
-from bayes_at_n.pipeline.config import overrides
-from bayes_at_n.pipeline.config.settings import RunConfig
 
-MOST = 1000  # combinations; more is a slip of the finger
 STOPPED = {130, 143, -2, -15}  # by Ctrl-C or by the system: nothing more is begun
 
 
@@ -31,58 +27,24 @@ class Unfinished(UserError):
         self.exit_code = status if status > 0 else 128 - status
 
 
-def expand(settings: list[str]) -> list[list[str]]:
-    """The settings of every combination, at most 1000, the last setting varying fastest.
-
-    Args:
-        settings: KEY=VALUE, where several values are separated by commas as in Hydra; the value of
-            a list, lists in brackets and quoted text are one value.
-
-    Raises:
-        UserError: more combinations than anybody means.
-
-    >>> expand(["model=a,b", "sampling.trials=8", "rubric=x,y", "scoring.metrics=[bayes,avg]"])
-    [['model=a', 'sampling.trials=8', 'rubric=x,y', 'scoring.metrics=[bayes,avg]'], \
-['model=b', 'sampling.trials=8', 'rubric=x,y', 'scoring.metrics=[bayes,avg]']]
-    """
-    choices = []
-    for setting in settings:
-        if overrides.is_folder(setting):
-            choices.append([setting])
-            continue
-        key, text = overrides.split(setting)
-        parsed = None if overrides.is_list(RunConfig, key) else overrides.parse(key, text)
-        if parsed and parsed.is_sweep_override():
-            values = itertools.islice(parsed.sweep_string_iterator(), MOST + 1)
-            choices.append([f"{key}={value}" for value in values])
-        else:
-            choices.append([setting])
-    combinations = list(itertools.islice(itertools.product(*choices), MOST + 1))
-    if len(combinations) > MOST:
-        raise UserError(f"these settings make more than {MOST} runs; name fewer values")
-    return [list(combination) for combination in combinations]
-
-
 def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
-    """Run a verb for each combination; returns 0, or the last exit status that is not."""
+    """Run a verb for each combination; returns the worst exit status, or at once that of a stop."""
     sets = [set(combination) for combination in combinations]
     varying = sets[0].union(*sets) - sets[0].intersection(*sets)
-    failed: list[str] = []
-    status = 0
+    failed: dict[str, int] = {}
     for i, settings in enumerate(combinations, 1):
         name = " ".join(s for s in settings if s in varying)
         note(f"{verb} {i} of {len(combinations)}: {name}")
         command = [sys.executable, "-m", "bayes_at_n", verb, *settings, *flags]
         env = os.environ | {SAYS: f"{os.environ.get(SAYS, '')} several"}
-        code = subprocess.run(command, check=False, env=env).returncode
-        if code in STOPPED:
+        code = child(command, stdout=None, env=env)
+        if code in STOPPED or code == AGAIN:
             return code if code > 0 else 128 - code
         if code:
-            status = code
-            failed.append(name)
+            failed[name] = code if code > 0 else 128 - code
     if failed:
         warn(f"{len(failed)} of {len(combinations)} failed: {'; '.join(failed)}")
-    return status
+    return max(failed.values(), default=0)
 
 
 def run(folder: Path, settings: Sequence[str]) -> int:
@@ -98,7 +60,7 @@ def run(folder: Path, settings: Sequence[str]) -> int:
     return status
 
 
-def child(command: Sequence[str]) -> int:
+def child(command: Sequence[str], stdout: int | None = subprocess.DEVNULL, **options: Any) -> int:
     """Run a command to its end; its tables are not printed, what it tells is.
 
     A terminal's Ctrl-C reaches the child, too, which ends in good order: this process waits for it.
@@ -106,7 +68,7 @@ def child(command: Sequence[str]) -> int:
     one was asked for, even if the child was just done.
     """
     asked: list[int] = []
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+    with subprocess.Popen(command, stdout=stdout, **options) as child:
 
         def heard(number: int, _: Any) -> None:
             asked.append(number)
