@@ -868,7 +868,7 @@ def test_patterns_that_find_nothing(
         (["out=x"], "checkpoints: "),
         (["checkpoints=x"], "out: "),
         (["checkpoints=x", "out=y", "last=1"], "last=1: "),
-        (["checkpoints=x", "out=y", "last=many"], "last=many"),
+        (["checkpoints=x", "out=y", "last=many"], "last"),
         (["checkpoints=x", "out=y", "window=4"], "window: "),
     ],
 )

@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str]) -> Command:
     >>> command.verb, command.folders, command.said
     ('score', ['runs/aime25/x'], ['json'])
     >>> command.settings
-    ['sampling.trials=8', 'scoring.metrics=["avg","pass@8"]']
+    ['sampling.trials=8', 'scoring.metrics=[avg,pass@8]']
     """
     name, *rest = arguments
     if name not in VERBS:
@@ -145,7 +145,7 @@ def _spelt(verb: Verb, settings: list[str], chosen: bool) -> tuple[list[str], li
 
     `chosen`: what the verb reads is named already.
     """
-    from bayes_at_n.pipeline.config import compose
+    from bayes_at_n.pipeline.config import compose, overrides
     from bayes_at_n.pipeline.config.settings import RunConfig
 
     own = [
@@ -161,7 +161,7 @@ def _spelt(verb: Verb, settings: list[str], chosen: bool) -> tuple[list[str], li
         folders, rest = _of_datasets(verb, rest, cfg.runs)
     lists = compose.parted(rest, *kinds)
     if cfg.runs != "runs" and not folders and RunConfig in kinds:
-        place = compose.overrides.quoted(f"{cfg.runs}/'")[1:-3]  # in quotes, whatever it is
+        place = overrides.quoted(f"{cfg.runs}/'")[1:-3]  # in quotes, whatever it is
         name = "${dataset.name}/${model.name}${folder_tag:${tag}}"
         lists.append([f"run_dir='{place}{name}'"])
     said = [word for word in ("quiet", "verbose", "json") if getattr(cfg, word)]
@@ -175,10 +175,10 @@ def _of_datasets(verb: Verb, settings: list[str], runs: str) -> tuple[list[str],
     """
     from pathlib import Path
 
-    from bayes_at_n.pipeline.config import compose
+    from bayes_at_n.pipeline.config import compose, overrides
     from bayes_at_n.pipeline.store import find
 
-    parsed = {setting: compose.parse(setting) for setting in settings}
+    parsed = {setting: overrides.parse(setting) for setting in settings}
     keys = {override.key_or_group for override in parsed.values()}
     of_run = verb.settings == RUN
     other = of_run and keys & {*compose.groups(), "tag", "run_dir", "model.id"} - {"dataset"}

@@ -327,9 +327,9 @@ def parted(arguments: Sequence[str], *kinds: Any) -> list[list[str]]:
 
     >>> parted(["runs/a/b", "metrics=avg", "dataset=aime25"], RunConfig)
     Traceback (most recent call last):
-    bayes_at_n.pipeline.base.errors.UserError: runs/a/b: neither a folder nor a setting KEY=VALUE
+    bayes_at_n.pipeline.base.errors.UserError: runs/a/b: not a setting; write KEY=VALUE, as trials=40, source=FOLDER
     >>> parted(["metrics=avg", "dataset=aime25"], RunConfig)
-    [['scoring.metrics=["avg"]', 'dataset=aime25']]
+    [['scoring.metrics=[avg]', 'dataset=aime25']]
     """
     words = [a for a in arguments if overrides.is_folder(a)]
     settings = [a for a in arguments if a not in words]
@@ -337,10 +337,10 @@ def parted(arguments: Sequence[str], *kinds: Any) -> list[list[str]]:
     takers = [
         of for kind, of in zip(kinds, found, strict=True) if "folders" in overrides.keys(kind)
     ]
-    places = [str(overrides.check_folder(word)) for word in words]
     if words and not takers:
         raise UserError(f"{words[0]}: not a setting; write KEY=VALUE, as trials=40, source=FOLDER")
     if words:
+        places = [str(overrides.check_folder(word)) for word in words]
         takers[0].append(f"folders=[{','.join(map(overrides.quoted, places))}]")
     searchpath = _searchpath(settings) if settings else []
     sources = [_repository(kind, searchpath) for kind in kinds] if settings else []
@@ -384,9 +384,9 @@ def expand(settings: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
 
     Raises UserError: more combinations than anybody means, or what cannot be enumerated.
 
-    >>> expand(["model=demo,limo-v2", "sampling.trials=8", 'scoring.metrics=["avg","bayes"]'])
-    [['model=demo', 'sampling.trials=8', 'scoring.metrics=["avg","bayes"]'], \
-['model=limo-v2', 'sampling.trials=8', 'scoring.metrics=["avg","bayes"]']]
+    >>> expand(["model=demo,limo-v2", "sampling.trials=8", "scoring.metrics=[avg,bayes]"])
+    [['model=demo', 'sampling.trials=8', 'scoring.metrics=[avg,bayes]'], \
+['model=limo-v2', 'sampling.trials=8', 'scoring.metrics=[avg,bayes]']]
     """
     lists = []
     for setting in settings:
@@ -423,7 +423,7 @@ def _vouched(made: Composed, cfg: RunConfig, typed: Sequence[str]) -> None:
     risky = trust.drop(copy.deepcopy(cfg), lambda *_: ()) if here else []
     for default in here:
         said = yaml.safe_load(Path(_file(made, default)).read_bytes())
-        known = dict(overrides.flat(said, f"{default.package}." if default.package else ""))  # type: ignore[arg-type]
+        known = dict(overrides.flat(said, f"{default.package}." if default.package else ""))
         for text in risky:
             key = f"{text.partition('=')[0]}."
             if key.startswith(tuple(f"{k}." for k in known)) and not key.startswith(values):

@@ -44,7 +44,8 @@ _WORD = re.compile(
     r"""(?:\$\{[^{}]*\}|[^\s,\[\]{}()'":])(?:\$\{[^{}]*\}|\[[^\[\],]*\]|[^,\[\]{}"])*"""
 )
 _EMPTY = re.compile(r"(^|[\[,])\s*,|,\s*(\]|$)")  # a comma with nothing beside it
-_PLAIN = re.compile(r"/?[A-Za-z_][A-Za-z0-9_./-]*")
+# A word that Hydra reads as the text that it is.
+_PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)/?[A-Za-z_][A-Za-z0-9_./@-]*", re.I)
 INTERPOLATION = re.compile(r"(?<!\\)(\\\\)*\$\{")  # what OmegaConf puts something in the place of
 HELP = f"see `{PROGRAM} VERB --help` for keys and examples"
 
@@ -97,12 +98,17 @@ def parse(setting: str) -> "Override":
 
 
 def in_quotes(text: str) -> str:
-    """A value in which every word is quoted, so that Hydra reads it as text.
+    """A value in which words are quoted that Hydra would not read as text.
 
     >>> in_quotes("[a, 0100, 'b c']")
-    '["a", "0100", \\'b c\\']'
+    '[a, "0100", \\'b c\\']'
     """
-    return _WORD.sub(lambda w: w[0] if w[0][0] in "'\"" else f'"{w[0].rstrip()}"', text)
+
+    def quote(word: re.Match[str]) -> str:
+        plain = word[0][0] in "'\"" or _PLAIN.fullmatch(word[0])
+        return word[0] if plain else f'"{word[0].rstrip()}"'
+
+    return _WORD.sub(quote, text)
 
 
 def quoted(text: str) -> str:
@@ -111,7 +117,7 @@ def quoted(text: str) -> str:
     >>> print(quoted("it's"), quoted("models/step-10"), quoted("10"), quoted("nan"), quoted("a,b"))
     'it\'s' models/step-10 '10' 'nan' 'a,b'
     """
-    if _PLAIN.fullmatch(text) and parse(f"key={text}").value() == text:
+    if _PLAIN.fullmatch(text):
         return text
     escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + "\\'" * (m[2] == "'"), literal(text))
     return f"'{escaped}'"
@@ -126,13 +132,17 @@ def literal(text: str) -> str:
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
-@functools.cache
 def keys(kind: Any) -> Mapping[str, Any]:
     """Every key of a dataclass, with dots, and its type; groups before their own keys."""
+    return _keys(kind)
+
+
+@functools.cache
+def _keys(kind: type[Any]) -> Mapping[str, Any]:
     hints = {}
     for name, hint in get_type_hints(kind).items():
         hints[name] = hint
-        if is_dataclass(hint):
+        if isinstance(hint, type) and is_dataclass(hint):
             hints |= {f"{name}.{key}": inner for key, inner in keys(hint).items()}
     return hints
 
@@ -202,7 +212,7 @@ def spelt(kind: Any, override: "Override") -> str | None:
 
     >>> from bayes_at_n.pipeline.config.settings import RunConfig
     >>> [spelt(RunConfig, parse(text)) for text in ("trials=8", "metrics=avg,pass^4", "tag=1e3")]
-    ['sampling.trials=8', 'scoring.metrics=["avg","pass^4"]', 'tag="1e3"']
+    ['sampling.trials=8', 'scoring.metrics=[avg,"pass^4"]', 'tag="1e3"']
     >>> spelt(RunConfig, parse("engine.args.block_size=32"))
     '++engine.args.block_size=32'
     """
