@@ -386,7 +386,7 @@ def test_a_bare_name_beside_a_folder_names_it(place: Path, capsys: Capture) -> N
     assert main(["prepare", "model=ckpt"]) == 2
     assert "model=./ckpt" in one_error(capsys)
     assert compose.load(["model=~/ckpt"]).model.id == os.path.expanduser("~/ckpt")
-    assert [c[0] for c in compose.expand(["dataset=./a.csv,demo"])] == [
+    assert [c[0] for c in sweep.expand(["dataset=./a.csv,demo"])] == [
         "dataset=./a.csv",
         "dataset=demo",
     ]

@@ -4,15 +4,22 @@ import argparse
 import glob
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from bayes_at_n.pipeline.base.console import clean
 from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import RUN, VERBS, Verb
+from bayes_at_n.pipeline.config import overrides
 
+# Of every verb: how much is said, also as settings (quiet=true); and Hydra's flags.
+_SAID = {
+    "-q --quiet": "only results, warnings and errors",
+    "-v --verbose": "every table in full, and a note of every step",
+    "--json": "results as JSON, an object a line on standard output; all else on standard error",
+}
 _HYDRA: dict[str, dict[str, Any]] = {
     "--cfg -c": {"choices": ["job", "all"], "help": "print the configuration and do nothing else"},
     "--info -i": {"choices": ["defaults", "searchpath"], "help": "print of what it is composed"},
@@ -21,23 +28,7 @@ _HYDRA: dict[str, dict[str, Any]] = {
     "--config-dir -cd": {"metavar": "DIR", "help": "a folder of more group files"},
     "--multirun -m": {"action": "store_true", "help": "not needed: several values are many runs"},
 }
-
-
-@dataclass
-class Everywhere:
-    """Settings of every verb. Those that are true or false are flags, too."""
-
-    quiet: bool = False  # only results, warnings and errors
-    verbose: bool = False  # every table in full, and a note of every step
-    json: bool = False  # results as JSON on standard output, all else on standard error
-    runs: str = "runs"  # run folders are runs/DATASET/RUN
-
-
-_SAID = {
-    "-q --quiet": "only results, warnings and errors",
-    "-v --verbose": "every table in full, and a note of every step",
-    "--json": "results as JSON, an object a line on standard output; all else on standard error",
-}
+_WORDS = ("quiet", "verbose", "json")
 
 
 class Command(NamedTuple):
@@ -61,23 +52,17 @@ class Parser(argparse.ArgumentParser):
 
 def fill(parser: argparse.ArgumentParser, verb: Verb) -> None:
     """Declare what a verb takes."""
-    parser.add_argument("settings", nargs="*", metavar="SETTING", help=_takes(verb))
-    for flag, what in verb.flags.items():
-        if isinstance(what, str):
-            parser.add_argument(flag, action="store_true", help=what)
-        else:
-            parser.add_argument(flag, metavar=what[0], help=what[1], type=what[2])
-    for names, said in _SAID.items():
-        parser.add_argument(*names.split(), action="store_true", help=said)
+    groups, folders = "GROUP=CHOICE or " * (verb.settings == RUN), ", or run folders" * verb.folders
+    takes = f"{groups}KEY=VALUE{folders}{''.join(f', or {word}' for word in verb.words)}"
+    parser.add_argument("settings", nargs="*", metavar="SETTING", help=takes)
+    switches: dict[str, Any] = {**verb.flags, **_SAID}
+    for names, what in switches.items():
+        valued = {"metavar": what[0], "help": what[1], "type": what[2]}
+        switch = {"action": "store_true", "help": what}
+        parser.add_argument(*names.split(), **switch if isinstance(what, str) else valued)
     of_hydra = parser.add_argument_group("of Hydra")
     for names, options in _HYDRA.items():
         of_hydra.add_argument(*names.split(), **options)
-
-
-def _takes(verb: Verb) -> str:
-    groups = "GROUP=CHOICE or " if verb.settings == RUN else ""
-    words = "".join(f", or {word}" for word in verb.words)
-    return f"{groups}KEY=VALUE" + ", or run folders" * verb.folders + words
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -85,48 +70,44 @@ def parse(arguments: Sequence[str]) -> Command:
 
     Raises UserError: no such verb, option, folder or key.
 
-    >>> command = parse(["score", "runs/aime25/x", "--json", "trials=8", "metrics=avg,pass@8"])
-    >>> command.verb, command.folders, command.said
-    ('score', ['runs/aime25/x'], ['json'])
-    >>> command.settings
-    ['sampling.trials=8', 'scoring.metrics=[avg,pass@8]']
+    >>> parse(["score", "runs/aime25/x", "--json", "trials=8", "metrics=avg,pass@8"])[:3]
+    ('score', ['runs/aime25/x'], ['sampling.trials=8', 'scoring.metrics=[avg,pass@8]'])
     """
     name, *rest = arguments
     if name not in VERBS:
-        known = did_you_mean(name, VERBS)
-        raise UserError(f"{name}: no such {'option' if name[:1] == '-' else 'verb'} ({known})")
+        kind = "option" if name[:1] == "-" else "verb"
+        raise UserError(f"{name}: no such {kind} ({did_you_mean(name, VERBS)})")
     verb, parser = VERBS[name], Parser(f"{PROGRAM} {name}", allow_abbrev=False)
     fill(parser, verb)
     given = vars(parser.parse_intermixed_args(rest))
     words = given.pop("settings")
-    said = [word for word in ("quiet", "verbose", "json") if given.pop(word)]
-    del given["multirun"]
+    said = [word for word in _WORDS if given.pop(word)]
     place = given.pop("config_dir")
-    hydra = {key: given.pop(key) for key in ("cfg", "info", "package", "resolve")}
+    hydra = {key: given.pop(key) for key in ("cfg", "info", "package", "resolve", "multirun")}
     flags = given | {word: word in words for word in verb.words}
-    folders, settings = _told_apart([word for word in words if word not in verb.words], verb)
+    words = [word for word in words if word not in verb.words]
+    folders = _matched([word for word in words if overrides.is_folder(word)], verb)
+    settings = [word for word in words if not overrides.is_folder(word)]
     if place is not None:
-        from bayes_at_n.pipeline.config.overrides import quoted
-
-        settings.append(f"hydra.searchpath=[{quoted(f'file://{os.path.abspath(place)}')}]")
+        more = overrides.quoted(f"file://{os.path.abspath(place)}")
+        settings.append(f"hydra.searchpath=[{more}]")
     if settings:  # Hydra is imported here
-        found, settings, more = _spelt(verb, settings, bool(folders or given.get("file")))
-        folders, said = [*folders, *found], [*said, *more]
+        named = bool(folders or given.get("file"))
+        found, settings, loud = _spelt(verb, settings, named)
+        folders, said = [*folders, *found], [*said, *loud]
+    del hydra["multirun"]
     return Command(name, folders, settings, flags, {k: v for k, v in hydra.items() if v}, said)
 
 
-def _told_apart(words: list[str], verb: Verb) -> tuple[list[str], list[str]]:
-    """Folders, patterns of them taken apart, and settings."""
-    from bayes_at_n.pipeline.config.overrides import is_folder
-
+def _matched(words: list[str], verb: Verb) -> list[str]:
+    """The folders that words name, some of them by patterns."""
+    if words and not verb.folders:
+        raise UserError(f"{words[0]}: not a setting; write KEY=VALUE, as source=FOLDER")
     folders: list[str] = []
-    settings = [word for word in words if not is_folder(word)]
-    for word in filter(is_folder, words):
-        if not verb.folders:
-            raise UserError(f"{word}: not a setting; write KEY=VALUE, as source=FOLDER")
+    for word in words:
         matches = [] if os.path.isdir(word) else sorted(glob.glob(f"{os.path.expanduser(word)}/"))
         folders += [match.rstrip("/") for match in matches] or [word]
-    return folders, settings
+    return folders
 
 
 def kinds_of(verb: Verb, settings: Sequence[str]) -> list[type[Any]]:
@@ -134,38 +115,47 @@ def kinds_of(verb: Verb, settings: Sequence[str]) -> list[type[Any]]:
     from bayes_at_n.pipeline.config.settings import RunConfig
     from bayes_at_n.pipeline.config.settle import SettleConfig, is_until
 
-    kinds = [verb.kind]
-    if verb.kind is RunConfig and any(map(is_until, settings)):
-        kinds = [SettleConfig, RunConfig]
-    return [*kinds, RunConfig] if verb.runs_too and RunConfig not in kinds else kinds
+    until = verb.kind is RunConfig and any(map(is_until, settings))
+    kinds = [SettleConfig if until else verb.kind]
+    return [*kinds, RunConfig] if until or (verb.runs_too and RunConfig not in kinds) else kinds
 
 
-def _spelt(verb: Verb, settings: list[str], chosen: bool) -> tuple[list[str], list[str], list[str]]:
+def _spelt(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], list[str], list[str]]:
     """Folders that settings name, the others with full keys, and how much is said.
 
-    `chosen`: what the verb reads is named already.
+    `named`: what the verb reads is named already.
     """
-    from bayes_at_n.pipeline.config import compose, overrides
+    from bayes_at_n.pipeline.config import compose
     from bayes_at_n.pipeline.config.settings import RunConfig
 
-    own = [
-        s for s in settings if s.partition("=")[0] in {field.name for field in fields(Everywhere)}
-    ]
     kinds = kinds_of(verb, settings)
-    if any("runs" in {field.name for field in fields(kind)} for kind in kinds):
-        own = [setting for setting in own if not setting.startswith("runs=")]
-    cfg = compose.load_as(Everywhere, own) if own else Everywhere()
-    rest = [setting for setting in settings if setting not in own]
     folders: list[str] = []
-    if verb.reads and not chosen:
-        folders, rest = _of_datasets(verb, rest, cfg.runs)
+    known = {key for kind in kinds for key in overrides.keys(kind)}
+    ours = {*_WORDS, "runs"} - known
+    own = {key: of for key, of in map(_value, settings) if key in ours}
+    rest = [setting for setting in settings if _value(setting)[0] not in ours]
+    if wrong := next((word for word in _WORDS if own.get(word, True) not in (True, False)), None):
+        raise UserError(f"{wrong}={own[wrong]}: must be true or false")
+    runs = str(own.get("runs", "runs"))
+    if verb.reads and not named:
+        folders, rest = _of_datasets(verb, rest, runs)
     lists = compose.parted(rest, *kinds)
-    if cfg.runs != "runs" and not folders and RunConfig in kinds:
-        place = overrides.quoted(f"{cfg.runs}/'")[1:-3]  # in quotes, whatever it is
-        name = "${dataset.name}/${model.name}${folder_tag:${tag}}"
-        lists.append([f"run_dir='{place}{name}'"])
-    said = [word for word in ("quiet", "verbose", "json") if getattr(cfg, word)]
-    return folders, list(dict.fromkeys(chain(*lists))), said
+    if runs != "runs" and not folders and RunConfig in kinds:
+        place = overrides.quoted(f"{runs}/'")[1:-3]  # in quotes, whatever it is
+        lists.append(
+            [f"run_dir='{place}${{dataset.name}}/${{model.name}}${{folder_tag:${{tag}}}}'"]
+        )
+    loud = [word for word in _WORDS if own.get(word)]
+    return folders, list(dict.fromkeys(chain(*lists))), loud
+
+
+def _value(setting: str) -> tuple[str, Any]:
+    """The key of a setting, and its value; of several values the list."""
+    override = overrides.parse(setting)
+    several = override.is_sweep_override() and override.is_choice_sweep()
+    return override.key_or_group, getattr(override.value(), "list", None) if several else (
+        override.value()
+    )
 
 
 def _of_datasets(verb: Verb, settings: list[str], runs: str) -> tuple[list[str], list[str]]:
@@ -173,26 +163,19 @@ def _of_datasets(verb: Verb, settings: list[str], runs: str) -> tuple[list[str],
 
     Of a verb whose settings have data sets those without a run are left to it.
     """
-    from pathlib import Path
-
-    from bayes_at_n.pipeline.config import compose, overrides
+    from bayes_at_n.pipeline.config import compose
     from bayes_at_n.pipeline.store import find
 
-    parsed = {setting: overrides.parse(setting) for setting in settings}
-    keys = {override.key_or_group for override in parsed.values()}
+    values = dict(map(_value, settings))
     of_run = verb.settings == RUN
-    other = of_run and keys & {*compose.groups(), "tag", "run_dir", "model.id"} - {"dataset"}
-    if "dataset" not in keys or other:
+    more = of_run and {*values} & {*compose.groups(), "tag", "run_dir", "model.id"} - {"dataset"}
+    names = values.get("dataset")
+    if names is None or more:
         return [], settings
-    [text] = [setting for setting, of in parsed.items() if of.key_or_group == "dataset"][-1:]
-    override = parsed[text]
-    value = (
-        [*override.sweep_string_iterator()] if override.is_sweep_override() else override.value()
-    )
-    folders: list[str] = []
-    for name in value if isinstance(value, list) else [value]:
-        place = Path(runs).expanduser() / str(name)
-        if of_run and not any(place.glob("*/config.yaml")):
-            return [], settings
-        folders += map(str, find.within(place))
-    return folders, [setting for setting in settings if setting != text]
+    places = [
+        Path(runs).expanduser() / f"{of}" for of in (names if isinstance(names, list) else [names])
+    ]
+    if of_run and not all(any(place.glob("*/config.yaml")) for place in places):
+        return [], settings
+    folders = [str(folder) for place in places for folder in find.within(place)]
+    return folders, [setting for setting in settings if _value(setting)[0] != "dataset"]

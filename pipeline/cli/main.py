@@ -67,30 +67,17 @@ def _failed(error: BaseException, verb: str) -> int:
 
 def _show(command: Command) -> int:
     """Print the configuration of a command, or of what it is composed: Hydra's --cfg and --info."""
+    from bayes_at_n.pipeline.config import compose, sweep
 
-    from bayes_at_n.pipeline.config import compose
-    from bayes_at_n.pipeline.config.overrides import keys
-
-    verb = VERBS[command.verb]
+    words, verb = [*command.folders, *command.settings], VERBS[command.verb]
     if verb.settings == RUN and command.folders:
         from bayes_at_n.pipeline.cli.runs import configured
 
-        print(compose.dump(configured([*command.folders, *command.settings])), end="")
+        print(compose.dump(configured(words)), end="")
         return 0
     kinds = argv.kinds_of(verb, command.settings)
-    for kind, settings in zip(
-        kinds, compose.parted([*command.folders, *command.settings], *kinds), strict=True
-    ):
-        if command.hydra.get("package", "").partition(".")[0] not in ("", *keys(kind)):
-            continue
-        made = compose.composed(compose.expand(settings, kind)[0], kind)
-        if command.hydra.get("info") == "searchpath":
-            print(*[f"{one.provider}: {one.path}" for one in made.repository.sources], sep="\n")
-        elif "info" in command.hydra:
-            for one in made.defaults:
-                print(f"{one.config_path or '-':32} {one.package or '-':20} {one.parent or '-'}")
-        else:
-            print(compose.shown(made, **command.hydra), end="")
+    for kind, settings in zip(kinds, compose.parted(words, *kinds), strict=True):
+        print(compose.shown(sweep.expand(settings, kind)[0], kind, **command.hydra), end="")
     return 0
 
 
@@ -101,10 +88,10 @@ def _call(command: Command) -> int:
     if verb.load is not None:
         verb.function(pkgutil.resolve_name(verb.load)(words), **flags)
         return 0
-    from bayes_at_n.pipeline.config import compose
+    from bayes_at_n.pipeline.config import compose, sweep
 
     if verb.settings != RUN:
-        combinations = compose.expand(command.settings, verb.kind)
+        combinations = sweep.expand(command.settings, verb.kind)
         if len(combinations) > 1:
             return _several(command, [[*command.folders, *one] for one in combinations])
         verb.function(compose.load_as(verb.kind, words), **flags)
@@ -118,7 +105,7 @@ def _call(command: Command) -> int:
         from bayes_at_n.pipeline.settle.verb import run_until
 
         return run_until(words, **flags)
-    many = compose.expand(command.settings)
+    many = sweep.expand(command.settings)
     many = [[f, *one] for f in command.folders for one in many] if command.folders else many
     if len(many) > 1:
         return _several(command, many)

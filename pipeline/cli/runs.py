@@ -7,7 +7,7 @@ from bayes_at_n.pipeline.base.console import answering, asked, collected, inside
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import VERBS
-from bayes_at_n.pipeline.config import compose, overrides
+from bayes_at_n.pipeline.config import compose, overrides, sweep
 from bayes_at_n.pipeline.config.settings import STAGES, RunConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import questions
@@ -184,7 +184,7 @@ def status(settings: list[str], watch: bool, every: float | None, check: bool) -
         return
     sources: list[Path | RunConfig] = [*folders]
     if not folders or len(folders) < len(settings) or not all(map(Path.is_dir, folders)):
-        sources = [configured(combination) for combination in compose.expand(settings)]
+        sources = [configured(combination) for combination in sweep.expand(settings)]
     first = sources[0]
     if check:
         from bayes_at_n.pipeline.store.check import check as read_all

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_CONFIG = "bayes_at_n.pipeline.config."
-RUN = f"{_CONFIG}settings:RunConfig"
-_ANALYSIS = f"{_CONFIG}analysis:AnalysisConfig"
+RUN = "settings:RunConfig"
+_ANALYSIS = "analysis:AnalysisConfig"
 _PROTOCOL = "model dataset prompt sampling engine tag run_dir"  # which attempts, and where they go
 _MANY = "dataset model folders runs out scoring prior rubric thresholds"
 
@@ -19,10 +18,10 @@ _MANY = "dataset model folders runs out scoring prior rubric thresholds"
 class Verb:
     """One command."""
 
-    call: str  # MODULE:FUNCTION
+    call: str  # MODULE:FUNCTION, of the pipeline
     summary: str
     keys: str | None = None  # groups and keys that concern it, for its help; None: all of them
-    settings: str = RUN  # MODULE:CLASS of its primary config
+    settings: str = RUN  # MODULE:CLASS, of pipeline.config, of its primary config
     # MODULE:FUNCTION that makes what the function gets: if not its settings, or each run.
     load: str | None = None
     # The function's keyword arguments: what a switch does, or (VALUE, what it is, its type).
@@ -36,14 +35,12 @@ class Verb:
     @property
     def function(self) -> Callable[..., Any]:
         """The function, imported now."""
-        function: Callable[..., Any] = pkgutil.resolve_name(self.call)
-        return function
+        return pkgutil.resolve_name(f"bayes_at_n.pipeline.{self.call}")  # type: ignore[no-any-return]
 
     @property
     def kind(self) -> type[Any]:
         """The dataclass of its settings, imported now."""
-        kind: type[Any] = pkgutil.resolve_name(self.settings)
-        return kind
+        return pkgutil.resolve_name(f"bayes_at_n.pipeline.config.{self.settings}")  # type: ignore[no-any-return]
 
 
 GROUPS = {
@@ -61,10 +58,9 @@ EXAMPLES = """\
   $ run model=FOLDER_OR_HUB_ID dataset=./FILE.csv  # of your own
   $ run model=qwen3-4b,limo-v2 dataset=aime24,aime25  # one after the other"""
 _DRY = "show the first prompt, what is owed and its cost; write nothing"
-_P = "bayes_at_n.pipeline."
 VERBS = {
     "run": Verb(
-        f"{_P}cli.runs:run_stages",
+        "cli.runs:run_stages",
         "every stage of `stages`, in order, each doing only what is owed",
         flags={"--dry-run": _DRY},
         examples=f"""{EXAMPLES}
@@ -73,7 +69,7 @@ VERBS = {
   $ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until settled""",
     ),
     "status": Verb(
-        f"{_P}cli.runs:status",
+        "cli.runs:status",
         "where runs stand: trials, workers, cost, score so far; --watch follows them",
         keys="",
         load="builtins:list",
@@ -86,11 +82,10 @@ VERBS = {
         examples="""\
   $ status RUN_FOLDER
   $ status runs --watch  # all runs in a folder
-  $ status runs/aime25/_settle/best --watch  # a race of `settle`
   $ status runs --json  # an object a run""",
     ),
     "compare": Verb(
-        f"{_P}cohorts.compare:compare",
+        "cohorts.compare:compare",
         "compare models: scores, ranks with ties, which orders are settled",
         keys=f"{_MANY} ranking",
         settings=_ANALYSIS,
@@ -101,18 +96,17 @@ VERBS = {
   $ compare dataset=aime25 ranking=rasch,borda  # also by methods of scorio""",
     ),
     "report": Verb(
-        f"{_P}report.build:report",
+        "report.build:report",
         "one HTML file to explore: leaderboard, plots, every attempt",
         keys=f"{_MANY} report",
         settings=_ANALYSIS,
         flags={"--open": "open it in the browser"},
         examples="""\
   $ report dataset=aime25 --open  # runs/_report/index.html; needs no server
-  $ report dataset=aime25 single=true  # one file to mail, up to 10 MB
-  $ report dataset=aime25 report.texts=false  # numbers and plots only""",
+  $ report dataset=aime25 single=true  # one file to mail, up to 10 MB""",
     ),
     "prepare": Verb(
-        f"{_P}prepare.stage:prepare",
+        "prepare.stage:prepare",
         "read and check questions and gold answers, and render the prompts",
         keys=_PROTOCOL,
         flags={"--dry-run": _DRY},
@@ -121,7 +115,7 @@ VERBS = {
   $ prepare RUN_FOLDER max_tokens=65536  # truncated attempts will be continued""",
     ),
     "generate": Verb(
-        f"{_P}generate.stage:generate",
+        "generate.stage:generate",
         "sample what is owed, alone or with other workers; Ctrl-C keeps what is done",
         keys=f"{_PROTOCOL} budget track trust_parts",
         flags={"--dry-run": _DRY},
@@ -130,7 +124,7 @@ VERBS = {
   $ generate RUN_FOLDER trials=160 budget.gpu_hours=8""",
     ),
     "grade": Verb(
-        f"{_P}cli.runs:grade",
+        "cli.runs:grade",
         "compare every boxed answer with its gold answer",
         keys="dataset.answer dataset.boxes dataset.pattern dataset.conventions grading",
         reads=True,
@@ -143,13 +137,10 @@ VERBS = {
         examples="""\
   $ grade RUN_FOLDER grading.compat=math_verify  # why another score differs
   $ grade RUN_FOLDER --review
-  $ grade --file in.jsonl --out out.jsonl  # of completions from elsewhere
-each line in is {"completion": ..., "gold": ...}, with "truncated": true or "finish_reason":
-"length" (or "repetition") where it was cut off; the same line comes out with answer, outcome,
-layer and reason. model= sets where reasoning ends (default </think>).""",
+  $ grade --file in.jsonl --out out.jsonl  # of completions from elsewhere""",
     ),
     "verify": Verb(
-        f"{_P}verify.stage:verify",
+        "verify.stage:verify",
         "a verifier's calibrated label probabilities for every attempt",
         keys="verifier labels dataset.judge",
         reads=True,
@@ -158,14 +149,14 @@ layer and reason. model= sets where reasoning ends (default </think>).""",
   $ verify RUN_FOLDER labels=labels.jsonl  # the score without its errors""",
     ),
     "signals": Verb(
-        f"{_P}rubrics.signals:signals",
+        "rubrics.signals:signals",
         "nine base signals of every attempt: box, length, bits per token and others",
         keys="",
         reads=True,
         examples="  $ signals RUN_FOLDER",
     ),
     "categorize": Verb(
-        f"{_P}rubrics.categorize:categorize",
+        "rubrics.categorize:categorize",
         "map every attempt into each rubric; thresholds=FILE freezes quantiles",
         keys="rubric thresholds",
         reads=True,
@@ -174,7 +165,7 @@ layer and reason. model= sets where reasoning ends (default </think>).""",
   $ categorize RUN_FOLDER thresholds=OTHER_RUN_FOLDER/thresholds.json""",
     ),
     "score": Verb(
-        f"{_P}score.stage:score",
+        "score.stage:score",
         "Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
         keys="scoring prior",
         words=("rubrics",),
@@ -185,17 +176,16 @@ layer and reason. model= sets where reasoning ends (default </think>).""",
   $ score 'runs/aime25/*' trials=40  # every run there, its first 40 trials
   $ score RUN_FOLDER prior=OTHER_RUN prior.trials=4  # of an earlier run
   $ score RUN_FOLDER caps=2048,4096  # under smaller max_tokens; or auto
-  $ score RUN_FOLDER forecast=65536  # at a larger max_tokens, with its interval
-  $ score RUN_FOLDER plots=true  # pictures of rubrics and caps""",
+  $ score RUN_FOLDER forecast=65536  # at a larger max_tokens, with its interval""",
     ),
     "prefetch": Verb(
-        f"{_P}prepare.prefetch:prefetch",
+        "prepare.prefetch:prefetch",
         "download model, data set and verifier for machines without a network",
         keys="model dataset verifier prompt.shots_from",
         examples="  $ prefetch model=qwen3-30b dataset=aime25   # into HF_HOME",
     ),
     "submit": Verb(
-        f"{_P}cli.runs:submit",
+        "cli.runs:submit",
         "queue runs on a Slurm cluster: one array of workers, then the other stages",
         keys="cluster",
         runs_too=True,
@@ -207,46 +197,40 @@ layer and reason. model= sets where reasoning ends (default </think>).""",
   $ submit runs/aime25  # what these runs owe; safe at any time""",
     ),
     "import": Verb(
-        f"{_P}imports.importing:import_records",
+        "imports.importing:import_records",
         "make run folders of other tools' records: lm_eval, inspect, CSV and more",
-        settings=f"{_CONFIG}imports:RecordsConfig",
+        settings="imports:RecordsConfig",
         folders=False,
         examples="""\
   $ import source=harimo/scorio-trace/meta revision=COMMIT  # the authors'
   $ import source=results/ kind=lm_eval  # sample logs (--log_samples)
-  $ import source=logs/ metric=match  # logs of inspect_ai: an epoch is a trial
   $ import source=MathArena/aime_2025_outputs dataset=aime25
-  $ import source=eval-results/ model=mine  # output-rs*.jsonl of NeMo-Skills
-  $ import source=batch/ dataset=aime25 questions=aime25.jsonl
   $ import source=/mnt/other/runs  # run folders of another machine
   $ import source=labels.csv dataset=summaries category_names=[bad,fair,good]""",
     ),
     "export": Verb(
-        f"{_P}exports.verb:export",
+        "exports.verb:export",
         "write runs in formats that others read, or in a tracker",
         keys="to texts logprobs push project dataset model folders runs out scoring",
-        settings=f"{_CONFIG}exports:ExportConfig",
+        settings="exports:ExportConfig",
         examples="""\
   $ export runs/aime25/qwen3-30b to=csv  # a row an attempt; `import` takes it back
   $ export dataset=aime25 to=parquet logprobs=true  # with token ids and log-probs
   $ export dataset=aime25,hmmt25 to=hub push=OWNER/NAME  # a data set with a card
-  $ export runs/gpqa/qwen3-30b to=hf  # scores for the model's page on the hub
   $ export dataset=aime25 to=eee  # other logs: to=inspect, to=lm_eval
   $ export runs/aime25/qwen3-30b to=wandb project=NAME  # or mlflow, trackio""",
     ),
     "equivalence": Verb(
-        f"{_P}cohorts.equivalence:run",
+        "cohorts.equivalence:run",
         "test whether two ways of sampling a model are equivalent",
-        settings=f"{_CONFIG}equivalence:EquivalenceConfig",
+        settings="equivalence:EquivalenceConfig",
         reads=True,
         examples="""\
   $ equivalence runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8
-  $ equivalence A B margin=2 replay=0  # from what is stored, no engine
-margin        points of accuracy that make no difference to you; choose it before you look
-replay        number of A's attempts given to B's engine (B's config.yaml); it needs B's model""",
+  $ equivalence A B margin=2 replay=0  # from what is stored, no engine""",
     ),
     "study": Verb(
-        f"{_P}research.studies.reproduce:study",
+        "research.studies.reproduce:study",
         "some of the paper's experiments, from your runs or from simulation",
         keys=f"{_MANY} study ranking",
         settings=_ANALYSIS,
@@ -256,68 +240,60 @@ replay        number of A's attempts given to B's engine (B's config.yaml); it n
   $ study name=rankings ranking=borda dataset=aime25""",
     ),
     "reproduce": Verb(
-        f"{_P}research.studies.reproduce:reproduce",
+        "research.studies.reproduce:reproduce",
         "all tables and figures of the paper, each printed number beside ours",
         keys=f"{_MANY} study",
         settings=_ANALYSIS,
         examples="  $ reproduce dataset=aime25,aime24,hmmt25,brumo25   # into paper/",
     ),
     "merge": Verb(
-        f"{_P}research.checkpoints.merging:run",
+        "research.checkpoints.merging:run",
         "the mean of the weights of a training's last checkpoints",
-        settings=f"{_CONFIG}merge:MergeConfig",
+        settings="merge:MergeConfig",
         folders=False,
         examples="""\
   $ merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
-  $ merge checkpoints=run last=4 out=merged  # of a folder of them the last four
-`out` gets weights in the dtype and shards of the last, what it has beside them, and merge.yaml
-with the hashes of all sources; it appears whole or not at all.""",
+  $ merge checkpoints=run last=4 out=merged  # of a folder of them the last four""",
     ),
     "trajectory": Verb(
-        f"{_P}research.trajectory.verb:run",
+        "research.trajectory.verb:run",
         "how steadily scores rise during training, by checkpoint and merged window",
-        settings=f"{_CONFIG}trajectory:TrajectoryConfig",
+        settings="trajectory:TrajectoryConfig",
         runs_too=True,
         folders=False,
-        load=f"{_CONFIG}trajectory:load",
+        load="bayes_at_n.pipeline.config.trajectory:load",
         flags={"--dry-run": "show the runs; write nothing"},
         examples="""\
   $ trajectory model=demo checkpoints=demo/models merge=4 dataset=demo
   $ trajectory model=custom checkpoints=run merge=4,8 dataset=aime25 trials=16
-  $ trajectory model=custom checkpoints.math=a checkpoints.code=b dataset=aime25
-merge          windows of so many checkpoints, evaluated like one; [] for none
-prices.*       per million tokens: a prompt the first time, the same prompt again, output""",
+  $ trajectory model=custom checkpoints.math=a checkpoints.code=b dataset=aime25""",
     ),
     "prr": Verb(
-        f"{_P}research.prr.verb:run",
+        "research.prr.verb:run",
         "how often the order of two models reverses between two sets of runs",
-        settings=f"{_CONFIG}prr:ReversalConfig",
+        settings="prr:ReversalConfig",
         folders=False,
         examples="""\
   $ prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'
   $ prr before=runs/d/a,runs/d/b after=runs/d/x,runs/d/y  # in this order""",
     ),
     "settle": Verb(
-        f"{_P}settle.verb:run",
+        "settle.verb:run",
         "sample until it is settled which model is best, and no longer",
-        settings=f"{_CONFIG}settle:SettleConfig",
+        settings="settle:SettleConfig",
         runs_too=True,
-        load=f"{_CONFIG}settle:load",
+        load="bayes_at_n.pipeline.config.settle:load",
         flags={"--dry-run": "simulate what it decides and takes; write nothing"},
         examples="""\
   $ settle model=qwen3-30b,qwen3-4b,limo-v2 dataset=aime25 until=best
   $ settle model=a,b,c dataset=aime25 assume=[0.7,0.66,0.5] --dry-run
   $ settle replay=runs/aime25 until=top:3  # what complete runs would have taken
-until          best, top:K, order, above:MODEL, or width:W of each model's interval
-margin         points of accuracy that make no difference: models closer than that are tied
-block          trials between two looks; the most trials are sampling.trials
-budget         of all runs: .tokens, .gpu_hours, .money or .until; no block beyond it is begun
-out            a folder for looks and results (default _settle/UNTIL beside the runs)""",
+until          best, top:K, order, above:MODEL, or width:W of each model's interval""",
     ),
     "plan": Verb(
-        f"{_P}settle.preview:plan",
+        "settle.preview:plan",
         "simulate what a budget can settle, before anything is spent",
-        settings=f"{_CONFIG}settle:PlanConfig",
+        settings="settle:PlanConfig",
         reads=True,
         examples="""\
   $ plan dataset=aime25 until=best budget.tokens=5e7

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 CONFIGS = ROOT / "configs"
 OWN = "BAYES_AT_N_CONFIGS"  # in the environment: a folder of group files that are the user's
-MOST = 1000  # runs of one command; more is a slip of the finger
 _MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
 _FILE = re.compile(r"(\.{1,2}|~[^/]*)?/.*|\.{1,2}|~|.*\.(csv|jsonl?|parquet)", re.I | re.S)
 # The choices that take a path and a hub id, of the groups whose values may be such.
@@ -142,7 +141,7 @@ def composed(settings: Sequence[str], kind: Any = RunConfig, here: bool = True) 
     before = base.version_base
     version.setbase("1.3")
     try:
-        repository = _repository(kind, _searchpath(settings), here)
+        repository = repository_of(kind, searchpath_of(settings), here)
         chosen = itertools.chain.from_iterable(_chosen(s, kind, repository) for s in settings)
         asked = [one for one in map(parse, chosen) if not one.is_hydra_override()]
         if many := next((one for one in asked if one.is_sweep_override()), None):
@@ -182,20 +181,35 @@ def _of_files(kind: Any, chosen: tuple[str, ...], repository: "ConfigRepository"
     return Composed(node, made.defaults, repository)
 
 
-def shown(made: Composed, resolve: bool = False, package: str = "_global_", **_: Any) -> str:
-    """A composed configuration, or a part of it, as Hydra's --cfg prints it.
+def shown(
+    settings: Sequence[str],
+    kind: Any,
+    info: str = "",
+    package: str = "",
+    resolve: bool = False,
+    cfg: str = "",
+) -> str:
+    """What Hydra prints with `--cfg job`, or `--info` defaults or searchpath.
 
-    Raises UserError: there is no such part, or an interpolation of what is not there.
+    Empty where a dataclass has no such `package`. Raises UserError: what cannot be composed.
     """
+    made, full = composed(settings, kind), overrides.full_key(kind, package) if package else None
+    if info == "searchpath":
+        return "".join(f"{one.provider}: {one.path}\n" for one in made.repository.sources)
+    if info:
+        shape = "{:32} {:20} {}\n".format
+        return "".join(
+            shape(d.config_path or "-", d.package or "-", d.parent) for d in made.defaults
+        )
+    if package and full is None:
+        return ""
     try:
         if resolve:
             OmegaConf.resolve(made.node)
-        part = made.node if package == "_global_" else OmegaConf.select(made.node, package)
+        part = OmegaConf.select(made.node, package) if package else made.node
     except OmegaConfBaseException as error:
-        raise overrides.explained(error, RunConfig) from error
-    if part is None:
-        raise UserError(f"--package {package}: no such key")
-    head = f"# @package {package}\n" * (package != "_global_")
+        raise overrides.explained(error, kind) from error
+    head = f"# @package {package}\n" * bool(package)
     return head + (OmegaConf.to_yaml(part) if OmegaConf.is_config(part) else f"{part}\n")
 
 
@@ -210,12 +224,11 @@ def folders(here: bool = True) -> list[Path]:
     trusted = [*own, CONFIGS]
     local = Path("configs")
     taken = {folder.resolve() for folder in trusted}
-    return (
-        [local, *trusted] if here and local.is_dir() and local.resolve() not in taken else trusted
-    )
+    counts = here and local.is_dir() and local.resolve() not in taken
+    return [local, *trusted] if counts else trusted
 
 
-def _searchpath(settings: Sequence[str]) -> list[str]:
+def searchpath_of(settings: Sequence[str]) -> list[str]:
     """The folders of `hydra.searchpath=[file://FOLDER]`, all of them."""
     found = []
     for override in map(parse, settings):
@@ -227,7 +240,7 @@ def _searchpath(settings: Sequence[str]) -> list[str]:
     return found
 
 
-def _repository(kind: Any, searchpath: Sequence[str], here: bool = True) -> "ConfigRepository":
+def repository_of(kind: Any, searchpath: Sequence[str], here: bool = True) -> "ConfigRepository":
     """Hydra's view of the files that count for a dataclass; of ours alone, which stay, kept."""
     places = tuple(folders(here))
     if searchpath or places != (CONFIGS,):
@@ -325,9 +338,6 @@ def parted(arguments: Sequence[str], *kinds: Any) -> list[list[str]]:
 
     Folders go to the first that has `folders`. Raises UserError: one is nobody's.
 
-    >>> parted(["runs/a/b", "metrics=avg", "dataset=aime25"], RunConfig)
-    Traceback (most recent call last):
-    bayes_at_n.pipeline.base.errors.UserError: runs/a/b: not a setting; write KEY=VALUE, as trials=40, source=FOLDER
     >>> parted(["metrics=avg", "dataset=aime25"], RunConfig)
     [['scoring.metrics=[avg]', 'dataset=aime25']]
     """
@@ -342,8 +352,8 @@ def parted(arguments: Sequence[str], *kinds: Any) -> list[list[str]]:
     if words:
         places = [str(overrides.check_folder(word)) for word in words]
         takers[0].append(f"folders=[{','.join(map(overrides.quoted, places))}]")
-    searchpath = _searchpath(settings) if settings else []
-    sources = [_repository(kind, searchpath) for kind in kinds] if settings else []
+    searchpath = searchpath_of(settings) if settings else []
+    sources = [repository_of(kind, searchpath) for kind in kinds] if settings else []
     for override in map(parse, settings):
         key, line = override.key_or_group, override.input_line or ""
         if key == "hydra.searchpath":
@@ -377,40 +387,6 @@ def _no_hydra(key: str) -> UserError:
     return UserError(
         f"{key}: no such key; of Hydra's own there is hydra.searchpath=[file://FOLDER]"
     )
-
-
-def expand(settings: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
-    """The settings of every combination, at most 1000, the last setting varying fastest.
-
-    Raises UserError: more combinations than anybody means, or what cannot be enumerated.
-
-    >>> expand(["model=demo,limo-v2", "sampling.trials=8", "scoring.metrics=[avg,bayes]"])
-    [['model=demo', 'sampling.trials=8', 'scoring.metrics=[avg,bayes]'], \
-['model=limo-v2', 'sampling.trials=8', 'scoring.metrics=[avg,bayes]']]
-    """
-    lists = []
-    for setting in settings:
-        override = None if overrides.is_folder(setting) else parse(setting)
-        if override is None or not override.is_sweep_override():
-            lists.append([setting])
-            continue
-        if not override.is_discrete_sweep():
-            raise UserError(
-                f"{setting}: cannot be counted out; write range(FIRST,END,STEP), or values"
-            )
-        if "glob(" in setting:
-            override.config_loader = _repository(kind, _searchpath(settings))  # type: ignore[assignment]
-        try:
-            values = [*itertools.islice(override.sweep_string_iterator(), MOST + 1)]
-        except ValueError as error:
-            raise UserError(f"{setting}: {error}") from error
-        if not values:
-            raise UserError(f"{setting}: matches nothing")
-        lists.append([f"{override.get_key_element()}={value}" for value in values])
-    combinations = list(itertools.islice(itertools.product(*lists), MOST + 1))
-    if len(combinations) > MOST:
-        raise UserError(f"these settings make more than {MOST} runs; name fewer values")
-    return [list(combination) for combination in combinations]
 
 
 def _vouched(made: Composed, cfg: RunConfig, typed: Sequence[str]) -> None:

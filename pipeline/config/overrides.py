@@ -3,7 +3,7 @@
 A key of a group may be written without the group where only one group has it (`top_p=1` for
 `sampling.top_p=1`; groups within groups count only where no other has it), and a group alone is
 what it is mostly set for (`prior=RUN`). Where a field is a list, `key=a,b`, `key=[a,b]` and `key=a`
-all are; elsewhere commas are several runs (`compose.expand`).
+all are; elsewhere commas are several runs (`sweep.expand`).
 """
 
 import contextlib

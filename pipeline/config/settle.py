@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, overrides
+from bayes_at_n.pipeline.config import compose, overrides, sweep
 from bayes_at_n.pipeline.config.budget import BudgetConfig
 from bayes_at_n.pipeline.config.checks import TRUST, limited
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -173,8 +173,8 @@ def load(arguments: Sequence[str]) -> Asked:
     chosen = [a for a in others if re.match(r"dataset\b", a)]
     return Asked(
         cfg,
-        compose.expand([a for a in others if a not in chosen]),
-        compose.expand(chosen),
+        sweep.expand([a for a in others if a not in chosen]),
+        sweep.expand(chosen),
         list(arguments),
     )
 

@@ -4,6 +4,7 @@ Each combination is a run of its own, in a process of its own, one after the oth
 is free before the next one loads, and one that fails does not stop the others.
 """
 
+import itertools
 import os
 import signal
 import subprocess
@@ -15,7 +16,10 @@ from typing import Any
 from bayes_at_n.pipeline.base import interrupts
 from bayes_at_n.pipeline.base.console import SAYS, note, warn
 from bayes_at_n.pipeline.base.errors import AGAIN, UserError
+from bayes_at_n.pipeline.config import compose, overrides
+from bayes_at_n.pipeline.config.settings import RunConfig
 
+MOST = 1000  # combinations; more is a slip of the finger
 STOPPED = {130, 143, -2, -15}  # by Ctrl-C or by the system: nothing more is begun
 
 
@@ -25,6 +29,40 @@ class Unfinished(UserError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.exit_code = status if status > 0 else 128 - status
+
+
+def expand(settings: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
+    """The settings of every combination, at most 1000, the last setting varying fastest.
+
+    Raises UserError: more combinations than anybody means, or what cannot be enumerated.
+
+    >>> expand(["model=demo,limo-v2", "sampling.trials=8", "scoring.metrics=[avg,bayes]"])
+    [['model=demo', 'sampling.trials=8', 'scoring.metrics=[avg,bayes]'], \
+['model=limo-v2', 'sampling.trials=8', 'scoring.metrics=[avg,bayes]']]
+    """
+    lists = []
+    for setting in settings:
+        override = None if overrides.is_folder(setting) else overrides.parse(setting)
+        if override is None or not override.is_sweep_override():
+            lists.append([setting])
+            continue
+        if not override.is_discrete_sweep():
+            raise UserError(
+                f"{setting}: cannot be counted out; write range(FIRST,END,STEP), or values"
+            )
+        if "glob(" in setting:
+            override.config_loader = compose.repository_of(kind, compose.searchpath_of(settings))  # type: ignore[assignment]
+        try:
+            values = [*itertools.islice(override.sweep_string_iterator(), MOST + 1)]
+        except ValueError as error:
+            raise UserError(f"{setting}: {error}") from error
+        if not values:
+            raise UserError(f"{setting}: matches nothing")
+        lists.append([f"{override.get_key_element()}={value}" for value in values])
+    combinations = list(itertools.islice(itertools.product(*lists), MOST + 1))
+    if len(combinations) > MOST:
+        raise UserError(f"these settings make more than {MOST} runs; name fewer values")
+    return [list(combination) for combination in combinations]
 
 
 def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
