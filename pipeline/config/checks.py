@@ -112,7 +112,10 @@ def validated(kind: type[Config], values: Any) -> Config:
     for key in dict(flat(values)):
         if key not in keys(kind) and not is_free(kind, key):
             raise unknown(key, kind)
-    return check(_made(kind, values))
+    try:
+        return check(_made(kind, values))
+    except TypeError as error:  # of a list that was put in by an interpolation
+        raise UserError(f"{kind.__name__}: a value of another type ({error})") from error
 
 
 def _made(kind: type[Config], values: Mapping[str, Any]) -> Config:
