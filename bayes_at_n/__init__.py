@@ -11,7 +11,7 @@
 beside this folder in a checkout and inside it in a wheel; each is imported on first use.
 """
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ __all__ = ["__version__", *_LAZY, *_PACKAGES]
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return metadata.version("bayes-at-n")
+        return import_module("importlib.metadata").version("bayes-at-n")
     if name in _PACKAGES:
         return import_module(f"{__name__}.{name}")
     if name in _LAZY:

@@ -157,9 +157,9 @@ def watched(source: Path, runs: Path) -> tuple[float, float, int]:
         SystemExit: the import failed.
     """
     program = (
-        "import sys; from bayes_at_n.pipeline.config import overrides, records\n"
+        "import sys; from bayes_at_n.pipeline.config import compose, records\n"
         "from bayes_at_n.pipeline.imports.importing import import_records\n"
-        "import_records(overrides.load(records.RecordsConfig, sys.argv[1:]))"
+        "import_records(compose.load_as(records.RecordsConfig, sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]
     began, peak, used = time.perf_counter(), 0, resource.getrusage(resource.RUSAGE_CHILDREN)

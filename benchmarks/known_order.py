@@ -17,7 +17,7 @@ import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.cohorts import cohort, rankings
-from bayes_at_n.pipeline.config import analysis, overrides, records
+from bayes_at_n.pipeline.config import analysis, compose, records
 from bayes_at_n.pipeline.config import studies as settings
 from bayes_at_n.pipeline.imports.importing import import_records
 from bayes_at_n.pipeline.research import studies
@@ -54,7 +54,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         np.savez(folder / "made.npz", made=outcomes)
         names = ",".join(f"m{i:02}" for i in range(MODELS))
         source = [f"source={folder / 'made.npz'}", f"model={names}", f"runs={folder / 'runs'}"]
-        import_records(overrides.load(records.RecordsConfig, source))
+        import_records(compose.load_as(records.RecordsConfig, source))
         ranking = [f"ranking.replicates={args.replicates}", f"ranking.seconds={args.seconds}"]
         cfg = analysis.load([f"runs={folder / 'runs'}", "ranking=all", *ranking])
         plan = settings.plan(cfg.study, ranking=cfg.ranking)

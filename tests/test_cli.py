@@ -1,4 +1,4 @@
-"""The command line: help that teaches, dry runs that write nothing, errors in one line."""
+"""Verbs through the command line: dry runs that write nothing, disks and folders that fail."""
 
 import os
 import re
@@ -7,12 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, add_attempts, arithmetic, make_model, make_run, run_of, write_questions
+from helpers import ROOT, add_attempts, arithmetic, make_model, make_run, write_questions
 
-from bayes_at_n.pipeline.cli.arguments import keys
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.cli.verbs import VERBS
-from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.compose import load
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import parquet
@@ -46,121 +43,6 @@ def one_error(capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-def help_of(capsys: pytest.CaptureFixture[str], *verb: str) -> str:
-    with pytest.raises(SystemExit) as caught:
-        main([*verb, "--help"])
-    assert caught.value.code == 0
-    return capsys.readouterr().out
-
-
-def test_the_help_of_run_has_every_group_with_its_choices_and_defaults(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    text = help_of(capsys, "run")
-    for group in {*compose.groups()} - {"cluster"}:
-        assert f"  {group}={compose.default(group) or 'all'}, or " in text
-        assert set(compose.choices(group)) <= {*re.split(r"[\s,=]+", text)}
-    for key in (
-        "sampling.trials=80",
-        "tag=null",
-        "verifier.engine.replicas=auto",
-        "stages=[prepare,",
-    ):
-        assert f" {key}" in text
-    assert "cluster." not in text and "  --dry-run " in text
-    assert max(map(len, text.splitlines())) <= 100
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_help_of_a_verb_is_about_it(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = help_of(capsys, verb)
-    assert f"usage: python -m pipeline {verb} " in text
-    commands = re.findall(r"^  python -m pipeline (\w+)", text, re.M)
-    assert set(commands) == {verb}, "examples are its own"
-    said = text.partition("settings KEY=VALUE")[2].partition("metrics, for")[0]
-    shown = {*re.findall(r" ([\w.]+)=", said)} - {*compose.groups()}
-    assert shown >= {key for key in keys(VERBS[verb]) if "." in key}
-    if verb in ("score", "grade", "status", "categorize", "compare"):
-        assert not {key for key in shown if re.match("model[.]|engine|study|report|cluster", key)}
-    assert ("--dry-run" in text) == any(flag == "--dry-run" for flag, _ in VERBS[verb].flags)
-
-
-def test_no_arguments_and_help_list_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
-    text = capsys.readouterr().out
-    assert all(f"\n    {verb}" in text for verb in VERBS) and "sampling.trials" not in text
-    assert "  python -m pipeline run model=qwen3-30b dataset=aime25\n" in text
-    assert help_of(capsys) == text and text.count("\n") < 80
-
-
-def test_a_misspelt_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rnu", "model=demo"]) == 2
-    assert "rnu: no such verb (did you mean run?)" in one_error(capsys)
-
-
-def program(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The program as its console script starts it."""
-    script = tmp_path / "bayes-at-n"
-    script.write_text(
-        "import sys\nfrom bayes_at_n.pipeline.cli.main import main\nsys.exit(main())\n"
-    )
-    return subprocess.run(
-        [sys.executable, str(script), *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_it_calls_itself_as_it_was_called(tmp_path: Path) -> None:
-    helped = program(tmp_path, "grade", "--help").stdout
-    assert "usage: bayes-at-n grade " in helped and "  bayes-at-n grade RUN_FOLDER" in helped
-    failed = program(tmp_path, "status", "model=demo")
-    assert failed.returncode == 2 and "`bayes-at-n prepare`" in failed.stderr
-    assert "python -m" not in helped + failed.stderr
-    assert re.fullmatch(r"bayes-at-n \S+ .*\n", program(tmp_path, "--version").stdout)
-
-
-# What neither help nor status needs; scipy alone is a hundredth of a second, its parts are not.
-DEAR = {"torch", "transformers", "datasets", "vllm", "pandas", "numba", "matplotlib", "sympy"}
-DEAR |= {
-    "scipy.special",
-    "scipy.stats",
-    "scipy.sparse",
-    "pyarrow.dataset",
-    "hydra",
-    "httpx",
-    "jinja2",
-}
-DEAR |= {"pebble", "asyncio", "huggingface_hub"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "others", "most"),
-    [
-        (["--help"], {"numpy", "pyarrow", "omegaconf"}, 250),
-        (["run", "--help"], {"pyarrow"}, 700),
-        (["settle", "--help"], {"pyarrow"}, 700),
-        (["status", "RUN"], set(), 900),
-    ],
-)
-def test_imports(arguments: list[str], others: set[str], most: int, tmp_path: Path) -> None:
-    """Start-up is imports; they are counted, as a busy machine has no time of its own."""
-    run = run_of(tmp_path, "a", {"q1": "10", "q2": "1."})
-    code = (
-        "import sys\nfrom bayes_at_n.pipeline.cli.main import main\n"
-        "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
-        "print(*sys.modules, file=sys.stderr)"
-    )
-    words = [str(run.path) if word == "RUN" else word for word in arguments]
-    command = [sys.executable, "-c", code, *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    modules = set(done.stderr.split())
-    assert not modules & (DEAR | others) and len(modules) < most, len(modules)
-
-
 @pytest.mark.soak
 def test_a_dry_run_loads_no_torch(tmp_path: Path) -> None:
     words = ["run", "--dry-run", "verifier=demo", f"run_dir={tmp_path / 'run'}"]
@@ -170,40 +52,6 @@ def test_a_dry_run_loads_no_torch(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "GiB of weights" in done.stdout
     assert not {"torch", "transformers"} & {*done.stdout.splitlines()[-1].split()}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["run", "model=qwen3-31b"], ["model=qwen3-31b", "qwen3-30b"]),
-        (["status", "no/such/folder"], ["no/such/folder", "KEY=VALUE"]),
-        (["score", "tests", "docs"], ["tests docs", "one run folder"]),
-        (["status", "tests"], ["tests", "no run folder"]),
-        (["run", "~model"], ["~model", "KEY=VALUE"]),
-        (["score", "tests", "model=demo"], ["no run folder"]),
-        (["prepare", "dataset=jsonl"], ["dataset.path"]),
-    ],
-)
-def test_errors_are_one_line(
-    arguments: list[str],
-    named: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(ROOT)
-    assert main(arguments) == 2
-    line = one_error(capsys)
-    for word in named:
-        assert word in line
-
-
-@pytest.mark.parametrize("arguments", [["--nope"], ["run", "--nope"], ["score", "--dry-run"]])
-def test_unknown_verbs_and_options(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2 and "usage: python -m pipeline" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["generate", "grade", "score", "status"])
@@ -300,18 +148,6 @@ def test_a_run_folder_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "a 110   2/3" in capsys.readouterr().out
     assert main(["score", str(run.path), "model=demo"]) == 2
     assert "model=demo" in one_error(capsys)
-
-
-def test_a_folder_with_an_equals_sign_is_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [make_run(tmp_path / "lr=0.1" / f"seed={i}", {"a": "110", "b": "0~."}) for i in "12"]
-    monkeypatch.chdir(tmp_path / "lr=0.1")
-    Path("sampling.trials=2").mkdir()  # no run, and no / in it: a setting
-    for folder in (str(runs[0].path), "./seed=1", "seed=1"):
-        assert main(["score", folder, "sampling.trials=2"]) == main(["status", folder]) == 0
-        assert "Bayes@2" in (out := capsys.readouterr().out) and "a 110   2/3" in out
-    assert main(["compare", *(str(run.path) for run in runs)]) == 0
 
 
 def test_a_dry_run_estimates_what_is_not_here(

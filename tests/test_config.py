@@ -2,7 +2,6 @@
 
 import functools
 import math
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -162,22 +161,6 @@ def test_local_paths_name_the_run() -> None:
     assert Path(compose.load([]).dataset.path) == ROOT / "demo/questions.jsonl"
 
 
-def test_free_form_mappings_take_any_key() -> None:
-    cfg = compose.load(
-        [
-            "model.chat_template_kwargs.enable_thinking=true",
-            "model.engine_args={mamba: {dtype: float32}}",
-            "engine.args.swap_space=4",
-            "+engine.args.foo=bar",
-        ]
-    )
-    assert cfg.model.chat_template_kwargs == {"enable_thinking": True}
-    assert cfg.model.engine_args == {"mamba": {"dtype": "float32"}}
-    assert cfg.engine.args == {"swap_space": 4, "foo": "bar"}
-    low_effort = compose.load(["model=gpt-oss-20b-low", "model.chat_template_kwargs.extra=1"])
-    assert low_effort.model.chat_template_kwargs == {"reasoning_effort": "low", "extra": 1}
-
-
 def test_the_verifier_s_engine_is_of_the_run_s_kind_with_nothing_of_its_arguments() -> None:
     on_gpus = ["model.engine_args.quantization=fp8", "engine.args.block_size=32"]
     on_gpus += ["engine.tensor_parallel_size=4", "engine.replicas=2", "engine.in_flight=9"]
@@ -235,20 +218,6 @@ def test_an_unknown_engine_is_an_error_wherever_one_is_asked_for() -> None:
             ask(cfg)
 
 
-def test_what_may_be_written_for_short() -> None:
-    cfg = compose.load(["prior=runs/a", "prior.trials=3", "max_tokens=7", "stages=prepare,grade"])
-    assert (cfg.prior.run, cfg.sampling.max_tokens) == ("runs/a", 7)
-    assert cfg.stages == ["prepare", "grade"]
-    assert compose.load(["rubric=a,b.yaml"]).rubric.names == ["a", "b.yaml"]
-
-
-@pytest.mark.parametrize(
-    "path", ["~/x.jsonl", "/a/it's mine.jsonl", "données.jsonl", "a=b.jsonl", "sums #2[a].jsonl"]
-)
-def test_a_path_needs_no_quotes(path: str) -> None:
-    assert compose.load(["dataset=jsonl", f"dataset.path={path}"]).dataset.path == path
-
-
 # Overrides that cannot be, and the keys that the line must name, with what else counts in it.
 REFUSED = """
 +foo=1: foo, known, model
@@ -260,16 +229,14 @@ dataset.fields.problm=x: dataset.fields.problm, dataset.fields.problem
 hydra.run.dir=x: hydra.run.dir
 model@x=demo: model@x
 model/foo=bar: model/foo
-model=qwen3-31b: model=qwen3-31b, qwen3-30b, model=custom
-dataset=aime: dataset=aime, aime25, dataset.path=FILE
+model=qwen3-31b: model=qwen3-31b, qwen3-30b
+dataset=aime: dataset=aime, aime25
 engine=vlm: engine=vlm, vllm
 prompt=nope: prompt=nope, boxed
 model=: model=, qwen3-30b
 model=null: model=null
-model={}: model={}
 model=[demo,demo]: model=[demo,demo]
-model=../../etc/passwd: model=
-~sampling.trials=3: ~sampling.trials, KEY=VALUE
+~sampling.trials=3: ~sampling.trials
 foo: foo, KEY=VALUE
 =1: KEY=VALUE
 ': KEY=VALUE
@@ -366,37 +333,6 @@ def test_three_problems_are_said_at_once_and_the_rest_counted() -> None:
     assert all(f"sampling.{key}=-1" in said for key in ("trials", "top_p")) and "2 more" in said
 
 
-@pytest.mark.parametrize(
-    ("group", "text", "named"),
-    [
-        ("model", "name: mine\nid: a/b\nshortname: x\n", ["model.shortname", "model.short_name"]),
-        ("model", "name: mine\nid: a/b\ncontext: long\n", ["model.context", "long"]),
-        ("dataset", "name: mine\npath: a/b\nfields: {porblem: x}\n", ["dataset.fields.porblem"]),
-        ("sampling", "name: mine\ntemprature: 1\n", ["sampling.temprature"]),
-        ("model", "name: mine\nid: a/b\ncontext: 0\n", ["model.context=0"]),
-        ("model", "name: mine\nid: ${nowhere}\n", ["model.id", "nowhere"]),
-        ("sampling", "name: mine\ntemperature: 0\n", ["sampling.temperature=0"]),
-        ("model", "name: [unclosed\n", []),
-        ("model", "- a\n- b\n", []),
-    ],
-)
-def test_a_wrong_yaml_file_is_one_readable_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, text: str, named: list[str]
-) -> None:
-    shutil.copytree(compose.CONFIGS, tmp_path / "configs")
-    monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
-    (tmp_path / "configs" / group / "mine.yaml").write_text(text)
-    message = refused(lambda: compose.load([f"{group}=mine"]))
-    assert all(word in message for word in [f"configs/{group}/mine.yaml", *named])
-
-
-def test_a_new_model_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(compose.CONFIGS, tmp_path / "configs")
-    monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
-    (tmp_path / "configs/model/mine.yaml").write_text("name: mine\nid: a/b\ncontext: 4096\n")
-    assert compose.load(["model=mine"]).model.context == 4096
-
-
 ODD = "1e3 1_0 0100 1.50 yes null ~ - : a:b 2025-09-01 24:00:00 0x1F .inf <<= ${a} \\${a} \x85"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
     ODD.split(" ")
@@ -485,7 +421,7 @@ def test_a_folder_takes_single_keys(tmp_path: Path) -> None:
         ("sampling.trails=3", "sampling.trials"),
         ("sampling.trials=[", "sampling.trials=["),
         ("foo=1", "foo"),
-        ("~sampling.trials=1", "KEY=VALUE"),
+        ("~sampling.trials=1", "~sampling.trials"),
     ],
 )
 def test_a_folder_refuses_a_bad_setting_in_one_line(

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.cohorts import equivalence as verb
 from bayes_at_n.pipeline.cohorts import pair
-from bayes_at_n.pipeline.config import compose, overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import outcomes, parquet, runfolder
@@ -38,7 +38,7 @@ def folders(tmp_path: Path) -> list[str]:
 
 
 def compared(*arguments: str) -> dict[str, Any]:
-    verb.run(overrides.load(EquivalenceConfig, [*arguments]))
+    verb.run(compose.load_as(EquivalenceConfig, [*arguments]))
     folder = Path(arguments[0]).parent / "_equivalence"
     [path] = folder.glob("*/equivalence.json")
     found: dict[str, Any] = json.loads(path.read_text())
@@ -174,7 +174,7 @@ def test_what_is_not_recorded_is_left_out(folders: list[str]) -> None:
 
 def refusal(*arguments: str) -> str:
     with pytest.raises(UserError) as caught:
-        verb.run(overrides.load(EquivalenceConfig, [*arguments]))
+        verb.run(compose.load_as(EquivalenceConfig, [*arguments]))
     return str(caught.value)
 
 

@@ -17,7 +17,7 @@ from helpers import add_grades, make_run, outcome_words, run_of
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.records import ExportConfig, RecordsConfig
 from bayes_at_n.pipeline.exports import verb
@@ -48,12 +48,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def out(runs: Path, *settings: str) -> None:
-    export(overrides.load(ExportConfig, [f"runs={runs}", *settings]))
+    export(compose.load_as(ExportConfig, [f"runs={runs}", *settings]))
 
 
 def back(source: Path, runs: Path, *settings: str) -> None:
     given = [f"source={source}", f"runs={runs}", *settings]
-    import_records(overrides.load(RecordsConfig, given))
+    import_records(compose.load_as(RecordsConfig, given))
 
 
 def opened(folder: Path) -> Run:

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base import csvs, jsonl
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort
 from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.config import analysis, overrides
+from bayes_at_n.pipeline.config import analysis, compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.grade.stage import grade
@@ -96,7 +96,7 @@ def write(path: Path, rows: list[dict[str, Any]], group: int = 8) -> Path:
 def bring(tmp_path: Path, source: Path, *settings: str) -> Path:
     """Import into tmp_path/runs; returns that folder."""
     runs = tmp_path / "runs"
-    import_records(overrides.load(RecordsConfig, [f"source={source}", f"runs={runs}", *settings]))
+    import_records(compose.load_as(RecordsConfig, [f"source={source}", f"runs={runs}", *settings]))
     return runs
 
 
@@ -208,11 +208,11 @@ def test_killed_import_leaves_no_run_and_the_next_removes_the_rest(tmp_path: Pat
     source = write(tmp_path / "x.parquet", rows)
     program = (
         "import os, signal, sys\n"
-        "from bayes_at_n.pipeline.config import overrides\n"
+        "from bayes_at_n.pipeline.config import compose\n"
         "from bayes_at_n.pipeline.config.records import RecordsConfig\n"
         "from bayes_at_n.pipeline.imports import importing, runs\n"
         "runs.write = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "importing.import_records(overrides.load(RecordsConfig, sys.argv[1:]))\n"
+        "importing.import_records(compose.load_as(RecordsConfig, sys.argv[1:]))\n"
     )
     runs = tmp_path / "runs"
     command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]

@@ -13,7 +13,7 @@ import pytest
 from test_import import bring, by_key, folders, opened, rows_of, write_lines
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.grade.stage import grade
@@ -380,7 +380,7 @@ def test_reviews_of_evalscope(
         return
     assert "values of other left out: acc counts" in said
     alone = made / "reviews" / "served" / "my_sums_Level 1.jsonl"
-    source = overrides.load(RecordsConfig, [f"source={alone}"])
+    source = compose.load_as(RecordsConfig, [f"source={alone}"])
     before = locate(source).fingerprint
     write_lines(made / "predictions" / "served" / alone.name, predicted[1:])
     assert locate(source).fingerprint != before

@@ -78,6 +78,9 @@ def test_an_installed_command_works_from_any_folder(program: Path, tmp_path: Pat
         own = tmp_path / name
         own.parent.mkdir(exist_ok=True)
         own.write_text(f"raise SystemExit('{name} of the current folder was imported')\n")
+    mine = tmp_path / "configs/model/mine.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("defaults: [qwen3-30b, _self_]\ncontext: 4096\n")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
     def command(*line: str | Path) -> subprocess.CompletedProcess[str]:
@@ -89,10 +92,12 @@ def test_an_installed_command_works_from_any_folder(program: Path, tmp_path: Pat
         "run model.checkpoint=step-0300 --dry-run",  # only four models travel
         "score runs/sums/tiny",
         "report runs/sums/tiny",
+        "run model=mine --cfg job",  # its own file, which inherits one of the wheel's
     ]
     done = command(program.with_name("python"), "-c", IN_ONE_PROCESS, *lines)
     *_, statuses, front = done.stdout.splitlines()
-    assert statuses == "0 2 0 0", done.stderr
+    assert statuses == "0 2 0 0 0", done.stderr
+    assert "context: 4096" in done.stdout and "table_id: 5" in done.stdout
     assert front.startswith(str(program.parents[1])) and front.endswith(" 12")
     assert "questions: 30" in done.stdout
     assert "step-0300" in done.stderr and "step-3900" in done.stderr

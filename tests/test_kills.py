@@ -50,7 +50,7 @@ FORKED = """
 import os
 os.chdir({root!r})
 from bayes_at_n.pipeline.config import sweep
-def child(command):
+def child(command, **_):
     from bayes_at_n.pipeline.cli import main
     if not (pid := os.fork()):
         try:

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import ModelConfig
 from bayes_at_n.pipeline.config.trajectory import MergeConfig
 from bayes_at_n.pipeline.prepare import models
@@ -868,13 +868,13 @@ def test_patterns_that_find_nothing(
         (["out=x"], "checkpoints: "),
         (["checkpoints=x"], "out: "),
         (["checkpoints=x", "out=y", "last=1"], "last=1: "),
-        (["checkpoints=x", "out=y", "last=many"], "last=many"),
+        (["checkpoints=x", "out=y", "last=many"], "last"),
         (["checkpoints=x", "out=y", "window=4"], "window: "),
     ],
 )
 def test_settings(arguments: list[str], words: str) -> None:
     with pytest.raises(UserError) as error:
-        overrides.load(MergeConfig, arguments)
+        compose.load_as(MergeConfig, arguments)
     assert words in str(error.value)
 
 

@@ -16,7 +16,7 @@ from scipy.stats import binom, norm, rankdata
 
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.imports.importing import import_records
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.seed=null")
 MAP = (0, 3, 5, 7, 1, 4, 8, 2, 11, 6, 9, 10), (7, 8, 5, 2, 9, 0, 10, 3, 4, 6, 1, 11)
 
-load = partial(overrides.load, ReversalConfig)
+load = partial(compose.load_as, ReversalConfig)
 
 
 def imported(root: Path, names: Sequence[str], outcomes: Any) -> None:
@@ -37,7 +37,7 @@ def imported(root: Path, names: Sequence[str], outcomes: Any) -> None:
     source = root / f"{names[0]}.npz"
     np.savez(source, sums=np.asarray(outcomes))
     import_records(
-        overrides.load(
+        compose.load_as(
             RecordsConfig, [f"source={source}", f"runs={root}", f"model={','.join(names)}"]
         )
     )

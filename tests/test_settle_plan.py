@@ -10,7 +10,7 @@ from test_settle import coins, folders
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import settle as config
 from bayes_at_n.pipeline.config.settle import Assumed
 from bayes_at_n.pipeline.settle import expect, plan, preview, verb
@@ -106,7 +106,7 @@ def test_a_dry_run_writes_nothing(
 )
 def test_what_cannot_be_planned(arguments: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        preview.plan(overrides.load(config.PlanConfig, arguments))
+        preview.plan(compose.load_as(config.PlanConfig, arguments))
 
 
 def test_assumptions_are_of_a_dry_run() -> None:
@@ -115,5 +115,5 @@ def test_assumptions_are_of_a_dry_run() -> None:
     with pytest.raises(UserError, match="replay"):
         verb.run(config.load(["replay=x"]), dry_run=True)
     assert plan.goal(
-        overrides.load(config.PlanConfig, ["accuracies=[1,0]"]), ["a", "b"], 8
+        compose.load_as(config.PlanConfig, ["accuracies=[1,0]"]), ["a", "b"], 8
     ).looks == [8]

@@ -24,7 +24,7 @@ from helpers import run_of, settings
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import records as of_records
 from bayes_at_n.pipeline.config.records import ExportConfig
 from bayes_at_n.pipeline.config.settings import TRACKERS
@@ -208,9 +208,9 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
     words = [f"runs={tmp_path}", "to=wandb", "project=p"]
     monkeypatch.setattr(of_records, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"to=wandb needs wandb, .* pip install .*\[wandb\]"):
-        overrides.load(ExportConfig, words)
+        compose.load_as(ExportConfig, words)
     monkeypatch.setattr(of_records, "find_spec", lambda name: name)
-    cfg = overrides.load(ExportConfig, words)
+    cfg = compose.load_as(ExportConfig, words)
     export(cfg)
     export(cfg)  # nothing has changed
     assert len(made) == 1 and made[0].project == "p" and made[0].ended == [True]
@@ -227,7 +227,7 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
 
     monkeypatch.setitem(trackers._OPEN, "mlflow", refused)
     with pytest.raises(TryAgain, match="to=mlflow: refused"):
-        export(overrides.load(ExportConfig, [words[0], "to=mlflow"]))
+        export(compose.load_as(ExportConfig, [words[0], "to=mlflow"]))
     assert not [*tmp_path.glob("sums/_export-mlflow*")]
 
 

@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config import compose, sweep
 from bayes_at_n.pipeline.config import trajectory as settings
 from bayes_at_n.pipeline.config.trajectory import MergeConfig, TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
@@ -93,7 +93,7 @@ def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
     ("arguments", "message"),
     [
         (["model=demo"], "checkpoints=FOLDER"),
-        (["checkpoints=", "model=demo"], "checkpoints=: "),
+        (["checkpoints=", "model=demo"], "checkpoints: "),
         (["checkpoints=a", "checkpoints.b=b"], "give every training run a name, or none"),
         (["checkpoints=a", "merge=1"], "merge.windows=1: "),
         (["checkpoints=a", "merge=x"], "merge.windows=x"),
@@ -423,7 +423,7 @@ def test_a_dry_run_says_how_each_owed_run_is_made_elsewhere(
         cfg = compose.load(shlex.split(line))
         assert cfg == one.run.cfg
     for line in merges:
-        merging.run(overrides.load(MergeConfig, shlex.split(line)))
+        merging.run(compose.load_as(MergeConfig, shlex.split(line)))
     for one in owed:
         run = made_elsewhere(one)
         assert stand(run).finished

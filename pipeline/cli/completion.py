@@ -1,37 +1,32 @@
-"""What a shell offers after TAB: verbs, flags, groups, their choices, keys, and run folders.
-
-argcomplete runs the program itself at every TAB, so what is offered is what is there now: a user's
-own files in `configs/`, the runs made since.
-"""
+"""What a shell offers after TAB, from what is there now: argcomplete runs the program itself."""
 
 import argparse
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import argcomplete
 from argcomplete.completers import FilesCompleter
 
-from bayes_at_n.pipeline.cli.arguments import keys
+from bayes_at_n.pipeline.cli import argv
+from bayes_at_n.pipeline.cli.help import keys
 from bayes_at_n.pipeline.cli.verbs import RUN, VERBS
 
 _LEVELS = {"dataset": "*/", "model": "*/*/"}
 
 
-def answer(parser: argparse.ArgumentParser) -> None:
+def answer() -> None:
     """Answer the shell, and end the process."""
-    argcomplete.autocomplete(
-        parser,
-        always_complete_options=False,
-        default_completer=_value,  # type: ignore[arg-type]
-    )
+    parser = argparse.ArgumentParser()
+    verbs = parser.add_subparsers(dest="verb")
+    for name, verb in VERBS.items():
+        argv.fill(verbs.add_parser(name), verb)
+    argcomplete.autocomplete(parser, False, default_completer=_value)  # type: ignore[arg-type]
 
 
 def _value(prefix: str, action: Any, parsed_args: Any, **_: Any) -> Iterable[str]:
-    if action.option_strings:
-        return FilesCompleter()(prefix)
-    return offered(parsed_args.verb, prefix)
+    files: Iterable[str] = FilesCompleter()(prefix)
+    return files if action.option_strings else offered(parsed_args.verb, prefix)
 
 
 def offered(name: str, prefix: str) -> Iterator[str]:
@@ -44,10 +39,9 @@ def offered(name: str, prefix: str) -> Iterator[str]:
     """
     from bayes_at_n.pipeline.config import compose
 
-    verb = VERBS[name]
-    key, given, text = prefix.partition("=")
+    verb, (key, given, text) = VERBS[name], prefix.partition("=")
     of_run = verb.settings == RUN or verb.runs_too
-    groups = compose.groups() if of_run else ["rubric"]
+    groups = [*compose.groups(), "rubric"] if of_run else ["rubric"]
     if given:
         before, comma, _ = text.rpartition(",")
         names = compose.choices(key) if key in groups else []
@@ -55,16 +49,14 @@ def offered(name: str, prefix: str) -> Iterator[str]:
             names = sorted(
                 {p.name for p in Path("runs").glob(_LEVELS[key]) if p.name[0] not in "._"}
             )
-        every: Iterable[str] = (f"{key}={before}{comma}{name}" for name in names)
+        every = [f"{key}={before}{comma}{name}" for name in names]
     else:
         known = keys(verb)
         concern = {one.partition(".")[0] for one in known if "." in one}
         concern |= {*groups} if verb.runs_too else {"model", "dataset"} if of_run else set()
-        every = chain(
-            (f"{group}=" for group in groups if group in concern),
-            (f"{one}=" for one in known if prefix or not of_run),  # of `run` there are 150
-            _folders(prefix) if verb.folders else (),
-        )
+        every = [f"{group}=" for group in groups if group in concern]
+        every += [f"{one}=" for one in known if prefix or not of_run]  # of `run` there are 150
+        every += _folders(prefix) if verb.folders else []
     return (found for found in every if found.startswith(prefix))
 
 

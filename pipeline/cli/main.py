@@ -4,13 +4,13 @@ import os
 import pkgutil
 import sys
 from contextlib import nullcontext
-from typing import Any
 
 from bayes_at_n.pipeline.base.console import fail, say
-from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError, did_you_mean
+from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, set_environment
-from bayes_at_n.pipeline.cli.arguments import keys, kind_of, parser
-from bayes_at_n.pipeline.cli.verbs import GONE, RUN, VERBS
+from bayes_at_n.pipeline.cli import argv
+from bayes_at_n.pipeline.cli.argv import Command
+from bayes_at_n.pipeline.cli.verbs import RUN, VERBS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -18,113 +18,135 @@ def main(arguments: list[str] | None = None) -> int:
 
     Returns the exit status: 0 done, 1 damaged data set aside or a failure that may not come again,
     2 an error of the user's, 85 saved and to be started again, 86 the engine hung, 128 + n stopped
-    by signal n.
+    by signal n; of many runs the worst.
     """
-    command_line = parser()
     if "_ARGCOMPLETE" in os.environ:
         from bayes_at_n.pipeline.cli.completion import answer
 
-        answer(command_line)
+        answer()
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and arguments[0] not in VERBS and not arguments[0].startswith("-"):
-        name = GONE.get(arguments[0], arguments[0])
-        fail(f"{arguments[0]}: no such verb ({did_you_mean(name, VERBS)})")
-        return 2
-    # Settings may stand on both sides of a flag.
-    known, more_settings = command_line.parse_known_args(arguments)
-    if unknown := [argument for argument in more_settings if argument.startswith("-")]:
-        command_line.error(f"unrecognized arguments: {' '.join(unknown)}")
-    flags = vars(known)
-    verb, settings = flags.pop("verb"), [*flags.pop("settings", []), *more_settings]
-    if flags.pop("version"):
+    if "--version" in arguments:
         from bayes_at_n.pipeline.base.environment import commit, version
 
         print(PROGRAM, version("bayes-at-n") or "(not installed)", commit() or "")
         return 0
-    if verb is None:
-        command_line.print_help()
+    if not arguments or {"-h", "--help"} & {*arguments}:
+        from bayes_at_n.pipeline.cli.help import text
+
+        verb = next((word for word in arguments[:1] if word in VERBS), None)
+        print(text(verb), end="")
         return 0
-    say(*[word for word in ("quiet", "verbose", "json") if flags.pop(word)])
-    set_environment()
     try:
-        return _call(verb, settings, flags)
-    except (UserError, Interrupted, DamagedData) as error:
+        command = argv.parse(arguments)
+        say(*command.said)
+        set_environment()
+        return _show(command) if command.hydra else _call(command)
+    except (Exception, KeyboardInterrupt) as error:
+        return _failed(error, arguments[0])
+
+
+def _failed(error: BaseException, verb: str) -> int:
+    """Say an error in one line; its exit status. What no user can cause is raised again."""
+    if isinstance(error, UserError | Interrupted | DamagedData):
         fail(str(error))
         return error.exit_code
-    except OSError as error:
-        place = "runs" if verb == "import" else "out"
-        elsewhere = f"; or name another place, {place}=FOLDER" * (place in keys(VERBS[verb]))
+    if isinstance(error, OSError):
+        place = {"import": "runs", "export": "out", "compare": "out", "report": "out"}.get(verb)
+        elsewhere = f"; or name another place, {place}=FOLDER" * (place is not None)
         mended = "mend the disk (free space, permissions), then the same command continues"
         if isinstance(error, FileExistsError | NotADirectoryError):
             mended = "a folder should be there: move the file"
         fail(f"{error}; {mended}{elsewhere}")
         return 1
-    except KeyboardInterrupt:
+    if isinstance(error, KeyboardInterrupt):
         kept = "finished attempts that were written are kept"
         fail(f"quit at once; {kept if verb != 'export' else 'nothing half-written is left'}")
         return 130
+    raise error
 
 
-def _call(name: str, settings: list[str], flags: dict[str, Any]) -> int:
+def _show(command: Command) -> int:
+    """Print the configuration of a command, or of what it is composed: Hydra's --cfg and --info."""
+    from bayes_at_n.pipeline.config import compose, sweep
+    from bayes_at_n.pipeline.config.folder import dump
+
+    words, verb = [*command.folders, *command.settings], VERBS[command.verb]
+    if verb.settings == RUN and command.folders:
+        from bayes_at_n.pipeline.cli.runs import configured
+
+        print(dump(configured(words)), end="")
+        return 0
+    kinds = argv.kinds_of(verb, command.settings)
+    for kind, settings in zip(kinds, compose.parted(words, *kinds), strict=True):
+        print(compose.shown(sweep.expand(settings, kind)[0], kind, **command.hydra), end="")
+    return 0
+
+
+def _call(command: Command) -> int:
     """The verb's function on what its settings say."""
     from bayes_at_n.pipeline.store import parquet
 
     parquet.without_pandas()
-    verb = VERBS[name]
-    flags |= {word: word in settings for word in verb.words}
-    settings = [setting for setting in settings if setting not in verb.words]
+    verb, flags = VERBS[command.verb], command.flags
+    words = [*command.folders, *command.settings]
     if verb.load is not None:
-        verb.function(pkgutil.resolve_name(verb.load)(settings), **flags)
+        verb.function(pkgutil.resolve_name(verb.load)(words), **flags)
         return 0
-    from bayes_at_n.pipeline.config import overrides, sweep
+    from bayes_at_n.pipeline.config import compose, sweep
 
     if verb.settings != RUN:
-        verb.function(overrides.load(kind_of(verb), settings), **flags)
+        combinations = sweep.expand(command.settings, verb.kind)
+        if len(combinations) > 1:
+            return _several(command, [[*command.folders, *one] for one in combinations])
+        verb.function(compose.load_as(verb.kind, words), **flags)
         return 0
     from bayes_at_n.pipeline.cli.runs import configured
     from bayes_at_n.pipeline.config.settle import is_until
     from bayes_at_n.pipeline.store.runfolder import Run
     from bayes_at_n.pipeline.tracking.following import tracked
 
-    if name == "run" and any(map(is_until, settings)):
+    if command.verb == "run" and any(map(is_until, command.settings)):
         from bayes_at_n.pipeline.settle.verb import run_until
 
-        return run_until(settings, **flags)
-    combinations = sweep.expand(settings)
-    if len(combinations) > 1:
-        return _several(name, combinations, flags)
+        return run_until(words, **flags)
+    many = sweep.expand(command.settings)
+    many = [[f, *one] for f in command.folders for one in many] if command.folders else many
+    if len(many) > 1:
+        return _several(command, many)
     preview_only = flags.pop("dry_run", False)
-    run = Run(configured(settings, f"{name} prepare" if preview_only else name))
+    run = Run(configured(many[0], f"{command.verb} prepare" if preview_only else command.verb))
     if preview_only:
         from bayes_at_n.pipeline.prepare import costs, preview
 
-        elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
+        elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in many[0])
         used = costs.of_cluster(run.cfg.cluster) if elsewhere else costs.here(run.cfg)
         preview.preview(run, used)
         return 0
-    with tracked(run) if name in ("run", "generate") else nullcontext():
+    with tracked(run) if command.verb in ("run", "generate") else nullcontext():
         verb.function(run, **flags)
     return 0
 
 
-def _several(name: str, combinations: list[list[str]], flags: dict[str, Any]) -> int:
-    """model=a,b and the like: one process after the other."""
-    from bayes_at_n.pipeline.cli.runs import configured
+def _several(command: Command, combinations: list[list[str]]) -> int:
+    """Many runs: one process after the other."""
     from bayes_at_n.pipeline.config import sweep
 
-    # Now, as a misspelt last model is no surprise for tomorrow.
-    places = [configured(settings, name).run_dir for settings in combinations]
-    if twice := [place for place in places if places.count(place) > 1]:
-        raise UserError(
-            f"{twice[0]}: two of these {len(places)} runs have this folder; a comma stands between"
-            " values, each a run of its own: tell them apart by tag=, or leave it out of numbers"
-        )
-    words = VERBS[name].words
+    verb = VERBS[command.verb]
+    if verb.settings == RUN:
+        from bayes_at_n.pipeline.cli.runs import configured
+
+        # Now, as a misspelt last model is no surprise for tomorrow.
+        places = [configured(settings, command.verb).run_dir for settings in combinations]
+        if twice := [place for place in places if places.count(place) > 1]:
+            raise UserError(
+                f"{twice[0]}: two of these {len(places)} runs have this folder; a comma stands"
+                " between values, each a run: tell them apart by tag=, or leave it out of numbers"
+            )
     options = {
-        flag if flag in words else f"--{flag.replace('_', '-')}": value
-        for flag, value in flags.items()
+        flag if flag in verb.words else f"--{flag.replace('_', '-')}": value
+        for flag, value in command.flags.items()
         if value
     }
     if of_file := [option for option, value in options.items() if value is not True]:
         raise UserError(f"{' '.join(of_file)}: for one file; give every setting one value")
-    return sweep.run_all(name, combinations, list(options))
+    return sweep.run_all(command.verb, combinations, list(options))

@@ -11,13 +11,13 @@ from bayes_at_n.pipeline.store import find, parquet, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
-def configured(settings: list[str], verb: str = "") -> RunConfig:
+def configured(words: list[str], verb: str = "") -> RunConfig:
     """The configuration that settings compose, or of the run folder that they name, for a verb.
 
     Raises UserError: a setting or a folder cannot be used.
     """
-    folders = [setting for setting in settings if overrides.is_folder(setting)]
-    single = [setting for setting in settings if setting not in folders]
+    folders = [word for word in words if overrides.is_folder(word)]
+    single = [word for word in words if word not in folders]
     if not folders:
         return compose.load(single)
     if len(folders) > 1:

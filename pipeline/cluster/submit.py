@@ -85,26 +85,25 @@ def queue(
 def _configurations(settings: list[str]) -> list[RunConfig]:
     """The configuration of every run that the settings name, with the engines of a task."""
     folders = [setting for setting in settings if overrides.is_folder(setting)]
-    others = (setting for setting in settings if setting not in folders)
-    keys = {one: overrides.full_key(RunConfig, overrides.split(one)[0]) for one in others}
+    [others] = compose.parted([one for one in settings if one not in folders], RunConfig)
     if folders:
-        cfgs = _of_folders(folders, keys)
+        cfgs = _of_folders(folders, others)
     else:
-        cfgs = [compose.load(combination) for combination in sweep.expand(list(keys))]
+        cfgs = [compose.load(combination) for combination in sweep.expand(others)]
     for cfg in cfgs:
-        place_engines(cfg, fixed="engine.replicas" in keys.values())
+        place_engines(cfg, fixed=any(one.startswith("engine.replicas=") for one in others))
     return cfgs
 
 
-def _of_folders(folders: list[str], keys: dict[str, str | None]) -> list[RunConfig]:
-    """Those of the runs in folders, with the settings that are given with their full keys.
+def _of_folders(folders: list[str], settings: list[str]) -> list[RunConfig]:
+    """Those of the runs in folders, with the settings that are given.
 
     Where one names another cluster, nothing of the earlier one remains.
     """
     site = []
-    if "cluster" in keys.values():
-        site = [setting for setting, key in keys.items() if key and key.split(".")[0] == "cluster"]
-    others = [setting for setting in keys if setting not in site]
+    if any(setting.startswith("cluster=") for setting in settings):
+        site = [setting for setting in settings if setting.startswith(("cluster=", "cluster."))]
+    others = [setting for setting in settings if setting not in site]
     cfgs = []
     for folder in map(overrides.check_folder, folders):
         if folder.name.startswith("_") and len(folders) > 1:

@@ -70,6 +70,6 @@ class EquivalenceConfig:
 
 def load(arguments: Sequence[str]) -> AnalysisConfig:
     """Settings from the command line. Raises UserError: one that cannot work."""
-    from bayes_at_n.pipeline.config import overrides  # Hydra, which `status` need not import
+    from bayes_at_n.pipeline.config import compose  # Hydra, which `status` need not import
 
-    return overrides.load(AnalysisConfig, arguments)
+    return compose.load_as(AnalysisConfig, arguments)

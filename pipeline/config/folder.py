@@ -37,7 +37,7 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
     values |= {"run_dir": str(folder), "trust": "false"}
-    typed = [_change(values, setting) for setting in settings]
+    typed = _change(values, settings) if settings else []
     try:
         cfg = validated(RunConfig, values)
     except UserError as error:
@@ -89,34 +89,42 @@ def _scalar(text: str) -> Any:
     return _LOADER.yaml_constructors[tag](_LOADER, node) if tag in _TAGS else text
 
 
-def _change(values: dict[str, Any], setting: str) -> str:
-    """Set what KEY=VALUE says, as Hydra reads it; returns the full key."""
+def _change(values: dict[str, Any], settings: Sequence[str]) -> list[str]:
+    """Set what KEY=VALUE settings say, as Hydra reads them; returns their full keys."""
     from omegaconf import OmegaConf  # not imported, nor Hydra, where nothing is changed
     from omegaconf.errors import OmegaConfBaseException
 
     from bayes_at_n.pipeline.config import compose, overrides
 
-    key, text = overrides.split(setting)
-    if key in {*compose.groups(), "tag", "run_dir"} - {"rubric"}:
-        raise UserError(
-            f"{setting}: not where a run folder is named, which takes keys such as"
-            " sampling.trials=N; leave the folder out and name model=... dataset=..."
-        )
-    if (full := overrides.full_key(RunConfig, key)) is None:
-        raise overrides.unknown(key, RunConfig)
-    try:
-        given = OmegaConf.create({"": overrides._value(RunConfig, full, text)})
-        value: Any = dict(OmegaConf.to_container(given, resolve=True))[""]  # type: ignore[arg-type]
-    except (OmegaConfBaseException, ValueError) as error:
-        raise UserError(f"{full}={text}: {overrides.one_line(error)}") from error
+    typed = []
+    for setting in compose.parted(settings, RunConfig)[0]:
+        override = overrides.parse(setting)
+        full = override.key_or_group
+        if full in {*compose.groups(), "tag", "run_dir"} or override.is_delete():
+            raise UserError(
+                f"{setting}: not where a run folder is named, which takes keys such as"
+                " sampling.trials=N; leave the folder out and name model=... dataset=..."
+            )
+        if override.is_sweep_override():
+            raise UserError(f"{setting}: takes one value")
+        try:
+            given = OmegaConf.create({"": override.value()})
+            plain: Any = OmegaConf.to_container(given, resolve=True)
+        except (OmegaConfBaseException, ValueError) as error:
+            raise overrides.explained(error, RunConfig) from error
+        _set(values, full, plain[""])
+        typed.append(full)
+    return typed
+
+
+def _set(values: dict[str, Any], full: str, value: Any) -> None:
     *groups, name = full.split(".")
     for group in groups:
         values = values.setdefault(group, {})
         if not isinstance(values, dict):
-            raise UserError(f"{full}={text}: config.yaml has no group {group}")
+            raise UserError(f"{full}={value}: config.yaml has no group {group}")
     there = values.get(name)
     values[name] = there | value if isinstance(there, dict) and isinstance(value, dict) else value
-    return full
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]

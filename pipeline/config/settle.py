@@ -1,14 +1,14 @@
 """The settings of `settle`: what is to be decided, how surely, and between which runs."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import overrides, sweep
+from bayes_at_n.pipeline.config import compose, overrides, sweep
 from bayes_at_n.pipeline.config.budget import BudgetConfig
 from bayes_at_n.pipeline.config.checks import (
     Above0,
@@ -143,7 +143,7 @@ def is_until(argument: str) -> bool:
 
 def is_stages(argument: str) -> bool:
     """Whether it says which stages there are."""
-    return not overrides.is_folder(argument) and overrides.split(argument)[0] == "stages"
+    return argument.startswith("stages=")
 
 
 def load(arguments: Sequence[str]) -> Asked:
@@ -156,17 +156,14 @@ def load(arguments: Sequence[str]) -> Asked:
     >>> asked.contenders, asked.datasets
     ([['model=a'], ['model=b']], [['dataset=x'], ['dataset=y']])
     """
-    mine, others = overrides.parted(arguments, SettleConfig, RunConfig)
-    cfg = overrides.load(SettleConfig, mine)
+    mine, others = compose.parted(arguments, SettleConfig, RunConfig)
+    cfg = compose.load_as(SettleConfig, mine)
     if cfg.replay or cfg.folders:
         if others:
             where = "replay=" if cfg.replay else "a folder of `settle`"
             raise UserError(f"{' '.join(others)}: not with {where}, whose runs are there")
         return Asked(cfg, [], [], list(arguments))
-    for argument in others:
-        key, _ = overrides.split(argument)
-        if why := _OWN.get(overrides.full_key(RunConfig, key) or key):
-            raise UserError(f"{argument}: leave it out; {why}")
+    check_own(others, _OWN)
     chosen = [a for a in others if re.match(r"dataset\b", a)]
     return Asked(
         cfg,
@@ -174,3 +171,14 @@ def load(arguments: Sequence[str]) -> Asked:
         sweep.expand(chosen),
         list(arguments),
     )
+
+
+def check_own(settings: Sequence[str], own: Mapping[str, str]) -> None:
+    """Refuse settings of runs that a verb says itself; but a `run_dir` that tells runs apart.
+
+    Raises UserError: why it is to be left out.
+    """
+    for setting in settings:
+        key, text = overrides.split(setting)
+        if (why := own.get(key)) and not (key == "run_dir" and "${model.name}" in text):
+            raise UserError(f"{setting}: leave it out; {why}")

@@ -61,13 +61,12 @@ def plan(
     >>> plan(StudyConfig()).convergence_replicates
     100000
     """
-    from bayes_at_n.pipeline.config.compose import CONFIGS, choices  # Hydra: only for studies
+    from bayes_at_n.pipeline.config.compose import files  # Hydra: only for studies
 
-    if cfg.preset not in (known := choices("study")):
-        raise UserError(
-            f"study.preset={cfg.preset}: no such preset; choose from {', '.join(known)}"
-        )
-    counts = yaml.safe_load((CONFIGS / "study" / f"{cfg.preset}.yaml").read_bytes())
+    if cfg.preset not in (presets := files("study")):
+        known = ", ".join(presets)
+        raise UserError(f"study.preset={cfg.preset}: no such preset; choose from {known}")
+    counts = yaml.safe_load(presets[cfg.preset].read_text(encoding="utf-8"))
     ranking = ranking or RankingConfig()
     own = vars(cfg) | {f"ranking_{key}": of for key, of in vars(ranking).items()}
     counts |= {key: value for key in counts if (value := own[key]) is not None}

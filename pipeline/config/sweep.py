@@ -16,7 +16,7 @@ from typing import Any
 from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.base.console import SAYS, note, warn
 from bayes_at_n.pipeline.base.errors import AGAIN, UserError
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose, overrides
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 MOST = 1000  # combinations; more is a slip of the finger
@@ -31,58 +31,58 @@ class Unfinished(UserError):
         self.exit_code = status if status > 0 else 128 - status
 
 
-def expand(settings: list[str]) -> list[list[str]]:
+def expand(settings: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
     """The settings of every combination, at most 1000, the last setting varying fastest.
 
-    Args:
-        settings: KEY=VALUE, where several values are separated by commas as in Hydra; the value of
-            a list, lists in brackets and quoted text are one value.
+    Raises UserError: more combinations than anybody means, or what cannot be enumerated.
 
-    Raises:
-        UserError: more combinations than anybody means.
-
-    >>> expand(["model=a,b", "sampling.trials=8", "rubric=x,y", "scoring.metrics=[bayes,avg]"])
-    [['model=a', 'sampling.trials=8', 'rubric=x,y', 'scoring.metrics=[bayes,avg]'], \
-['model=b', 'sampling.trials=8', 'rubric=x,y', 'scoring.metrics=[bayes,avg]']]
+    >>> expand(["model=demo,limo-v2", "sampling.trials=8", "scoring.metrics=[avg,bayes]"])
+    [['model=demo', 'sampling.trials=8', 'scoring.metrics=[avg,bayes]'], \
+['model=limo-v2', 'sampling.trials=8', 'scoring.metrics=[avg,bayes]']]
     """
-    choices = []
+    lists = []
     for setting in settings:
-        if overrides.is_folder(setting):
-            choices.append([setting])
+        override = None if overrides.is_folder(setting) else overrides.parse(setting)
+        if override is None or not override.is_sweep_override():
+            lists.append([setting])
             continue
-        key, text = overrides.split(setting)
-        parsed = None if overrides.is_list(RunConfig, key) else overrides.parse(key, text)
-        if parsed and parsed.is_sweep_override():
-            values = itertools.islice(parsed.sweep_string_iterator(), MOST + 1)
-            choices.append([f"{key}={value}" for value in values])
-        else:
-            choices.append([setting])
-    combinations = list(itertools.islice(itertools.product(*choices), MOST + 1))
+        if not override.is_discrete_sweep():
+            raise UserError(
+                f"{setting}: cannot be counted out; write range(FIRST,END,STEP), or values"
+            )
+        if "glob(" in setting:
+            override.config_loader = compose.repository_of(kind, compose.searchpath_of(settings))  # type: ignore[assignment]
+        try:
+            values = [*itertools.islice(override.sweep_string_iterator(), MOST + 1)]
+        except ValueError as error:
+            raise UserError(f"{setting}: {error}") from error
+        if not values:
+            raise UserError(f"{setting}: matches nothing")
+        lists.append([f"{override.get_key_element()}={value}" for value in values])
+    combinations = list(itertools.islice(itertools.product(*lists), MOST + 1))
     if len(combinations) > MOST:
         raise UserError(f"these settings make more than {MOST} runs; name fewer values")
     return [list(combination) for combination in combinations]
 
 
 def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
-    """Run a verb for each combination; returns 0, or the last exit status that is not."""
+    """Run a verb for each combination; returns the worst exit status, or at once that of a stop."""
     sets = [set(combination) for combination in combinations]
     varying = sets[0].union(*sets) - sets[0].intersection(*sets)
-    failed: list[str] = []
-    status = 0
+    failed: dict[str, int] = {}
     for i, settings in enumerate(combinations, 1):
         name = " ".join(s for s in settings if s in varying)
         note(f"{verb} {i} of {len(combinations)}: {name}")
         command = [sys.executable, "-m", "bayes_at_n", verb, *settings, *flags]
         env = os.environ | {SAYS: f"{os.environ.get(SAYS, '')} several"}
-        code = subprocess.run(command, check=False, env=env).returncode
-        if code in STOPPED:
+        code = child(command, stdout=None, env=env)
+        if code in STOPPED or code == AGAIN:
             return code if code > 0 else 128 - code
         if code:
-            status = code
-            failed.append(name)
+            failed[name] = code if code > 0 else 128 - code
     if failed:
         warn(f"{len(failed)} of {len(combinations)} failed: {'; '.join(failed)}")
-    return status
+    return max(failed.values(), default=0)
 
 
 def run(folder: Path, settings: Sequence[str]) -> int:
@@ -98,7 +98,7 @@ def run(folder: Path, settings: Sequence[str]) -> int:
     return status
 
 
-def child(command: Sequence[str]) -> int:
+def child(command: Sequence[str], stdout: int | None = subprocess.DEVNULL, **options: Any) -> int:
     """Run a command to its end; its tables are not printed, what it tells is.
 
     A terminal's Ctrl-C reaches the child, too, which ends in good order: this process waits for it.
@@ -106,7 +106,7 @@ def child(command: Sequence[str]) -> int:
     one was asked for, even if the child was just done.
     """
     asked: list[int] = []
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+    with subprocess.Popen(command, stdout=stdout, **options) as child:
 
         def heard(number: int, _: Any) -> None:
             asked.append(number)

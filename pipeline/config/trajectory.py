@@ -1,6 +1,5 @@
 """The settings of verbs about training: `trajectory` and the runs that it makes, `merge`, `prr`."""
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +8,11 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator, Field
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import overrides, sweep
+from bayes_at_n.pipeline.config import compose, overrides, sweep
 from bayes_at_n.pipeline.config.checks import Amount, Named, Natural
 from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.settle import check_own
 from bayes_at_n.scoring.metrics.table import DEFAULT, parse_all
 
 # What the verb says itself about each of its runs.
@@ -126,52 +126,25 @@ def load(arguments: Sequence[str]) -> Settings:
     >>> asked.cfg.checkpoints, asked.cfg.merge.windows, asked.run, asked.datasets
     ({'': ['a', 'b']}, [4, 8], ['model=demo'], [['dataset=x'], ['dataset=y']])
     """
-    named = [a for a in arguments if re.split(r"[.@/=]", a)[0] == "checkpoints"]
-    rest = [argument for argument in arguments if argument not in named]
-    mine, others = overrides.parted(rest, TrajectoryConfig, RunConfig)
-    cfg = overrides.load(TrajectoryConfig, mine)
-    cfg.checkpoints = _checkpoints(named)
-    return Settings(cfg, *_of_runs(others))
-
-
-def _checkpoints(arguments: Sequence[str]) -> dict[str, list[str]]:
-    """The patterns of each training run: `checkpoints=...`, or `checkpoints.NAME=...`."""
-    patterns: dict[str, list[str]] = {}
-    for key, text in map(overrides.split, arguments):
-        _, dot, name = key.partition(".")
-        if dot and not re.fullmatch(_LETTERS, name):
-            raise UserError(f"{key}: the name of a training run is letters, digits, - . and _")
-        if name in patterns:
-            raise UserError(
-                f"{key}: given twice; write {key}=FIRST,SECOND for both, or a name for each"
-                " training run: checkpoints.NAME=FOLDER"
-            )
-        patterns[name] = overrides.texts(key, text)
-        if not patterns[name]:
-            raise UserError(f"{key}={text}: names no checkpoint; write {key}=FOLDER")
-    if not patterns:
+    mine, others = compose.parted(arguments, TrajectoryConfig, RunConfig)
+    cfg = compose.load_as(TrajectoryConfig, mine)
+    cfg.checkpoints = {"" if name == "_" else name: of for name, of in cfg.checkpoints.items()}
+    for name, patterns in cfg.checkpoints.items():
+        if not re.fullmatch(f"({_LETTERS})?", name):
+            letters = "the name of a training run is letters, digits, - . and _"
+            raise UserError(f"checkpoints.{name}: {letters}")
+        if not isinstance(patterns, list) or not patterns:
+            raise UserError(f"checkpoints{f'.{name}' * bool(name)}: takes folders, FIRST,SECOND")
+    if not cfg.checkpoints:
         raise UserError("checkpoints: none named; write checkpoints=FOLDER, which holds them")
-    if "" in patterns and len(patterns) > 1:
+    if "" in cfg.checkpoints and len(cfg.checkpoints) > 1:
         raise UserError("checkpoints: give every training run a name, or none to the only one")
-    return patterns
-
-
-def _of_runs(arguments: list[str]) -> tuple[list[str], list[list[str]]]:
-    """Settings of all runs, and those of each data set."""
-    for argument in arguments:
-        key, _ = overrides.split(argument)
-        if why := _OWN.get(overrides.full_key(RunConfig, key) or key):
-            raise UserError(f"{argument}: leave it out; {why}")
-    combinations = sweep.expand(arguments)
-    shared = set.intersection(*map(set, combinations))
-    for setting in {*itertools.chain(*combinations)} - shared:
-        key, _ = overrides.split(setting)
-        if key == "model":
-            raise UserError(
-                "model: one base model; several training runs are checkpoints.NAME=FOLDER, a name"
-                " each, and other models are commands of their own"
-            )
-        if not re.match(r"dataset\b", key):
-            raise UserError(f"{key}: takes one value; only dataset= takes several")
-    varying = [[a for a in combination if a not in shared] for combination in combinations]
-    return [argument for argument in combinations[0] if argument in shared], varying
+    check_own(others, _OWN)
+    datasets = [a for a in others if re.match(r"dataset\b", a)]
+    combinations = sweep.expand([a for a in others if a not in datasets])
+    if len(combinations) > 1:
+        first, second, *_ = combinations
+        [key, *_] = [overrides.split(a)[0] for a, b in zip(first, second, strict=True) if a != b]
+        more = "; several training runs are checkpoints.NAME=FOLDER" * (key == "model")
+        raise UserError(f"{key}: takes one value; only dataset= takes several{more}")
+    return Settings(cfg, combinations[0], sweep.expand(datasets))

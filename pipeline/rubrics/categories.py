@@ -90,7 +90,8 @@ def _find(name: str) -> Path:
         if not path.is_file():
             raise UserError(f"rubric={name}: no such file; name a YAML file that holds a rubric")
         return path
-    for path in (FOLDER / f"{name}.yaml", Path(f"{name}.yaml")):  # ours, or beside the user
+    ours = compose.files("rubric").get(name, FOLDER / f"{name}.yaml")
+    for path in (ours, Path(f"{name}.yaml")):  # of a group, or beside the user
         if path.is_file():
             return path
     raise compose.no_choice("rubric", name)
