@@ -95,7 +95,8 @@ def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(
     assert main(["run", str(run.path)]) == 0 and len(adder.asked) == 2
     assert "nothing owed" in capsys.readouterr().err
     mine = run.scores()
-    assert json.loads(json.dumps(mine)) == json.loads(saved) and mine["attempts"] == 32
+    without_record = {k: v for k, v in json.loads(saved).items() if k != "made_from"}
+    assert json.loads(json.dumps(mine)) == without_record and mine["attempts"] == 32
     # Reading writes nothing, whatever is asked.
     there = {file: file.stat().st_mtime_ns for file in run.path.rglob("*")}
     assert "pass@2" in run.scores(metrics=["pass@2"])["metrics"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forked import BATCH, TRIALS, Command, Forker
-from helpers import run_of
+from helpers import change_attempts, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
@@ -20,7 +20,6 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import outcomes, parquet, runfolder
-from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import inflation
 from bayes_at_n.scoring.ranking.equivalence import equivalence, kl_terms
@@ -51,14 +50,10 @@ def matrix(marks: dict[str, str]) -> Any:
 
 def rewrite(run: str, **columns: Any) -> None:
     """The attempts of a run with other columns, one value a row."""
-    [part] = Path(run, "attempts").glob("*.parquet")
-    table = pq.read_table(part)
-    for name, values in columns.items():
-        field = ATTEMPTS.field(name)
-        table = table.set_column(
-            table.schema.get_field_index(name), field, pa.array(values, field.type)
-        )
-    parquet.write_part(part, table)
+    rows = (
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    )
+    change_attempts(Run(load_folder(Path(run), [])), lambda row: row | next(rows))
 
 
 def test_numbers_are_those_of_the_outcomes(

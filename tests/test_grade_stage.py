@@ -435,23 +435,14 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("setting", "named"),
-    [
-        ("dataset.conventions.lists=sorted", ["unordered or ordered"]),
-        ("dataset.conventions.units=maybe", ["optional or required"]),
-        ("dataset.conventions.decimals=3", ["exact or rounded"]),
-        ("dataset.conventions.percent=half", ["hundredth or either"]),
-        ("dataset.conventions.order=x", ["no such key"]),
-        ("grading.compat=sympy", ["math_verify"]),
-    ],
+    "setting",
+    ["dataset.conventions.lists=sorted", "dataset.conventions.order=x", "grading.compat=sympy"],
 )
-def test_bad_settings_are_one_line(setting: str, named: list[str]) -> None:
+def test_bad_settings_are_one_line(setting: str) -> None:
     with pytest.raises(UserError) as caught:
         compose.load([setting])
     message = str(caught.value)
-    key = setting.split("=")[0] if "order" in setting else setting.rstrip("=")
-    assert "\n" not in message and key in message
-    assert all(word in message for word in named)
+    assert "\n" not in message and setting.partition("=")[0] in message
 
 
 def test_everything_that_decides_a_grade_is_its_identity() -> None:

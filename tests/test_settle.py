@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from helpers import run_of
+from helpers import add_grades, run_of
 from rich.console import Console
 from rich.text import Text
 
@@ -18,6 +17,7 @@ from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.cohorts import cohort
 from bayes_at_n.pipeline.config import settle
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.display import table
 from bayes_at_n.pipeline.report import races
@@ -31,6 +31,7 @@ from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.watch import Above
 from bayes_at_n.pipeline.store import find, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import GRADES
+from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.sequential import Race, Target
 
 QUESTIONS, TRIALS = 20, 40
@@ -265,7 +266,7 @@ def test_looks_at_other_outcomes_than_the_runs_hold_now_are_stale(
         for path in (tmp_path / "sums" / "a" / "grades").glob("*.parquet"):
             rows = parquet.whole(path, GRADES).to_pylist()
             anew = [row | {"outcome": "wrong"} for row in rows[: 9 if graded == "not" else None]]
-            parquet.write_part(path, pa.Table.from_pylist(anew, GRADES))
+            add_grades(Run(load_folder(tmp_path / "sums" / "a", [])), path.stem, anew)
         assert main.main(["status", str(folder)]) == 0
         shown = capsys.readouterr().out
         assert "stale: " in shown and "settled" not in shown and "a is the best" not in shown
