@@ -257,7 +257,7 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     part = sampled(run, 0)
     other = moved_in(setup, run, "sampling.seed=5")
     run.manifest.unlink()
-    assert f"holds files of several runs ({part.name}, {other.name})" in setup.refused()
+    assert f"of several runs ({part.name}, {other.name})" in setup.refused()
     other.unlink()
     parquet.write_part(part, pq.read_table(part).replace_schema_metadata(None))
     for message in (setup.refused(), setup.refused("sampling.seed=5")):
