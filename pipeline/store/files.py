@@ -28,15 +28,12 @@ def write(
     figures: Mapping[str, "Figure"] | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write the results of one verb or study into a folder, all of them or none.
-
-    Whoever writes there at the same time is waited for. Files that an earlier `NAME.json` lists,
-    and that are no longer made, are removed, with folders left empty.
+    """Write the results of one verb or study into a folder, all or none; one writer at a time.
 
     `record` is all that was computed, for programs; `NAME.json` holds it and, under "files", what
-    else was written. `tables` and `figures` are by stem (`file_stem` makes one of any text), or
-    SUBFOLDER/stem: each table becomes .csv, .json, .tex and .md, each figure .png and .pdf; `texts`
-    are pages by file name. Returns every file, NAME.json the last. Raises OSError: the disk.
+    else was written: what an earlier one lists and is no longer made is removed. `tables` and
+    `figures` are by stem or SUBFOLDER/stem: each table becomes .csv, .json, .tex and .md, each
+    figure .png and .pdf; `texts` are pages by file name. Returns every file, NAME.json the last.
     """
     forms = itertools.product(tables.items(), FORMS.items())
     pages = {f"{stem}.{ending}": form(table) for (stem, table), (ending, form) in forms}
@@ -71,7 +68,7 @@ def _stale(record: Path, files: set[str]) -> list[Path]:
 
 
 def file_stem(text: str) -> str:
-    """A text as a file name without suffix, and as a link: data sets may be called anything.
+    """Return a text as a file name without suffix.
 
     >>> file_stem("samples_my set/2")
     'samples_my_set_2'
@@ -80,10 +77,10 @@ def file_stem(text: str) -> str:
 
 
 def folder_of(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """Return the folder for what a verb makes of a selection, and the links to turn to it.
+    """Return the folder for what a verb makes of a selection, and the links to lead to it.
 
     `runs` has one run of each data set. The folder is `out`, unless that is such a link, else
-    DATASET/_VERB-SELECTION, of several data sets in `cfg.runs`: the names that settings select.
+    DATASET/_VERB-SELECTION, in `cfg.runs` for several data sets.
     """
     out, root = Path(cfg.out or "").expanduser(), Path(cfg.runs).expanduser()
     if cfg.out is not None and not out.is_symlink():

@@ -61,7 +61,7 @@ def check_format(folder: Path, there: Any) -> None:
 
 
 def metadata(path: Path) -> Metadata:
-    """What a part or a journal says of itself; nothing if it is damaged. Raises OSError."""
+    """Return the metadata of a part or a journal; none if it is damaged. Raises OSError."""
     try:
         if path.suffix == ".journal":
             return journal.metadata(path)
@@ -73,7 +73,7 @@ def metadata(path: Path) -> Metadata:
 
 
 def foreign(path: Path) -> str:
-    """Why a file of attempts is not of the run in whose folder it lies; empty where it may be.
+    """Say why a file of attempts is not of the run in whose folder it lies; empty where it may be.
 
     Raises OSError: the file is gone, or may not be read.
     """

@@ -1,7 +1,4 @@
-"""A run folder: one data set, one model, one sampling protocol, and everything they produced.
-
-What is in it stands in docs/architecture.md.
-"""
+"""Run folders (docs/architecture.md): one data set, one model, one sampling protocol."""
 
 import hashlib
 import json
@@ -81,15 +78,12 @@ class Run:
         try:
             return parquet.read_table(self.path / "questions.parquet", QUESTIONS)
         except FileNotFoundError:
-            raise UserError(
-                f"{self.path}: not prepared yet; run `{PROGRAM} prepare` or `run` with"
-                " the same settings first"
-            ) from None
+            remedy = f"run `{PROGRAM} prepare` or `run` with the same settings first"
+            raise UserError(f"{self.path}: not prepared yet; {remedy}") from None
         except parquet.DAMAGE as error:
-            raise UserError(
-                f"{self.path / 'questions.parquet'}: unreadable ({error}); delete it and run"
-                " `prepare` again, attempts are kept"
-            ) from error
+            remedy = "delete it and run `prepare` again, attempts are kept"
+            file = self.path / "questions.parquet"
+            raise UserError(f"{file}: unreadable ({error}); {remedy}") from error
 
     @property
     def keys(self) -> list[tuple[str, int]]:
@@ -309,7 +303,7 @@ def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
 
 
 def reader(run: Run) -> list[str | None]:
-    """What decides whether an engine can read prompts: versions, and vLLM's choice of a runner."""
+    """Return what decides whether an engine can read prompts: versions, vLLM's choice of runner."""
     versions = [version(name) for row in kind(run.cfg.engine.name).needs for name in row]
     return [*versions, os.environ.get("VLLM_USE_V2_MODEL_RUNNER")]
 

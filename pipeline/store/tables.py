@@ -1,4 +1,4 @@
-"""The two kinds of table: sampled ones, which cost GPU time, and those derived from them.
+"""Tables of two kinds: sampled ones, which cost GPU time, and those derived from them.
 
 A sampled table (`attempts`, `labels`, what an import brought) is a folder of parts that are only
 ever added to. A derived table is a pure function of sampled parts and of settings: one file for
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     mark: str  # what tells its contents from others: kind, size, checksum of its end
 
     def holds(self, mark: str) -> bool:
-        """Whether it begins with what had this mark: the same file, or a journal that grew."""
+        """Return whether it had this mark before: the same file, or a journal that grew."""
         was, now = (_JOURNAL.fullmatch(one) for one in (mark, self.mark))
         return mark == self.mark or bool(was and now and int(was[1]) <= int(now[1]))
 
@@ -95,14 +95,14 @@ def marks(run: Path, *names: str) -> dict[str, Any]:
 
 
 def keys_of(run: Run, part: Part, columns: pa.Schema = ATTEMPTS) -> rowkeys.Ints:
-    """The keys (`rowkeys.encode`) of all readable rows of a part."""
+    """Return the keys (`rowkeys.encode`) of all readable rows of a part."""
     ids, damage = rowkeys.question_ids(run), parquet.Damage()
     read = [rowkeys.encode(b, ids) for b in parquet.read(part.path, columns, [*KEY], damage)]
     return np.concatenate(read) if read else np.empty(0, np.int64)
 
 
 def rows(part: Part) -> int:
-    """How many rows a part has; 0 where it is unreadable."""
+    """Count the rows of a part; 0 where it is unreadable."""
     with contextlib.suppress(*parquet.DAMAGE, UserError):
         if part.path.suffix == ".journal":
             return sum(batch.num_rows for batch in journal.read(part.path, ATTEMPTS)[0])
@@ -125,7 +125,7 @@ class Derived:
     version: int | str
 
     def owed(self, run: Run, inputs: Inputs, imported: bool = False) -> list[Part]:
-        """The parts whose rows are pending or stale; with `imported` also those that came so."""
+        """List the parts whose rows are pending or stale; with `imported` also imported ones."""
         wanted = self._record(inputs)
         made = {part: self.record(run, part) for part in parts(run.attempts)}
         return [
@@ -185,10 +185,9 @@ class Derived:
                 path.unlink(missing_ok=True)
 
     def read(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Rows:
-        """Columns of the rows of all keys, each as the first row of its attempt has it.
+        """Read columns of the first row of every key; unreadable files are named, and pending.
 
-        Unreadable files count as pending, and a warning names them. Raises Stale: rows were made
-        with other inputs, unless `inputs` is None: then they are what they are, for comparison.
+        Raises Stale: rows were made with other inputs; none are where `inputs` is None.
         """
         try:
             return self._read(run, self._columns(names), inputs)
@@ -251,7 +250,7 @@ def _imported(record: dict[str, Any]) -> bool:
 
 
 def _differing(record: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """Which inputs differ, by name; empty where all are the same."""
+    """Name the inputs that differ; empty where all are the same."""
     if _imported(record):
         return "imported"
     if record["version"] != wanted["version"]:
@@ -272,7 +271,7 @@ def _readable(path: Path, columns: pa.Schema, imported: bool) -> tuple[pa.Table,
 
 
 def _first(pieces: Sequence[tuple[rowkeys.Ints, pa.Table | None]], columns: pa.Schema) -> Rows:
-    """The first row of every key; a piece without rows only says which keys are pending."""
+    """Take the first row of every key; the keys of a piece without rows are pending."""
     table = pa.concat_tables([columns.empty_table(), *(t for _, t in pieces if t is not None)])
     keys, rows, start = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
     for of_piece, piece in pieces:
