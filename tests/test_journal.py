@@ -153,17 +153,6 @@ def test_zeros_after_a_power_cut_are_one_damaged_stretch(tmp_path: Path) -> None
     assert [batch.to_pylist() for batch in batches] == FRAMES and len(damage) == 1
 
 
-def test_two_journals_joined_are_one(tmp_path: Path) -> None:
-    first, second = tmp_path / "1.journal", tmp_path / "2.journal"
-    write(first, FRAMES)
-    write(second, FRAMES[::-1])
-    first.write_bytes(first.read_bytes() + second.read_bytes())
-    assert frames_of(first) == FRAMES + FRAMES[::-1]
-    torn = second.read_bytes()[:-3]
-    first.write_bytes(torn + second.read_bytes())
-    assert frames_of(first) == FRAMES[:0:-1] + FRAMES[::-1]
-
-
 def test_a_journal_has_one_writer(tmp_path: Path) -> None:
     first = Journal(tmp_path / "a.journal", SMALL)
     first.append(FRAMES[0])

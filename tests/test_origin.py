@@ -171,22 +171,6 @@ def test_a_journal_of_another_identity_is_not_read_either(
     assert pq.read_metadata(aside).num_rows == 2 and not trials_of(run, parquet.Damage())
 
 
-def test_parts_that_say_nothing_are_read_as_they_ever_were(setup: Setup) -> None:
-    run = prepared(setup)
-    part = sampled(run, 0)
-    parquet.write_part(part, pq.read_table(part).replace_schema_metadata(None))
-    manifest = runfolder.read_manifest(run)
-    its = manifest.pop(origin.HASH)
-    runfolder.write_json(run.manifest, manifest)
-    new = sampled(run, 1, worker=2)  # by `generate` alone: before `prepare` has said it
-    assert origin.metadata(new)[b"identity_hash"].decode() == its
-    assert trials_of(run, parquet.Damage()).keys() == {0, 1}
-    stage.prepare(run)
-    assert runfolder.read_manifest(run)[origin.HASH] == its
-    damage = parquet.Damage()
-    assert trials_of(run, damage).keys() == {0, 1} and not damage.lines
-
-
 def link_to_nothing(path: Path) -> None:
     path.unlink()
     path.symlink_to(path.with_name("gone"))
@@ -257,7 +241,7 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     part = sampled(run, 0)
     other = moved_in(setup, run, "sampling.seed=5")
     run.manifest.unlink()
-    assert f"holds files of several runs ({part.name}, {other.name})" in setup.refused()
+    assert f"of several runs ({part.name}, {other.name})" in setup.refused()
     other.unlink()
     parquet.write_part(part, pq.read_table(part).replace_schema_metadata(None))
     for message in (setup.refused(), setup.refused("sampling.seed=5")):

@@ -4,7 +4,6 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import arithmetic, make_run
@@ -81,20 +80,6 @@ def test_what_a_step_mentions_is_said_only_when_all_is(
     monkeypatch.setattr(console, "_said_outside", ["json"])  # as a child of such a command
     console.say()
     assert told() == ["note", "warning"] and console.answering()
-
-
-def test_a_terminal_gets_colours_unless_it_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    def printed(**options: Any) -> str:
-        made = console._CleanConsole(file=io.StringIO(), stderr=True, **options)
-        made.print("text", style="yellow")
-        assert isinstance(made.file, io.StringIO)
-        return made.file.getvalue()
-
-    terminal = {"force_terminal": True, "color_system": "standard"}
-    assert printed(**terminal) == "\x1b[33mtext\x1b[0m\n"
-    assert printed() == "text\n"  # a pipe
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert printed(**terminal) == "text\n"
 
 
 def test_what_passes_goes_from_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

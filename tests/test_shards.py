@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bayes_at_n.pipeline.base import atomic, foreign, journal
+from bayes_at_n.pipeline.base import atomic, foreign
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.store import parquet, shards, workernames
@@ -439,11 +439,3 @@ def test_several_files_are_replaced_all_or_none(tmp_path: Path) -> None:
     }
     atomic.replace_all({one: b"new", gone: None, two: b""})
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"one": "new", "two": ""}
-
-
-def test_reading_needs_no_rows_of_a_torn_tail(tmp_path: Path) -> None:
-    path = write_journal(tmp_path / "a.journal", rows(30), per_frame=10)
-    path.write_bytes(path.read_bytes()[:-7])
-    found, damage = stored(tmp_path)
-    assert found == by_key(rows(20)) and "unfinished" in str(damage)
-    assert journal.read(path, SMALL)[1] == damage.lines[path]

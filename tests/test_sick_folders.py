@@ -268,7 +268,7 @@ def test_a_damaged_file_ends_nothing(
     [
         ("config.yaml", "deep", "config.yaml: more than 131,072 bytes"),
         ("config.yaml", "a pipe", "config.yaml: a folder, a pipe or a device, and no file"),
-        ("manifest.json", "deep", "manifest.json: not JSON (holds something else than it should)"),
+        ("manifest.json", "deep", "manifest.json: holds something else than it should"),
         ("questions.parquet", "nulls", "questions.parquet: unreadable (a row without question_id"),
         ("questions.parquet", "a link to nothing", "a link to what is not here; fetch its content"),
         ("attempts/00000.parquet", "a link to nothing", "00000.parquet: a link to what is not"),

@@ -22,9 +22,8 @@ Result = TypeVar("Result")
 def without_torch(work: Callable[[], Result]) -> Result:
     """Return what `work` does, which can be pickled, from a process that cannot import torch.
 
-    Work that fails there for any reason but a UserError is done again here: it may need torch. And
-    it is done here at once where torch is there already, or threads that a fork would cut off.
-    Raises UserError: as `work`.
+    It is done here where it fails there but for a UserError, where torch is there already, or
+    threads that a fork would cut off. Raises UserError: as `work`.
     """
 
     def hidden() -> Iterator[tuple[bool, Any]]:
@@ -50,9 +49,8 @@ def without_torch(work: Callable[[], Result]) -> Result:
 def forked(work: Callable[[], Iterator[Result]], seconds: float, size: int) -> Iterator[Result]:
     """Yield what `work` does, as it comes, from a forked process, killed if no more is asked.
 
-    It has so many seconds of processor time, after which the kernel ends it whatever it does (0:
-    without a limit), and memory as `foreign.room` gives for `size` bytes. Raises TimeoutError: the
-    time was up. ChildProcessError: it ended in another way.
+    It has so many seconds of processor time (0: no limit), and memory as `foreign.room` gives for
+    `size` bytes. Raises TimeoutError: the time was up. ChildProcessError: it ended otherwise.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)

@@ -1,7 +1,7 @@
-"""Files that are replaced whole: a reader finds the old one or the new one, never half of one.
+"""Replace files whole: a reader finds the old one or the new one, never half of one.
 
-What is written first has a name of its own beside the file, a draft: no two processes ever share
-one. Drafts that a killed process left are removed by the next command that writes in the folder.
+A draft beside the file, of one process, takes its place when complete. Drafts that a killed process
+left are removed by the next command that writes in the folder.
 """
 
 import contextlib
@@ -69,8 +69,7 @@ def sweep(folder: Path) -> None:
 def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when the block ends well, and else is gone.
 
-    `sync`: whether a power cut must not take it back; that may wait for a busy disk. Raises
-    OSError: when it could not be written; what was there stays.
+    With `sync` a power cut does not take it back. Raises OSError: what was there stays.
     """
     temporary = draft(path)
     try:
@@ -90,7 +89,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
 def replace_all(contents: Mapping[Path, bytes | None]) -> None:
     """Replace several files, in order, when all that is new is written; None: it goes.
 
-    Raises OSError: one could not be written; what was there stays, of all.
+    Raises OSError: one could not be written; then all stay as they were.
     """
     drafts = {path: draft(path) for path, content in contents.items() if content is not None}
     try:

@@ -1,9 +1,8 @@
 """Start child processes that end with this program, and handle the signals that ask it to stop.
 
-Killed with `kill -9`, a parent cannot stop its children, and an orphan would go on holding a GPU.
-Linux can stop it: the parent-death signal. And a terminal sends Ctrl-C to a whole process group:
-children in a group of their own are stopped in good order by us instead. A scheduler's warning goes
-to every process of a job: theirs is ignored.
+Killed with `kill -9`, a parent cannot stop its children, and an orphan would hold a GPU: Linux's
+parent-death signal ends it. Ctrl-C goes to a process group, so children get one of their own and
+are stopped by us. A scheduler's warning goes to every process of a job: children ignore it.
 """
 
 import contextlib
@@ -78,10 +77,7 @@ os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 @contextlib.contextmanager
 def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Give each of `SIGNALS` to `handler` while the block runs.
-
-    In other threads than the main one, which gets all signals, nothing changes.
-    """
+    """Give each of `SIGNALS` to `handler` while the block runs, in the main thread."""
     mine = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, handler) for number in SIGNALS if mine}
     try:

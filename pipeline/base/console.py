@@ -1,8 +1,6 @@
-"""What a person reads: notes, warnings, tables, and progress that suits hours of work.
+"""Print notes, warnings and progress to standard error, and results to standard output.
 
-Everything goes to standard error except results, so that output can be piped. On a terminal
-progress is a bar; elsewhere it is a plain line now and then. How much is said is set once,
-:func:`say`, for this process and for those that it starts.
+How much is said is set once, :func:`say`, for this process and for those that it starts.
 """
 
 import contextlib
@@ -28,9 +26,7 @@ _OBEYED = re.compile(
 
 
 def clean(text: str) -> str:
-    r"""Text as a terminal may have it: what it would obey is spelled as JSON spells it.
-
-    So JSON stays the same JSON. Whatever the two consoles print goes through here.
+    r"""Spell as JSON does what a terminal would obey; both consoles print through here.
 
     >>> print(clean("\x1b[2Jgold\u202e: 1"))
     \u001b[2Jgold\u202e: 1
@@ -39,11 +35,7 @@ def clean(text: str) -> str:
 
 
 def clean_line(text: str) -> str:
-    r"""The same in one line.
-
-    >>> print(clean_line("a\x00\nb "))
-    a\u0000 b
-    """
+    """Return `clean` text in one line."""
     return " ".join(clean(text).split())
 
 
@@ -76,23 +68,22 @@ _inside = 0  # verbs that are steps of another one
 
 
 def say(*words: str) -> None:
-    """How much is said from now on: by default results, notes and progress.
+    """Set how much is said, beside what this process was started with.
 
-    "quiet": of these only results; warnings and errors are always said. "verbose": every table in
-    full. "json": results are what `display.table.answer` gets, and nothing else. "several": this
-    is one command of several. What this process was started with holds, too.
+    "quiet": results, warnings and errors only. "verbose": every table in full. "json": of results
+    only what `display.table.answer` gets. "several": this is one command of several.
     """
     os.environ[SAYS] = " ".join({*_said_outside, *words})
 
 
 def asked(word: str) -> bool:
-    """Whether a word of :func:`say` is how much is said."""
+    """Return whether a word of :func:`say` is set."""
     return word in os.environ.get(SAYS, "").split()
 
 
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    """A verb as a step of another: what it mentions and finds is said only if all is."""
+    """Run a verb as a step of another: what it mentions and finds is said only if all is."""
     global _inside
     _inside += 1
     try:
@@ -102,24 +93,24 @@ def inside() -> Iterator[None]:
 
 
 def answering() -> bool:
-    """Whether a verb is to print what it found for programs; steps of another verb are not."""
+    """Return whether to print results as JSON; steps of another verb do not."""
     return asked("json") and not _inside
 
 
 def note(text: str) -> None:
-    """One line of information."""
+    """Print a line of information."""
     if not asked("quiet"):
         console.print(text)
 
 
 def mention(text: str) -> None:
-    """One line of what goes without saying where a verb is a step of another."""
+    """Print a line that a verb leaves out as a step of another."""
     if not _inside or asked("verbose"):
         note(text)
 
 
 def mention_now(text: str) -> None:
-    """What takes a while from now on; on a terminal the next line takes its place."""
+    """Name what takes a while from now on; on a terminal the next line takes its place."""
     if not console.is_terminal or asked("quiet"):
         mention(text)
         return
@@ -131,7 +122,7 @@ _collecting: list[list[str]] = []
 
 
 def warn(text: str) -> None:
-    """One line that should not be missed; of one that steps of a verb repeat, the first."""
+    """Print a warning; steps of a verb repeat none."""
     if _inside and _collecting and text in _collecting[-1]:
         return
     console.print(f"warning: {text}", style="yellow")
@@ -141,7 +132,7 @@ def warn(text: str) -> None:
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[str]]:
-    """The warnings of a block, for a page that must show them; a block inside keeps its own."""
+    """Collect the warnings of a block; a block inside keeps its own."""
     lines: list[str] = []
     _collecting.append(lines)
     try:
@@ -151,12 +142,12 @@ def collected() -> Iterator[list[str]]:
 
 
 def fail(text: str) -> None:
-    """One line that says why the command stopped."""
+    """Print why the command stopped."""
     console.print(f"error: {text}", style="bold red")
 
 
 def clock(seconds: float) -> str:
-    """A duration for people.
+    """Format a duration.
 
     >>> clock(42), clock(125), clock(3 * 3600 + 240), clock(50 * 3600)
     ('42 s', '2 min 05 s', '3 h 04 min', '2 d 02 h')
@@ -172,7 +163,7 @@ def clock(seconds: float) -> str:
 
 
 def count(number: float) -> str:
-    """A large number for people.
+    """Format a large number.
 
     >>> count(950), count(68_800), count(2_930_000_000)
     ('950', '68.8k', '2.93G')
@@ -184,7 +175,7 @@ def count(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in words, with as many digits as it has.
+    """Format a share with as many digits as it has.
 
     >>> percent(0.95), percent(0.975), percent(1 - 0.9)
     ('95 %', '97.5 %', '10 %')
@@ -193,7 +184,7 @@ def percent(share: float) -> str:
 
 
 def counted(number: float, what: str) -> str:
-    """A number and a noun.
+    """Format a number and a noun.
 
     >>> counted(1, "GPU"), counted(2.5, "point"), counted(2400, "attempt")
     ('1 GPU', '2.5 points', '2,400 attempts')
@@ -202,7 +193,7 @@ def counted(number: float, what: str) -> str:
 
 
 def listed(names: Iterable[str], most: int | None = None) -> str:
-    """Names in a sentence, and how many more than the `most` there are.
+    """Join names as in a sentence, and count those beyond the `most`.
 
     >>> listed(["a"]), listed("abc"), listed("abcde", 3)
     ('a', 'a, b and c', 'a, b, c and 2 more')
@@ -214,9 +205,9 @@ def listed(names: Iterable[str], most: int | None = None) -> str:
 
 
 class Meter:
-    """Progress of one stage: a bar on a terminal, a line every 30 seconds elsewhere.
+    """Show progress of a stage: a bar on a terminal, a line every 30 seconds elsewhere.
 
-    Of a step of another verb its end is said, or stays, only with `keep`, or where it took long.
+    Of a step of another verb the end is said, or stays, only with `keep` or where it took long.
     """
 
     def __init__(self, what: str, total: int, done: int = 0, keep: bool = False) -> None:
@@ -250,24 +241,22 @@ class Meter:
         self.bar.stop()
 
     def advance(self, by: int, detail: Callable[[], str] = str) -> None:
-        """Count `by` more done; `detail` makes the text behind the numbers, when it is drawn."""
+        """Count `by` more done; `detail` makes the text behind the numbers when it is drawn."""
         self.reach(self.done + by, detail)
 
     def reach(self, done: int, detail: Callable[[], str] = str) -> None:
-        """So many are done by now, whoever did them."""
+        """Set how many are done."""
         self.done, self.detail = done, detail
         if time.monotonic() - self.shown >= self.every:
             self.keep = True
             self._show()
 
     def _show(self) -> None:
-        """With the time left at the mean rate since the start."""
         self.shown = time.monotonic()
         left = "time left unknown"
-        if self.done != self.first:
-            spent_s = self.shown - self.started
-            left_s = spent_s * (self.total - self.done) / (self.done - self.first)
-            left = f"{clock(left_s)} left"
+        if self.done != self.first:  # at the mean rate since the start
+            per_item = (self.shown - self.started) / (self.done - self.first)
+            left = f"{clock(per_item * (self.total - self.done))} left"
         text = ", ".join(filter(None, [self.detail(), left]))
         if self.bar.disable and not self.quiet:
             console.print(f"{self.what}: {self.done}/{self.total}, {text}")

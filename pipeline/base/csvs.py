@@ -1,4 +1,4 @@
-"""CSV that others wrote: records and where each begins; a damaged one takes no other with it."""
+"""Read CSV that others wrote; a damaged record takes no other with it."""
 
 import csv
 import itertools
@@ -55,9 +55,8 @@ def _rows(names: list[str], records: Iterator[tuple[str, list[str], str]]) -> Ro
 def _parsed(lines: Lines, delimiter: str) -> Iterator[tuple[str, list[str], str]]:
     """Yield place of the first line, cells, and what is wrong with them, of every record.
 
-    Where a record cannot be parsed its first line alone is lost: a stray quote must not swallow
-    the lines that follow. They are parsed again, at most once each: whatever an open quote took in
-    has no other quote that would open.
+    Where a record cannot be parsed only its first line is lost: the lines that a stray quote took
+    in are parsed again, at most once, for none of them has a quote that would open.
     """
     again: deque[tuple[str, bytes]] = deque()
     held: list[tuple[str, bytes]] = []  # of the record that is parsed

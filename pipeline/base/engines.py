@@ -1,4 +1,4 @@
-"""List the engines that there are, as data: none is imported before it is loaded."""
+"""The engines, as data: none is imported before it is loaded."""
 
 import pkgutil
 from dataclasses import dataclass

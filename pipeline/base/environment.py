@@ -36,7 +36,7 @@ def cores() -> int:
 
 
 def hardware() -> dict[str, Any]:
-    """Host, processor, memory and GPUs as NVIDIA's tool names them (no CUDA is started here)."""
+    """Describe host, processor, memory and GPUs, without starting CUDA."""
     return {
         "host": socket.gethostname(),
         "machine": platform.machine(),
@@ -47,7 +47,7 @@ def hardware() -> dict[str, Any]:
 
 
 def version(name: str) -> str | None:
-    """The version of an installed distribution; ``None`` when there is none of that name."""
+    """Return the version of an installed distribution, else None."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -55,7 +55,7 @@ def version(name: str) -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of this project, with "-dirty" where files differ; None outside a checkout."""
+    """Return this project's commit, with "-dirty" where files differ; None outside a checkout."""
     if not (ROOT / ".git").exists():  # an installed copy may lie inside somebody else's repository
         return None
     lines = _lines("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12")
@@ -63,7 +63,7 @@ def commit() -> str | None:
 
 
 def _lines(*command: str) -> list[str]:
-    """What a program prints; none where it cannot."""
+    """Return the lines that a program prints; none where it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -9,10 +9,7 @@ install = 'pip install "bayes-at-n[{}]"'.format  # an optional part, by the name
 
 
 class UserError(Exception):
-    """Something the user can put right: the message names the place, what was found, what to do.
-
-    The command line prints the message without a traceback and exits with `exit_code`.
-    """
+    """Something the user can put right: printed as one line without a traceback."""
 
     exit_code = 2
 
@@ -31,10 +28,10 @@ AGAIN = 85  # exit status: saved; start the same command again
 
 
 class Interrupted(Exception):
-    """A stage was asked to stop (SIGINT, SIGTERM, SIGUSR1) and did: finished work is kept.
+    """A stage was asked to stop and did: finished work is kept.
 
-    The command line exits with `exit_code`: 128 plus the signal's number as a shell expects, or
-    `AGAIN` where a scheduler asks (its warning before the time limit, its preemption).
+    The exit status is 128 plus the signal's number, as a shell expects, or `AGAIN` where a
+    scheduler asks (its warning before the time limit, its preemption).
     """
 
     def __init__(self, message: str, signal_number: int) -> None:

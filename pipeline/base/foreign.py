@@ -16,7 +16,7 @@ _MOST = 1 << 28  # bytes of a file that is read whole; the manifest of a million
 
 
 def check(path: Path) -> None:
-    """Raises FileNotFoundError: nothing is there; UserError: no file, or a link without content."""
+    """Raise FileNotFoundError: nothing is there. UserError: no file, or a link without content."""
     if (name := printable(path)) != str(path):
         raise UserError(f"{name}: a name that is not UTF-8; rename it")
     if path.is_symlink() and not path.exists():
@@ -57,10 +57,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def room(size: int) -> Iterator[None]:
-    """Give so much memory to read something of `size` bytes, and no more: the kernel refuses it.
+    """Limit the memory of this process (Linux only) while something of `size` bytes is read.
 
-    MemoryError inside is then the file's fault. Only for verbs that load no engine: the limit is
-    one of the whole process. Nothing is bounded where there is no Linux.
+    MemoryError inside is then the file's fault. Only for verbs that load no engine.
     """
     if sys.platform != "linux":
         yield

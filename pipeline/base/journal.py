@@ -1,9 +1,8 @@
-"""An append-only file of checksummed Arrow batches: where a finished attempt becomes durable.
+"""Append-only files of checksummed Arrow batches, where a finished attempt becomes durable.
 
-A Parquet file is only readable once it is complete, so a worker first appends to a journal. Each
-frame is a marker, the payload's length, its CRC-32 and the payload, one Arrow record batch. A
-torn tail or a flipped bit costs the frames it touches and nothing else: the reader finds the
-next marker and goes on.
+A Parquet file is readable only when complete, so a worker first appends to a journal. Each frame
+is a marker, the payload's length, its CRC-32 and the payload, one Arrow record batch. A torn tail
+or a flipped bit costs the frames it touches: the reader goes on at the next marker.
 """
 
 import os
@@ -22,10 +21,9 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, EOFError)
 
 
 class Journal:
-    """Appends rows to one file of one writer.
+    """Append rows to a file of one writer; the metadata of `columns` become its first frame.
 
     What `append` wrote survives the death of the process, what `sync` has seen a power cut too.
-    The metadata of `columns` become its first frame.
     """
 
     def __init__(self, path: Path, columns: pa.Schema) -> None:
@@ -38,10 +36,7 @@ class Journal:
             self._write(_framed(columns.serialize()))
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Write the rows as one frame.
-
-        Raises OSError: when the disk is full or fails; what was appended before stays readable.
-        """
+        """Write the rows as one frame. Raises OSError: what was appended before stays readable."""
         self._write(encode(rows, self.columns))
 
     def _write(self, frame: bytes) -> None:
@@ -55,10 +50,7 @@ class Journal:
         self.size += len(frame)
 
     def sync(self) -> None:
-        """Flush to the disk what is new; may run in another thread than `append`.
-
-        Raises OSError: when the disk fails.
-        """
+        """Flush to the disk what is new; may run in another thread than `append`."""
         size = self.size
         if size > self._synced:
             os.fsync(self._file)
@@ -87,7 +79,7 @@ def _framed(payload: pa.Buffer) -> bytes:
 
 
 def metadata(path: Path) -> dict[bytes, bytes]:
-    """Return what a journal says of itself; nothing if that is damaged."""
+    """Return the metadata of a journal; none if they are damaged."""
     with path.open("rb") as file:
         payload = _payload(memoryview(file.read(_MOST_ABOUT)), 0)
     return dict((_schema(payload or b"") or pa.schema([])).metadata or {})
@@ -97,20 +89,8 @@ def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str
     """Return all sound frames of a journal, and one line for each damaged stretch of it.
 
     Safe while another process appends: an unfinished last frame is left out and named.
-
-    Example:
-        >>> import tempfile
-        >>> columns = pa.schema([("x", pa.int32())])
-        >>> path = Path(tempfile.mkdtemp()) / "a.journal"
-        >>> journal = Journal(path, columns)
-        >>> journal.append([{"x": 1}]); journal.append([{"x": 2}]); journal.close()
-        >>> batches, damage = read(path, columns)
-        >>> [batch.to_pylist() for batch in batches], damage
-        ([[{'x': 1}], [{'x': 2}]], [])
     """
-    batches: list[pa.RecordBatch] = []
-    damage: list[str] = []
-    data = path.read_bytes()
+    data, batches, damage = path.read_bytes(), list[pa.RecordBatch](), list[str]()
     for start, end, batch in _frames(data, columns):
         if batch is None:
             what = "unfinished last frame" if end == len(data) else "damaged frame"
@@ -143,7 +123,7 @@ def _frames(data: bytes, columns: pa.Schema) -> Iterator[tuple[int, int, pa.Reco
 
 
 def _payload(view: memoryview, at: int) -> memoryview | None:
-    """Return what the frame at this byte holds; None where there is no sound one."""
+    """Return the content of the frame at this byte; None where there is no sound one."""
     if view[at : at + 8] != MARKER or at + _HEAD.size > len(view):
         return None
     _, length, checksum = _HEAD.unpack_from(view, at)

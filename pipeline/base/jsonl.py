@@ -26,10 +26,7 @@ def lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
 
 
 def value(line: bytes) -> Any:
-    """Return what a line says, None where it is blank.
-
-    Raises ValueError: no JSON in UTF-8, too deep, or more objects than there is memory for.
-    """
+    """Parse a line, None where it is blank. Raises ValueError: no JSON, too deep or too large."""
     text = line.decode("utf-8-sig")  # which drops the mark that some editors begin with
     if not text.strip():
         return None

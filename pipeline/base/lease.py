@@ -1,12 +1,12 @@
-"""A lease on a piece of work in a shared folder: one holder at a time, and none for ever.
+"""Leases on a piece of work in a shared folder: one holder at a time, and none for ever.
 
-The lease is a file that appears with its content by a hard link, which fails if the name exists
+A lease is a file that appears with its content by a hard link, which fails if the name exists
 and is atomic on NFS and Lustre too, where locks often are not. Its holder touches it every few
 seconds; a holder that died on this host, or was silent for two minutes, has lost it.
 
-A lease that was lost is never deleted and made anew: between the two steps a third process could
-slip in. Whoever wants to replace or remove a lease first takes a lease on exactly that, a file
-named after the content it replaces, and then renames over it.
+A lost lease is never deleted and made anew: between the two steps a third process could slip in.
+Whoever wants to replace or remove a lease first takes a lease on exactly that, a file named after
+the content it replaces, and then renames over it.
 """
 
 import hashlib
@@ -39,14 +39,13 @@ class Taken(UserError):
 
 @contextmanager
 def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
-    """Hold the lease file `path` while the block runs.
+    """Hold the lease file `path`, in a folder that exists, while the block runs.
 
     `work` is what the holder does, for the message to whoever comes second; `wait` until the other
-    holder is done, or its file stays as it is for `EXPIRE_S` (its time may lie in the future). The
-    folder of the file exists. Raises Taken: somebody else holds it. OSError: it cannot be written.
+    holder is done. Raises Taken: somebody else holds it. OSError: it cannot be written.
     """
-    own, seen, since, lost = token(), ("", 0), 0.0, None
-    while (other := _acquire(path, own, lost)) is not None:
+    own, said = token(), False
+    while (other := _acquire(path, own)) is not None:
         holder = fields(other)
         message = (
             f"{path}: another process is {work} here (host {holder.get('host')}, pid"
@@ -54,13 +53,9 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
         )
         if not wait:
             raise Taken(f"{message}; wait for it or stop it. If it is gone for good, delete it")
-        if not since:
+        if not said:
             note(f"{message}; waiting for it")
-        with suppress(OSError):  # it may have been let go just now
-            if (now := (other, path.stat().st_mtime_ns)) != seen:
-                seen, since = now, time.monotonic()
-            elif time.monotonic() - since > EXPIRE_S and gone(other) is None:
-                lost = other
+        said = True
         time.sleep(WAIT_S)
     atomic.sweep(path.parent)
     for claim in path.parent.glob(f"{path.name}.*"):  # of a process that was killed letting go
@@ -78,30 +73,28 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
 
 
 def token(**more: object) -> str:
-    """What a lease of this process says: host, process and since when, never the same twice."""
-    return json.dumps(
-        more
-        | {
-            "host": socket.gethostname(),
-            "where": atomic.where(),
-            "pid": os.getpid(),
-            "born": _born(psutil.Process()),
-            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-            "nonce": secrets.token_hex(8),
-        }
-    )
+    """Return the content of a lease of this process: host, process, time, never the same twice."""
+    own = {
+        "host": socket.gethostname(),
+        "where": atomic.where(),
+        "pid": os.getpid(),
+        "born": _born(psutil.Process()),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "nonce": secrets.token_hex(8),
+    }
+    return json.dumps(more | own)
 
 
-def _acquire(path: Path, own: str, lost: str | None = None) -> str | None:
-    """Make the lease; returns the live holder's token where there is one, which is not `lost`."""
+def _acquire(path: Path, own: str) -> str | None:
+    """Make the lease; return the living holder's token where there is one."""
     while not create(path, own):
         other = read(path)
         if other is None:
             continue  # let go between our two looks
-        if other != lost and not expired(path, other):
+        if not expired(path, other):
             return other
         claim = _claim(path, other)
-        if (rival := _acquire(claim, own, lost)) is not None:
+        if (rival := _acquire(claim, own)) is not None:
             if read(path) == other:
                 return rival  # about to replace the lost lease
             continue
@@ -123,7 +116,7 @@ def _release(path: Path, own: str) -> None:
 
 
 def _claim(path: Path, token: str) -> Path:
-    """The name of the right to change a lease that holds this token."""
+    """Name the right to change a lease that holds this token."""
     return path.with_name(f"{path.name}.{hashlib.sha256(token.encode()).hexdigest()[:16]}")
 
 
@@ -150,7 +143,7 @@ def link(draft: Path, path: Path) -> bool:
 
 
 def read(path: Path) -> str | None:
-    """What a lease holds, or None where there is none; no text where a link or a pipe is none."""
+    """Return what a lease holds, None without one; no text where a link or a pipe stands."""
     try:
         foreign.check(path)
         return path.read_text(errors="replace")
@@ -163,7 +156,7 @@ def read(path: Path) -> str | None:
 
 
 def fields(token: str) -> dict[str, object]:
-    """What a lease says; nothing if it is damaged: then only its age tells."""
+    """Parse a token; empty if it is damaged: then only the age of its file counts."""
     try:
         values = json.loads(token)
     except (ValueError, RecursionError):
@@ -172,7 +165,7 @@ def fields(token: str) -> dict[str, object]:
 
 
 def gone(token: str) -> bool | None:
-    """Whether the process of a token has ended; None when that cannot be known on this host."""
+    """Return whether the process of a token has ended; None: that cannot be known on this host."""
     holder = fields(token)
     pid, born = holder.get("pid"), holder.get("born")
     here = holder.get("host") == socket.gethostname() and holder.get("where") == atomic.where()
@@ -189,7 +182,7 @@ def gone(token: str) -> bool | None:
 
 
 def silent(path: Path, now: float) -> bool:
-    """Whether a lease was not renewed for `EXPIRE_S`, or is not there; `now` as of `now_of`."""
+    """Return whether a lease is absent or not renewed for `EXPIRE_S`; `now` as of `now_of`."""
     try:
         return now - path.stat().st_mtime > EXPIRE_S
     except OSError as error:
@@ -199,13 +192,13 @@ def silent(path: Path, now: float) -> bool:
 
 
 def expired(path: Path, token: str, patience: float = 0.0) -> bool:
-    """Whether the holder that a lease names has ended, or was silent for so many seconds more."""
-    ended = gone(token)  # of a process here the time says nothing: it may have been suspended
+    """Return whether the holder has ended or, unless it may be suspended here, fell silent."""
+    ended = gone(token)
     return silent(path, now_of(path.parent) - patience) if ended is None else ended
 
 
 def is_dead(path: Path, now: float) -> bool:
-    """Whether the holder of a lease is: its process ended, or it fell silent; none is dead, too."""
+    """Return whether there is no holder, its process ended, or it fell silent."""
     token = read(path)
     return token is None or bool(gone(token)) or silent(path, now)
 
@@ -218,12 +211,12 @@ def living(folder: Path) -> set[str]:
 
 
 def _born(process: psutil.Process) -> float:
-    """Seconds from the host's start to the process's: no change of the clock moves that."""
+    """Return the seconds from the host's start to the process's: no change of the clock counts."""
     return float(process.create_time() - psutil.boot_time())
 
 
 def now_of(folder: Path) -> float:
-    """The file server's clock, so that the clocks of two nodes are never compared."""
+    """Return the file server's time, so that the clocks of two nodes are never compared."""
     probe = atomic.draft(folder / "clock")
     try:
         probe.touch()

@@ -1,8 +1,7 @@
-"""What the program is called, as whoever started it called it, and where its own files are.
+"""The program's name, as whoever started it called it, and the place of its own files.
 
-In a checkout configurations, the demo and the template of batch scripts stand beside the packages.
-A wheel carries them inside `pipeline`, with the same paths below `ROOT` (tool.hatch in
-pyproject.toml); of the demo's models those that `make demo` runs.
+Configurations, the demo and the template of batch scripts stand beside the packages in a checkout;
+a wheel carries them inside `pipeline`, with the same paths below `ROOT`.
 """
 
 import os

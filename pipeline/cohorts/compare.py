@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.score import stopped, votes
 from bayes_at_n.pipeline.score.headline import apart, ordered
-from bayes_at_n.pipeline.store import files, selection
+from bayes_at_n.pipeline.store import files
 from bayes_at_n.scoring.metrics.table import DEFAULT, parse
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def compare(cfg: AnalysisConfig) -> None:
             record["pooled"] = _record(stack, cfg, of_stack)
         tables["rankings"] = rankings(cohorts, cfg, stack)
         record["rankings"] = [dict(row) for row in tables["rankings"].rows]
-    out, links = selection.folder(cfg, "compare", [c.members[0].run.path for c in cohorts])
+    out, links = files.folder_of(cfg, "compare", [c.members[0].run.path for c in cohorts])
     written = files.write(out, "compare", record, tables, figures)
-    selection.publish(out, links)
+    files.publish(out, links)
     if asked("verbose"):
         display.show(*(table for stem, table in tables.items() if not stem.endswith("doubts")))
     else:

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.config.records import FORMATS, ExportConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.exports import reading
 from bayes_at_n.pipeline.exports.reading import Export, Source
-from bayes_at_n.pipeline.store import parquet, runfolder, selection, tables
+from bayes_at_n.pipeline.store import files, parquet, runfolder, tables
 
 _TABLES = ("attempts", "grades", "verdicts", "means", "categories")  # of a run, by an export
 _FILES = ("questions.parquet", "thresholds.json", "config.yaml", "manifest.json")
@@ -31,7 +31,7 @@ def export(cfg: ExportConfig) -> None:
     """
     sources = reading.sources(cfg)
     first = {source.dataset: source.run.path for source in sources}
-    out, links = selection.folder(cfg, f"export-{cfg.to}", [*first.values()])
+    out, links = files.folder_of(cfg, f"export-{cfg.to}", [*first.values()])
     out = out if out.name.strip(".") else out.resolve()  # . and ..
     paths = [source.run.path.resolve() for source in sources]
     places = [runfolder.short_hash(os.path.relpath(path, out.resolve())) for path in paths]
@@ -48,7 +48,7 @@ def export(cfg: ExportConfig) -> None:
         else:
             with inside(), collected():  # what reads a run again repeats no warning
                 _write(cfg, sources, out, {"made_of": made_of, "holds": holds})
-    selection.publish(out, links)
+    files.publish(out, links)
     results.print(str(out))
     pushed = cfg.push and pkgutil.resolve_name("bayes_at_n.pipeline.exports.hub:push")(
         cfg.push, out

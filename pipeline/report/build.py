@@ -40,7 +40,7 @@ from bayes_at_n.pipeline.report import (
     texts,
 )
 from bayes_at_n.pipeline.report.names import bdi, shown
-from bayes_at_n.pipeline.store import selection
+from bayes_at_n.pipeline.store import files
 
 FOLDER = Path(__file__).parent
 SCRIPTS = (
@@ -76,7 +76,7 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     folder that cannot be written.
     """
     runs = [cohort.members[0].run.path for cohort in cohorts if cohort.members]
-    out, links = selection.folder(cfg, "report", runs)
+    out, links = files.folder_of(cfg, "report", runs)
     cohorts = [shown(cohort) for cohort in cohorts]
     stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
     side = out / "attempts" / stamp
@@ -105,7 +105,7 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
                 os.utime(side)  # it must be there, and count as young
             _sweep(out)
         atomic.write_text(path, page)
-        selection.publish(out, links)
+        files.publish(out, links)
     except BaseException:
         if stamp.encode() not in _there(out):
             shutil.rmtree(side, ignore_errors=True)

@@ -1,8 +1,7 @@
-"""status --check: everything in run folders is read, and what is not as it was written is named.
+"""Check run folders (status --check): read every file, and name what is damaged or stale.
 
-Tables are read by all their columns, each page under its checksum; journals and archives have
-checksums, too. Of JSON and YAML only the form is known. A damaged part is set aside, so that the
-next `run` makes its rows anew; rows derived from other settings are named, and made anew, too.
+Tables, journals and archives have checksums; of JSON and YAML only the form is known. A damaged
+part is set aside, and the next `run` makes its rows anew.
 """
 
 import contextlib
@@ -34,14 +33,13 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 TORN = "unfinished last frame"  # of a journal: what a killed worker was about to write
-DERIVED = [(graded.GRADES_TABLE, graded.inputs)]  # tables, and what they should be made of
 _ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)
 _ERRORS += (RecursionError, UserError, MemoryError, zipfile.BadZipFile, zlib.error)
 _MOST = 1 << 28  # bytes of a line, or of a file of JSON
 
 
 def check(folders: Iterable[Path]) -> None:
-    """Read what is in run folders, or in folders of them, and print which files are not sound.
+    """Print which files in run folders, or in folders of them, are not sound.
 
     Raises DamagedData: something is not sound, or a folder holds no run.
     """
@@ -73,7 +71,7 @@ def check(folders: Iterable[Path]) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """What can be told of: each file once, also of run folders that are links."""
+    """List the files that can be checked, once each, also of run folders that are links."""
     places = {
         os.path.realpath(path): path
         for root in (folder, *find.within(folder))
@@ -84,7 +82,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def found(path: Path) -> list[str]:
-    """What is wrong with a file; nothing where it is sound, or gone by now."""
+    """List what is wrong with a file; nothing where it is gone by now."""
     try:
         foreign.check(path)
         with foreign.room(path.stat().st_size):
@@ -95,7 +93,7 @@ def found(path: Path) -> list[str]:
 
 
 def _table(path: Path) -> list[str]:
-    """A part or journal of a table of a run, or another Parquet file."""
+    """Check a part or journal of a table of a run, or another Parquet file."""
     folder, damage, name = path.parent.parent, parquet.Damage(), path.parent.name
     if find.is_run(folder) and (columns := rowkeys.TABLES.get(name)) is not None:
         if columns is ATTEMPTS and (why := origin.foreign(path)):
@@ -107,9 +105,8 @@ def _table(path: Path) -> list[str]:
         lines = damage.lines.get(path, [])
         growing = path.suffix == ".journal" and bool(sessions.alive(folder))
         return [line for line in lines if not (growing and TORN in line)]
-    for table, _ in DERIVED:
-        if name == table.name and find.is_run(folder):
-            return [said] if (said := table.damage(path)) else []
+    if name == graded.GRADES_TABLE.name and find.is_run(folder):
+        return [said] if (said := graded.GRADES_TABLE.damage(path)) else []
     with parquet.opened(path) as file:
         for group in range(file.num_row_groups):
             file.read_row_group(group)
@@ -117,15 +114,13 @@ def _table(path: Path) -> list[str]:
 
 
 def _stale(folder: Path) -> dict[str, list[str]]:
-    """The files of derived rows in a run folder that settings or versions of before made."""
-    found = dict[str, list[str]]()
-    with contextlib.suppress(*_ERRORS):  # what is wrong there is said of the file
+    """List the files of grades that other settings or versions made."""
+    with contextlib.suppress(*_ERRORS):  # which are said of the file at fault
         run = runfolder.opened(folder)
-        for table, inputs in DERIVED:
-            for path, why in table.stale(run, inputs(run)).items():
-                line = f"stale: made otherwise ({why}); `{table.verb}` makes it anew"
-                found.setdefault(foreign.printable(path), []).append(line)
-    return found
+        stale = graded.GRADES_TABLE.stale(run, graded.inputs(run))
+        line = "stale: made otherwise ({}); `grade` makes it anew"
+        return {foreign.printable(path): [line.format(why)] for path, why in stale.items()}
+    return {}
 
 
 def _json(path: Path) -> list[str]:
@@ -145,7 +140,7 @@ def _archive(path: Path) -> list[str]:
 
 
 def _settings(path: Path) -> list[str]:
-    """Half a config.yaml, cut at the end of a line, is YAML, too; of other files nothing tells."""
+    """Check a config.yaml: half of one, cut at the end of a line, is YAML, too."""
     if path.name != "config.yaml":
         return []
     run = Run(load_folder(path.parent, []))

@@ -1,8 +1,4 @@
-"""The columns of every table in a run folder: what one row holds, and how it is stored.
-
-A row of `attempts`, `grades` and later tables is keyed on (question_id, trial). Text is stored
-once; numbers per token are typed arrays of four bytes each.
-"""
+"""The columns of every table in a run folder; rows are keyed on (question_id, trial)."""
 
 from typing import Any
 
@@ -29,9 +25,8 @@ QUESTIONS = pa.schema(
     ]
 )
 
-# Why an attempt ended. What an engine ends for any other reason (abort, error, one that is not
-# known here) is not finished: it is never stored, and owed as before.
-# The token limit; vLLM's detector of a text that turns in circles; a server's content filter.
+# Why an attempt ended; with any other reason (abort, error) it is never stored, and owed as before.
+# Cut: the token limit, vLLM's detector of repetition, a server's content filter.
 FILTERED = "content_filter"
 CUT = ("length", "repetition", FILTERED)
 FINISHED = ("stop", *CUT)
@@ -58,10 +53,7 @@ ATTEMPTS = pa.schema(
 
 
 def cut_off(finish_reasons: Any) -> Any:
-    """Which attempts did not end by themselves: bool of the same length, null where not known.
-
-    A text that the detector stopped would have run into the token limit without it, and counts as
-    one that did: it has not answered.
+    """Select the attempts that did not end by themselves: bool, null where not known.
 
     >>> cut_off(pa.array(["stop", "length", "repetition", None])).to_pylist()
     [False, True, True, None]
@@ -71,7 +63,7 @@ def cut_off(finish_reasons: Any) -> Any:
 
 
 def below(limits: Any, finish_reasons: Any, tokens: Any) -> Any:
-    """Which attempts ended at a token limit below what is their limit now: bool of the same length.
+    """Select the attempts that ended at a token limit below their limit now: bool.
 
     >>> reasons = pa.array(["length", "length", "stop", None])
     >>> below([8, 16, 16, 16], reasons, pa.array([8, 8, 8, 8])).to_pylist()

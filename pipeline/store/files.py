@@ -1,15 +1,20 @@
-"""Results of one verb or study as files: tables in every form, figures, pages, and their record."""
+"""Results of a verb or study as files: tables in every form, figures, pages, and their record."""
 
 import itertools
 import json
+import os
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayes_at_n.pipeline.base import atomic, foreign, lease
+from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.analysis import SelectionConfig
 from bayes_at_n.pipeline.display.table import FORMS, Table, plain
+from bayes_at_n.pipeline.store.runfolder import short_hash
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,15 +28,12 @@ def write(
     figures: Mapping[str, "Figure"] | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write the results of one verb or study into a folder, all of them or none.
-
-    Whoever writes there at the same time is waited for. Files that an earlier `NAME.json` lists,
-    and that are no longer made, are removed, with folders left empty.
+    """Write the results of one verb or study into a folder, all or none; one writer at a time.
 
     `record` is all that was computed, for programs; `NAME.json` holds it and, under "files", what
-    else was written. `tables` and `figures` are by stem (`file_stem` makes one of any text), or
-    SUBFOLDER/stem: each table becomes .csv, .json, .tex and .md, each figure .png and .pdf; `texts`
-    are pages by file name. Returns every file, NAME.json the last. Raises OSError: the disk.
+    else was written: what an earlier one lists and is no longer made is removed. `tables` and
+    `figures` are by stem or SUBFOLDER/stem: each table becomes .csv, .json, .tex and .md, each
+    figure .png and .pdf; `texts` are pages by file name. Returns every file, NAME.json the last.
     """
     forms = itertools.product(tables.items(), FORMS.items())
     pages = {f"{stem}.{ending}": form(table) for (stem, table), (ending, form) in forms}
@@ -66,9 +68,45 @@ def _stale(record: Path, files: set[str]) -> list[Path]:
 
 
 def file_stem(text: str) -> str:
-    """A text as a file name without suffix, and as a link: data sets may be called anything.
+    """Return a text as a file name without suffix.
 
     >>> file_stem("samples_my set/2")
     'samples_my_set_2'
     """
     return re.sub(r"[^\w.-]", "_", text)
+
+
+def folder_of(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Path, list[Path]]:
+    """Return the folder for what a verb makes of a selection, and the links to lead to it.
+
+    `runs` has one run of each data set. The folder is `out`, unless that is such a link, else
+    DATASET/_VERB-SELECTION, in `cfg.runs` for several data sets.
+    """
+    out, root = Path(cfg.out or "").expanduser(), Path(cfg.runs).expanduser()
+    if cfg.out is not None and not out.is_symlink():
+        return out, []
+    parent = runs[0].parent if len(runs) == 1 else root
+    every = {Path(run).expanduser().resolve() for run in cfg.folders}  # by a shell's *, maybe
+    named = [path for path in every if path.name[:1] not in ("_", ".")]
+    sets = cfg.dataset if named or len(runs) > 1 else []
+    words = sorted([*sets, *cfg.model, *(path.name for path in named)])
+    text = "+".join(words) or "all"
+    if {path.parent for path in named} - {parent.resolve()} or len(text) > 80 or words == ["all"]:
+        text = f"{text[:80]}-{short_hash(str(sorted([*words, *map(str, named)])))}"
+    if cfg.out is not None:
+        return out.with_name(f"_{verb}-{text}"), [out]
+    places = dict.fromkeys([parent, root] if verb == "report" else [parent])
+    return parent / f"_{verb}-{text}", [place / f"_{verb}" for place in places]
+
+
+def publish(folder: Path, links: Sequence[Path]) -> None:
+    """Let each link lead to the folder."""
+    for link in links:
+        new = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
+        try:
+            link.parent.mkdir(parents=True, exist_ok=True)
+            new.symlink_to(os.path.relpath(folder.resolve(), link.parent.resolve()))
+            new.replace(link)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            warn(f"{link}: cannot lead to {folder} ({error.strerror})")

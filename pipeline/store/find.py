@@ -1,7 +1,4 @@
-"""Find the run folders that settings name: `runs/DATASET/RUN`, or folders named outright.
-
-Folders whose names start with "_" or "." hold what is made from runs, and are none.
-"""
+"""Find the run folders that settings name: `runs/DATASET/RUN`, or folders named outright."""
 
 import os
 import re
@@ -19,8 +16,8 @@ from bayes_at_n.pipeline.config.folder import load_folder
 def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
     """Return run folders by data set, in the order named, each once.
 
-    A folder named outright that holds no sound run is left out with a warning. Raises UserError: no
-    such folder, or no run in it; nothing sound among the folders named outright.
+    A folder named outright without a sound run is left out with a warning. Raises UserError: no
+    sound run is left, or no such data set or model.
     """
     by_dataset: dict[str, dict[Path, Path]] = {}
     faults = []
@@ -65,10 +62,7 @@ def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
 
 
 def within(folder: Path) -> list[Path]:
-    """Return the run folders in a folder, `runs/DATASET` or `runs`; or itself.
-
-    Raises UserError: there is none.
-    """
+    """Return the run folders in `runs` or `runs/DATASET`, or itself. Raises UserError: none."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder")
     if is_run(folder):
@@ -81,7 +75,7 @@ def within(folder: Path) -> list[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run's configuration."""
+    """Return whether a folder holds a run's configuration."""
     return os.path.lexists(folder / "config.yaml")
 
 
@@ -90,11 +84,12 @@ def _runs(dataset: Path) -> dict[str, Path]:
 
 
 def _folders(root: Path) -> list[Path]:
+    """List folders, but for those made from runs."""
     return sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._")
 
 
 def names(folders: Sequence[Path]) -> list[str]:
-    """Name folders, with as many of the folders above as it takes to tell them apart.
+    """Name folders, with as many parents as tell them apart.
 
     >>> names([Path("/r/a/x"), Path("/r/b/x"), Path("/r/b/y")])
     ['a/x', 'b/x', 'y']
@@ -106,7 +101,7 @@ def names(folders: Sequence[Path]) -> list[str]:
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:
-    """Return a sort key by which numbers count by their value, and before letters.
+    """Return a sort key by which numbers count by value, and before letters.
 
     >>> sorted(["step-1000", "step-900"], key=natural)
     ['step-900', 'step-1000']

@@ -1,8 +1,7 @@
-"""Grades: what the grader makes of attempts, and outcomes where a verifier decides them.
+"""Read grades as the rule grader made them, and outcomes where a verifier decides them.
 
 With `dataset.judge` a verdict's label, the largest calibrated probability, is the outcome: A
-correct, B wrong, C no_answer. Grades stay on the disk as the rule grader made them. A response that
-was cut off has not answered, whatever it holds, so no verdict decides it.
+correct, B wrong, C no_answer. No verdict decides a response that was cut off: it has not answered.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ _version = functools.cache(environment.version)
 
 
 def settings(cfg: RunConfig) -> dict[str, Any]:
-    """Everything that decides the grade of a (gold, answer) pair, for all runs alike.
+    """Return what decides the grade of a (gold, answer) pair.
 
     Raises UserError: a user's own grader is not there.
     """
@@ -57,7 +56,7 @@ def settings(cfg: RunConfig) -> dict[str, Any]:
 
 
 def inputs(run: Run) -> Inputs:
-    """What grades are made of beside the attempts. Raises UserError: as `settings`."""
+    """Return what grades are made of beside the attempts. Raises as `settings`."""
     return settings(run.cfg) | {
         "reasoning_end": run.cfg.model.reasoning_end,
         "boxes": run.cfg.dataset.boxes,
@@ -67,19 +66,18 @@ def inputs(run: Run) -> Inputs:
 
 
 def ruled(run: Run, names: Sequence[str]) -> pa.Table:
-    """The key and other columns of every grade, as the rule grader made it.
+    """Read the key and other columns of every grade, as the rule grader made it.
 
-    A user's own grader that is not there, as on another machine, is no reason to doubt its grades.
     Raises Stale: grades were made with other settings than are set.
     """
     wanted = None
-    with contextlib.suppress(UserError):
+    with contextlib.suppress(UserError):  # on another machine, without a user's own grader
         wanted = inputs(run)
     return GRADES_TABLE.read(run, names, wanted).table
 
 
 def made_by(run: Run) -> dict[str, Any]:
-    """What decided the grades of a run: of an import what it was, else `inputs` and the version."""
+    """Return what decided the grades of a run, to be compared with another's."""
     if GRADES_TABLE.imported(run):
         manifest = read_json(run.manifest)
         return {"imported": str(dict(manifest.get("imported", {})).get("fingerprint"))}
@@ -89,19 +87,18 @@ def made_by(run: Run) -> dict[str, Any]:
 
 
 def aligned(run: Run, names: Sequence[str], keys: rowkeys.Ints) -> dict[str, pa.Array]:
-    """Columns of `ruled` in the order of `keys`; null without a grade."""
+    """Read columns of `ruled` in the order of `keys`; null without a grade."""
     rows = ruled(run, names)
     return rowkeys.in_order(rows, rowkeys.encode(rows, rowkeys.question_ids(run)), names, keys)
 
 
 def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table:
-    """The key, `outcome`, `box` and other columns of every grade, with verdicts where they decide.
+    """Read key, `outcome`, `box` and other columns of every grade, with verdicts where they decide.
 
-    `ruled` is the rule grader's outcome, and `judged` whether the verifier decides. Where it does,
-    `layer` is "verifier", `reason` says what both said, and the outcome is null, so owed, without a
-    verdict as the settings would have it. Raises Stale: as `ruled`. UserError, unless `quiet`: with
-    judge=unmatched verdicts are missing; the others would be scored, and are mostly those that the
-    rule grader accepts.
+    `ruled` is the rule grader's outcome, `judged` whether the verifier decides. Where it does,
+    `layer` is "verifier", `reason` has both, and without a verdict the outcome is null, so owed.
+    Raises Stale: as `ruled`. UserError, unless `quiet`: with judge=unmatched verdicts are missing,
+    and the rest, mostly what the rule grader accepts, is no fair sample.
     """
     judge = run.cfg.dataset.judge
     table = ruled(run, [*dict.fromkeys(["outcome", "box", *names])])

@@ -9,17 +9,14 @@ from bayes_at_n.verifiers import LETTERS
 
 
 def order(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> tuple[int, ...]:
-    """Which option of the questions table stood at each place in a trial's prompt.
-
-    Empty where the table itself is what was shown.
-    """
+    """Return which option stood at each place in a trial's prompt; empty: as in the table."""
     if cfg.prompt.shuffle != "trial" or row.get("choices") is None:
         return ()
     return option_order(cfg, row["question_id"], len(row["choices"]), trial)
 
 
 def as_shown(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> dict[str, Any]:
-    """A row of the questions table with options and gold letter as a trial's prompt had them."""
+    """Return a row of the questions table with options and gold letter as a trial saw them."""
     shown = dict(row)
     if places := order(cfg, row, trial):
         shown["choices"] = [row["choices"][place] for place in places]
@@ -29,7 +26,7 @@ def as_shown(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> dict[str, An
 
 
 def letter(shown: Mapping[str, Any], answer: str) -> str:
-    """The letter that an attempt saw at an option of the table; what is no letter stays.
+    """Return the letter that an attempt saw at an option; what is no letter stays.
 
     >>> letter({"order": (2, 0, 1)}, "A"), letter({"order": (2, 0, 1)}, "5"), letter({}, "A")
     ('B', '5', 'A')

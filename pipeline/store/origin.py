@@ -1,9 +1,7 @@
-"""Whose attempts a file holds: every part and journal says under which identity it was made.
+"""The identity of a run in its manifest and in the metadata of its files of attempts.
 
-`identity_hash` is made with the folder and kept in its manifest: a file that says another is of
-another run, and not read. `identity` is what was hashed; a manifest that is lost is known from it.
-The format of the folder is a number in the manifest and in every file: folders of others are
-refused.
+A file with another `identity_hash` than the manifest is of another run, and not read. `identity` is
+what was hashed; a lost manifest is made anew from it. Folders of another format are refused.
 """
 
 import contextlib
@@ -31,7 +29,7 @@ _warn = functools.cache(warn)  # once a command
 
 
 def said(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """An identity as files say it: one hash in place of those of all questions and prompts.
+    """Return an identity with one hash in place of those of all questions and prompts.
 
     >>> sorted(said({"sampling.seed": 1, "questions": {"q1": "0a"}, "prompts": {"q1": "0b"}}))
     ['questions_hash', 'sampling.seed']
@@ -46,14 +44,14 @@ def hashed(value: Any) -> str:
 
 
 def about(manifest: Mapping[str, Any]) -> Metadata:
-    """What files of attempts are to say beside this manifest, which `read_manifest` gave."""
+    """Return the metadata of new files of attempts beside this manifest."""
     text = json.dumps(said(manifest[IDENTITY]))
     of = {HASH: str(manifest[HASH]), IDENTITY: text, FORMAT: str(NUMBER)}
     return {key.encode(): value.encode() for key, value in of.items()}
 
 
 def check_format(folder: Path, there: Any) -> None:
-    """Raises UserError: a run folder has another format, `there`, than this version reads."""
+    """Raise UserError where a run folder has another format, `there`, than this version reads."""
     number = 1 if there is None else there
     if number != NUMBER:
         reader = f"commit {_READERS[number]}" if number in _READERS else "a later version"
@@ -63,7 +61,7 @@ def check_format(folder: Path, there: Any) -> None:
 
 
 def metadata(path: Path) -> Metadata:
-    """What a part or a journal says of itself; nothing if it is damaged. Raises OSError."""
+    """Return the metadata of a part or a journal; none if it is damaged. Raises OSError."""
     try:
         if path.suffix == ".journal":
             return journal.metadata(path)
@@ -75,7 +73,7 @@ def metadata(path: Path) -> Metadata:
 
 
 def foreign(path: Path) -> str:
-    """Why a file of attempts is not of the run in whose folder it lies; empty where it may be.
+    """Say why a file of attempts is not of the run in whose folder it lies; empty where it may be.
 
     Raises OSError: the file is gone, or may not be read.
     """
@@ -99,25 +97,20 @@ def _hash_in(manifest: Path, *_version: int) -> str:
 
 
 def manifest(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
-    """What a manifest with this fault should say, from the files of attempts beside it.
+    """Make a manifest anew from the latest of the files of attempts beside it.
 
-    Of their identities the latest: the cap may have been raised. Raises UserError: none says it.
+    Raises UserError: they do not say of which run they are, or are of several.
     """
-    told = {file: says for file in files if HASH.encode() in (says := metadata(file))}
-    runs = {says[HASH.encode()]: file.name for file, says in told.items()}
-    if len(runs) == 1:
-        for says in told.values():
-            number = says.get(FORMAT.encode(), b"1").decode(errors="replace")
-            check_format(path.parent, int(number) if number.isdecimal() else number)
-        latest = max(told, key=lambda file: file.name.lstrip("_"))
-        with contextlib.suppress(KeyError, ValueError, RecursionError, TypeError):
-            identity = dict(json.loads(told[latest][IDENTITY.encode()]))
-            _warn(f"{path}: {fault}; attempts/{latest.name} says what it was, `prepare` writes it")
-            return {FORMAT: NUMBER, HASH: next(iter(runs)).decode(), IDENTITY: identity}
+    known = [(file, said) for file in files if HASH.encode() in (said := metadata(file))]
+    runs = {said[HASH.encode()]: file.name for file, said in known}
+    with contextlib.suppress(KeyError, ValueError, RecursionError, TypeError):
+        [its] = runs
+        file, latest = max(known, key=lambda one: one[0].name.lstrip("_"))  # of a raised cap
+        check_format(path.parent, int(latest.get(FORMAT.encode(), b"1")))
+        identity = dict(json.loads(latest[IDENTITY.encode()]))
+        _warn(f"{path}: {fault}; attempts/{file.name} says what it was, `prepare` writes it")
+        return {FORMAT: NUMBER, HASH: its.decode(), IDENTITY: identity}
     if not files:
         raise UserError(f"{path}: {fault}; delete it, and run `prepare` again")
-    several = f"holds files of several runs ({', '.join(sorted(runs.values())[:3])})"
-    raise UserError(
-        f"{path}: {fault}, and attempts/ {several if runs else 'does not say what the run is'};"
-        " restore it from a copy, or give this run a folder of its own (tag=NAME or run_dir=DIR)"
-    )
+    of = f"of several runs ({', '.join(sorted(runs.values())[:3])})" if runs else "of no known run"
+    raise UserError(f"{path}: {fault}, and attempts/ is {of}; restore it from a copy")

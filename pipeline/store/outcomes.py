@@ -1,4 +1,4 @@
-"""What a run holds, read once for all who score, compare or watch it: outcomes, tokens, times."""
+"""Read outcomes, tokens and times of a run, once for all who score, compare or watch it."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ class Outcomes(NamedTuple):
         return np.where(self.boxes < 0, np.int8(-1), cut)
 
     def deciders(self) -> dict[str, int]:
-        """How many outcomes each grader decided; nothing where no verifier does.
+        """Count the outcomes that each grader decided; empty where no verifier does.
 
         >>> one = [np.array([[code]], np.int8) for code in (CORRECT, 0, WRONG)]
         >>> Outcomes(["a"], ["x"], *one, np.array([[True]])).deciders()
@@ -60,7 +60,7 @@ class Outcomes(NamedTuple):
         return {kind: int(which.sum()) for kind, which in kinds.items()}
 
     def positions(self) -> dict[str, int]:
-        """Where each question is, by its hash; one that occurs again has its number behind it.
+        """Return the place of each question by its hash, numbered where it occurs again.
 
         Raises UserError: a question has no id or no hash.
 
@@ -111,29 +111,27 @@ class Lengths(NamedTuple):
 
 
 def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcomes:
-    """All outcomes of a run; damaged ones count as owed, and a warning names them unless `quiet`.
+    """Read all outcomes of a run; damaged ones are owed, with a warning unless `quiet`.
 
-    `table`: what `graded.graded` gave, and others without outcome. Raises UserError: the run is not
+    `table`: what `graded.graded` returns, read here by default. Raises UserError: the run is not
     prepared; unless `quiet`, as `graded.graded`.
     """
     shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
     table = graded.graded(run, quiet=quiet) if table is None else table
-    rows, cell = rowkeys.cells(rowkeys.encode(table, ids), shape[1])
-
-    def placed(values: Any, unknown: int) -> Any:
-        whole = np.full(shape, unknown, values.dtype)
-        whole[cell] = values[rows]
-        return whole
-
-    found = {"codes": ("outcome", OUTCOMES), "boxes": ("box", BOXES), "ruled": ("ruled", OUTCOMES)}
-    codes = {name: placed(coded(table[key], of), -1) for name, (key, of) in found.items()}
-    decided = placed(table["judged"].to_numpy() == 1, 0) if run.cfg.dataset.judge else None
+    read = {"codes": ("outcome", OUTCOMES), "boxes": ("box", BOXES), "ruled": ("ruled", OUTCOMES)}
+    codes = {
+        name: rowkeys.placed(table, ids, coded(table[column], known), shape, OWED)
+        for name, (column, known) in read.items()
+    }
+    decided = None
+    if run.cfg.dataset.judge:
+        decided = rowkeys.placed(table, ids, table["judged"].to_numpy() == 1, shape, False)
     hashes = [q["question_hash"] for q in run.questions]
     return Outcomes(ids.to_pylist(), hashes, **codes, judged=decided)
 
 
 def who(run: Run, found: Outcomes) -> str:
-    """Who decided the outcomes, in a line; empty where the rule grader decided all."""
+    """Say in a line who decided the outcomes; empty where the rule grader decided all."""
     if not (n := found.deciders()):
         return ""
     owed = f"; {n['owed']} wait for it" * bool(n["owed"])
@@ -145,10 +143,7 @@ def who(run: Run, found: Outcomes) -> str:
 
 
 def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
-    """Tokens of the attempts that are scored, and what all sessions of the run took.
-
-    Of the questions named, None for all of the run's, the first `sampling.trials` trials count.
-    """
+    """Sum the tokens of the first trials of these questions, or all, and the run's sessions."""
     ids = rowkeys.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
     names = ("prompt_tokens", "completion_tokens")
     table = rowkeys.streamed(run, "attempts", names)
@@ -162,11 +157,10 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
 
 
 def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
-    """The lengths of a run's attempts, of the questions named; None: of all.
+    """Read the lengths of a run's attempts, of these questions or of all.
 
     An attempt cut off where its question's room ended tells all up to the run's max_tokens, one cut
-    off earlier (another's limit) only up to its own length. A text that the detector of repetition
-    stopped has ended: it would have run into any limit.
+    off earlier only up to its own length. A text stopped by the detector of repetition has ended.
     """
     rows = {q["question_id"]: q["max_tokens"] for q in run.questions}
     ids = [*rows] if question_ids is None else [*question_ids]
@@ -189,7 +183,7 @@ def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
 
 
 def capped(codes: Codes, tokens: npt.ArrayLike, cap: int) -> Codes:
-    """Outcomes under a smaller limit: what is longer is cut off, and has not answered.
+    """Return outcomes under a smaller limit: what is longer has not answered.
 
     >>> capped(np.array([0, 0, 1, OWED], np.int8), [8, 9, 20, -1], 8).tolist()
     [0, 2, 2, -1]
@@ -199,10 +193,9 @@ def capped(codes: Codes, tokens: npt.ArrayLike, cap: int) -> Codes:
 
 
 def price(engine: EngineConfig, prompt_tokens: float, completion_tokens: float) -> float | None:
-    """What tokens cost at the engine's prices for a million of them; None where none is set.
+    """Return what tokens cost at the engine's prices per million; None where none is set.
 
-    Every attempt pays its prompt in full, so `prompt_tokens` counts it once an attempt. Of two
-    prices that are not both set, the other is 0.
+    `prompt_tokens` counts a prompt once an attempt. A price that alone is not set is 0.
 
     >>> price(EngineConfig("vllm", price_in=0.5, price_out=2.0), 4e6, 1e6)
     4.0
@@ -214,19 +207,18 @@ def price(engine: EngineConfig, prompt_tokens: float, completion_tokens: float) 
 
 
 def coded(words: pa.Array | pa.ChunkedArray, known: Iterable[str]) -> Codes:
-    """Words as their positions among those known, -1 for null and others: int8.
+    """Encode words as their positions among those known, -1 for null and others: int8.
 
     >>> coded(pa.array(["timeout", None, "correct", "?"]), OUTCOMES).tolist()
     [4, -1, 0, -1]
     """
-    codes: Codes = (
-        pc.fill_null(pc.index_in(words, pa.array(list(known))), -1).to_numpy().astype(np.int8)
-    )
+    places = pc.fill_null(pc.index_in(words, pa.array(list(known))), -1)
+    codes: Codes = places.to_numpy().astype(np.int8)
     return codes
 
 
 def words(codes: npt.ArrayLike) -> npt.NDArray[np.str_]:
-    """Codes as words of OUTCOMES, "owed" where there is no grade; of the same shape.
+    """Decode codes into words of OUTCOMES, "owed" without a grade; of the same shape.
 
     >>> words([[0, 4, OWED]]).tolist()
     [['correct', 'timeout', 'owed']]
@@ -236,7 +228,7 @@ def words(codes: npt.ArrayLike) -> npt.NDArray[np.str_]:
 
 
 def correct(codes: npt.ArrayLike) -> Any:
-    """1 for correct, 0 for every other outcome, masked where owed: int8, of the same shape.
+    """Return 1 for correct, 0 for other outcomes, masked where owed: int8, of the same shape.
 
     >>> correct([[0, 4, OWED]]).tolist()
     [[1, 0, None]]

@@ -1,13 +1,9 @@
-"""One file of a table of attempts: a sealed Parquet part, or a journal that is still growing.
-
-What cannot be read is left out, and told in a `Damage` file by file.
-"""
+"""Read and write one file of a table: a sealed Parquet part, or a journal that is growing."""
 
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -33,12 +29,12 @@ _AT_ONCE = 32  # groups of all others, which are mostly the cost of a call
 
 @dataclass
 class Damage:
-    """What a reader could not read: file by file, in words."""
+    """Lines on what could not be read, by file."""
 
     lines: dict[Path, list[str]] = field(default_factory=dict)
 
     def add(self, path: Path, line: str) -> None:
-        """Say what of a file could not be read."""
+        """Add a line on a file."""
         self.lines.setdefault(path, []).append(line)
 
     def __str__(self) -> str:
@@ -46,10 +42,9 @@ class Damage:
 
 
 def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> None:
-    """Write a Parquet file so that it is either there and complete, or not there.
+    """Write a Parquet file, whole or not at all. Raises OSError: when the disk is full.
 
-    Larger groups of rows are for numbers that can be made again: much faster, but one flipped bit
-    costs a whole group. Raises OSError: when the disk is full; a half-written file is removed.
+    Larger groups are for rows that can be made again: faster, but a flipped bit costs a group.
     """
     path.parent.mkdir(exist_ok=True)  # not the run folder, which may have been renamed
     with atomic.replacing(path) as file, writer(file, table.schema) as groups:
@@ -57,7 +52,7 @@ def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP
 
 
 def writer(file: Any, columns: pa.Schema) -> pq.ParquetWriter:
-    """What writes groups of rows into an open file, as `write_part` does."""
+    """Open a Parquet writer with our compression, encodings and checksums."""
     return pq.ParquetWriter(
         file,
         columns,
@@ -73,24 +68,18 @@ def writer(file: Any, columns: pa.Schema) -> pq.ParquetWriter:
 
 
 def without_pandas() -> None:
-    """Let pyarrow's first array not load pandas, which takes half a second; `to_pandas` still does.
+    """Keep pyarrow's first array from importing pandas, half a second; `to_pandas` still does.
 
     For processes that hand pyarrow none of pandas' objects: it would not know them.
     """
-
-    def hidden(name: str, *_: object) -> None:
-        if name == "pandas":
-            raise ImportError(name)
-
     if "pandas" not in sys.modules:
-        finder: Any = SimpleNamespace(find_spec=hidden)
-        sys.meta_path.insert(0, finder)
+        sys.modules["pandas"] = None  # type: ignore[assignment]  # so looks what is not installed
         pa.array([0])
-        sys.meta_path.remove(finder)
+        del sys.modules["pandas"]
 
 
 def fingerprint(path: Path) -> str:
-    """Size and time of change of a file; empty where there is none."""
+    """Return size and time of change of a file; empty where there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -106,10 +95,7 @@ def put_aside(path: Path, why: str = DAMAGED) -> None:
 def read(
     path: Path, columns: pa.Schema, names: list[str], damage: Damage, keep: Keep | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Stream columns of one part or journal; what cannot be read is added to `damage`.
-
-    For `keep` see `batches`.
-    """
+    """Stream columns of the rows to `keep` of a part or journal; adds to `damage`."""
     if path.suffix == ".journal":
         sound, lines = journal.read(path, columns)
         for line in lines:
@@ -145,7 +131,7 @@ def read(
 def _wanted(
     file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep | None
 ) -> pa.Table:
-    """Columns of the rows of some groups that are wanted."""
+    """Read columns of those rows of some groups that are to be kept."""
     if keep is None:
         return _groups(file, groups, columns, names)
     wanted = keep(_groups(file, groups, columns, list(KEY)))
@@ -155,13 +141,13 @@ def _wanted(
 
 
 def opened(path: Path) -> pq.ParquetFile:
-    """A Parquet file to be read; raises as `foreign.check`, or what pyarrow makes of damage."""
+    """Open a Parquet file. Raises as `foreign.check`; one of `DAMAGE`."""
     foreign.check(path)
     return pq.ParquetFile(path, page_checksum_verification=True)
 
 
 def whole(path: Path, columns: pa.Schema) -> pa.Table:
-    """All of a part. Raises one of `DAMAGE`."""
+    """Read all of a part. Raises one of `DAMAGE`."""
     with opened(path) as file:  # no pandas import
         return sound(file.read().select(columns.names), columns)
 
@@ -169,14 +155,14 @@ def whole(path: Path, columns: pa.Schema) -> pa.Table:
 def _groups(
     file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str]
 ) -> pa.Table:
-    """Columns of some groups of rows."""
+    """Read columns of some groups of rows."""
     threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # of few rows they only cost
     table = file.read_row_groups(groups, columns=names, use_threads=threads)
     return sound(table.select(names), pa.schema([columns.field(name) for name in names]))
 
 
 def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
-    """A table that others may have written, with these columns; raises as `whole`."""
+    """Cast a table that others may have written, and validate it. Raises one of `DAMAGE`."""
     table = table.cast(columns)
     table.validate(full=True)  # texts need not be UTF-8
     if any(table[name].null_count for name in KEY if name in columns.names):
@@ -185,12 +171,12 @@ def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
 
 
 def _raise_unless_damage(error: BaseException) -> None:
-    """An error number comes from the system: the disk or the rights are at fault, not the data."""
+    """Raise an error with a number: the disk or the rights are at fault, not the data."""
     if isinstance(error, OSError) and error.errno is not None:
         raise error
 
 
 def read_table(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:
-    """A small single-file table as rows."""
+    """Read a small single-file table as rows."""
     rows: list[dict[str, Any]] = whole(path, columns).to_pylist()
     return rows

@@ -1,8 +1,7 @@
-"""Rows of tables of attempts found and joined by their key, as numbers instead of Python objects.
+"""Look up and join rows of attempts by key, as numbers instead of Python objects.
 
 The key (question_id, trial) becomes one whole number, `question << 32 | trial`, where the question
-is its position among the run's. Hundreds of thousands of attempts are then sorted, looked up and
-counted in arrays.
+is its position among the run's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,12 +25,12 @@ TABLES = {"attempts": ATTEMPTS, "means": MEANS}
 
 
 def question_ids(run: Run) -> pa.Array:
-    """The ids of a run's questions, in their order."""
+    """Return the ids of a run's questions, in their order."""
     return pa.array([q["question_id"] for q in run.questions], pa.string())
 
 
 def encode(rows: Any, ids: pa.Array) -> Ints:
-    """One number per row of a table or batch: question (position in `ids`) and trial.
+    """Return one number per row of a table or batch: question (position in `ids`) and trial.
 
     Unknown questions get -1. `key >> 32` is the question, `key & 0xffffffff` the trial.
     """
@@ -42,9 +41,9 @@ def encode(rows: Any, ids: pa.Array) -> Ints:
 
 
 def cells(keys: Ints, trials: int) -> tuple[npt.NDArray[np.bool_], tuple[Ints, Ints]]:
-    """Which keys are of known questions and of the first `trials` trials, and where those are.
+    """Mask the keys of known questions and of the first `trials` trials.
 
-    Returns a mask of the keys' shape, and question and trial of the kept ones.
+    Returns the mask, and question and trial of the kept keys.
 
     >>> kept, (question, trial) = cells(np.array([-1, 7, 2 << 32 | 3]), 5)
     >>> kept.tolist(), question.tolist(), trial.tolist()
@@ -56,7 +55,7 @@ def cells(keys: Ints, trials: int) -> tuple[npt.NDArray[np.bool_], tuple[Ints, I
 
 
 def placed(rows: Any, ids: pa.Array, values: Any, shape: tuple[int, ...], unknown: Any) -> Any:
-    """Values of the rows of a table as a matrix of questions and trials, `unknown` without a row.
+    """Place values of the rows of a table in a matrix of questions and trials, else `unknown`.
 
     >>> rows = pa.table({"question_id": ["b", "a", "c"], "trial": [0, 1, 0]})
     >>> placed(rows, pa.array(["a", "b"]), np.array([7, 8, 9]), (2, 2), -1).tolist()
@@ -69,9 +68,9 @@ def placed(rows: Any, ids: pa.Array, values: Any, shape: tuple[int, ...], unknow
 
 
 def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
-    """For each of `keys` its position in `known` (each there once), or -1.
+    """Return for each of `keys` its position in `known`, which has it once, or -1.
 
-    For many calls with one `known`, pass what ``np.argsort(known)`` gave as `order`.
+    `order` is ``np.argsort(known)``, for many calls with one `known`.
 
     >>> rows_of(np.array([5, 7, 9]), np.array([9, 5])).tolist()
     [1, -1, 0]
@@ -84,19 +83,15 @@ def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
 
 
 def aligned(
-    run: Run,
-    table: str,
-    names: Sequence[str],
-    keys: Ints,
-    damage: parquet.Damage | None = None,
+    run: Run, table: str, names: Sequence[str], keys: Ints, damage: parquet.Damage | None = None
 ) -> dict[str, pa.Array]:
-    """Columns of a table, as for :func:`streamed`, in the order of `keys`; null without a row."""
+    """Read columns of a table, as `streamed`, in the order of `keys`; null without a row."""
     rows, known = keyed(run, table, names, damage)
     return in_order(rows, known, names, keys)
 
 
 def in_order(rows: pa.Table, known: Ints, names: Sequence[str], keys: Ints) -> dict[str, pa.Array]:
-    """Columns of a table whose rows have the keys `known`, in the order of `keys`, else null."""
+    """Put columns of a table, whose rows have the keys `known`, in the order of `keys`."""
     at = rows_of(keys, known)
     places = pa.array(at, mask=at < 0)
     return {name: rows[name].take(places).combine_chunks() for name in names}
@@ -105,7 +100,7 @@ def in_order(rows: pa.Table, known: Ints, names: Sequence[str], keys: Ints) -> d
 def keyed(
     run: Run, table: str, names: Sequence[str], damage: parquet.Damage | None = None
 ) -> tuple[pa.Table, Ints]:
-    """What :func:`streamed` gives of the questions that the run has, and the key of each row."""
+    """Read the rows of `streamed` whose questions the run has, and the key of each row."""
     rows = streamed(run, table, names, damage)
     keys = encode(rows, question_ids(run))
     return rows.filter(pa.array(keys >= 0)).combine_chunks(), keys[keys >= 0]
@@ -114,13 +109,9 @@ def keyed(
 def streamed(
     run: Run, table: str, names: Sequence[str], damage: parquet.Damage | None = None
 ) -> pa.Table:
-    """The key and some columns of a table of attempts, in memory.
-
-    `table` is one of `TABLES`, and `damage` gets what could not be read; without it a warning says
-    so, and what to do.
-    """
+    """Read the key and other columns of one of `TABLES`; without `damage` a warning says it."""
     columns, names = TABLES[table], [*KEY, *names]
-    unreadable = parquet.Damage() if damage is None else damage
+    unreadable = damage or parquet.Damage()
     batches = shards.batches(run.path / table, columns, names, unreadable)
     rows = pa.Table.from_batches(batches, pa.schema([columns.field(name) for name in names]))
     if damage is None and unreadable.lines:
@@ -130,7 +121,7 @@ def streamed(
 
 
 def responses(run: Run, keys: Ints, damage: parquet.Damage) -> Iterator[tuple[int, str]]:
-    """Stream the texts of attempts: each with its position in `keys`; others are passed over."""
+    """Stream the texts of these attempts, each with its position in `keys`."""
     ids, order = question_ids(run), np.argsort(keys)
     for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage):
         at = rows_of(encode(batch, ids), keys, order)

@@ -1,7 +1,4 @@
-"""A run folder: one data set, one model, one sampling protocol, and everything they produced.
-
-What is in it stands in docs/architecture.md.
-"""
+"""Run folders (docs/architecture.md): one data set, one model, one sampling protocol."""
 
 import hashlib
 import json
@@ -81,15 +78,12 @@ class Run:
         try:
             return parquet.read_table(self.path / "questions.parquet", QUESTIONS)
         except FileNotFoundError:
-            raise UserError(
-                f"{self.path}: not prepared yet; run `{PROGRAM} prepare` or `run` with"
-                " the same settings first"
-            ) from None
+            remedy = f"run `{PROGRAM} prepare` or `run` with the same settings first"
+            raise UserError(f"{self.path}: not prepared yet; {remedy}") from None
         except parquet.DAMAGE as error:
-            raise UserError(
-                f"{self.path / 'questions.parquet'}: unreadable ({error}); delete it and run"
-                " `prepare` again, attempts are kept"
-            ) from error
+            remedy = "delete it and run `prepare` again, attempts are kept"
+            file = self.path / "questions.parquet"
+            raise UserError(f"{file}: unreadable ({error}); {remedy}") from error
 
     @property
     def keys(self) -> list[tuple[str, int]]:
@@ -99,10 +93,7 @@ class Run:
 
 
 def opened(folder: Path) -> Run:
-    """The run in a folder that may come from anybody.
-
-    Raises UserError: it holds no run, or something else in the place of a file; which is named.
-    """
+    """Open the run of any folder. Raises UserError: it holds none, or no file where one belongs."""
     run = Run(load_folder(folder, []))
     read_manifest(run)
     for table in ("attempts", "grades", "verdicts", "means"):
@@ -111,10 +102,7 @@ def opened(folder: Path) -> Run:
 
 
 def identity(cfg: RunConfig) -> dict[str, Any]:
-    """What makes a run what it is, by dotted key; anything else may change between commands.
-
-    Resources (batch sizes, GPUs) and the number of trials do not count.
-    """
+    """Return the settings that never change in a folder, by dotted key: no trials, no resources."""
     free = () if kind(cfg.engine.name).served else _RESOURCES.split()  # a server's are of requests
     sampling = {k: v for k, v in asdict(cfg.sampling).items() if k not in ("trials", "name")}
     sampling["seeds"] = None if cfg.sampling.seed is None else cfg.sampling.seeds
@@ -137,7 +125,7 @@ def short_hash(text: str) -> str:
 
 
 def read_manifest(run: Run) -> dict[str, Any]:
-    """The manifest, or an empty mapping before the first `prepare`.
+    """Read the manifest; empty before the first `prepare`.
 
     Where it is lost or damaged, what attempts say of the run. Raises UserError: they say nothing,
     or a folder is in its place.
@@ -148,15 +136,13 @@ def read_manifest(run: Run) -> dict[str, Any]:
             origin.check_format(run.path, manifest.get(origin.FORMAT))
             manifest.setdefault(origin.HASH, origin.hashed(origin.said(made)))
             return manifest
-        fault = "says not what the run is (no identity)"
+        fault = "no identity"
     except FileNotFoundError:
         fault = "missing"
-    except ValueError as error:
-        fault = f"not JSON ({one_line(error)})"
-    except UserError:
-        if not run.manifest.is_symlink():
+    except (ValueError, UserError) as error:
+        if run.manifest.is_dir():
             raise
-        fault = "a link to nothing"
+        fault = one_line(error)
     files = shards.files(run.attempts)
     if not files and fault == "missing":
         return {}
@@ -172,12 +158,11 @@ def claim(run: Run, identity: dict[str, Any]) -> None:
 
 
 def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dict[str, Any]:
-    """Refuse to mix: compare what is asked with what the folder holds, and return its manifest.
+    """Compare an identity with the folder's, and return the folder's manifest.
 
-    `identity` holds settings and, under "questions" and "prompts", a hash per question id. Only the
-    keys that both sides have in common are compared, except that a question which the folder holds
-    must still be there, and that with `raising` more tokens may be asked for (`raised`). Raises
-    UserError: naming the differences.
+    `identity` holds settings and, under "questions" and "prompts", a hash per question id. Keys
+    that only one side has are not compared, but the folder's questions must all be there; with
+    `raising` the cap may be higher. Raises UserError: naming the differences.
     """
     manifest = read_manifest(run)
     there = dict(manifest.get(origin.IDENTITY, {}))
@@ -187,16 +172,12 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
         raise UserError(
             f"{run.path} was made with other settings: {'; '.join(differences[:6])}. Give this run"
             " a folder of its own (tag=NAME or run_dir=DIR), or use the settings it was made with"
-            + _of_caps(run, there.get(_CAP), identity.get(_CAP))
         )
     return manifest
 
 
 def differing(there: dict[str, Any], identity: dict[str, Any]) -> list[str]:
-    """What differs between two identities, the one of a folder and the one asked for, in words.
-
-    As `check_same` compares them.
-    """
+    """Name what differs between the identities of a folder and of a command, as `check_same`."""
     if origin.QUESTIONS in there and "prompts" in identity:
         identity = origin.said(identity)
     if there:
@@ -216,18 +197,6 @@ def differing(there: dict[str, Any], identity: dict[str, Any]) -> list[str]:
     return differences
 
 
-def _of_caps(run: Run, there: int | None, here: int | None) -> str:
-    """What else can be done where the differences are, among others, those of the cap."""
-    if there is None or here is None or there == here:
-        return ""
-    if here < there:
-        cuts = f"`{PROGRAM} score {run.path} caps={here}` cuts what is there"
-        return f". {_CAP} is never lowered in a folder: {cuts}"
-    if "imported" in read_manifest(run):
-        return ". Imported attempts are not continued: how they were sampled is not known"
-    return f". To raise {_CAP}, `run` (or `prepare`) with it: truncated attempts then go on"
-
-
 def raised(run: Run, identity: dict[str, Any]) -> tuple[int, int] | None:
     """The cap that a folder was made with and a higher one that is asked for now, if it is one."""
     manifest = read_manifest(run)
@@ -243,7 +212,7 @@ def save_config(run: Run) -> None:
 
 
 def _write(run: Run, cfg: RunConfig) -> None:
-    """Write settings, with a keyed mark as the first line if all of them are the user's."""
+    """Write settings, under a keyed mark if all of them are the user's."""
     text = dump(cfg)
     own = f"# {trust.sign(text)}\n" if run.cfg.trust == cfg.trust == "true" else ""
     atomic.write_text(run.path / "config.yaml", own + text)
@@ -255,7 +224,7 @@ def settling(run: Run) -> AbstractContextManager[None]:
 
 
 def save(run: Run, *names: str) -> None:
-    """Let later commands know these settings, by dotted key; the rest is this command's own."""
+    """Save these settings in the folder, by dotted key; the rest is this command's own."""
     with settling(run):
         there = load_folder(run.path, [])
         before = dump(there)
@@ -268,13 +237,9 @@ def save(run: Run, *names: str) -> None:
 
 
 def save_verifier(run: Run) -> None:
-    """Let later commands know the verifier, which outcomes it decides, and its calibration.
-
-    A fit of T belongs to the command that asks for it.
-    """
-    v = run.cfg.verifier
-    names = [f"verifier.{f.name}" for f in fields(v) if f.name != "fit_temperature"]
-    save(run, "dataset.judge", *names)
+    """Save the verifier, but for a fit of T, and which outcomes it decides."""
+    names = {f.name for f in fields(run.cfg.verifier)} - {"fit_temperature"}
+    save(run, "dataset.judge", *(f"verifier.{name}" for name in names))
 
 
 def write_json(path: Path, value: Any, sync: bool = True) -> None:
@@ -291,12 +256,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def owed(run: Run, damage: parquet.Damage | None = None) -> list[tuple[str, int]]:
-    """The keys that the run has and the attempts table lacks, trial by trial.
-
-    `damage`: gets what could not be read, where somebody wants to know.
-    """
-    unreadable = parquet.Damage() if damage is None else damage
-    done = shards.keys(run.attempts, ATTEMPTS, unreadable)
+    """List the keys without a finished attempt; `damage` gets what is unreadable."""
+    done = shards.keys(run.attempts, ATTEMPTS, damage or parquet.Damage())
     done -= continuing(run).keys()
     return [key for key in run.keys if key not in done]
 
@@ -307,12 +268,12 @@ def continuing(run: Run) -> dict[tuple[str, int], int]:
 
 
 def ending(run: Run) -> str:
-    """Of the names of new files of attempts: which cap they are under, where it was raised."""
+    """Name the cap in names of new files of attempts, where it was raised."""
     return f"-upto{run.cfg.sampling.max_tokens}" if was_raised(run) else ""
 
 
 def was_raised(run: Run) -> bool:
-    """Whether the cap was raised in the folder, as far as anything there says it."""
+    """Return whether the manifest says that the cap was raised."""
     try:
         return RAISED in read_manifest(run)
     except UserError:  # what is there can be read all the same
@@ -320,10 +281,7 @@ def was_raised(run: Run) -> bool:
 
 
 def cut_short(run: Run, rows: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
-    """The attempts that were cut at fewer tokens than their questions, `rows`, allow: their tokens.
-
-    In the order of the run's keys.
-    """
+    """Return the tokens of attempts cut below the limits of the questions `rows`, in key order."""
     limits = {row["question_id"]: row["max_tokens"] for row in rows}
     found: dict[tuple[str, int], int] = {}
     names = [*KEY, "finish_reason", "completion_tokens"]
@@ -345,16 +303,13 @@ def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
 
 
 def reader(run: Run) -> list[str | None]:
-    """What decides whether an engine can read prompts: versions, and vLLM's choice of a runner."""
+    """Return what decides whether an engine can read prompts: versions, vLLM's choice of runner."""
     versions = [version(name) for row in kind(run.cfg.engine.name).needs for name in row]
     return [*versions, os.environ.get("VLLM_USE_V2_MODEL_RUNNER")]
 
 
 def set_aside_attempts(run: Run, damage: parquet.Damage) -> None:
-    """Say what of the attempts could not be read; damaged parts are set aside.
-
-    Raises DamagedData: when a part was damaged; its rows are owed again.
-    """
+    """Set damaged parts aside. Raises DamagedData: there were some; their rows are owed again."""
     journals = {p: lines for p, lines in damage.lines.items() if p.suffix == ".journal"}
     if journals:
         warn(f"attempts still being written, or torn: {parquet.Damage(journals)}")

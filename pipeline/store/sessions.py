@@ -1,7 +1,4 @@
-"""What the workers of a run left in its folder: which of them live, and what each took.
-
-A worker keeps `sessions/WORKER.json` up to date and touches its heartbeat in `claims/`.
-"""
+"""Read what workers leave in a run folder: `sessions/WORKER.json`, heartbeats in `claims/`."""
 
 from functools import lru_cache
 from pathlib import Path

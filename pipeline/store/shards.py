@@ -1,10 +1,9 @@
-"""A table as a folder of shards: sealed Parquet parts, and journals that are still growing.
+"""Tables as folders of shards: sealed Parquet parts, and journals that are still growing.
 
-Writers never share a file. A part appears by atomic rename and never changes afterwards; a
-journal is sealed into a part of the same stem. If a crash leaves both, or two workers made the
-same attempt, readers keep the first in the order of file names, so every key occurs once. Files
-of a raised `sampling.max_tokens` say so in their names (-upto65536) and come before all others, the
-highest first: so an attempt that was continued is read, and not what was there of it before.
+Writers never share a file. A part appears by atomic rename and never changes; a journal is sealed
+into a part of the same stem. Where a key is there twice, after a crash or a race, readers keep the
+first in the order of file names. Files under a raised `sampling.max_tokens` (NAME-upto65536) come
+before all others, the highest first: so a continued attempt counts, not its beginning.
 """
 
 import os
@@ -23,7 +22,7 @@ _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
 
 
 def seal(path: Path, columns: pa.Schema) -> list[str]:
-    """Turn a journal into a part and remove it; returns what was damaged in it, in words.
+    """Turn a journal into a part and remove it; return what was damaged in it.
 
     A part that a crash left beside its journal is merged in: either may have been damaged since.
     A damaged journal is renamed, not removed, for whoever wants to look into it.
@@ -32,16 +31,12 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     batches, damage = journal.read(path, columns)
     said = columns.with_metadata(journal.metadata(path))
     part = path.with_name(f"{stem(path)}.parquet")
-    own = path.with_name(f"{stem(path).removesuffix(_TAKEN)}.parquet")  # of whoever wrote it
-    seen: set[tuple[str, int]] = set()
-    if own != part and own.exists():
-        for batch in parquet.read(own, columns, [*KEY], parquet.Damage()):
-            seen.update(_keys(batch))
     if part.exists():
         batches = [*parquet.read(part, columns, columns.names, parquet.Damage()), *batches]
-    batches = [batch for each in batches if (batch := _new_rows(each, seen)).num_rows]
-    if batches:
-        parquet.write_part(part, pa.Table.from_batches(batches, said))
+    seen: set[tuple[str, int]] = set()
+    table = pa.Table.from_batches((_new_rows(batch, seen) for batch in batches), columns)
+    if table.num_rows:
+        parquet.write_part(part, table.cast(said))
     if damage:
         parquet.put_aside(path)
     else:
@@ -52,12 +47,11 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
 def seal_leftovers(
     folder: Path, columns: pa.Schema, is_dead: Callable[[str], bool] = lambda worker: True
 ) -> list[str]:
-    """Seal every journal that dead workers left, and drop their half-written parts.
+    """Seal the journals of dead workers, by `is_dead` of their names, and drop their drafts.
 
     A worker that wakes up after all finds its journal gone, and writes into a new one what it has
-    appended since (`AttemptWriter`): the journal gets another name before it is read.
-
-    `is_dead`: whether the worker of that name, as of `workernames`, will write no more.
+    appended since (`AttemptWriter`): the journal gets another name before it is read, unless its
+    writer had made a part of it.
     """
     for temporary in folder.glob(".*.tmp"):
         if is_dead(workernames.worker_of(temporary)):
@@ -65,7 +59,7 @@ def seal_leftovers(
     damage = []
     for path in sorted(folder.glob("*.journal")):
         if is_dead(workernames.worker_of(path)):
-            if not path.stem.endswith(_TAKEN):
+            if _TAKEN not in path.stem and not path.with_name(f"{stem(path)}.parquet").exists():
                 path = path.rename(path.with_name(f"{path.stem}{_TAKEN}.journal"))
             damage += seal(path, columns)
     return damage
@@ -82,10 +76,9 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Stream the columns `names` of all rows of a table, every key once, in bounded memory.
 
-    What cannot be read, or is of another run, is left out and added to `damage`. Safe while other
-    processes write: a journal that is sealed meanwhile is read from its part. With `of` only what
-    that worker wrote is read, with `stems` only files of these stems; with `keep` only those rows
-    count, and groups without any of them are passed over. Raises UserError: as `foreign.check`.
+    What cannot be read, or is of another run, is left out and added to `damage`. Safe while others
+    write: a journal that is sealed meanwhile is read from its part. Only files of the worker `of`
+    or of `stems` are read, only rows to `keep` count. Raises UserError: as `foreign.check`.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -94,17 +87,15 @@ def batches(
     while fresh := [path for path in files(folder) if stem(path) not in done]:
         for path in fresh:
             done.add(stem(path))
-            if of is not None and workernames.worker_of(path) != of:
-                continue
-            if stems is not None and stem(path) not in stems:
+            others = of is not None and workernames.worker_of(path) != of
+            if others or (stems is not None and stem(path) not in stems):
                 continue
             try:
                 if columns is ATTEMPTS and (why := origin.foreign(path)):
                     damage.add(path, why)
                     continue
                 for batch in parquet.read(path, columns, needed, damage, keep):
-                    kept = _new_rows(batch, seen)
-                    if kept.num_rows:
+                    if (kept := _new_rows(batch, seen)).num_rows:
                         yield kept.select(names)
             except OSError as error:
                 if error.errno not in atomic.GONE:
@@ -115,15 +106,12 @@ def batches(
 def keys(
     folder: Path, columns: pa.Schema, damage: parquet.Damage, of: str | None = None
 ) -> set[tuple[str, int]]:
-    """The (question_id, trial) of every readable row; for `of` see `batches`."""
-    readable: set[tuple[str, int]] = set()
-    for batch in batches(folder, columns, KEY, damage, of):
-        readable.update(_keys(batch))
-    return readable
+    """Return the (question_id, trial) of every readable row; for `of` see `batches`."""
+    return {key for batch in batches(folder, columns, KEY, damage, of) for key in _keys(batch)}
 
 
 def among(wanted: Container[tuple[str, int]]) -> parquet.Keep:
-    """Of a batch the rows whose key is among these, for `keep` of `batches`."""
+    """Return `keep` of `batches`: the rows whose key is among these."""
     return lambda batch: pa.array([key in wanted for key in _keys(batch)], pa.bool_())
 
 
@@ -145,7 +133,7 @@ def set_aside(damage: parquet.Damage, columns: pa.Schema) -> None:
 
 
 def stem(path: Path) -> str:
-    """What a journal and the part that it becomes have in common.
+    """Return what the names of a journal and of its part have in common.
 
     >>> stem(Path("_w-00001.journal")), stem(Path("w-00001.parquet"))
     ('w-00001', 'w-00001')
@@ -154,7 +142,7 @@ def stem(path: Path) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    """Parts and journals in reading order; of one stem only the part. UserError: one is no file."""
+    """List parts, and journals without one, in reading order. Raises as `foreign.check`."""
     if folder.is_symlink() and not folder.exists():
         foreign.check(folder)
     by_stem: dict[str, Path] = {}
@@ -170,7 +158,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def place(stem: str) -> tuple[int, str]:
-    """A sort key: where a part or journal comes in the order in which the first row counts.
+    """Return a sort key of stems, in whose order the first row of a key counts.
 
     >>> sorted(["w1-00000", "w2-00000-upto64", "w3-00000-upto128-sound"], key=place)
     ['w3-00000-upto128-sound', 'w2-00000-upto64', 'w1-00000']
@@ -180,6 +168,7 @@ def place(stem: str) -> tuple[int, str]:
 
 
 def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
+    """Select the rows whose keys are not `seen`, which gets them."""
     fresh = []
     for i, key in enumerate(_keys(batch)):
         if key not in seen:

@@ -1,7 +1,7 @@
-"""Attempts that another model may have made, because its server changed while a run sampled.
+"""Set attempts aside that another model may have made, as its server changed during a run.
 
-What a server's model makes is in files whose names say `-unproven` until a probe finds the model
-to be the run's. Where it finds another, they become `attempts/_*.suspect`, which no reader counts.
+Files of a server's attempts are named `-unproven` until a probe finds the model to be the run's.
+Where it finds another, they become `attempts/_*.suspect`, which no reader counts.
 """
 
 import time
@@ -15,14 +15,14 @@ UNPROVEN, _SUSPECT = "-unproven", ".suspect"
 
 
 def unproven(run: Run, own: str = "") -> list[Path]:
-    """The unproven files of a worker, `own`, and of those that are gone."""
+    """List the unproven files of the worker `own`, and of those that are gone."""
     living = sessions.alive(run.path) - {own}
     named = (path for path in shards.files(run.attempts) if UNPROVEN in path.name)
     return [path for path in named if workernames.worker_of(path) not in living]
 
 
 def settle(run: Run, good: bool, own: str = "") -> None:
-    """Count what is unproven for good, or set it aside, as a probe says."""
+    """Count what is unproven for good, or set it aside, as a probe found."""
     if not good:  # journals of the killed, too: only parts are counted, and taken back
         living = sessions.alive(run.path) - {own}
         shards.seal_leftovers(run.attempts, ATTEMPTS, lambda worker: worker not in living)
@@ -34,7 +34,7 @@ def settle(run: Run, good: bool, own: str = "") -> None:
 
 
 def trust(run: Run) -> None:
-    """Count all that is suspect, or unproven; whatever the server has next is the run's model."""
+    """Count all that is suspect or unproven; what the server has next is the run's model."""
     for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):
         path.rename(path.with_name(path.name[1:].removesuffix(_SUSPECT)))
     settle(run, good=True)
@@ -42,7 +42,7 @@ def trust(run: Run) -> None:
 
 
 def told(run: Run) -> str:
-    """How many attempts are suspect, since when and why, in a line; empty where none are."""
+    """Say in a line how many attempts are suspect, since when and why; empty where none are."""
     times = [
         finished
         for path in run.attempts.glob(f"_*.parquet{_SUSPECT}")

@@ -1,12 +1,10 @@
-"""The two kinds of table: sampled ones, which cost GPU time, and those derived from them.
+"""Tables of two kinds: sampled ones, which cost GPU time, and those derived from them.
 
 A sampled table (`attempts`, `labels`, what an import brought) is a folder of parts that are only
 ever added to. A derived table is a pure function of sampled parts and of settings: one file for
-each part, replaced as a whole, with a record in its metadata of all that decided it. Where the
-record is not what the settings would give now, the file is stale; where there is none, the part's
-rows are pending. Nothing else says whether a derived row still holds.
-
-Two processes that derive at once write the same bytes, so no lease is needed.
+each part, replaced as a whole, with a record of all that decided it in its metadata. With another
+record than the settings would give now, the file is stale; without a file, the part's rows are
+pending. Two processes that derive at once write the same bytes, so no lease is needed.
 """
 
 import contextlib
@@ -50,7 +48,7 @@ class Part(NamedTuple):
     mark: str  # what tells its contents from others: kind, size, checksum of its end
 
     def holds(self, mark: str) -> bool:
-        """Whether it begins with what had this mark: the same file, or a journal that grew."""
+        """Return whether it had this mark before: the same file, or a journal that grew."""
         was, now = (_JOURNAL.fullmatch(one) for one in (mark, self.mark))
         return mark == self.mark or bool(was and now and int(was[1]) <= int(now[1]))
 
@@ -63,16 +61,15 @@ class Rows(NamedTuple):
 
 
 def parts(folder: Path, damage: parquet.Damage | None = None) -> list[Part]:
-    """The files of a sampled table, in the order in which the first row of a key counts.
+    """List the files of a sampled table, in the order in which the first row of a key counts.
 
     Without those of another run, which are added to `damage`.
     """
-    listed = list[Part]()
+    listed, damage = list[Part](), damage or parquet.Damage()
     for path in shards.files(folder):
         try:
             if why := origin.foreign(path):
-                if damage is not None:
-                    damage.add(path, why)
+                damage.add(path, why)
                 continue
             with path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -87,7 +84,7 @@ def parts(folder: Path, damage: parquet.Damage | None = None) -> list[Part]:
 
 
 def marks(run: Path, *names: str) -> dict[str, Any]:
-    """What tells the contents of files and tables in a run folder from others, by their names."""
+    """Return marks of the contents of files and tables in a run folder, by their names."""
     found = dict[str, Any]()
     for path in (run / name for name in names):
         if path.is_dir():
@@ -98,14 +95,14 @@ def marks(run: Path, *names: str) -> dict[str, Any]:
 
 
 def keys_of(run: Run, part: Part, columns: pa.Schema = ATTEMPTS) -> rowkeys.Ints:
-    """The keys (`rowkeys.encode`) of all readable rows of a part."""
+    """Return the keys (`rowkeys.encode`) of all readable rows of a part."""
     ids, damage = rowkeys.question_ids(run), parquet.Damage()
     read = [rowkeys.encode(b, ids) for b in parquet.read(part.path, columns, [*KEY], damage)]
     return np.concatenate(read) if read else np.empty(0, np.int64)
 
 
 def rows(part: Part) -> int:
-    """How many rows a part has; 0 where it is unreadable."""
+    """Count the rows of a part; 0 where it is unreadable."""
     with contextlib.suppress(*parquet.DAMAGE, UserError):
         if part.path.suffix == ".journal":
             return sum(batch.num_rows for batch in journal.read(part.path, ATTEMPTS)[0])
@@ -128,7 +125,7 @@ class Derived:
     version: int | str
 
     def owed(self, run: Run, inputs: Inputs, imported: bool = False) -> list[Part]:
-        """The parts whose rows are pending or stale; with `imported` also those that came so."""
+        """List the parts whose rows are pending or stale; with `imported` also imported ones."""
         wanted = self._record(inputs)
         made = {part: self.record(run, part) for part in parts(run.attempts)}
         return [
@@ -138,10 +135,7 @@ class Derived:
         ]
 
     def record(self, run: Run, part: Part) -> dict[str, Any]:
-        """What the rows of a part were made from; nothing where they are pending or unreadable.
-
-        Whatever is derived from these rows has it among its inputs.
-        """
+        """Return what the rows of a part were made from; empty: they are pending or unreadable."""
         return _record_of(self._path(run, part.stem))
 
     def write(self, run: Run, part: Part, inputs: Inputs, table: pa.Table) -> None:
@@ -158,37 +152,30 @@ class Derived:
         parquet.write_part(path, table.cast(columns), _ROWS_PER_GROUP)
 
     def made(self, run: Run, part: Part, names: Sequence[str]) -> pa.Table:
-        """The rows of a part as they are, whatever they were made from; none where unreadable."""
+        """Read the rows of a part, whatever they were made from; none where unreadable."""
         columns = self._columns(names)
         record, path = self.record(run, part), self._path(run, part.stem)
         return _readable(path, columns, _imported(record))[0] if record else columns.empty_table()
 
     def differing(self, run: Run, part: Part, inputs: Inputs) -> str:
-        """What the rows of a part were made with that is other than these inputs, by name."""
+        """Name the inputs that were others when the rows of a part were made."""
         record = self.record(run, part)
         return _differing(record, self._record(inputs)) if record else ""
 
     def damage(self, path: Path) -> str:
-        """What cannot be read of a file of rows, which is then set aside to be made anew."""
-        damage = parquet.Damage()
-        for _ in parquet.read(path, self.columns, self.columns.names, damage):
-            pass
-        if damage.lines:
-            _put_aside(path, _imported(_record_of(path, quiet=True)))
-        return str(damage)
+        """Set a damaged file aside, to be made anew; return what is wrong with it."""
+        return _readable(path, self.columns, _imported(_record_of(path, quiet=True)))[1]
 
     def stale(self, run: Run, inputs: Inputs) -> dict[Path, str]:
-        """What made the rows of files that other inputs made, by name."""
-        found = {
-            self._path(run, p.stem): self.differing(run, p, inputs) for p in parts(run.attempts)
-        }
-        return {path: why for path, why in found.items() if why not in ("", "imported")}
+        """Name the inputs that were others, of each file that is stale."""
+        listed = parts(run.attempts)
+        why = {self._path(run, part.stem): self.differing(run, part, inputs) for part in listed}
+        return {path: names for path, names in why.items() if names not in ("", "imported")}
 
     def imported(self, run: Run) -> bool:
-        """Whether rows are there that came with records."""
-        return any(
-            _imported(_record_of(p, quiet=True)) for p in (run.path / self.name).glob("*.parquet")
-        )
+        """Return whether rows are there that came with records."""
+        files = (run.path / self.name).glob("*.parquet")
+        return any(_imported(_record_of(path, quiet=True)) for path in files)
 
     def sweep(self, run: Run) -> None:
         """Delete rows of parts that are gone, such as one that was set aside as damaged."""
@@ -198,10 +185,9 @@ class Derived:
                 path.unlink(missing_ok=True)
 
     def read(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Rows:
-        """Columns of the rows of all keys, each as the first row of its attempt has it.
+        """Read columns of the first row of every key; unreadable files are named, and pending.
 
-        Unreadable files count as pending, and a warning names them. Raises Stale: rows were made
-        with other inputs, unless `inputs` is None: then they are what they are, for comparison.
+        Raises Stale: rows were made with other inputs; none are where `inputs` is None.
         """
         try:
             return self._read(run, self._columns(names), inputs)
@@ -226,9 +212,11 @@ class Derived:
                 raise Stale(f"{line}; run `{PROGRAM} {self.verb} {run.path}`")
             whole = imported
             if record and (imported or (part and part.holds(record["part"]))):
-                table, sound = _readable(path, columns, imported)
+                table, damage = _readable(path, columns, imported)
+                if damage:
+                    warn(f"{path}: {damage}; its rows are pending")
                 pieces.append((rowkeys.encode(table, ids), table))
-                whole |= sound and part is not None and record["part"] == part.mark
+                whole |= not damage and part is not None and record["part"] == part.mark
             if part is not None and not whole:
                 pieces.append((keys_of(run, part), None))
         return _first(pieces, columns)
@@ -262,7 +250,7 @@ def _imported(record: dict[str, Any]) -> bool:
 
 
 def _differing(record: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """Which inputs differ, by name; empty where all are the same."""
+    """Name the inputs that differ; empty where all are the same."""
     if _imported(record):
         return "imported"
     if record["version"] != wanted["version"]:
@@ -271,26 +259,19 @@ def _differing(record: dict[str, Any], wanted: dict[str, Any]) -> str:
     return ", ".join(sorted(k for k in {*then, *now} if then.get(k) != now.get(k)))
 
 
-def _readable(path: Path, columns: pa.Schema, imported: bool) -> tuple[pa.Table, bool]:
-    """The rows of a derived file, and whether all are sound; if not, it is set aside."""
+def _readable(path: Path, columns: pa.Schema, imported: bool) -> tuple[pa.Table, str]:
+    """Read a derived file; return its rows and what is damaged: it is set aside unless imported."""
     damage = parquet.Damage()
-    batches = list(parquet.read(path, columns, columns.names, damage))
-    if damage.lines:
-        warn(f"{path}: {damage}; its rows are pending")
-        _put_aside(path, imported)
-    table = pa.Table.from_batches(batches, columns)
-    return table if imported or not damage.lines else columns.empty_table(), not damage.lines
-
-
-def _put_aside(path: Path, imported: bool) -> None:
-    """Set a damaged file aside, to be made anew; imported rows nobody can make again."""
-    with contextlib.suppress(OSError):  # the folder may be read-only
-        if not imported:
+    table = pa.Table.from_batches(parquet.read(path, columns, columns.names, damage), columns)
+    if damage.lines and not imported:  # imported rows nobody can make again
+        table = columns.empty_table()
+        with contextlib.suppress(OSError):  # the folder may be read-only
             parquet.put_aside(path)
+    return table, str(damage)
 
 
 def _first(pieces: Sequence[tuple[rowkeys.Ints, pa.Table | None]], columns: pa.Schema) -> Rows:
-    """The first row of every key; a piece without rows only says which keys are pending."""
+    """Take the first row of every key; the keys of a piece without rows are pending."""
     table = pa.concat_tables([columns.empty_table(), *(t for _, t in pieces if t is not None)])
     keys, rows, start = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
     for of_piece, piece in pieces:

@@ -1,7 +1,4 @@
-"""Verdicts: a verifier's calibrated probabilities for every attempt, and what they were made of.
-
-They are derived from the log-probs that the verifier gave of texts (verify/texts.py).
-"""
+"""Read verdicts: calibrated probabilities, derived from log-probs of labels (verify/texts.py)."""
 
 import contextlib
 import functools
@@ -30,7 +27,7 @@ _CALIBRATION = ("calibration", "clip", "average", "content_free", "temperature")
 
 
 def asks(judge: str | None, outcome: Any, box: Any) -> Any:
-    """Which attempts the verifier decides, by columns of their grades: bool of the same length.
+    """Select the attempts that the verifier decides, by columns of their grades: bool.
 
     >>> outcome, box = pa.array(["correct", "wrong", "wrong", None]), pa.array(["boxed"] * 4)
     >>> asks("all", outcome, box).to_pylist(), asks("unmatched", outcome, box).to_pylist()
@@ -43,7 +40,7 @@ def asks(judge: str | None, outcome: Any, box: Any) -> Any:
 
 
 def inputs(run: Run, of_grades: bool) -> dict[str, Any]:
-    """What decides verdicts, as far as a reader can tell; `of_grades`: also grades do."""
+    """Return what decides verdicts and a reader knows; with `of_grades` also grades."""
     v, judge = run.cfg.verifier, run.cfg.dataset.judge
     found = {"asked": _asked(v)} | {name: getattr(v, name) for name in _CALIBRATION}
     found["judge"] = judge if judge == "unmatched" or v.calibration == "graded" else None
@@ -55,13 +52,13 @@ def inputs(run: Run, of_grades: bool) -> dict[str, Any]:
 
 
 def made_of(run: Run) -> dict[str, Any]:
-    """What the verdicts were made of; nothing where there are none, or they came with records."""
+    """Return what the verdicts were made of; empty without any, or of imported ones."""
     records = (VERDICTS_TABLE.record(run, part).get("inputs") for part in parts(run.attempts))
     return next((dict(of) for of in records if of and of != IMPORTED), {})
 
 
 def read(run: Run, names: Sequence[str]) -> Rows:
-    """Columns of all verdicts; with verifier=none of those that are there, whoever made them.
+    """Read columns of all verdicts; with verifier=none whoever made them.
 
     Raises Stale: they were made with other settings than are set, or with an older prompt.
     """
@@ -74,7 +71,7 @@ def read(run: Run, names: Sequence[str]) -> Rows:
 
 
 def current(run: Run, names: Sequence[str], quiet: bool = False) -> pa.Table:
-    """The rows of `read`; none where they are stale, which a warning says unless `quiet`."""
+    """Return the rows of `read`; none where stale, with a warning unless `quiet`."""
     try:
         return read(run, names).table
     except Stale as error:
@@ -84,14 +81,14 @@ def current(run: Run, names: Sequence[str], quiet: bool = False) -> pa.Table:
 
 
 def aligned(run: Run, names: Sequence[str], keys: Ints, quiet: bool = False) -> dict[str, pa.Array]:
-    """Columns of `read` in the order of `keys`, null without a verdict; `quiet`: as `current`."""
+    """Read columns in the order of `keys`, null without a verdict; `quiet`: of `current`."""
     table = current(run, names, quiet) if quiet else read(run, names).table
     known = rowkeys.encode(table, rowkeys.question_ids(run))
     return rowkeys.in_order(table, known, names, keys)
 
 
 def settings(run: Run) -> dict[str, Any] | None:
-    """Which outcomes verdicts decide, and whose; None: the rule grader decides all."""
+    """Return which outcomes verdicts decide, and whose; None: the rule grader decides all."""
     judge = run.cfg.dataset.judge
     return {"judge": judge, **_asked_as(run, made_of(run))} if judge else None
 
@@ -102,7 +99,7 @@ def _asked(v: VerifierConfig) -> dict[str, Any]:
 
 
 def _asked_as(run: Run, made: Inputs) -> dict[str, Any]:
-    """The settings, with the prompt in the official one's stead where verdicts are by that."""
+    """Return the settings; with the official prompt's fallback where verdicts are by that."""
     v = run.cfg.verifier
     if v.prompt == OFFICIAL and v.official.fallback is not None:
         instead = _asked(replace(v, prompt=v.official.fallback))
@@ -112,7 +109,7 @@ def _asked_as(run: Run, made: Inputs) -> dict[str, Any]:
 
 
 def _template(prompt: str, made: Any) -> Any:
-    """The hash of a prompt's file; as it was made, where it is not here, as on another machine."""
+    """Return the hash of a prompt's file; as it was `made` where the file is not here."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         path = template_file(prompt).resolve()
         if path.is_file() and path.stat().st_size <= _MOST:

@@ -10,17 +10,17 @@ ENDINGS = r"(-[a-z]+\d*)*"  # what may follow a worker's name and a number, see 
 
 
 def worker_id() -> str:
-    """A name for this process that no other process on any node has: start time, node, pid."""
+    """Return a name that no other process on any node has: start time, node, pid."""
     return f"{time.time_ns() // 1000:016d}-{node()}-{os.getpid()}"
 
 
 def node() -> str:
-    """This machine's short name; as Slurm calls it, where it does, whatever a container says."""
+    """Return this machine's short name, as Slurm calls it where it does."""
     return (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).split(".")[0]
 
 
 def worker_of(path: Path) -> str:
-    """The worker whose file of a table this is; nothing if its name does not say.
+    """Return the worker that wrote a file of a table; empty if its name does not say.
 
     >>> worker_of(Path("_0000000000000007-gpu-01-12345-00003.journal"))
     '0000000000000007-gpu-01-12345'
