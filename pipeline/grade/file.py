@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base import atomic, jsonl
@@ -27,6 +27,10 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     they were shown; every other field passes through. Blank lines are skipped.
     Raises UserError: for a bad row, before anything is graded, or a file that cannot be used.
     """
+    if not source.exists() or source.is_dir():
+        raise UserError(f"--file {source}: no such file")
+    if not target.parent.is_dir() or target.is_dir():
+        raise UserError(f"--out {target}: name a file in a folder that is there")
     if target.exists() and target.samefile(source):
         raise UserError(f"--out {target}: is the input itself, which is never changed")
     rows = [_checked(row, f"{source}, {place}") for place, row in jsonl.read(source)]
@@ -56,13 +60,16 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     answer({"file": target, "rows": len(rows), "outcomes": dict(outcomes)})
 
 
+Text = InstanceOf[str]  # with surrogates, which JSON may hold
+
+
 class _Row(BaseModel):
     model_config = ConfigDict(strict=True)
-    completion: str
-    gold: str
+    completion: Text
+    gold: Text
     truncated: bool | None = None
-    finish_reason: str | None = None
-    choices: list[str] | None = None
+    finish_reason: Text | None = None
+    choices: list[Text] | None = None
 
 
 def _checked(row: dict[str, Any], where: str) -> dict[str, Any]:

@@ -40,7 +40,8 @@ _MISSING = {
 FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
 _BY_GRADER = "depends on the grader, whose outcomes verifier.calibration=graded reads"
 _ALONE = (
-    "* own thresholds: quantiles of this run alone; `compare` takes those of all models together"
+    "* own thresholds: quantiles of this run alone, by which the same share of any model's attempts"
+    " is confident, or short; `compare` takes those of all models together"
 )
 
 
