@@ -178,7 +178,7 @@ def test_without_verdicts_what_needs_them_is_left_out_or_refused(
     made_of = {path.stem for path in (run.path / "categories").glob("*.parquet")}
     assert set(NAMES) - made_of == {"verifier-only", "verifier-probe"}
     said = capsys.readouterr()
-    assert "verifier-only, verifier-probe are left out" in said.err
+    assert "verifier-only, verifier-probe: left out" in said.err
     assert "repeated_pattern alone" in said.out
     R = matrix(run, "exact-match")
     repeated = [row["repeated_pattern"] for row in signals.read(run).to_pylist()]
@@ -275,15 +275,14 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
         (["rubric.names=[exact-mach]"], "rubric=exact-mach.*exact-match"),
         (["rubric.names=[nowhere/x.yaml]"], "rubric=nowhere/x.yaml"),
         (["rubric.names=[{tmp}/bad.yaml]"], "bad.yaml: not YAML"),
-        (["rubric.names=[{tmp}/list.yaml]"], "list.yaml.*mapping"),
-        (["rubric.names=[{tmp}/typo.yaml]"], "typo.yaml.* c1.*`correkt`"),
-        (["rubric.names=[{tmp}/_hidden.yaml]"], "begin with _"),
+        (["rubric.names=[{tmp}/list.yaml]"], "list.yaml: the rubric: must"),
+        (["rubric.names=[{tmp}/typo.yaml]"], r"typo.yaml: categories\.1\.when.*`correkt`"),
         (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "two of the name exact"),
-        (["rubric.weights.exact-match=[0,1]"], "weights.exact-match: 2 weights"),
-        (["rubric.weights.exact-match=[0,nan,1]"], "rubric.weights.exact-match: .*finite"),
-        (["rubric.weights.exact-match=x"], "rubric.weights.exact-match: w "),
-        (["rubric.weights.exact-match=[0,x,1]"], "rubric.weights.exact-match: w "),
-        (["rubric.weights.exact-match=null"], "rubric.weights.exact-match: w "),
+        (["rubric.weights.exact-match=[0,1]"], "weights.exact-match: must be 3"),
+        (["rubric.weights.exact-match=[0,nan,1]"], "rubric.weights.exact-match: must be 3"),
+        (["rubric.weights.exact-match=x"], "rubric.weights.exact-match: must be 3"),
+        (["rubric.weights.exact-match=[0,x,1]"], "rubric.weights.exact-match: must be 3"),
+        (["rubric.weights.exact-match=null"], "rubric.weights.exact-match: must be 3"),
         (["rubric.weights.no=[0,1]"], "rubric.weights.no.*concis"),
         (["thresholds.file={tmp}/none.json"], "none.json"),
         (["thresholds.file={tmp}/bad.yaml"], "bad.yaml"),
@@ -297,7 +296,6 @@ def test_bad_input_is_one_line_and_replaces_nothing(
     (tmp_path / "list.yaml").write_text("[1]")
     mine(tmp_path / "typo.yaml", "wrong", "correkt")
     mine(tmp_path / "exact-match.yaml", "wrong", "correct")
-    mine(tmp_path / "_hidden.yaml", "wrong", "correct")
     run = made(tmp_path / "run")
     with pytest.raises(UserError, match=said) as caught:
         categorize(again(run, *(o.replace("{tmp}", str(tmp_path)) for o in overrides)))
@@ -478,7 +476,7 @@ def test_a_null_threshold_is_refused_where_it_is_needed(tmp_path: Path) -> None:
     assert limits(one)["values"]["corr_p33"] is None
     two = made(tmp_path / "two")
     frozen = f"thresholds.file={one.path / 'thresholds.json'}"
-    with pytest.raises(UserError, match="threshold corr_p33, which is null: no correct"):
+    with pytest.raises(UserError, match="threshold corr_p33, which is null"):
         categorize(again(two, frozen, "rubric.names=[conf-calibrated]"))
     categorize(again(two, frozen))
     assert "conf-calibrated" not in rubric_scores(two) and "exact-match" in rubric_scores(two)

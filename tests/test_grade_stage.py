@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.grade import doubts, known, review, stage, unboxed
+from bayes_at_n.pipeline.grade import known, review, stage, unboxed
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -390,11 +390,11 @@ def test_a_file_with_settings(tmp_path: Path) -> None:
     [
         ('{"completion": "a", "gold"', ["not JSON"]),
         ("[1, 2]", ["not an object"]),
-        ('{"gold": "2", "text": "a"}', ["no field completion", "gold, text"]),
-        ('{"completion": "a"}', ["no field gold"]),
-        ('{"completion": null, "gold": "2"}', ["completion must", "null"]),
-        ('{"completion": "a", "gold": 2}', ["gold must", "2"]),
-        ('{"completion": "a", "gold": "2", "truncated": "no"}', ["truncated", "true or false"]),
+        ('{"gold": "2", "text": "a"}', ["completion"]),
+        ('{"completion": "a"}', ["gold"]),
+        ('{"completion": null, "gold": "2"}', ["completion: must"]),
+        ('{"completion": "a", "gold": 2}', ["gold: must"]),
+        ('{"completion": "a", "gold": "2", "truncated": "no"}', ["truncated: must"]),
         ('{"completion": "a", "gold": "2", "finish_reason": 3}', ["finish_reason"]),
         ("[" * 100_000, ["not JSON"]),
     ],
@@ -424,8 +424,8 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--out", source], "--file IN"),
         (["--file", source, "--out", f"{tmp_path}/./in.jsonl"], "input itself"),
         (["--file", tmp_path / "no.jsonl", "--out", tmp_path / "out"], "no such file"),
-        (["--file", tmp_path, "--out", tmp_path / "out"], "is a folder"),
-        (["--file", source, "--out", tmp_path / "no" / "out"], "its folder is not there"),
+        (["--file", tmp_path, "--out", tmp_path / "out"], "no such file"),
+        (["--file", source, "--out", tmp_path / "no" / "out"], "a folder that is there"),
         (["--file", source, "--out", tmp_path / "out", "--review"], "--review"),
     ):
         assert main(["grade", *map(str, arguments)]) == 2
@@ -464,11 +464,11 @@ def test_a_gold_is_in_doubt_by_other_models_too(tmp_path: Path) -> None:
     texts = {"q1": nine, "q2": [*nine[:5], *mixed[:3]], "q3": [*nine[:4], *mixed[:4]]}
     for name in ("a", "b"):
         other = ungraded_run(tmp_path / name, f"model.id=/nowhere/{name}", texts=texts)
-        assert not doubts.in_doubt(other)  # alone, or nothing graded: eight attempts are too few
+        assert not review.in_doubt(other)  # alone, or nothing graded: eight attempts are too few
         stage.grade(other)
-    assert doubts.in_doubt(other) == {"q1"}  # of q2 62 % agree, of at least 67
+    assert review.in_doubt(other) == {"q1"}  # of q2 62 % agree, of at least 67
     (tmp_path / "b" / "questions.parquet").write_bytes(b"")  # a sick folder is not counted
-    assert not doubts.in_doubt(Run(load_folder(tmp_path / "a", [])))
+    assert not review.in_doubt(Run(load_folder(tmp_path / "a", [])))
 
 
 @pytest.mark.parametrize(
@@ -487,9 +487,9 @@ def test_golds_broken_on_purpose_are_found_and_sound_ones_left(
         for _ in range(models):
             wrong = (1 - right) * (0.8 * trap + 0.2 * rng.dirichlet(np.full(20, 0.1)))
             drawn = rng.multinomial(80, [0.97 * right, *(0.97 * wrong), 0.03])
-            name = {gold: doubts.RIGHT, 21: doubts.NONE}
+            name = {gold: review.RIGHT, 21: review.NONE}
             counts.append({name.get(i, str(i)): int(n) for i, n in enumerate(drawn) if n})
-        found.append(doubts.contradiction(counts) is not None)
+        found.append(review.contradiction(counts) is not None)
         broken.append(bad)
     hits = np.array(found) & np.array(broken)
     assert hits.sum() >= precision * sum(found) and hits.sum() >= recall * sum(broken)
@@ -506,11 +506,7 @@ def test_golds_broken_on_purpose_are_found_and_sound_ones_left(
     ],
 )
 def test_answers_without_boxes_get_a_hint(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    said: str,
-    told: list[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str, told: list[str]
 ) -> None:
     texts = {q: [said.format(n) for n in (2, 2, 3, 4)] for q in ("q1", "q2")}
     run = ungraded_run(tmp_path / "run", texts=texts)
@@ -521,9 +517,6 @@ def test_answers_without_boxes_get_a_hint(
         runfolder.write_json(run.manifest, runfolder.read_json(run.manifest) | {"imported": {}})
         unboxed.hint(run)
         assert f" grade {run.path} " in " ".join(capsys.readouterr().err.split())
-        monkeypatch.setattr(unboxed, "_ROOM", 2 * len(texts["q1"][0]))  # long texts: only some
-        unboxed.hint(run)
-        assert "reads 2 of 2 that were tried" in " ".join(capsys.readouterr().err.split())
     if "regex" in str(told):  # as it is printed
         settings = shlex.split(err.partition(" run ")[2].splitlines()[0])[1:]
         stage.grade(reloaded(run, *settings))

@@ -50,39 +50,36 @@ def test_conditions_follow_python() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "character 1: it is empty"),
-        ("correct and", "character 12: not understood"),
-        ("correct and (boxed", "character 13: not understood"),
-        ("korrect", "character 1: unknown name korrect, did you mean correct?"),
-        ("correct and wat", "character 13: unknown name wat, known: bits, boxed"),
-        ("bits", "character 1: a number where a condition is needed"),
-        ("correct and bits", "character 13: a number, where `and` needs a condition"),
-        ("not limit", "character 5: a number, where `not` needs a condition"),
-        ("correct > 0.5", "character 1: is true or false"),
-        ("bits < correct", "character 8: is true or false"),
-        ("bits is limit", "character 1: only < <= > >= == and != compare"),
-        ("bits in limit", "only <"),
-        ("bits + 1 > 2", "character 1: not allowed here"),
-        ("bits > 'x'", "character 8: not allowed here"),
-        ("bits > 1e999", "character 8: not allowed here"),
-        (f"bits > {'9' * 400}", "character 8: not allowed here"),
-        ("bits > 1j", "character 8: not allowed here"),
-        ("True", "character 1: not allowed here"),
-        ("-correct", "character 1: not allowed here"),
-        ("-bits > 1", "character 1: not allowed here"),
-        ("--1 < bits", "character 1: not allowed here"),
-        ("__import__('os').system('id')", "character 1: not allowed here"),
-        ("(lambda: correct)()", "not allowed here"),
-        ("correct if boxed else correct", "not allowed here"),
-        ("[correct]", "not allowed here"),
-        ("correct.real", "not allowed here"),
-        ("correct[0]", "not allowed here"),
-        ("(x := correct)", "not allowed here"),
-        ("f'{correct}'", "not allowed here"),
+        ("", "not understood"),
+        ("correct and (boxed", "not understood"),
+        ("korrect", "`korrect` is an unknown name, did you mean correct?"),
+        ("boxed and not é", "`é` is an unknown name"),
+        ("bits", "`bits` is a number"),
+        ("correct and bits", "`bits` is a number"),
+        ("not limit", "`limit` is a number"),
+        ("correct > 0.5", "`correct` is a condition"),
+        ("bits < (boxed or correct)", "`boxed or correct` is a condition"),
+        ("bits is limit", "`bits is limit` is not allowed"),
+        ("bits in limit", "not allowed"),
+        ("bits + 1 > 2", "`bits + 1` is not allowed"),
+        ("bits > 'x'", "not allowed"),
+        ("bits > 1e999", "not allowed"),
+        (f"bits > {'9' * 400}", "not allowed"),
+        ("bits > 1j", "not allowed"),
+        ("True", "not allowed"),
+        ("-bits > 1", "not allowed"),
+        ("--1 < bits", "not allowed"),
+        ("__import__('os').system('id')", "not allowed"),
+        ("(lambda: correct)()", "not allowed"),
+        ("correct if boxed else correct", "not allowed"),
+        ("[correct]", "not allowed"),
+        ("correct.real", "not allowed"),
+        ("correct[0]", "not allowed"),
+        ("(x := correct)", "not allowed"),
+        ("f'{correct}'", "not allowed"),
         ("correct; boxed", "not understood"),
+        ("correct # or boxed", "not understood"),
         ("correct\0", "not understood"),
-        ("é and correct", "character 1: unknown name é"),
-        ("boxed and not é", "character 15: unknown name é"),
         ("correct and " * 100 + "boxed", "longer than 500"),
         ("(" * 240 + "correct" + ")" * 240, "not understood"),
         ("not " * 110 + "correct", "too many parts"),
@@ -491,24 +488,23 @@ def test_no_attempts_are_no_error() -> None:
 @pytest.mark.parametrize(
     ("definition", "said"),
     [
-        (None, "mapping with categories, name"),
-        ([1], "the rubric: must be a mapping"),
-        ({"name": "x"}, "the rubric: categories missing"),
-        (make("correct", "wrong", ordre=[]), "the rubric: unknown ordre; the keys are categories"),
-        (make("correct", "wrong", name=3), "name must be text, not 3"),
-        (make("correct", "wrong", name="\ud800"), "the rubric: name must be text"),
-        (make("correct", "wrong", description=3), "description must be text"),
-        (make("correct", "wrong", description="\x00"), "description must be text"),
-        (make("correct", "wrong", order={}), "order:? must be a list"),
-        (make("correct", "wrong", order=0), "order:? must be a list"),
-        (make("correct # or wrong", "wrong"), "character 9: not understood"),
-        (make("correct"), "must be a list of 2 to 100"),
-        (make("correct", "wrong") | {"categories": {}}, "must be a list of 2 to 100"),
-        (make("correct", "wrong", order=["c9"]), r"order: must be a list of names .*\(c0, c1\)"),
-        (make("correct", "wrong", order="c0"), "order:? must be a list"),
-        (make("correct", "wrong", order=[["c0"]]), "order:? must be a list"),
-        (make("correct", "wrong", order=["c0", "c0"]), "order: c0 is there twice"),
-        (make("correct", "wrng"), "category c1: condition `wrng`, character 1: unknown name wrng"),
+        (None, "must"),
+        ([1], "must"),
+        ({"name": "x"}, "categories: Field required"),
+        (make("correct", "wrong", ordre=[]), "ordre: .* not permitted"),
+        (make("correct", "wrong", name=3), "^name: must be"),
+        (make("correct", "wrong", name=" "), "^name: "),
+        (make("correct", "wrong", name="\ud800"), "^name: must be"),
+        (make("correct", "wrong", description=3), "^description: must be"),
+        (make("correct", "wrong", description="\x00"), "^description: must be"),
+        (make("correct", "wrong", order={}), "^order: must be"),
+        (make("correct", "wrong", order="c0"), "^order: must be"),
+        (make("correct", "wrong", order=[["c0"]]), r"^order\.0: must be"),
+        (make("correct", "wrong", order=["c9"]), "^categories: .*c9"),
+        (make("correct", "wrong", order=["c0", "c0"]), "^categories: .*c0"),
+        (make("correct"), "^categories: .*at least 2"),
+        (make("correct", "wrong") | {"categories": {}}, "^categories: must be"),
+        (make("correct", "wrng"), r"^categories\.1\.when: .*`wrng`"),
     ],
 )
 def test_a_bad_rubric_is_one_clear_line(definition: Any, said: str) -> None:
@@ -516,18 +512,23 @@ def test_a_bad_rubric_is_one_clear_line(definition: Any, said: str) -> None:
         rubric.parse(definition)
 
 
+BOMB: list[Any] = ["x"]
+for _ in range(100):
+    BOMB = [BOMB] * 9  # 9**100 entries, spelt out
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
         ("index", 5, "index must be 0 to 1, each once"),
-        ("index", True, "1\\]: index must be a whole number, not True"),
-        ("name", "c0", "categories: name c0 is there twice"),
-        ("name", False, r"categories\[1\]: name must be text, not False"),
-        ("when", True, "1\\]: when must be text, not True"),
-        ("weight", "1", "1\\]: weight must be a finite number, not '1'"),
-        ("weight", 10**400, "1\\]: weight must be a finite number, not 1000"),
-        ("weight", [1] * 100, "1\\]: weight must be a finite number, not a list$"),
-        ("weight", math.nan, "1\\]: .*finite"),
+        ("index", True, r"^categories\.1\.index: must be"),
+        ("name", "c0", "twice in c0, c0"),
+        ("name", False, r"^categories\.1\.name: must be"),
+        ("when", True, r"^categories\.1\.when: must be"),
+        ("weight", "1", r"^categories\.1\.weight: must be"),
+        ("weight", 10**400, r"^categories\.1\.weight: must be"),
+        ("weight", math.nan, r"^categories\.1\.weight: must be"),
+        *((key, BOMB, rf"^categories\.1\.{key}: must be") for key in ("name", "when", "weight")),
     ],
 )
 def test_a_bad_category_is_one_clear_line(key: str, value: Any, said: str) -> None:
@@ -537,21 +538,9 @@ def test_a_bad_category_is_one_clear_line(key: str, value: Any, said: str) -> No
         rubric.parse(definition)
 
 
-def test_a_message_never_spells_out_a_structure_that_repeats_itself() -> None:
-    bomb: list[Any] = ["x"]
-    for _ in range(100):
-        bomb = [bomb] * 9  # 9**100 entries, spelt out
-    for key in ("name", "when", "index", "weight"):
-        definition = make("correct", "wrong")
-        definition["categories"][1][key] = bomb
-        with pytest.raises(ValueError, match="not a list"):
-            rubric.parse(definition)
-    with pytest.raises(ValueError, match="w has a list"):
-        rubric.with_weights(RUBRICS["exact-match"], bomb)
-
-
 def test_weights_of_the_wrong_length() -> None:
     found = RUBRICS["exact-match"]
     assert rubric.with_weights(found, [0, -1, 2]).weights == [0, -1, 2]
-    with pytest.raises(ValueError, match="2 weights"):
-        rubric.with_weights(found, [0, 1])
+    for weights in ([0, 1], [0, 1, "2"], [0, 1, math.nan], {}, BOMB):
+        with pytest.raises(ValueError, match="3 finite numbers"):
+            rubric.with_weights(found, weights)

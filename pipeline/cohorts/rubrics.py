@@ -125,7 +125,7 @@ def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, list[str],
     def of_all(name: str) -> list[dict[str, Any]]:
         if name in imported:
             return of_labels(name)
-        return [computed[name][0].definition() | {"thresholds": one} for one in limits]
+        return [computed[name][0].model_dump() | {"thresholds": one} for one in limits]
 
     return imported | computed, notes, of_all
 

@@ -1,10 +1,10 @@
 """grade --file: completions from elsewhere, graded line by line without a run."""
 
-import json
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base import atomic, jsonl
@@ -27,7 +27,12 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     they were shown; every other field passes through. Blank lines are skipped.
     Raises UserError: for a bad row, before anything is graded, or a file that cannot be used.
     """
-    _check_paths(source, target)
+    if not source.exists() or source.is_dir():
+        raise UserError(f"--file {source}: no such file")
+    if not target.parent.is_dir() or target.is_dir():
+        raise UserError(f"--out {target}: name a file in a folder that is there")
+    if target.exists() and target.samefile(source):
+        raise UserError(f"--out {target}: is the input itself, which is never changed")
     rows = [_checked(row, f"{source}, {place}") for place, row in jsonl.read(source)]
     golds = [row["gold"] for row in rows]
     if cfg.dataset.answer == "choice":
@@ -55,30 +60,25 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     answer({"file": target, "rows": len(rows), "outcomes": dict(outcomes)})
 
 
-def _check_paths(source: Path, target: Path) -> None:
-    if not source.exists():
-        raise UserError(f"--file {source}: no such file")
-    if source.is_dir() or target.is_dir():
-        raise UserError(f"{source if source.is_dir() else target}: is a folder; name a file")
-    if target.resolve() == source.resolve() or (target.exists() and target.samefile(source)):
-        raise UserError(f"--out {target}: is the input itself, which is never changed")
-    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
-        raise UserError(f"--out {target}: its folder is not there or cannot be written")
+Text = InstanceOf[str]  # with surrogates, which JSON may hold
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(strict=True)
+    completion: Text
+    gold: Text
+    truncated: bool | None = None
+    finish_reason: Text | None = None
+    choices: list[Text] | None = None
 
 
 def _checked(row: dict[str, Any], where: str) -> dict[str, Any]:
-    for name in ("completion", "gold", "truncated", "finish_reason"):
-        value, required = row.get(name), name in ("completion", "gold")
-        if name not in row and required:
-            raise UserError(f"{where}: no field {name}; it has {', '.join(row)[:200] or 'none'}")
-        if not isinstance(value, bool if name == "truncated" else str) and (
-            required or value is not None
-        ):
-            kind = "true or false" if name == "truncated" else "a text"
-            raise UserError(f"{where}: {name} must be {kind}, not {json.dumps(value)[:60]}")
-    choices = row.get("choices") or []
-    if not isinstance(choices, list) or not all(isinstance(text, str) for text in choices):
-        raise UserError(f"{where}: choices must be a list of texts, the options as they were shown")
+    try:
+        _Row.model_validate(row)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[0]
+        why = found["msg"].replace("Input should", "must")
+        raise UserError(f"{where}: {found['loc'][0]}: {why}") from None
     return row
 
 

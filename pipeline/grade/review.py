@@ -2,8 +2,8 @@ r"""review.jsonl: what a person should look at before believing the numbers of a
 
 One JSON object a line, most suspicious first. Kinds:
 
-common_wrong   the most common wrong answers of a question; if attempts agree on one as `doubts` has
-               it, the gold answer may be wrong (`gold_in_doubt`)
+common_wrong   the most common wrong answers of a question; if attempts agree on one, the gold
+               answer may be wrong (`gold_in_doubt`; docs/grading.md says what that is worth)
 error          the grader failed
 timeout        the comparison was stopped
 unparsable     nobody could tell
@@ -11,24 +11,28 @@ disagreement   plain math_verify, asked about `\boxed{answer}`, says otherwise (
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import mention, note
-from bayes_at_n.pipeline.grade import doubts, known
+from bayes_at_n.pipeline.base.console import listed, mention, note
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.grade import known
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.graded import ruled
-from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 # In the order of the list; common wrong answers of questions with a good gold answer come last.
 KINDS = ("error", "timeout", "unparsable", "disagreement", "common_wrong")
 _TOP = 3  # wrong answers of a question
 _TRIALS = 5  # shown of one answer
-_ROWS = 1 << 12  # that are Python objects at a time
 _LONGEST = 1000  # characters of an answer; longer ones are never parsed
+# A gold answer is in doubt if so many attempts of a model, or of several on average, agree on
+# another, and it is itself given at most RIVAL as often.
+ALONE, TOGETHER, RIVAL = 0.9, 0.6, 0.1
+RIGHT, NONE = None, ""  # in the place of an answer
 
 Group = dict[str, Any]  # the attempts at one question that gave one answer, as a row of the list
 
@@ -41,7 +45,7 @@ def path(run: Run) -> Path:
 def write(run: Run, ask_math_verify: bool) -> None:
     """Write the list of a graded run, and say how long it is."""
     groups = _groups(run)
-    doubted = doubts.in_doubt(run)
+    doubted = in_doubt(run)
     entries = [*_common_wrong(groups, doubted)]
     entries += [_entry(g["outcome"], g) for g in groups if g["outcome"] in KINDS]
     if ask_math_verify:
@@ -54,31 +58,33 @@ def write(run: Run, ask_math_verify: bool) -> None:
         mention("review: nothing to look at")
         return
     counts = Counter(entry["kind"] for entry in entries)
-    listed = [f"{kind} {counts[kind]}" for kind in sorted(counts)]
+    parts = [f"{kind} {counts[kind]}" for kind in sorted(counts)]
     if doubted:
-        names = ", ".join(sorted(doubted)[:3]) + ", ..." * (len(doubted) > 3)
-        listed.append(f"gold answers in doubt {len(doubted)} ({names})")
-    mention(f"review: {', '.join(listed)}; see {path(run)}")
+        parts.append(f"gold answers in doubt {len(doubted)} ({listed(sorted(doubted), 3)})")
+    mention(f"review: {', '.join(parts)}; see {path(run)}")
 
 
 def _groups(run: Run) -> list[Group]:
+    """The attempts by question, answer and outcome, most first."""
     golds = {row["question_id"]: row["gold"] for row in run.questions}
-    groups: dict[tuple[str, str | None, str], Group] = {}
-    columns = ["answer", "outcome", "layer", "reason"]
-    for batch in ruled(run, columns).to_batches(_ROWS):
-        for row in batch.to_pylist():
-            question_id, trial = row.pop("question_id"), row.pop("trial")
-            group = groups.setdefault(
-                (question_id, row["answer"], row["outcome"]),
-                {"question_id": question_id, "gold": golds.get(question_id), **row}
-                | {"count": 0, "trials": []},
-            )
-            group["count"] += 1
-            group["trials"] = sorted([*group["trials"], trial])[:_TRIALS]
-    # In an order of their own: that of the files is who was first to finish what.
-    return [
-        groups[key] for key in sorted(groups, key=lambda key: (-groups[key]["count"], str(key)))
+    keys = ["question_id", "answer", "outcome"]
+    table = ruled(run, [*keys, "layer", "reason"]).group_by(keys, use_threads=False)
+    rows = table.aggregate([("layer", "first"), ("reason", "first"), ("trial", "list")])
+    groups = [
+        {
+            "question_id": row["question_id"],
+            "gold": golds.get(row["question_id"]),
+            "answer": row["answer"],
+            "outcome": row["outcome"],
+            "layer": row["layer_first"],
+            "reason": row["reason_first"],
+            "count": len(row["trial_list"]),
+            "trials": sorted(row["trial_list"])[:_TRIALS],
+        }
+        for row in rows.to_pylist()
     ]
+    # In an order of their own: that of the files is who was first to finish what.
+    return sorted(groups, key=lambda g: (-g["count"], *(str(g[key]) for key in keys)))
 
 
 def _entry(kind: str, group: Group, **more: Any) -> dict[str, Any]:
@@ -110,11 +116,60 @@ def _disagreements(run: Run, groups: list[Group]) -> Iterator[dict[str, Any]]:
     """Answers that one of the two calls correct and the other does not; a timeout is no vote."""
     cfg = deepcopy(run.cfg)
     cfg.grading.compat = "math_verify"
-    math_verify = known.KnownGrades(cfg)
     answered = [g for g in groups if g["answer"] is not None and g["gold"] is not None]
     note(f"review: asking math_verify about {len(answered)} answers")
     pairs = [(group["gold"], rf"\boxed{{{group['answer']}}}") for group in answered]
-    for group, plain in zip(answered, math_verify.pairs(pairs), strict=True):
+    for group, plain in zip(answered, known.KnownGrades(cfg).pairs(pairs), strict=True):
         differ = (group["outcome"] == "correct") != (plain.outcome == "correct")
         if differ and plain.outcome != "timeout":
             yield _entry("disagreement", group, math_verify=plain.outcome)
+
+
+def contradiction(models: Sequence[Mapping[str | None, int]]) -> str | None:
+    """The wrong answer that so many attempts gave that the gold answer of a question is in doubt.
+
+    `models` are numbers of attempts by answer. Each model counts alike, and two more attempts that
+    agree with nobody.
+
+    >>> contradiction([{"7": 78, NONE: 2}]), contradiction([{"7": 4}])
+    ('7', None)
+    """
+    shares: dict[str | None, float] = defaultdict(float)
+    for counts in models:
+        for answer, number in counts.items():
+            shares[answer] += number / sum(counts.values()) / len(models)
+    right, _ = shares.pop(RIGHT, 0.0), shares.pop(NONE, 0.0)
+    total = sum(sum(counts.values()) for counts in models)
+    least = max((ALONE if len(models) == 1 else TOGETHER) * (1 + 2 / total), right / RIVAL)
+    return next((answer for answer, share in shares.items() if share >= least), None)
+
+
+def in_doubt(run: Run) -> set[str]:
+    """The ids of questions whose gold answer is in doubt, by all graded models beside the run."""
+    models = {run.cfg.model.id: _counts(run)}
+    for folder in sorted(run.path.resolve().parent.iterdir()):
+        try:
+            if (folder / "grades").is_dir():
+                other = opened(folder)
+                if other.cfg.model.id not in models:
+                    models[other.cfg.model.id] = _counts(other)
+        except UserError:  # what is wrong with it, its own verbs say
+            continue
+    hashes = {row["question_hash"]: row["question_id"] for row in run.questions}
+    return {
+        hashes[mark]
+        for mark in models[run.cfg.model.id]
+        if contradiction([counts[mark] for counts in models.values() if mark in counts])
+    }
+
+
+def _counts(run: Run) -> dict[str, Counter[str | None]]:
+    """Attempts by their answers, by the hash of the question."""
+    hashes = {row["question_id"]: row["question_hash"] for row in run.questions}
+    names, found = ["question_id", "answer", "outcome"], defaultdict[str, Counter[Any]](Counter)
+    table = ruled(run, names).group_by(names)
+    for row in table.aggregate([([], "count_all")]).to_pylist():
+        given = {"correct": RIGHT, "wrong": row["answer"] or NONE}.get(row["outcome"], NONE)
+        if mark := hashes.get(row["question_id"]):
+            found[mark][given] += row["count_all"]
+    return found

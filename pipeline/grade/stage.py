@@ -1,6 +1,7 @@
 """grade: every attempt's answer is compared with the gold answer."""
 
 import time
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import answer, show
 from bayes_at_n.pipeline.grade import changes, review, unboxed
 from bayes_at_n.pipeline.grade.known import KnownGrades, attempt
 from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, tables
@@ -41,44 +42,40 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     if not tables.parts(run.attempts, damage) and not damage.lines:
         raise UserError(f"{run.path}: no attempts to grade; run `{PROGRAM} generate`")
     runfolder.save(run, *graded.SETTINGS)
-    changed = changes.Changes(run)
+    changed: list[Any] = []
     with home.staying(run.path, "attempts were graded") as check:
         owed = GRADES_TABLE.owed(run, wanted, imported=True)
         if owed:
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            _Grader(run, wanted, damage, changed, check).grade(owed)
+            grader = _Grader(run, wanted, damage, check)
+            grader.grade(owed)
+            changed = grader.report()
         GRADES_TABLE.sweep(run)
     total = GRADES_TABLE.read(run, [], wanted).table.num_rows
     if not owed:
         mention(f"grade: nothing owed, all {total} attempts are graded")
     runfolder.set_aside_attempts(run, damage)
-    rows = changed.report()
     if ask_math_verify or not review.path(run).exists():
         review.write(run, ask_math_verify)
         unboxed.hint(run)
-    answer({"run": run.path, "attempts": total, "changes": rows, "review": review.path(run)})
+    answer({"run": run.path, "attempts": total, "changes": changed, "review": review.path(run)})
 
 
 class _Grader:
     """Grades parts of a run, one after the other."""
 
     def __init__(
-        self,
-        run: Run,
-        wanted: tables.Inputs,
-        damage: parquet.Damage,
-        changed: changes.Changes,
-        check: home.Check,
+        self, run: Run, wanted: tables.Inputs, damage: parquet.Damage, check: home.Check
     ) -> None:
-        self.run, self.wanted, self.damage = run, wanted, damage
-        self.changed, self.check = changed, check
+        self.run, self.wanted, self.damage, self.check = run, wanted, damage, check
         self.known, self.ids = KnownGrades(run.cfg), rowkeys.question_ids(run)
-        self.done = self.filtered = 0
-        self.failed, self.began = list[str](), time.monotonic()
+        self.done = self.filtered = self.compared = 0
+        self.changes, self.failed = list[dict[str, Any]](), list[str]()
+        self.began = time.monotonic()
 
     def grade(self, owed: list[Part]) -> None:
         """Grade these parts, and what a journal among them has become meanwhile."""
-        gone = list[Part]()
+        gone = set[str]()
         with Meter("grade", sum(map(tables.rows, owed))) as self.meter:
             for part in owed:
                 try:
@@ -86,13 +83,15 @@ class _Grader:
                 except OSError as error:
                     if error.errno not in atomic.GONE:
                         raise
-                    gone.append(part)  # sealed since the listing, or the folder was renamed
+                    gone.add(part.stem)  # sealed since the listing, or the folder was renamed
             if gone:
                 self.check()
-                stems = {part.stem for part in gone}
                 for part in tables.parts(self.run.attempts):
-                    if part.stem in stems:
+                    if part.stem in gone:
                         self._part(part)
+
+    def report(self) -> list[Any]:
+        """Print what was done, and show what it changed; returns the rows of that table."""
         if self.filtered:
             share = f"{self.filtered} of {self.done} attempts ({self.filtered / self.done:.1%})"
             note(f"grade: a content filter ended {share}: no answer, counted as wrong")
@@ -100,6 +99,17 @@ class _Grader:
             n, first = len(self.failed), self.failed[0]
             warn(f"grade: the grader failed on {n} attempts, first on {first}")
         mention(f"grade: {self.known.summary()}")
+        if not self.compared:
+            return []
+        path = self.run.grades / "_changes.jsonl"
+        atomic.write_jsonl(path, self.changes)
+        if not self.changes:
+            note(f"grade: no outcome changed in {self.compared} attempts graded before")
+            return []
+        table = changes.table(self.changes, self.compared)
+        show(table)
+        note(f"grade: every change is in {path}")
+        return [*table.rows]
 
     def _part(self, part: Part) -> None:
         """Write the grades of a part, unless some of its rows cannot be read."""
@@ -116,13 +126,18 @@ class _Grader:
         if part.path.suffix == ".parquet" and part.path in self.damage.lines:
             return
         table = pa.concat_tables(rows)
-        self.changed.add(part, table, self.wanted)
+        if why := GRADES_TABLE.differing(self.run, part, self.wanted):
+            if not self.compared:
+                note(f"grade: grades so far were made otherwise ({why})")
+            changed, compared = changes.compared(self.run, part, table)
+            self.changes += changed
+            self.compared += compared
         self.check()
         GRADES_TABLE.write(self.run, part, self.wanted, table)
 
     def _rows(self, batches: list[pa.RecordBatch]) -> pa.Table:
         """The grades of some attempts."""
-        rows = pa.Table.from_batches(batches).combine_chunks()
+        rows = pa.Table.from_batches(batches)
         keys = rowkeys.encode(rows, self.ids)
         rows, keys = rows.filter(pa.array(keys >= 0)), keys[keys >= 0]
         ends = rows["finish_reason"]

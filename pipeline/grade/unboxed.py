@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.store.graded import ruled
 from bayes_at_n.pipeline.store.runfolder import Run
 
 _LEAST, _MOST = 0.9, 256  # of the attempts that ended; attempts that are tried
-_ROOM = 64 << 20  # characters of them, all together
+_LONGEST = 1 << 20  # characters of one
 _TIMEOUT_S = 0.5  # of a comparison
 _WAYS: list[dict[str, Any]] = [  # of equal use the first
     {"answer": "number"},
@@ -46,38 +46,33 @@ def hint(run: Run, verb: str = "run") -> None:
     if not lost.size or lost.size < _LEAST * ended:
         return
     some = np.sort(lost)[np.linspace(0, lost.size - 1, min(_MOST, lost.size)).astype(int)]
-    texts, room = list[tuple[int, str]](), _ROOM
-    for i, text in rowkeys.responses(run, some, parquet.Damage()):
-        if (room := room - len(text)) < 0 and texts:
-            break
-        texts.append((i, text))
     tried = [
         attempt(run.cfg, run.questions[some[i] >> 32], int(some[i] & 0xFFFFFFFF), text, False)
-        for i, text in texts
+        for i, text in rowkeys.responses(run, some, parquet.Damage())
+        if len(text) <= _LONGEST
     ]
-    tried = [one for one in tried if one.gold and find(run.cfg, one).reason == "no_box"]
-    share = len(tried) / len(texts) * lost.size / total
-    if len(tried) < _LEAST * len(texts):
+    unread = [one for one in tried if one.gold and find(run.cfg, one).reason == "no_box"]
+    if not unread or len(unread) < _LEAST * len(tried):
         return
-    settings, found, limits = "", (0, 0), replace(run.cfg.grading, timeout_s=_TIMEOUT_S)
+    best, counts = dict[str, Any](), (0, 0)
     for way in _WAYS:
-        if way.get("answer") == "choice" and not all(one.question["choices"] for one in tried):
+        if way.get("answer") == "choice" and not all(one.question["choices"] for one in unread):
             continue
         dataset = replace(run.cfg.dataset, **{"pattern": None, **way})
-        cfg = replace(run.cfg, dataset=dataset, grading=limits)
-        outcomes = [grade.outcome for _, grade in KnownGrades(cfg).attempts(tried)]
-        counts = outcomes.count("correct"), len(outcomes) - outcomes.count("no_answer")
-        if counts > found:
-            pairs = [f"dataset.{key}={overrides.quoted(value)}" for key, value in way.items()]
-            settings, found = shlex.join(pairs), counts
-    told = "no other setting reads them"
+        cfg = replace(
+            run.cfg, dataset=dataset, grading=replace(run.cfg.grading, timeout_s=_TIMEOUT_S)
+        )
+        outcomes = [grade.outcome for _, grade in KnownGrades(cfg).attempts(unread)]
+        found = outcomes.count("correct"), len(outcomes) - outcomes.count("no_answer")
+        if found > counts:
+            best, counts = way, found
     imported = "imported" in runfolder.read_json(run.manifest)
-    if not imported:
-        told += ": ask for one in prompt.template"
-    elif verb != "run":
-        told += "; grades stay the record's"
-    if settings:
-        verb = "grade" if imported else verb
-        told = f"{settings} reads {found[1]} of {len(tried)} that were tried, {found[0]} of them"
-        told += f" correct: {PROGRAM} {verb} {shlex.quote(str(run.path))} {settings}"
+    if best:
+        pairs = [f"dataset.{key}={overrides.quoted(value)}" for key, value in best.items()]
+        command = [PROGRAM, "grade" if imported else verb, str(run.path), *pairs]
+        read = f"reads {counts[1]} of {len(unread)} that were tried, {counts[0]} of them correct"
+        told = f"{shlex.join(pairs)} {read}: {shlex.join(command)}"
+    else:
+        told = "no other setting reads them" + "; see prompt.template" * (not imported)
+    share = len(unread) / len(tried) * lost.size / total
     warn(f"{run.path}: {share:.0%} of {total} attempts have no box; {told}")

@@ -37,7 +37,6 @@ FOLDER = compose.CONFIGS / "rubric"
 THRESHOLDS = "thresholds.json"  # in a run folder: those of its categories
 _RECORD = b"rubric"
 _OF_ALL = ("made", "asked", "rubrics", "left_out")  # in that file, beside the thresholds
-_ROWS_PER_GROUP = 1 << 16
 
 
 class Recorded(NamedTuple):
@@ -54,47 +53,36 @@ def load(cfg: RunConfig) -> dict[str, Rubric]:
     """
     rubrics = {name: _parsed(*of) for name, of in texts(cfg).items()}
     for name, weights in cfg.rubric.weights.items():
-        if name not in rubrics:
-            raise UserError(
-                f"rubric.weights.{name}: no such rubric here; there are {', '.join(rubrics)}"
-            )
         try:
             rubrics[name] = rubric_of.with_weights(rubrics[name], weights)
+        except KeyError:
+            known = ", ".join(rubrics)
+            raise UserError(f"rubric.weights.{name}: no such rubric; there are {known}") from None
         except ValueError as error:
             raise UserError(f"rubric.weights.{name}: {error}") from error
     return rubrics
 
 
 def texts(cfg: RunConfig) -> dict[str, tuple[str, str]]:
-    """By its name the file of every rubric that a configuration names, and what it holds.
+    """The file of every rubric that a configuration names, and its text, by name.
 
-    Raises UserError: no such file, or none that can be.
+    Raises UserError: no such file, or two of one name.
     """
     found = dict[str, tuple[str, str]]()
     for name in cfg.rubric.names or [path.stem for path in sorted(FOLDER.glob("*.yaml"))]:
-        path = _find(name)
-        if path.stem.startswith(("_", ".")):
-            raise UserError(f"rubric={name}: a rubric's file must not begin with {path.stem[0]}")
+        ours = compose.files("rubric").get(name, FOLDER / f"{name}.yaml")
+        places = [ours, Path(f"{name}.yaml")]  # of a group, or beside the user
+        if name.endswith((".yaml", ".yml")) or "/" in name:
+            places = [Path(name).expanduser()]
+        path = next(filter(Path.is_file, places), None)
+        if path is None:
+            raise compose.no_choice("rubric", name)
         if path.stem in found:
             raise UserError(f"rubric {name}: there are two of the name {path.stem}; rename one")
-        try:
-            found[path.stem] = str(path), path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}: not YAML ({one_line(error)})") from error
+        # What is not UTF-8 becomes surrogates, which YAML refuses.
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        found[path.stem] = str(path), text
     return found
-
-
-def _find(name: str) -> Path:
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise UserError(f"rubric={name}: no such file; name a YAML file that holds a rubric")
-        return path
-    ours = compose.files("rubric").get(name, FOLDER / f"{name}.yaml")
-    for path in (ours, Path(f"{name}.yaml")):  # of a group, or beside the user
-        if path.is_file():
-            return path
-    raise compose.no_choice("rubric", name)
 
 
 @functools.lru_cache(maxsize=64)  # all of a cohort's runs, and several pages, ask for the same
@@ -102,9 +90,7 @@ def _parsed(path: str, text: str) -> Rubric:
     try:
         return rubric_of.parse(yaml.safe_load(text))
     except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(
-            f"{path}: not YAML ({one_line(error)}); see configs/rubric for examples"
-        ) from error
+        raise UserError(f"{path}: not YAML ({one_line(error)})") from error
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -113,7 +99,7 @@ def save(run: Run, name: str, mapped: Recorded) -> None:
     """Replace the categories of one rubric."""
     path = run.path / "categories" / f"{name}.parquet"
     columns = CATEGORIES.with_metadata({_RECORD: json.dumps(mapped.record)})
-    parquet.write_part(path, mapped.table.cast(columns), _ROWS_PER_GROUP)
+    parquet.write_part(path, mapped.table.cast(columns), 1 << 16)
     runfolder.write_json(path.with_suffix(".json"), mapped.record)
 
 
@@ -216,8 +202,7 @@ def bayes(
     """Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
     low, high = float(min(weights)), float(max(weights))
     bounds = (low, high) if low < high else None
-    counted = scoring.Counts(counts)
-    return Summary(*scoring.bayes_ci(counted, weights, R0, confidence, bounds))
+    return Summary(*scoring.bayes_ci(scoring.Counts(counts), weights, R0, confidence, bounds))
 
 
 def _counts(run: Run, table: pa.Table, categories: int) -> Ints:
@@ -234,7 +219,7 @@ def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
     With `scoring.plots`, or where some were drawn before: none shows what is no longer there.
     """
     folder = run.path / "categories"
-    before = [*folder.glob("*.png"), *folder.glob("*.pdf")]
+    before = [*folder.glob("*.p[nd][gf]")]
     if not (run.cfg.scoring.plots or before):
         return []
     from bayes_at_n.pipeline.display import style
@@ -242,8 +227,7 @@ def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
 
     ids = rowkeys.question_ids(run).to_pylist()
     for path in before:
-        if path.stem not in mapped:
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     for name, categories in mapped.items():
         rows = categories.record["categories"]
         names, weights = [_label(row) for row in rows], [row["weight"] for row in rows]
@@ -258,10 +242,8 @@ def basis(run: Run) -> str:
     limits, of = thresholds(run)
     if limits.get("frozen"):
         return f"frozen in {limits['frozen']}"
-    runs, kinds = (
-        len(limits.get("runs", ())),
-        "" if limits.get("include_invalid") else ", valid ones",
-    )
+    kinds = "" if limits.get("include_invalid") else ", valid ones"
+    runs = len(limits.get("runs", ()))
     whose = "this run alone" if runs == 1 else f"{runs} runs of the data set"
     return f"{whose}, {limits.get('attempts')} attempts{kinds}, of {of['made']}"
 

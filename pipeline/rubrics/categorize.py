@@ -38,10 +38,7 @@ _MISSING = {
     **dict.fromkeys("ABC", "a verifier's probabilities: `run` with verifier=NAME"),
 }
 FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
-_BY_GRADER = (
-    "depends on the grader: verifier.calibration=graded reads its outcomes; for the verifier's own"
-    " view `verify RUN verifier.calibration=contextual`"
-)
+_BY_GRADER = "depends on the grader, whose outcomes verifier.calibration=graded reads"
 _ALONE = (
     "* own thresholds: quantiles of this run alone, by which the same share of any model's attempts"
     " is confident, or short; `compare` takes those of all models together"
@@ -52,10 +49,9 @@ def categorize(run: Run) -> None:
     """Map every graded attempt of a run into each rubric: `categories/NAME.parquet` and `.json`.
 
     Rubrics that need what the run lacks (a verifier, log-probs) are left out and named, or refused
-    when they were asked for by name. Where a run has verdicts, attempts without one are left out:
-    two meanings of `invalid` are never mixed. Raises UserError: nothing is graded, a rubric that
-    leaves a hole or an undeclared overlap (with an example attempt), thresholds of another data
-    set. Nothing is replaced then. DamagedData: as `signals.make`.
+    when they were asked for by name. Where a run has verdicts, attempts without one are left out.
+    Raises UserError, and replaces nothing: nothing is graded, a rubric with a hole or an undeclared
+    overlap, thresholds of another data set. DamagedData: as `signals.make`.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     began, texts = time.monotonic(), categories.texts(run.cfg)
@@ -107,13 +103,11 @@ def _renew(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
             category = pa.array(rubric_of.assign(rubric, values))
         except Unsound as error:
             row = table.slice(error.example, 1).to_pylist()[0]
-            raise UserError(
-                f"rubric={name}: {error}: attempt {row['question_id']}, trial {row['trial']}."
-                " Change the conditions, or name in `order` which category is tried first"
-            ) from error
+            where = f"attempt {row['question_id']}, trial {row['trial']}"
+            raise UserError(f"rubric={name}: {error}: {where}") from error
         labels = {"labels": _labels(rubric, found, limits) + dependence([rubric], [run])}
         rows = table.select(KEY).append_column("category", category)
-        mapped[name] = Recorded(rows, rubric.definition() | of | labels)
+        mapped[name] = Recorded(rows, rubric.model_dump() | of | labels)
     for name, one in mapped.items():
         categories.save(run, name, one)
     for name in left_out:
@@ -133,18 +127,16 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
     if not graded.any():
         raise UserError(f"{run.path}: no graded attempts; run `{PROGRAM} grade`")
     scored = graded & (table["trial"].to_numpy() < run.cfg.sampling.trials)
-    required = [("do not say how they ended, so rubrics leave them out", ended)]
-    if (scored & verified).any():
-        required.insert(0, ("have no verdict, so rubrics leave them out; run `verify`", verified))
-    for lack, known in required:
+    some = (scored & verified).any()
+    for lack, known in (
+        ("have no verdict", verified | ~some),
+        ("do not say how they ended", ended),
+    ):
         if lacking := int((scored & ~known).sum()):
-            warn(f"{run.path}: {lacking} attempts {lack}")
+            warn(f"{run.path}: {lacking} attempts {lack}, so rubrics leave them out")
         scored &= known
     if not scored.any():
-        raise UserError(
-            f"{run.path}: does not record how attempts ended (finish_reason), which every rubric"
-            " asks; `score` needs no rubric"
-        )
+        raise UserError(f"{run.path}: no attempt says how it ended, which every rubric asks")
     table = table.filter(pa.array(scored)).combine_chunks()
     return table, {
         _COLUMNS.get(name, name): table[name].to_numpy().astype(np.float64)
@@ -167,12 +159,13 @@ def thresholds(run: Run, found: Signals) -> dict[str, Any]:
     }
     if cfg.file is not None:
         return _frozen(Path(cfg.file).expanduser(), population)
-    pool = {str(run.path): found, **(_siblings(run, population) if cfg.scope == "cohort" else {})}
-    pooled = {
-        name: np.concatenate(
-            [part.get(name, np.full(part["is_correct"].size, np.nan)) for part in pool.values()]
-        )
-        for name in found  # what is not known enters no quantile
+    pool = {str(run.path): found}
+    if cfg.scope == "cohort":
+        pool |= _siblings(run, population)
+    unknown = {path: np.full(of["is_correct"].size, np.nan) for path, of in pool.items()}
+    pooled = {  # what is not known enters no quantile
+        name: np.concatenate([of.get(name, unknown[path]) for path, of in pool.items()])
+        for name in found
     }
     return {
         **population,
@@ -218,17 +211,14 @@ def _frozen(path: Path, population: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"thresholds={path}: cannot be read ({one_line(error)})") from error
     values: dict[str, Any] = frozen.get("values", {})
     if set(values) != set(variables.THRESHOLDS):
-        what = "holds no thresholds; name a thresholds.json of `categorize`"
-        raise UserError(f"thresholds={path}: {what}")
+        raise UserError(f"thresholds={path}: holds no thresholds, as of `categorize`")
     for name, value in values.items():
         if value is not None and not is_number(value):
             raise UserError(f"thresholds={path}: {name} must be a finite number, or null")
     for key in ("dataset", "questions"):
         if (other := frozen.get(key)) != population[key]:
-            raise UserError(
-                f"thresholds={path}: is of other {key}, {other} and not {population[key]};"
-                " leave thresholds out to compute them from this run"
-            )
+            why = f"is of other {key}, {other} and not {population[key]}"
+            raise UserError(f"thresholds={path}: {why}")
     known = {key: frozen.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
     return {**population, **known, "frozen": str(path), "values": values}
 
@@ -242,11 +232,7 @@ def _lacking(rubric: Rubric, found: Signals, values: Mapping[str, Any]) -> str |
         for signal in sorted(needs & set(variables.SIGNALS) - set(found)):
             return _MISSING.get(signal, signal)
         limit = next(limit for limit in limits if limit not in values)
-        return (
-            f"the threshold {limit}, which is null: no"
-            f" {variables.THRESHOLDS[limit][2] or 'fitting'} attempt was there to compute it from;"
-            " leave thresholds out, or name another file"
-        )
+        return f"the threshold {limit}, which is null; name another file"
     return None
 
 
@@ -264,16 +250,15 @@ def _labels(rubric: Rubric, found: Signals, limits: Mapping[str, Any]) -> list[s
     alone = limits["scope"] == "model" and not limits["frozen"]
     labels = [_ALONE] if alone and variables.needed(rubric.names) & {*variables.THRESHOLDS} else []
     if "C" not in found:
-        return [*labels, FALLBACK]
-    if not {"A_high", "B", "C"} <= rubric.names:
-        return labels
-    a = found["A"]
-    shy = (a < variables.HIGH_A) & (a > np.maximum(found["B"], found["C"]))
-    return [
-        *labels,
-        f"{rubric.name}: A is the largest but under {variables.HIGH_A} in {int(shy.sum())} of"
-        f" {a.size} attempts ({shy.mean():.2%}); there the larger of B and C decides",
-    ]
+        labels.append(FALLBACK)
+    elif {"A_high", "B", "C"} <= rubric.names:
+        a = found["A"]
+        shy = (a < variables.HIGH_A) & (a > np.maximum(found["B"], found["C"]))
+        labels.append(
+            f"{rubric.name}: A is the largest but under {variables.HIGH_A} in {int(shy.sum())} of"
+            f" {a.size} attempts ({shy.mean():.2%}); there the larger of B and C decides"
+        )
+    return labels
 
 
 def _show(
@@ -289,6 +274,5 @@ def _show(
         results.print(label)
     for lacking in sorted(set(left_out.values())):
         names = [name for name in sorted(left_out) if left_out[name] == lacking]
-        are, need = ("is", "it needs") if len(names) == 1 else ("are", "they need")
-        warn(f"{', '.join(names)} {are} left out: {need} {lacking}")
+        warn(f"{', '.join(names)}: left out for want of {lacking}")
     answer({"run": run.path, "rubrics": [*mapped], "left_out": left_out, "thresholds": limits})

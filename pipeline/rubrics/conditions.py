@@ -32,7 +32,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_ALLOWED = "only names, numbers, comparisons, and, or, not and parentheses are"
+_ALLOWED = "only names, numbers, < <= > >= == !=, and, or, not and parentheses are"
 
 
 @dataclass(frozen=True)
@@ -54,88 +54,74 @@ def compile_condition(
     """Check a condition and make it ready for arrays; line breaks count as spaces.
 
     `booleans` are names that are true or false and stand alone, `numbers` those that are compared.
-    Raises ValueError: saying at which character (from 1) what is wrong.
+    Raises ValueError: naming the part that is wrong.
 
     >>> condition = compile_condition("correct and not bits > 0.5", {"correct"}, {"bits"})
     >>> condition.evaluate({"correct": np.array([True, True]), "bits": np.array([0.4, 0.6])})
     array([ True, False])
-    >>> sorted(condition.names)
-    ['bits', 'correct']
     """
     line = " ".join(text.split())
     if len(line) > LONGEST:
         raise ValueError(f"condition `{line[:40]}...` is longer than {LONGEST} characters")
-    if "#" in line:  # Python would take the rest of the line for a comment
-        raise _error(line, line.index("#"), f"not understood; {_ALLOWED}")
-    tree = _parse(line)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as of `1or x`; it parses
+            tree = ast.parse(line, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = None
+    if tree is None or "#" in line:  # Python takes the rest of the line for a comment
+        raise ValueError(f"condition `{line[:80]}`: not understood; {_ALLOWED}")
     nodes = list(ast.walk(tree))
     if len(nodes) > MOST_NODES:
         raise ValueError(f"condition `{line[:40]}...` has too many parts; write several categories")
     known = dict.fromkeys(numbers, False) | dict.fromkeys(booleans, True)
-    is_condition, read = _compiled(tree, line, known)
-    if not is_condition:
-        raise _error(line, tree, "a number where a condition is needed; compare it with something")
-    return Condition(line, frozenset(n.id for n in nodes if isinstance(n, ast.Name)), read)
+    names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
+    return Condition(line, names, _compiled(tree, line, known, True))
 
 
-def _parse(line: str) -> ast.expr:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as of `1or x`; it parses
-            return ast.parse(line, mode="eval").body
-    except SyntaxError as error:
-        at = min(error.offset or len(line) + 1, len(line) + 1)  # 0 is the end
-        raise _error(
-            line, at - 1, f"not understood; {_ALLOWED}" if line else "it is empty"
-        ) from None
-    except (ValueError, RecursionError, MemoryError):  # a zero byte; nesting without end
-        raise ValueError(f"condition `{line[:80]}`: not understood; {_ALLOWED}") from None
-
-
-def _error(line: str, at: ast.expr | int, why: str) -> ValueError:
-    if isinstance(at, ast.expr):  # which counts in bytes
-        at = len(line.encode()[: at.col_offset].decode(errors="ignore"))
-    return ValueError(f"condition `{line}`, character {at + 1}: {why}")
-
-
-def _compiled(node: ast.expr, line: str, known: Mapping[str, bool]) -> tuple[bool, Read]:
-    """Whether a node is a condition (else a number), and how it is read; anything else raises.
+def _compiled(node: ast.expr, line: str, known: Mapping[str, bool], condition: bool) -> Read:
+    """Compile a node that must be a condition, or else a number; anything else raises.
 
     `known` says of every name whether it is true or false, and no number.
     """
 
-    def read_parts(nodes: list[ast.expr], conditions: bool, problem: str) -> list[Read]:
-        parts = [(part, *_compiled(part, line, known)) for part in nodes]
-        for part, is_condition, _ in parts:
-            if is_condition != conditions:
-                raise _error(line, part, problem)
-        return [read for *_, read in parts]
+    def wrong(why: str) -> ValueError:
+        return ValueError(f"condition `{line}`: `{ast.get_source_segment(line, node)}` {why}")
 
-    if (number := _number(node)) is not None:
-        return False, lambda values: number
+    def parts(nodes: list[ast.expr], conditions: bool) -> list[Read]:
+        return [_compiled(part, line, known, conditions) for part in nodes]
+
+    read: Read
+    is_condition = True
     match node:
         case ast.Name(id=name):
             if name not in known:
-                hint = did_you_mean(name, sorted(known))
-                raise _error(line, node, f"unknown name {name}, {hint}")
-            return known[name], operator.itemgetter(name)
+                raise wrong(f"is an unknown name, {did_you_mean(name, sorted(known))}")
+            is_condition, read = known[name], operator.itemgetter(name)
         case ast.BoolOp(op=op, values=nodes):
-            word, join = ("and", operator.and_) if isinstance(op, ast.And) else ("or", operator.or_)
-            reads = read_parts(nodes, True, f"a number, where `{word}` needs a condition")
-            return True, lambda values: reduce(join, (read(values) for read in reads))
+            join = operator.and_ if isinstance(op, ast.And) else operator.or_
+            reads = parts(nodes, True)
+            read = lambda values: reduce(join, (part(values) for part in reads))  # noqa: E731
         case ast.UnaryOp(op=ast.Not(), operand=part):
-            [read] = read_parts([part], True, "a number, where `not` needs a condition")
-            return True, lambda values: np.logical_not(read(values))
-        case ast.Compare(left=left, ops=ops, comparators=others):
-            if any(type(op) not in _COMPARE for op in ops):
-                raise _error(line, node, "only < <= > >= == and != compare")
-            problem = "is true or false, no number; leave the comparison out"
-            sides = pairwise(read_parts([left, *others], False, problem))
+            [operand] = parts([part], True)
+            read = lambda values: np.logical_not(operand(values))  # noqa: E731
+        case ast.Compare(left=left, ops=ops, comparators=others) if {*map(type, ops)} <= {
+            *_COMPARE
+        }:
+            sides = pairwise(parts([left, *others], False))
             steps = [(_COMPARE[type(op)], a, b) for op, (a, b) in zip(ops, sides, strict=True)]
-            return True, lambda values: reduce(
+            read = lambda values: reduce(  # noqa: E731
                 operator.and_, (compare(a(values), b(values)) for compare, a, b in steps)
             )
-    raise _error(line, node, f"not allowed here; {_ALLOWED}")
+        case _:
+            number = _number(node)
+            if number is None:
+                raise wrong(f"is not allowed here; {_ALLOWED}")
+            is_condition, read = False, lambda values: number
+    if is_condition != condition:
+        kinds = ("condition", "number") if is_condition else ("number", "condition")
+        raise wrong("is a {}, where a {} is needed".format(*kinds))
+    return read
 
 
 def _number(node: ast.expr) -> np.float64 | None:

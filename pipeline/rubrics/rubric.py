@@ -13,40 +13,84 @@ The index of a category, by which its weight is found, has nothing to do with th
 Source: arXiv 2510.04265, appendix D and Table 5 for the categories.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from bayes_at_n.pipeline.rubrics.conditions import Condition, compile_condition, is_number
 from bayes_at_n.pipeline.rubrics.variables import SIGNALS, THRESHOLDS, VARIABLES
-from bayes_at_n.scoring.numerics.inputs import check_weights
+from bayes_at_n.scoring.numerics.inputs import LARGEST_WEIGHT, check_weights
 
 Categories = npt.NDArray[np.int8]
 
 MOST_CATEGORIES = 100
+_STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
 
 
-@dataclass(frozen=True)
-class Category:
+def _line(value: str) -> str:
+    line = " ".join(value.split())
+    if not line.isprintable():
+        raise ValueError("must be text that can be printed")
+    return line
+
+
+def _condition(value: Any) -> Condition:
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    return compile_condition(_line(value), VARIABLES, (*SIGNALS, *THRESHOLDS))
+
+
+Line = Annotated[str, AfterValidator(_line)]
+Name = Annotated[Line, Field(min_length=1)]
+When = Annotated[Condition, BeforeValidator(_condition), PlainSerializer(lambda c: c.text)]
+Weight = Annotated[float, Field(ge=-LARGEST_WEIGHT, le=LARGEST_WEIGHT, allow_inf_nan=False)]
+
+
+class Category(BaseModel):
     """One category of a rubric: its index 0..C, its condition and its weight."""
 
+    model_config = _STRICT
     index: int
-    name: str
-    when: Condition
-    weight: float
+    name: Name
+    when: When
+    weight: Weight
 
 
-@dataclass(frozen=True)
-class Rubric:
+class Rubric(BaseModel):
     """A checked rubric; `categories` in the order of their index, `order` as names."""
 
-    name: str
-    description: str
-    categories: tuple[Category, ...]
-    order: tuple[str, ...] = ()
+    model_config = _STRICT
+    name: Name
+    description: Line = ""
+    order: list[str] = Field(default_factory=list)
+    categories: list[Category] = Field(min_length=2, max_length=MOST_CATEGORIES)
+
+    @field_validator("categories")
+    @classmethod
+    def _sorted(cls, categories: list[Category], others: ValidationInfo) -> list[Category]:
+        categories = sorted(categories, key=lambda category: category.index)
+        names, order = [c.name for c in categories], others.data.get("order", [])
+        if [c.index for c in categories] != list(range(len(names))):
+            raise ValueError(f"index must be 0 to {len(names) - 1}, each once")
+        if unknown := {*order} - {*names}:
+            raise ValueError(f"`order` names {min(unknown)}, which is none of {', '.join(names)}")
+        for listed in (names, order):
+            if len({*listed}) < len(listed):
+                raise ValueError(f"a name is there twice in {', '.join(listed)}")
+        return categories
 
     @property
     def weights(self) -> list[float]:
@@ -57,18 +101,6 @@ class Rubric:
     def names(self) -> frozenset[str]:
         """The names that the conditions need."""
         return frozenset[str]().union(*(category.when.names for category in self.categories))
-
-    def definition(self) -> dict[str, Any]:
-        """What :func:`parse` makes the rubric of, as JSON has it."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "order": list(self.order),
-            "categories": [
-                {"index": c.index, "name": c.name, "when": c.when.text, "weight": c.weight}
-                for c in self.categories
-            ],
-        }
 
 
 class Unsound(ValueError):
@@ -82,25 +114,16 @@ class Unsound(ValueError):
 def parse(definition: Any) -> Rubric:
     """Check a rubric as it comes from YAML or JSON.
 
-    It is a mapping with name, description (may be left out), categories (a list of mappings with
-    index, name, when and weight) and order (names of categories, may be left out). Conditions may
-    name the signals, thresholds and variables of `variables.py`. Raises ValueError: naming the key
-    and what is wrong with it.
+    Conditions may name the signals, thresholds and variables of `variables.py`. Raises ValueError:
+    naming the first key that is wrong, and why.
     """
-    rubric = _checked(definition, "the rubric", {"name", "categories"}, {"description", "order"})
-    categories = [_category(row, f"categories[{i}]") for i, row in enumerate(rubric["categories"])]
-    categories.sort(key=lambda category: category.index)
-    indices, names = [c.index for c in categories], [c.name for c in categories]
-    if indices != list(range(len(indices))):
-        raise ValueError(f"categories: index must be 0 to {len(indices) - 1}, each once: {indices}")
-    order = rubric.get("order") or []
-    if any(entry not in names for entry in order):
-        raise ValueError(f"order: must be a list of names of categories ({', '.join(names)})")
-    for where, listed in (("categories: name", names), ("order:", order)):
-        if twice := sorted({entry for entry in listed if listed.count(entry) > 1}):
-            raise ValueError(f"{where} {', '.join(twice)} is there twice")
-    description = " ".join(rubric.get("description", "").split())
-    return Rubric(rubric["name"].strip(), description, tuple(categories), tuple(order))
+    try:
+        return Rubric.model_validate(definition)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    key = ".".join(map(str, found["loc"])) or "the rubric"
+    why = found["msg"].removeprefix("Value error, ").replace("Input should", "must")
+    raise ValueError(f"{key}: {why}")
 
 
 def with_weights(rubric: Rubric, weights: Any) -> Rubric:
@@ -108,18 +131,14 @@ def with_weights(rubric: Rubric, weights: Any) -> Rubric:
 
     Raises ValueError: not one finite number a category.
     """
-    wrong = [w for w in weights if not is_number(w)] if isinstance(weights, list) else [weights]
-    if wrong:
-        raise ValueError(f"w has {_brief(wrong[0])}: pass a list of finite numbers, one a category")
-    checked = check_weights(weights).tolist()
-    if len(checked) != len(rubric.categories):
+    needed = len(rubric.categories)
+    listed = isinstance(weights, list) and len(weights) == needed
+    if not listed or not all(map(is_number, weights)):
         names = ", ".join(category.name for category in rubric.categories)
-        raise ValueError(
-            f"{len(checked)} weights for the {len(rubric.categories)} categories {names}; pass one"
-            " for each, in the order of their index"
-        )
-    pairs = zip(rubric.categories, checked, strict=True)
-    return replace(rubric, categories=tuple(replace(c, weight=weight) for c, weight in pairs))
+        raise ValueError(f"must be {needed} finite numbers, one for each of {names}")
+    pairs = zip(rubric.categories, check_weights(weights).tolist(), strict=True)
+    weighted = [category.model_copy(update={"weight": weight}) for category, weight in pairs]
+    return rubric.model_copy(update={"categories": weighted})
 
 
 def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
@@ -163,51 +182,3 @@ def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
         for name, value in seen.items()
     )
     raise Unsound(f"{bad.sum()} attempts {problem} (the first has {facts})", example)
-
-
-def _category(row: Any, where: str) -> Category:
-    category = _checked(row, where, {"index", "name", "when", "weight"}, set())
-    name = category["name"].strip()
-    try:
-        when = compile_condition(category["when"], VARIABLES, (*SIGNALS, *THRESHOLDS))
-        [weight] = check_weights([category["weight"]]).tolist()
-    except ValueError as error:
-        raise ValueError(f"category {name}: {error}") from None
-    return Category(category["index"], name, when, weight)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and " ".join(value.split()).isprintable()
-
-
-_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("name", "when"), (lambda x: _is_text(x) and x.strip() != "", "text")),
-    "description": (_is_text, "text that can be printed"),
-    "index": (lambda x: type(x) is int, "a whole number"),
-    "weight": (is_number, "a finite number"),
-    "order": (lambda x: x is None or isinstance(x, list), "a list of names of categories"),
-    "categories": (
-        lambda x: isinstance(x, list) and 2 <= len(x) <= MOST_CATEGORIES,
-        f"a list of 2 to {MOST_CATEGORIES}",
-    ),
-}
-
-
-def _checked(value: Any, where: str, required: set[str], optional: set[str]) -> dict[str, Any]:
-    """A mapping with these keys, whose values are what they should be."""
-    if not isinstance(value, dict):
-        raise ValueError(f"{where}: must be a mapping with {', '.join(sorted(required))}")
-    missing, unknown = required - set(value), set(map(str, value)) - required - optional
-    if missing or unknown:
-        what = f"{', '.join(sorted(missing))} missing" if missing else f"unknown {min(unknown)}"
-        known = ", ".join(sorted(required | optional))
-        raise ValueError(f"{where}: {what}; the keys are {known}")
-    for key, (fits, kind) in _KINDS.items():
-        if key in value and not fits(value[key]):
-            raise ValueError(f"{where}: {key} must be {kind}, not {_brief(value[key])}")
-    return value
-
-
-def _brief(value: Any) -> str:
-    """A value for a message; a container by its kind only, since it may hold anything."""
-    return f"a {type(value).__name__}" if isinstance(value, list | dict) else f"{value!r:.60}"

@@ -63,11 +63,7 @@ VARIABLES = {
 
 
 def needed(names: Iterable[str]) -> set[str]:
-    """These names, and the signals and thresholds that those of them ask that are variables.
-
-    >>> sorted(needed({"high_conf", "A"}))
-    ['A', 'completion_bpt', 'high_conf', 'tau_high']
-    """
+    """These names, and the signals and thresholds that those of them ask that are variables."""
     return {*names}.union(*(VARIABLES[name].names for name in names if name in VARIABLES))
 
 
@@ -80,7 +76,7 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
     """
     arrays = _arrays(signals)
     groups = _groups(arrays, ~_invalid(arrays) | include_invalid)
-    limits: dict[str, float | None] = {}
+    limits = dict[str, float | None]()
     for name, (signal, quantile, group) in THRESHOLDS.items():
         values = arrays[signal][groups[group]] if signal in arrays else np.empty(0)
         values = values[np.isfinite(values)]
@@ -97,14 +93,7 @@ def variables(
     without C `invalid` is repeated_pattern alone. `limits`: the thresholds of the data set. One
     that is None is left out, with the variables that need it, unless no valid attempt here is of
     the kind that it ranks.
-
     Returns name to array of shape (n,): signals and thresholds as float64, variables as bool.
-
-    >>> v = variables(
-    ...     {"is_correct": [1, 0, 0], "repeated_pattern": [0, 0, 1], "completion_bpt": [1, 2, 3]},
-    ...     {"tau_high": 1.0, "tau_low_wrong": 2.5})
-    >>> v["wrong_high_conf"].tolist(), v["invalid"].tolist(), "A_high" in v
-    ([False, True, False], [False, False, True], False)
     """
     known: dict[str, Any] = {**_arrays(signals)}
     invalid = _invalid(known)

@@ -31,24 +31,17 @@ WHAT = (
 
 
 def check(run: Run, codes: Codes, lengths: Lengths) -> None:
-    """Refuse attempts that do not say their tokens.
-
-    Raises UserError: some graded attempt does not.
-    """
+    """Raises UserError: some graded attempt does not say its tokens."""
     graded = codes != OWED
     lacking = int((graded & (lengths.tokens < 0)).sum())
     if lacking:
-        raise UserError(
-            f"{run.path}: {lacking:,} of {int(graded.sum()):,} graded attempts do not say their"
-            " tokens, so nobody knows where they would have been cut off; leave out caps= and"
-            " forecast="
-        )
+        of = f"{lacking:,} of {int(graded.sum()):,} graded attempts"
+        raise UserError(f"{run.path}: {of} do not say their tokens; leave out caps= and forecast=")
 
 
 def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
-    """The limits that were asked for, ascending; auto: powers of two up to the run's max_tokens.
-
-    The first of those is the last under which nearly nothing (5 %) ended, or the smallest of all.
+    """The limits that were asked for, ascending; auto: powers of two up to the run's max_tokens,
+    from the last on under which nearly nothing (5 %) ended.
     """
     if [*caps] != [AUTO]:
         return sorted({int(cap) for cap in caps})
@@ -86,20 +79,13 @@ def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
     """What is not known of a run's lengths, or is taken for granted."""
     said = []
     if max(caps) > lengths.known:
-        said.append(
-            f"{name}: blank above {lengths.known:,.0f} tokens, where attempts were cut off: nobody"
-            " knows what they would have become"
-        )
+        said.append(f"{name}: blank above {lengths.known:,.0f} tokens, where attempts were cut off")
     if clamped := int((lengths.room < lengths.room.max()).sum()):
-        said.append(
-            f"{name}: the context leaves less room in {clamped} questions, as little as"
-            f" {int(lengths.room.min()):,} tokens; a larger max_tokens changes nothing there"
-        )
+        least = f"{int(lengths.room.min()):,} tokens"
+        said.append(f"{name}: the context leaves less room in {clamped} questions, down to {least}")
     if lengths.guessed:
-        said.append(
-            f"{name}: {lengths.guessed:,} attempts do not say how they ended; taken to have ended"
-            " by themselves"
-        )
+        ended = "do not say how they ended; taken to have ended by themselves"
+        said.append(f"{name}: {lengths.guessed:,} attempts {ended}")
     return said
 
 
@@ -136,8 +122,5 @@ def forecast(run: Run, codes: Codes, lengths: Lengths) -> tuple[dict[str, Any], 
         f" none of those cut off right {found.least:.4f}, with all {found.most:.4f}"
     )
     if not found.supported:
-        line += (
-            f". Not supported: of the attempts that reached half of their limit {found.support:.0%}"
-            " ended before it, so the interval is all that is possible, and the value a guess"
-        )
+        line += f". Not supported: of attempts that reached half of it {found.support:.0%} ended"
     return {"max_tokens": cap} | found._asdict(), line

@@ -10,11 +10,7 @@ from bayes_at_n.scoring import INFLATION_LEVEL, SHRINKAGE_LIMIT, Inflation
 
 
 def ordered(headline: str) -> list[str]:
-    """The two names, that of the headline first.
-
-    >>> ordered("avg"), ordered("bayes")
-    (['avg', 'bayes'], ['bayes', 'avg'])
-    """
+    """The two names, that of the headline first."""
     return sorted(("avg", "bayes"), key=lambda name: name != headline)
 
 
@@ -22,9 +18,6 @@ def apart(shrinkage: Mapping[str, float]) -> list[str]:
     """A line where the two differ by more than half a sigma of Bayes@N; nothing where none do.
 
     `shrinkage` by name is (Bayes@N - avg@N) / sigma, :func:`scoring.shrinkage`.
-
-    >>> apart({"a": -0.1, "b": -0.7})[0].partition(",")[0]
-    'Bayes@N of b lies more than 0.5 σ from avg (b -0.70)'
     """
     moved = {name: sigmas for name, sigmas in shrinkage.items() if abs(sigmas) > SHRINKAGE_LIMIT}
     if not moved:
@@ -57,12 +50,6 @@ def shared_luck(
 
     `sigma` is that of each name's score, taking attempts as independent, and `confidence` that of
     the intervals of what was `found`.
-
-    >>> found = Inflation(2.25, 1.6, 3.3, 1e-6)
-    >>> shared_luck(["avg"], found, 0.01, 0.95)[0].partition(" times")[0]
-    'avg varies 2.25'
-    >>> shared_luck(["avg"], found._replace(p=0.02), 0.01, 0.95)
-    []
     """
     value, low, high, p = (np.atleast_1d(of) for of in found)
     sure = np.flatnonzero(p * len(names) < INFLATION_LEVEL)
@@ -71,7 +58,7 @@ def shared_luck(
     most = sure[np.argmin(p[sure])]
     was = float(np.atleast_1d(sigma)[most])
     others = [names[i] for i in sure if i != most]
-    more = f"; so, too, {', '.join(others[:4])}{' …' * (len(others) > 4)}" if others else ""
+    more = f"; so, too, {listed(others, 4)}" if others else ""
     return [
         f"{names[most]} varies {value[most]:.2f} times ({percent(confidence)} interval"
         f" {low[most]:.2f} to {high[most]:.2f}) as much from trial to trial as it would if attempts"

@@ -7,9 +7,8 @@ Source: arXiv 2510.04265, Algorithm 1 (R0); the weight is our addition (docs/sco
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ from bayes_at_n.pipeline.store.runfolder import Run, opened
 from bayes_at_n.scoring import Counts
 
 
-@dataclass(frozen=True)
-class Prior:
+class Prior(NamedTuple):
     """A run whose trials are the prior of another one's questions."""
 
     said: str  # prior=RUN, for messages
@@ -62,8 +60,7 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
 
     `marks`: its questions, M, as `Outcomes.positions` calls them, with their ids. Where `prior.run`
     is no run folder but holds one of the run's name, that is the prior. Raises UserError: no such
-    run, or this one; questions are missing and there is no weight; a trial that counts is not
-    graded.
+    run, or one that does not fit.
     """
     path = Path(str(cfg.run)).expanduser()
     if not (path / "config.yaml").exists() and (path / run.path.name).is_dir():
@@ -79,28 +76,22 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
         raise UserError(f"{said}: is this run itself, whose trials would count twice")
     missing = [name for mark, name in marks.items() if mark not in rows]
     if missing and cfg.weight is None:
-        raise UserError(
-            f"{said}: does not hold {len(missing)} of this run's questions"
-            f" ({', '.join(missing[:3])}); name a run of the same, or set prior.weight=D: then the"
-            " shares of all its attempts count as D trials of each (docs/scoring.md says when to)"
-        )
+        lacks = f"{len(missing)} of this run's questions ({', '.join(missing[:3])})"
+        raise UserError(f"{said}: does not hold {lacks}; set prior.weight (docs/scoring.md)")
     trials = min(cfg.trials or earlier.codes.shape[1], earlier.codes.shape[1])
     owed = earlier.codes == OWED
     complete = int((~owed).all(axis=0).cumprod().sum())
     if complete < (trials if cfg.weight is None else 1) or trials < (cfg.trials or 0):
-        raise UserError(
-            f"prior.trials={cfg.trials or trials}: of {path} only the first {complete} trials are"
-            " graded"
-        )
+        why = f"of {path} only the first {complete} trials are graded"
+        raise UserError(f"prior.trials={cfg.trials or trials}: {why}")
     found = [rows.get(mark, -1) for mark in marks]
     return Prior(said, other, found, earlier.codes, trials, cfg.weight)
 
 
 def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
-    """R0 of a rubric, by the thresholds of the run that is scored: counts (M, C + 1).
+    """R0 of a rubric by the thresholds of the run that is scored, whose `record` it is: (M, C + 1).
 
-    `record`: of the run's own categories. None, and a warning, where the prior run lacks what the
-    rubric asks, or the same imported labels.
+    None, and a warning, where the prior run lacks what the rubric asks, or the same labels.
     """
     try:
         table, category = _categories(prior.run, record)

@@ -18,11 +18,7 @@ Parts = Mapping[str, Any]
 def line(scores: Parts) -> str:
     """The score in a line: the headline and, beside it, the other of avg@N and Bayes@N.
 
-    >>> parts = {"model": "a", "dataset": "d", "trials": 8, "confidence": 0.95}
-    >>> bayes = {"mu": 0.51023, "sigma": 0.0068, "low": 0.4969, "high": 0.5234}
-    >>> avg = {"mean": 0.51, "sigma": 0.007, "low": 0.4965, "high": 0.5239}
-    >>> line(parts | {"uniform_prior": {"bayes": bayes, "avg": avg}})
-    'a on d: avg@8 0.510 (95%: 0.496 to 0.524), Bayes@8 0.510 (0.497 to 0.523)'
+    Such as "a on d: avg@8 0.510 (95%: 0.496 to 0.524), Bayes@8 0.510 (0.497 to 0.523)".
     """
     uniform, level = scores["uniform_prior"], f"{scores['confidence']:.0%}: "
     told: list[str] = []
@@ -50,8 +46,9 @@ def show(scores: Parts, metrics: Sequence[Metric]) -> None:
     shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items() if share)
     size = f"{counted(scores['questions'], 'question')}, {counted(scores['attempts'], 'attempt')}"
     results.print(f"{size}: {shares}")
-    if by_place := scores.get("gold_places"):
-        results.print(_of_places(by_place))
+    places = scores.get("gold_places", {}).items()
+    if parts := [f"{k} {v['mean']:.3f} ({v['low']:.3f} to {v['high']:.3f})" for k, v in places]:
+        results.print(f"accuracy by the gold answer's place: {', '.join(parts)}")
     rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
     paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
     if sampled := cost["completion_tokens"]:
@@ -70,11 +67,11 @@ def beware(scores: Parts) -> None:
         for text in shared_luck([name], scoring.Inflation(*found), sigma, scores["confidence"]):
             warn(text)
     if how := scores.get("stopped"):
-        for text in stopped.lines({scores["model"]: how}, scores["confidence"]):
-            warn(text)
+        texts = stopped.lines({scores["model"]: how}, scores["confidence"])
     else:
-        for text in apart({scores["model"]: uniform["bayes"].get("shrinkage", 0.0)}):
-            warn(text)
+        texts = apart({scores["model"]: uniform["bayes"].get("shrinkage", 0.0)})
+    for text in texts:
+        warn(text)
 
 
 def rows(scores: Parts, metrics: Sequence[Metric]) -> list[dict[str, Any]]:
@@ -90,10 +87,8 @@ def rows(scores: Parts, metrics: Sequence[Metric]) -> list[dict[str, Any]]:
         title = metric.title(scores["trials"])
         if title == "Pass@1" and "avg" in scores["metrics"]:
             continue  # the same number
-        add(
-            f"{title} (uniform prior)" * (metric.name == "bayes") or title,
-            scores["metrics"][metric.name],
-        )
+        prior_said = " (uniform prior)" * (metric.name == "bayes")
+        add(f"{title}{prior_said}", scores["metrics"][metric.name])
         if metric.name == "bayes":
             if prior := scores.get("prior"):
                 weighed = f" as {prior['weight']:g}" if "weight" in prior else ""
@@ -108,9 +103,3 @@ def rows(scores: Parts, metrics: Sequence[Metric]) -> list[dict[str, Any]]:
         interval = (how["low"], how["high"])
         found.append({"metric": "mean of rounds", "value": how["mean"], "interval": interval})
     return found
-
-
-def _of_places(places: Mapping[str, Mapping[str, float]]) -> str:
-    """The accuracy by the gold answer's place in a line."""
-    parts = (f"{k} {v['mean']:.3f} ({v['low']:.3f} to {v['high']:.3f})" for k, v in places.items())
-    return f"accuracy by the gold answer's place: {', '.join(parts)}"

@@ -67,8 +67,9 @@ def made_from(run: Run) -> Parts:
     """What scores are made from: the version, hashes of settings, and what each table holds."""
     cfg, sessions = run.cfg, sorted((run.path / "sessions").glob("*.json"))
     engine = {name: getattr(cfg.engine, name) for name in ("price_in", "price_out")}
-    told = [cfg.model.name, cfg.dataset.name, str(run.path), cfg.sampling.trials, engine]
-    settings = [*told, cfg.sampling.max_tokens, asdict(cfg.scoring), asdict(cfg.prior)]
+    sizes = [cfg.sampling.trials, cfg.sampling.max_tokens]
+    settings = [cfg.model.name, cfg.dataset.name, str(run.path), *sizes, engine]
+    settings += [asdict(cfg.scoring), asdict(cfg.prior)]
     earlier = {}
     if cfg.prior.run is not None:
         folder = Path(cfg.prior.run).expanduser()
@@ -93,8 +94,8 @@ def is_current(run: Run) -> bool:
 def scored(run: Run, rubrics: bool = False) -> Scored:
     """What `scores.json` is to hold, printed; nothing is written.
 
-    `rubrics`: print every rubric's score and shares, instead of the metrics. Raises UserError: when
-    nothing is graded, or the prior run does not fit.
+    `rubrics`: print scores of rubrics instead of metrics. Raises UserError: nothing is graded, or
+    the prior run does not fit.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     graded = outcomes.read(run)
@@ -146,15 +147,10 @@ def _tell_what_is_owed(run: Run, graded: Outcomes) -> None:
     if before and before.get("judge", {}).get("by") != verdicts.settings(run):
         note("score: another grader or verifier decided the outcomes of the scores before these")
     if lacking := int((graded.codes == OWED).sum()):
-        warn(
-            f"{lacking} of {graded.codes.size} attempts are still owed, ungraded or unjudged; a"
-            " missing trial is never counted as wrong"
-        )
+        of = f"{lacking} of {graded.codes.size} attempts"
+        warn(f"{of} are still owed, ungraded or unjudged; none is counted as wrong")
     if cut := runfolder.continuing(run):
-        warn(
-            f"{len(cut)} truncated attempts are to go on, as sampling.max_tokens was raised; until"
-            " `run` has continued them they count as cut off"
-        )
+        warn(f"{len(cut)} truncated attempts count as cut off until `run` has continued them")
 
 
 def _save_curve(run: Run, table: Table) -> None:
@@ -165,8 +161,7 @@ def _save_curve(run: Run, table: Table) -> None:
 
         pictures["curve"] = plots.by_cap(table.rows, table.title)
     written = files.write(run.path / "caps", "caps", {}, {"curve": table}, pictures)
-    forms = ", ".join(sorted({path.suffix for path in written}))
-    note(f"saved {written[0].parent}: the curve as {forms}")
+    note(f"saved {written[0].parent}")
 
 
 def _measurable(run: Run, graded: Outcomes) -> list[Metric]:
@@ -177,10 +172,9 @@ def _measurable(run: Run, graded: Outcomes) -> list[Metric]:
     metrics = parse_all([*asked])
     short = [metric for metric in metrics if metric.k > trials.min()]
     if short:
-        lacking = int((trials < min(metric.k for metric in short)).sum())
         names = ", ".join(metric.title() for metric in short)
         least = counted(int(trials.min()), "graded attempt")
-        warn(f"{names}: left out: {counted(lacking, 'question')} with only {least}")
+        warn(f"{names}: left out: a question has only {least}")
     return [metric for metric in metrics if metric not in short]
 
 
@@ -235,9 +229,8 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
     matrix, level = outcomes.correct(graded.codes), run.cfg.scoring.confidence
     bayes = _posterior(summaries.get("bayes") or parse("bayes").summary(matrix, level))
     scores: Parts = {"bayes": bayes}
-    if (graded.codes == OWED).all(axis=1).any():
+    if (avg := summaries.get("avg")) is None:  # a question has no trial
         return scores
-    avg = summaries.get("avg") or parse("avg").summary(matrix, level)
     scores["avg"] = _posterior(avg, "mean") | {"fitted": scoring.fits(matrix)}
     found = scoring.inflation(matrix, confidence=level)
     if np.isfinite(found.high):  # else nothing is known
@@ -262,9 +255,7 @@ def _uniform_prior(run: Run, graded: Outcomes, summaries: dict[str, Summary]) ->
 def _by_place(run: Run, matrix: Any, level: float) -> Parts:
     """The average of the (M, N) outcomes where the gold answer stood at A, at B, ...
 
-    Empty without options. Intervals take questions as a sample (`scoring.clustered_ci`): without
-    `prompt.shuffle=trial` each place has questions of its own. Places of fewer than two are left
-    out.
+    Empty without options. Intervals take questions as a sample; places of one are left out.
     """
     if not all(row["choices"] for row in run.questions):
         return {}
@@ -274,13 +265,12 @@ def _by_place(run: Run, matrix: Any, level: float) -> Parts:
     ]
     found = {}
     for place in range(np.max(golds) + 1):
-        mask = np.ma.getmaskarray(matrix) | (np.array(golds) != place)  # type: ignore[no-untyped-call]
-        here: Any = np.ma.masked_where(mask, matrix)  # type: ignore[no-untyped-call]
-        here = here[~mask.all(axis=1)]
+        here: Any = np.ma.masked_where(np.array(golds) != place, matrix)  # type: ignore[no-untyped-call]
+        here = here[here.count(axis=1) > 0]
         if len(here) >= 2:
             mean, sigma, low, high = scoring.clustered_ci(here, confidence=level)
             parts = {"mean": mean, "sigma": sigma, "low": max(0.0, low), "high": min(1.0, high)}
-            found[LETTERS[place]] = parts | {"questions": len(here), "attempts": int((~mask).sum())}
+            found[LETTERS[place]] = parts | {"questions": len(here), "attempts": here.count()}
     return found
 
 

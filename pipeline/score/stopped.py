@@ -24,10 +24,6 @@ def estimate(how: Mapping[str, Any], matrix: Any, confidence: float) -> dict[str
 
     `matrix` holds outcomes of M questions, (M, N), masked where owed: the first trials without a
     gap are rounds.
-
-    >>> found = estimate({"until": "best"}, np.ma.array([[1, 1, 0], [1, 0, 1]]), 0.95)
-    >>> found["until"], found["rounds"], round(found["mean"], 4)
-    ('best', 3, 0.6667)
     """
     from bayes_at_n.scoring.sequential import MeanSequence  # Numba takes a third of a second
 
@@ -41,12 +37,7 @@ def estimate(how: Mapping[str, Any], matrix: Any, confidence: float) -> dict[str
 
 
 def lines(found: Mapping[str, Mapping[str, Any]], confidence: float) -> list[str]:
-    """What to say of runs that were stopped, by name; nothing where none was.
-
-    >>> one = {"until": "best", "mean": 0.5, "low": 0.4, "high": 0.6}
-    >>> lines({"a": one}, 0.95)[0].partition(":")[0]
-    'trials of a depend on its outcomes (until=best)'
-    """
+    """What to say of runs that were stopped, by name; nothing where none was."""
     if not found:
         return []
     kinds = ", ".join(dict.fromkeys(f"until={how.get('until')}" for how in found.values()))

@@ -7,6 +7,7 @@ import numpy as np
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.display.table import columns as named
 from bayes_at_n.pipeline.grade import classes
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import rowkeys
@@ -50,10 +51,8 @@ def read(run: Run, question_ids: Sequence[str] | None = None) -> Evidence:
     codes = masked(found.codes[rows])
     evidence = Evidence({ANSWERS: codes}, {}, [found.texts[row] for row in rows], [])
     if found.alone:
-        evidence.notes.append(
-            f"{found.alone} wrong answers, beyond the {classes.MOST} commonest of their questions,"
-            " vote by their text: too many to compare"
-        )
+        most = f"the {classes.MOST} commonest wrong answers of a question"
+        evidence.notes.append(f"{found.alone} beyond {most} vote by text: too many to compare")
     try:
         table = signals.read(run)
     except UserError as error:
@@ -65,8 +64,8 @@ def read(run: Run, question_ids: Sequence[str] | None = None) -> Evidence:
         scores[cells] = table[signal].to_numpy()[kept]
         scores = scores[rows]
         if lost := int((np.isnan(scores) & (codes.filled(OWED) > classes.NONE)).sum()):
-            what = f"{lost} attempts with an answer have no {_OF[name]}"
-            evidence.lacking[name] = f"{run.path}: {what}"
+            why = f"{run.path}: {lost} attempts with an answer have no {_OF[name]}"
+            evidence.lacking[name] = why
         else:
             evidence.arrays[name] = np.exp2(-scores) if name == CONFIDENCE else scores
     return evidence
@@ -95,9 +94,7 @@ def swings(
     rows = [row for model, of in models.items() for row in _rows(model, question_ids, *of)]
     rows.sort(key=lambda row: -abs(row["gain"]))
     columns = [
-        Column("model", "model", align="left"),
-        Column("question_id", "question", align="left"),
-        Column("vote", "vote", align="left"),
+        *named(align="left", model="model", question_id="question", vote="vote"),
         Column("avg", "right", None, _SHARE),
         Column("value", "Cons@N", "Cons@$N$", _SHARE),
         Column("gain", "gain", None, "{:+.3f}"),
@@ -107,9 +104,8 @@ def swings(
     ]
     won = sum(row["vote"] == "wins" for row in rows)
     notes = [
-        f"won by the vote of all trials: {won}, which fewer than half of the attempts get right;"
-        f" lost: {len(rows) - won}, where it is right less often than the attempts are; right,"
-        " commonest wrong: shares of attempts; answers: how many different ones there are"
+        f"won by the vote of all trials: {won}; lost: {len(rows) - won}; right, commonest wrong:"
+        " shares of attempts; answers: how many different ones there are"
     ]
     if len(rows) > SWINGS:
         notes.append(f"the {SWINGS} with the largest gain or loss")
@@ -121,10 +117,8 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     for name, row, of_question in zip(question_ids, codes, texts, strict=True):
         given = row.compressed()
-        average, vote = (
-            float((given == classes.RIGHT).mean()),
-            float(right(np.bincount(given, minlength=2))),
-        )
+        average = float((given == classes.RIGHT).mean())
+        vote = float(right(np.bincount(given, minlength=2)))
         wins = average < 0.5 < vote
         if not wins and vote >= average:
             continue
