@@ -43,7 +43,7 @@ def asks(judge: str | None, outcome: Any, box: Any) -> Any:
 
 
 def inputs(run: Run, of_grades: bool) -> dict[str, Any]:
-    """What decides verdicts, as far as a reader can tell; `of_grades`: also grades do."""
+    """Make what decides verdicts, as far as a reader can tell; `of_grades`: also grades do."""
     v, judge = run.cfg.verifier, run.cfg.dataset.judge
     found = {"asked": _asked(v)} | {name: getattr(v, name) for name in _CALIBRATION}
     found["judge"] = judge if judge == "unmatched" or v.calibration == "graded" else None
@@ -55,7 +55,7 @@ def inputs(run: Run, of_grades: bool) -> dict[str, Any]:
 
 
 def made_of(run: Run) -> dict[str, Any]:
-    """What the verdicts were made of; nothing where there are none, or they came with records."""
+    """Return what verdicts were made of; nothing if there are none or they came with records."""
     records = (VERDICTS_TABLE.record(run, part).get("inputs") for part in parts(run.attempts))
     return next((dict(of) for of in records if of and of != IMPORTED), {})
 
