@@ -212,10 +212,9 @@ def _on_a_run(folder: Path) -> None:
     from bayes_at_n.pipeline.verify import quality, texts
 
     run = Run(load_folder(folder, []))
-    table, keys = quality.judged(run, [f"logprob_{x.lower()}" for x in LABELS])
-    truth = texts.true_labels(table["outcome"], run)
-    logprobs = texts.of_labels(table, "logprob_").astype(np.float64)[truth >= 0]
-    questions, truth = (keys >> 32)[truth >= 0], truth[truth >= 0]
+    _, views, _ = quality.judged(run)
+    keys, said, truth = views.at(views.truth >= 0)
+    logprobs, questions = said.astype(np.float64), keys >> 32
     ids, known = (
         [q["question_id"] for q in run.questions],
         texts.LogProbs(texts.folder(run, made_of(run)["verifier"])),
@@ -225,7 +224,10 @@ def _on_a_run(folder: Path) -> None:
         run.cfg.verifier.calibration = kind
         probes = {k: known.rows([texts.digest(c)])[0] for k, c in stored.probes(run, ids).items()}
         if min(probes.values()) >= 0:
-            of = [[known.logprobs[n] for k, n in probes.items() if k[0] in ("", q)] for q in ids]
+            of = [
+                [known.said["logprobs"][n] for k, n in probes.items() if k[0] in ("", q)]
+                for q in ids
+            ]
             free[kind] = np.array([baseline(np.array(rows)) for rows in of])
     half = questions % 2 == 0  # of the questions
     rows = []

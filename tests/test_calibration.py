@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayes_at_n.verifiers.judge.agreement import agreement, cohen_kappa, disagreements
+from bayes_at_n.verifiers.judge.agreement import agreement, cohen_kappa
 from bayes_at_n.verifiers.judge.calibration import (
     a_against_b,
     baseline,
@@ -510,19 +510,6 @@ def test_kappa_without_a_value_and_at_its_ends() -> None:
     assert (full.cohen.kappa, full.cohen.stderr) == (1.0, 0.0)
     assert agreement([True, False], [1, 0]).cohen.kappa == pytest.approx(-1)
     assert agreement([True] * 4, [0, 0, 1, 2]).cohen.kappa == 0
-
-
-def test_disagreements_most_confident_first() -> None:
-    p, labels = predictions(200, 3)
-    correct = labels == 0
-    differ = []
-    for i in range(200):
-        says = max(range(3), key=lambda y: p[i][y]) == 0
-        if says != correct[i]:
-            differ.append((-(1 - p[i][0] if correct[i] else p[i][0]), i))
-    order = [i for _, i in sorted(differ)]
-    assert disagreements(correct, p).tolist() == order
-    assert disagreements(p.argmax(axis=1) == 0, p).tolist() == []
 
 
 # Bad input

@@ -147,7 +147,6 @@ def test_a_fitted_temperature_is_found_applied_and_better_on_questions_held_out(
     expected = np.exp((logprobs - bases) / measures["temperature"])
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(stored(run, "a", "b", "c"), expected, atol=1e-6)
-    assert (run.path / "verdicts" / "_reliability.png").stat().st_size > 10_000
     # The same command fits the same and rewrites nothing; the fit belongs to the command.
     [part] = run.path.glob("verdicts/*.parquet")
     written = part.stat().st_mtime_ns

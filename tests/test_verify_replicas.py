@@ -82,7 +82,7 @@ def at_work(parent: int | None = None) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(parent).children():
         try:
-            if "bayes_at_n.pipeline.verify.replica" in " ".join(child.cmdline()):
+            if "bayes_at_n.pipeline.verify.replicas" in " ".join(child.cmdline()):
                 found.append(child)
         except psutil.Error:
             continue
@@ -116,7 +116,7 @@ def nobody_left() -> Iterator[None]:
 PRETENDED = """
 import contextlib, os, signal, zlib
 import numpy as np
-from bayes_at_n.pipeline.verify import asker, judge
+from bayes_at_n.pipeline.verify import asker, judge, replicas
 class Judge:
     answered = False
     def __init__(self, cfg, most):
@@ -134,7 +134,7 @@ class Judge:
         return judge.Answer(logprobs, tokens, [False] * len(tokens))
     def close(self):
         pass
-judge.Judge = asker.Judge = Judge
+judge.Judge = asker.Judge = replicas.Judge = Judge
 """
 
 
@@ -149,9 +149,11 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
 ) -> None:
     if pretended:
         code = PRETENDED.format(killed=str(tmp_path / "killed"))
-        program = f"{code}from pipeline.verify.replica import main; raise SystemExit(main())"
+        program = (
+            f"{code}from bayes_at_n.pipeline.verify.replicas import main; raise SystemExit(main())"
+        )
         monkeypatch.setattr(replicas, "PROGRAM", [sys.executable, "-c", program])
-        for module in (asker, judge):
+        for module in (asker, judge, replicas):
             monkeypatch.setattr(module, "Judge", judge.Judge)  # taken back at the end
         exec(code, {})
     else:

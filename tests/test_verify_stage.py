@@ -193,10 +193,9 @@ def test_every_number_of_a_verdict(
     both = agreement(views, ["ABC".index(verdicts[key]["label"]) for key in known])
     assert "11 attempts (1 on which" in " ".join(out.split())
     assert f"agree on {both.cohen.observed:.1%}" in out and "kappa" in out
-    lines = (run.path / "verdicts/_disagreements.jsonl").read_text().splitlines()
-    listed = {(row["question_id"], row["trial"]) for row in map(json.loads, lines)}
     pairs = zip(known, views, strict=True)
-    assert listed == {key for key, right in pairs if (verdicts[key]["label"] == "A") != right}
+    differ = sum((verdicts[key]["label"] == "A") != right for key, right in pairs)
+    assert f"{differ} disagreements" in err
     assert pq.read_table(run.path / "verdicts").num_rows == 12  # plain readers find only parts
     stage.verify(run)
     assert len(asked) == 14
@@ -243,10 +242,8 @@ def test_again_with_nothing_owed_reads_no_attempts_and_a_change_reads_each_once(
     monkeypatch.setattr(parquet, "read", reading)
     stage.verify(run)
     assert not read
-    (run.path / "verdicts" / "_disagreements.jsonl").unlink()
     stage.verify(again(run, "verifier.temperature=2"))
-    ends = [names for _, names in read if "text" in names]
-    assert len(ends) == 2  # to hash them; the ends of disagreements
+    assert len([names for _, names in read if "text" in names]) == 1  # to hash them
 
 
 def test_what_is_subtracted_and_what_the_model_is_asked_for_it(
@@ -281,7 +278,6 @@ def test_labels_that_turn_are_a_warning_also_by_the_printed_formula(
         stage.verify(printed)
         said = capsys.readouterr().err
         assert "changes the label of 75.0% of 12 attempts; by the grader" in said
-        assert "above all q2 trial 3: A 1.000, then C 0." in said
     kept = rows(run)
     free = plain_logprobs(Path(run.cfg.verifier.id or ""), [
         TEMPLATE.format(question=x, gold=x, response=x) for x in FREE])  # fmt: skip

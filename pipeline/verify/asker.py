@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from bayes_at_n.pipeline.base.console import fail, mention_now, warn
 from bayes_at_n.pipeline.base.engines import kind
@@ -13,11 +13,8 @@ from bayes_at_n.pipeline.prepare import models, prefetch, sizes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.judge import Answer, Judge
 from bayes_at_n.pipeline.verify.prompts import asked, fill, read_template
-from bayes_at_n.pipeline.verify.replicas import Batch, Replicas
+from bayes_at_n.pipeline.verify.replicas import Batch, Key, Replicas
 from bayes_at_n.pipeline.workers import heartbeat
-from bayes_at_n.pipeline.workers.heartbeat import Watch
-
-Key = TypeVar("Key")
 
 
 class Asker:
@@ -34,7 +31,7 @@ class Asker:
 
     def __init__(self, run: Run, cfg: RunConfig, longest: int, stored: str) -> None:
         self.cfg = sizes.settled(cfg, ())
-        v, self.weights = cfg.verifier, models.fingerprint(cfg.model)
+        v, self.weights, n = cfg.verifier, models.fingerprint(cfg.model), self.cfg.engine.replicas
         if v.trust_remote_code:
             warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
         if stored not in ("", self.weights):
@@ -43,12 +40,11 @@ class Asker:
                 f" {stored}; set verifier.revision to one of them"
             )
         template = read_template(v)
-        empty = (asked(row) for row in run.questions)
-        self.most = longest + max(len(fill(template, turn)[0].encode()) for turn in empty)
-        self.judge: Judge | None = None
-        n = self.cfg.engine.replicas
+        turns = (fill(template, asked(row))[0] for row in run.questions)
+        self.most = longest + max(len(turn.encode()) for turn in turns)
         if not kind(cfg.engine.name).served:
             prefetch.weights(cfg.model)
+        self.judge: Judge | None = None
         self.replicas = Replicas(run, self.cfg, self.most) if n > 1 else None
         how_many = f", {n} replicas" if n > 1 else ""
         mention_now(f"loading verifier {v.name} with {cfg.engine.name}{how_many} ...")
@@ -58,17 +54,10 @@ class Asker:
 
         Raises UserError: as `Judge`. TryAgain: as `Judge` or `Replicas`.
         """
-        return self._here(batches) if self.replicas is None else self.replicas.answers(batches)
-
-    def loaded(self) -> dict[str, Any]:
-        """What has answered: the weights, and the engine as it describes itself."""
-        by = self.replicas
-        engine = by.describe() if by is not None else getattr(self.judge, "described", {})
-        return {"loaded": self.weights, "engine": engine}
-
-    def _here(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
-        """The answers of a verifier in this process, which ends if its engine hangs."""
-        with Watch(self._hung) as watch:
+        if self.replicas is not None:
+            yield from self.replicas.answers(batches)
+            return
+        with heartbeat.Watch(self._hung) as watch:
             for key, candidates in batches:
                 if self.judge is None:
                     with watch.awaiting(heartbeat.LOAD_S):
@@ -77,8 +66,14 @@ class Asker:
                     answer = self.judge.ask(candidates, watch.got_on)
                 yield key, answer
 
+    def loaded(self) -> dict[str, Any]:
+        """What has answered: the weights, and the engine as it describes itself."""
+        by = self.replicas
+        engine = by.describe() if by is not None else getattr(self.judge, "described", {})
+        return {"loaded": self.weights, "engine": engine}
+
     def _hung(self, seconds: float) -> None:
-        """Nothing but the end of the process frees its GPU."""
+        """End this process: nothing else frees the GPU of its engine."""
         try:
             engine = self.cfg.engine
             fail(

@@ -1,9 +1,6 @@
 """What is subtracted from log-probs of the labels, and the temperature: neither asks the model.
 
-`verifier.calibration` says what: how much oftener the verifier says a label than is right, by the
-grader's shares (graded) or by equal ones (batch), or what it says of a prompt without content, in
-all fields (contextual: the same text; domain: random words of the data set, Fei et al. 2023) or in
-the response's alone (question), or nothing. Only graded reads the grader's outcomes.
+`verifier.calibration` says what: see docs/verifier.md. Only `graded` reads the grader's outcomes.
 """
 
 from collections.abc import Mapping
@@ -38,7 +35,7 @@ class Views(NamedTuple):
 
 
 def probes(run: Run, ids: list[str]) -> dict[Key, Candidate]:
-    """What the verifier is to be asked without content, for attempts at the questions `ids`."""
+    """Make what the verifier is asked without content, for attempts at the questions `ids`."""
     v, of_all = run.cfg.verifier, set(ids)
     if v.calibration == "contextual" and ids:
         return {("", text): Candidate("", text, text, text, text) for text in v.content_free}
@@ -53,15 +50,13 @@ def probes(run: Run, ids: list[str]) -> dict[Key, Candidate]:
 
 
 def _of_words(run: Run) -> dict[Key, Candidate]:
-    """Random words of the data set, so many as a question and a gold answer have on average.
+    """Draw words of the data set (Fei et al. 2023), as many as a question and a gold answer have.
 
     A response is made of the words of questions: those of responses are another model's each time.
     """
     rng = np.random.default_rng(0)
     rows = [asked(row) for row in run.questions]
-    problems, golds = (
-        [text.split() for text in field] for field in list(zip(*rows, strict=True))[1:3]
-    )
+    problems, golds = [row.question.split() for row in rows], [row.gold.split() for row in rows]
 
     def drawn(texts: list[list[str]]) -> str:
         words = [word for text in texts for word in text]
@@ -75,7 +70,7 @@ def _of_words(run: Run) -> dict[Key, Candidate]:
 
 
 def subtracted(run: Run, said: Mapping[Key, Floats], views: Views) -> Floats:
-    """The baseline of every question, (M, 3), NaN where none is needed.
+    """Make the baseline of every question, (M, 3), NaN where none is needed.
 
     `said`: log-probs of the probes. Content-free, a baseline moves A against B only; with
     verifier.clip=null it is the printed formula's: of all three labels, and unbounded.
@@ -104,15 +99,14 @@ def _of_attempts(run: Run, views: Views) -> Floats:
     seen = views.at(views.truth >= 0)
     if run.cfg.dataset.judge or seen.keys.size < calibration.LEAST_LABELLED:
         return nothing  # the grader is not believed, or has not said enough
-    found = calibration.of_attempts(seen.logprobs, seen.truth)
-    base = calibration.clipped(found, v.clip).round(6)
-    questions = seen.keys >> 32
-    lowers = calibration.lowers_loss(seen.logprobs, base, seen.truth, questions, v.temperature)
-    return base if lowers else nothing
+    base = calibration.of_attempts(seen.logprobs, seen.truth)
+    base = calibration.clipped(base, v.clip).round(6)
+    of = seen.truth, seen.keys >> 32, v.temperature
+    return base if calibration.lowers_loss(seen.logprobs, base, *of) else nothing
 
 
 def fit(run: Run, views: Views, bases: Floats) -> tuple[Fit | None, str]:
-    """The fit of T to what people or, with calibration=graded, the grader says; and in words.
+    """Fit T to what people or, with calibration=graded, the grader says; also say it in words.
 
     `bases`: (n, 3). None where the fit is worth nothing: then the configured T stays.
     """
@@ -127,17 +121,12 @@ def fit(run: Run, views: Views, bases: Floats) -> tuple[Fit | None, str]:
             # People say right or not right, which is the surer of B and C.
             scores[:, 1], scores[:, 2] = scores[:, 1:].max(axis=1), -np.inf
         elif run.cfg.verifier.calibration != "graded":
-            raise ValueError(
-                "needs labels=FILE, of people: only calibration=graded reads the grader's outcomes"
-            )
+            raise ValueError("needs labels=FILE, or calibration=graded")
         found = calibration.fit_temperature(scores, np.zeros(3), truth, groups=keys >> 32)
     except ValueError as error:
         return None, str(error)
     t = found.temperature
     if found.stderr is None:
-        return None, (
-            f"T ran to {t:g}, the end of its range (the verifier is never wrong here, or worse than"
-            " chance)"
-        )
+        return None, f"T ran to {t:g}, the end of its range: never wrong, or worse than chance"
     told = f"T = {t:.3f} (standard error {found.stderr:.3f}) fitted to {found.fitted} {who}"
     return found._replace(temperature=round(t, 6)), told

@@ -28,8 +28,7 @@ class Judge:
     """The verifier in this process.
 
     `cfg`: a configuration whose model and engine are the verifier's. `most`: bytes of the longest
-    user's turn. A smaller engine takes less memory. Raises UserError: when the verifier cannot be
-    used. TryAgain: when it cannot be loaded.
+    user's turn. Raises UserError: it cannot be used. TryAgain: it cannot be loaded.
     """
 
     def __init__(self, cfg: RunConfig, most: int) -> None:
@@ -45,8 +44,8 @@ class Judge:
     def ask(self, candidates: Sequence[Candidate], got_on: Callable[[], None]) -> Answer:
         """Judge candidates; `got_on` is called after every step of the engine.
 
-        Raises UserError: for a question that is too long, log-probs that are no numbers, or a
-        server that gives none. TryAgain: when the engine breaks.
+        Raises UserError: a question is too long; the engine gives no log-probs, or no numbers.
+        TryAgain: it breaks.
         """
         prompts = self.prompts.build(candidates)
         try:
@@ -57,9 +56,8 @@ class Judge:
         except Exception as error:  # engines raise whatever their parts raise
             engine = self.cfg.engine
             raise TryAgain(
-                f"{engine.key}={engine.name} failed while verifying: {one_line(error)}."
-                " Verdicts that were written are kept; the same command continues (out of memory:"
-                f" lower {engine.lighter})"
+                f"{engine.key}={engine.name} failed while verifying: {one_line(error)}. The same"
+                f" command continues (out of memory: lower {engine.lighter})"
             ) from error
         if not np.isfinite(logprobs).all():
             raise UserError(

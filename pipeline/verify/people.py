@@ -1,8 +1,4 @@
-"""Labels of people: a sample to be labelled, and a score that is right whatever graders get wrong.
-
-`labels.sample=K` draws attempts at random into `labels.jsonl` of the run folder, without what
-grader and verifier said; `labels=FILE` reads such a file and sets the run's score right by it.
-"""
+"""Labels of people: a sample to be labelled, and a score set right by it."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,17 +32,14 @@ class Views(NamedTuple):
 
 
 def people(run: Run) -> dict[str, Any]:
-    """Draw a sample for people, or show what their labels say: as `labels` asks, else nothing.
+    """Draw `labels.sample` attempts into `labels.jsonl`; show and return what `labels.file` says.
 
-    Writes `labels.jsonl` or `labels.json`, and returns what that holds. Raises UserError: a file
-    that is there already, or that cannot be used.
+    What it says is in `labels.json`, too. Raises UserError: a file that cannot be used.
     """
     cfg = run.cfg.labels
     if cfg.sample is not None:
         _draw(run, cfg.sample)
-    if cfg.file is not None:
-        return _report(run, Path(cfg.file).expanduser())
-    return {}
+    return {} if cfg.file is None else _report(run, Path(cfg.file).expanduser())
 
 
 def _keys(codes: outcomes.Codes) -> Ints:
@@ -80,13 +73,16 @@ def _draw(run: Run, size: int) -> None:
     for i, text in rowkeys.responses(run, keys, parquet.Damage()):
         ends[i] = text[-_END:]
     answers = graded.aligned(run, ["answer"], keys)["answer"].to_pylist()
-    rows = []
-    for key, end, answer in zip(keys.tolist(), ends, answers, strict=True):
-        question = run.questions[key >> 32]
-        shown = {name: question[name] for name in ("question_id", "problem", "gold")}
-        rows.append(
-            {"correct": None, **shown, "trial": key & 0xFFFFFFFF, "answer": answer, "end": end}
-        )
+    rows = [
+        {
+            "correct": None,
+            **{name: run.questions[key >> 32][name] for name in ("question_id", "problem", "gold")},
+            "trial": key & 0xFFFFFFFF,
+            "answer": answer,
+            "end": end,
+        }
+        for key, end, answer in zip(keys.tolist(), ends, answers, strict=True)
+    ]
     atomic.write_jsonl(path, rows)
     note(
         f"verify: {len(rows)} attempts to label are in {path}: set each `correct` to true or false,"
@@ -95,7 +91,7 @@ def _draw(run: Run, size: int) -> None:
 
 
 def labelled(run: Run) -> tuple[Ints, Ints]:
-    """Keys of the attempts that people labelled in `labels.file`, and 1 for correct, 0 for not."""
+    """Read the keys of the attempts labelled in `labels.file`, and 1 for correct, 0 for not."""
     keys = _keys(outcomes.read(run, quiet=True).ruled)
     at, labels = _read(run, Path(run.cfg.labels.file or "").expanduser(), keys)
     return keys[at], labels.astype(np.int64)
@@ -112,15 +108,14 @@ def _report(run: Run, path: Path) -> dict[str, Any]:
             note(f"verify: labels: the {who} has no view of {unseen} attempts")
             continue
         corrected = prediction_powered(view, labels, at, views.weights, level)._asdict()
-        sure = np.isin(view[at], (0, 1))
-        table = np.zeros((2, 2), np.int64)
-        np.add.at(table, (1 - labels[sure].astype(int), 1 - view[at][sure].astype(int)), 1)
-        (kept, missed), (accepted, rejected) = table.tolist()
+        pairs = [*zip(labels.tolist(), view[at].tolist(), strict=True)]
+        confusion = [[pairs.count((label, said)) for said in (1, 0)] for label in (1, 0)]
+        (kept, missed), (accepted, rejected) = confusion
         value = float(views.weights @ view)
-        found[who] = {"value": value, "corrected": corrected, "confusion": table.tolist()}
-        wrong = {"missed": f"{missed} of {kept + missed}"}
-        wrong["accepted"] = f"{accepted} of {accepted + rejected}"
-        rows.append({"who": who, "value": value, **wrong})
+        found[who] = {"value": value, "corrected": corrected, "confusion": confusion}
+        errors = {"missed": f"{missed} of {kept + missed}"}
+        errors["accepted"] = f"{accepted} of {accepted + rejected}"
+        rows.append({"who": who, "value": value, **errors})
         rows.append({"who": f"{who}, set right", **_shown(corrected)})
     alone = prediction_powered(np.zeros(n), labels, at, views.weights, level)._asdict()
     found["labels_alone"] = alone
@@ -155,15 +150,12 @@ def _read(run: Run, path: Path, keys: Ints) -> tuple[Ints, Floats]:
             continue
         if not isinstance(correct, bool) or type(trial) is not int:
             raise UserError(
-                f"{path}, {where}: `correct` must be true, false or null, and `trial` a number"
+                f"{path}, {where}: `correct` must be true, false or null, `trial` whole"
             )
         at = place.get(known.get(str(name), -1) << 32 | trial)
-        if at is None:
-            raise UserError(
-                f"{path}, {where}: {name}, trial {trial}: no graded attempt of this run"
-            )
-        if at in labels:
-            raise UserError(f"{path}, {where}: {name}, trial {trial} is labelled twice")
+        if at is None or at in labels:
+            why = "no graded attempt of this run" if at is None else "labelled twice"
+            raise UserError(f"{path}, {where}: {name}, trial {trial}: {why}")
         labels[at] = float(correct)
     if not labels:
         raise UserError(f"{path}: no row has `correct` set to true or false")

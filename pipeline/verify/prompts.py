@@ -49,7 +49,7 @@ class Candidate(NamedTuple):
 
 
 def asked(question: Mapping[str, Any]) -> Candidate:
-    """What a verifier is told of a row of the questions table: its options, too, and the gold text.
+    """Make what a verifier is told of a row of the questions table, with options and gold text.
 
     >>> asked({"question_id": "q", "problem": "1+1?", "gold": "B", "choices": ["1", "2"]})[1:3]
     ('1+1?\\n\\nA) 1\\nB) 2', 'B) 2')
@@ -69,14 +69,14 @@ class Prompt(NamedTuple):
 
 
 def here(cfg: RunConfig, made: str | None) -> RunConfig:
-    """The settings; while the official prompt is not here, with the one that stands in for it.
+    """Replace the official prompt, while it is not here, by the one that stands in for it.
 
     Not where verdicts are `made` by it: no machine puts them aside because it lacks the prompt.
     """
     v, instead = cfg.verifier, cfg.verifier.official.fallback
-    if v.prompt != OFFICIAL or instead is None or published.read(v.official):
+    if v.prompt != OFFICIAL or instead is None or made == str(v.official):
         return cfg
-    if made == str(v.official):
+    if published.read(v.official):
         return cfg
     warn(
         f"verifier.prompt={OFFICIAL}: is not on this machine, so it is asked with {instead}:"
@@ -86,10 +86,9 @@ def here(cfg: RunConfig, made: str | None) -> RunConfig:
 
 
 def read_template(cfg: VerifierConfig) -> str:
-    """The text of `verifier.prompt`: the official one, a name in prompts/verifier/, or a file's.
+    """Read `verifier.prompt`: the official one, a name in prompts/verifier/, or a file.
 
-    Raises UserError: when it is missing, unreadable, or has no usable ``{response}``, nor an
-    ``{answer}`` in its place.
+    Raises UserError: it is missing, unreadable, or has no usable ``{response}`` or ``{answer}``.
     """
     path = template_file(cfg.prompt)
     try:
@@ -105,13 +104,10 @@ def read_template(cfg: VerifierConfig) -> str:
         ) from error
     for field in _LIKE_FIELD.findall(template):
         if not _FIELD.fullmatch(field):
-            raise UserError(
-                f"{path}: {field} is no field; write {{NAME}}, or with a width {{NAME:_<12}}"
-            )
+            raise UserError(f"{path}: {field} is no field; write {{NAME}} or {{NAME:_<12}}")
     if template.count(_judged(template)) != 1 or template.count("{response") > 1:
         raise UserError(
-            f"{path}: must contain {{response}} once, without a width (or {{answer}} and no"
-            " {response}); other fields are {question}, {gold} and {answer}"
+            f"{path}: must contain {{response}} once, without a width (or {{answer}} instead)"
         )
     return template
 
@@ -122,11 +118,7 @@ def _judged(template: str) -> str:
 
 
 def uses_answer(template: str) -> bool:
-    """Whether the template restates the extracted answer.
-
-    >>> uses_answer("{response} {answer:_<8}"), uses_answer("{response}")
-    (True, False)
-    """
+    """Say whether the template restates the extracted answer."""
     return any(field[1] == "answer" for field in _FIELD.finditer(template))
 
 
@@ -196,8 +188,8 @@ class Prompts:
         parts = frame.split(_USER)
         if len(parts) != 2 or not getattr(tokenizer, "is_fast", False):
             raise UserError(
-                f"verifier.id={cfg.id}: its chat template does not write the user's text once, or"
-                " its tokenizer is not a fast one; such a verifier cannot be used"
+                f"verifier.id={cfg.id}: cannot be used: its chat template does not write the"
+                " user's text once, or its tokenizer is not a fast one"
             )
         self.before, self.after = (
             list(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in parts
@@ -256,9 +248,8 @@ class Prompts:
         room = self.room - (len(ids) - (last - first)) - len(self.cut)
         if room < 2:
             raise UserError(
-                f"{candidate.question_id}: the verifier's prompt is too long without any response:"
-                f" its context leaves {self.room} tokens for the user's turn; use a verifier with a"
-                " longer context, or verifier=none"
+                f"{candidate.question_id}: too long for the verifier even without a response: its"
+                f" context leaves {self.room} tokens; take one with more, or verifier=none"
             )
         head, tail = room - room // 2, room // 2
         return [*ids[: first + head], *self.cut, *ids[last - tail :]]
@@ -271,8 +262,7 @@ class Prompts:
             pieces = tokenizer.convert_ids_to_tokens(ids[known:])
             raise UserError(
                 f"verifier.labels.{name}={text}: must be one token at the answer slot;"
-                f" {self.cfg.id}'s tokenizer makes {len(ids) - known} of it ({pieces}). Choose"
-                " labels that are single tokens, and a prompt that asks for them"
+                f" {self.cfg.id}'s tokenizer makes {len(ids) - known} of it ({pieces})"
             )
         return int(ids[-1])
 

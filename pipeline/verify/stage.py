@@ -1,8 +1,6 @@
 """verify: a verifier's label probabilities for every attempt, raw and calibrated.
 
-One prefill a distinct text, no text generated (`texts.py`); verdicts are derived from its log-probs
-without the model (`calibrate.py`); what keeps a response from talking the verifier into a label is
-in `prompts.py`.
+One prefill a distinct text, no text generated; verdicts are derived from its log-probs.
 """
 
 import itertools
@@ -37,12 +35,9 @@ from bayes_at_n.verifiers.judge.labels import LABELS, Floats
 def verify(run: Run) -> None:
     """Judge every text that was not judged yet, calibrate; then what people are asked or said.
 
-    With verifier=none nothing is judged.
-
-    A batch that shows a broken verifier, prompt or label (`verifiers.judge.guards`, over all
-    attempts so far) is not written; what was written before it stays. Raises UserError: without
-    attempts, when the verifier or its prompt cannot be used, or its labels show that it does not
-    work as a verifier. TryAgain: when its engine cannot be loaded or breaks.
+    A batch that shows a broken verifier (`check`) is not written; what was written before it stays.
+    Raises UserError: there are no attempts, or the verifier or its prompt cannot be used. TryAgain:
+    its engine cannot be loaded or breaks.
     """
     if run.cfg.verifier.id is None:
         mention("verify: nothing is judged (verifier=none)")
@@ -59,8 +54,8 @@ def _verify(given: Run) -> None:
     sampled = runfolder.read_manifest(run).get("identity", {}).get("engine.name", engine)
     if sampled != engine:
         raise UserError(
-            f"engine.name={engine}: {run.path} was sampled with {sampled}; the verifier's engine"
-            f" is verifier.engine.name={engine}"
+            f"engine.name={engine}: {run.path} was sampled with {sampled}; the verifier's is"
+            f" verifier.engine.name={engine}"
         )
     runfolder.check_same(run, runfolder.identity(run.cfg))
     if not run.questions or not tables.parts(run.attempts):
@@ -85,7 +80,7 @@ def _verify(given: Run) -> None:
 
 
 def _inputs(run: Run, template: str, made_by: dict[str, Any]) -> dict[str, Any]:
-    """All that decides verdicts but the texts of attempts, and what the verifier says of them."""
+    """Make all that decides verdicts but the texts of attempts and what is said of them."""
     v, file = run.cfg.verifier, run.cfg.labels.file
     of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
     found = inputs(run, of_grades or uses_answer(template))
@@ -108,19 +103,18 @@ class Made(NamedTuple):
 
     def views(self) -> tuple[Views, Floats]:
         """The attempts whose text was judged, and the baseline of each, (n, 3)."""
-        run, logprobs = self.work.run, self.known.logprobs[self.slots]
+        every = self.known.said["logprobs"]
+        logprobs = every[self.slots]
         views = Views(self.work.keys, logprobs, self.work.truth).at(~np.isnan(logprobs[:, 0]))
-        said = {
-            key: self.known.logprobs[self.known.rows([name])[0]]
-            for key, (name, _) in self.probes.items()
-        }
-        return views, calibrate.subtracted(run, said, views)[views.keys >> 32]
+        at = self.known.rows([name for name, _ in self.probes.values()])
+        said = dict(zip(self.probes, every[at], strict=True))
+        return views, calibrate.subtracted(self.work.run, said, views)[views.keys >> 32]
 
 
 def _known(
     run: Run, judge: RunConfig, made_by: dict[str, Any], template: str, intact: home.Check
 ) -> Made:
-    """What the verifier says of all texts; it is asked about those that it has not judged."""
+    """Ask the verifier about texts that it has not judged; return what it says of all."""
     known = texts.LogProbs(texts.folder(run, made_by))
     work, probing = texts.survey(run, known, template), texts.Waiting()
     ids = [run.questions[i]["question_id"] for i in np.unique(work.keys >> 32).tolist()]
@@ -132,7 +126,7 @@ def _known(
     made = Made(work, known, known.rows(work.hashes), probes)
     if not (n := len(work.owed.hashes | probing.hashes)):
         return made
-    attempts = int(np.isnan(known.logprobs[made.slots, 0]).sum())
+    attempts = int(np.isnan(known.said["logprobs"][made.slots, 0]).sum())
     asker = Asker(run, judge, max(work.owed.longest, probing.longest), known.loaded)
     worker, number = workernames.worker_id(), itertools.count()
     try:
@@ -156,7 +150,7 @@ def _known(
 def check(run: Run, views: Views, bases: Floats) -> None:
     """Stop when all attempts so far, those of this batch included, show a broken verifier.
 
-    Raises UserError: says what is broken.
+    Raises UserError: says what is broken (`verifiers.judge.guards`).
     """
     v, graded = run.cfg.verifier, views.truth >= 0
     limits: dict[str, Any] = {"temperature": v.temperature, "mass_floor": v.least_mass}
@@ -164,17 +158,15 @@ def check(run: Run, views: Views, bases: Floats) -> None:
     problems = guards.check_verdicts(views.logprobs, bases, **limits)
     if problems := problems or guards.check_verdicts(*seen, **limits):
         raise UserError(
-            f"verifier={v.name} ({v.id}) with prompt {v.prompt}: {'; '.join(problems)}. These"
-            " verdicts are not kept; check verifier.prompt, verifier.labels and the chat"
-            " template, or leave the verifier out with verifier=none"
+            f"verifier={v.name} ({v.id}) with prompt {v.prompt}: {'; '.join(problems)}. Check"
+            " verifier.prompt, verifier.labels and the chat template, or set verifier=none"
         )
 
 
 def _derive(run: Run, made: Made, made_from: dict[str, Any], owed: Container[str]) -> None:
     """Write the verdicts of parts of attempts, by their stems, in place of what is said of them."""
-    for path in (run.path / "verdicts").glob("_*"):
-        if path.suffix in (".json", ".jsonl", ".png", ".pdf"):
-            path.unlink()
+    for path in (run.path / "verdicts").glob("_*.json"):
+        path.unlink()
     v, (views, bases), rows = run.cfg.verifier, made.views(), 0
     fit = calibrate.fit(run, views, bases.astype(np.float32))[0] if v.fit_temperature else None
     temperature = fit.temperature if fit else v.temperature
@@ -190,8 +182,8 @@ def _derive(run: Run, made: Made, made_from: dict[str, Any], owed: Container[str
 
 def _table(run: Run, made: Made, at: Ints, bases: Floats, temperature: float) -> pa.Table:
     """The verdicts on some attempts, with their baselines (n, 3)."""
-    keys, slots = made.work.keys[at], made.slots[at]
-    logprobs = made.known.logprobs[slots].astype(np.float64)
+    keys, said = made.work.keys[at], made.known.said[made.slots[at]]
+    logprobs = said["logprobs"].astype(np.float64)
     raw, calibrated = np.exp(logprobs), calibration.calibrate(logprobs, bases, temperature)
     kinds = {"logprob_": logprobs, "base_": bases, "raw_": raw, "": calibrated}
     kinds["direct_"] = calibration.direct(logprobs)
@@ -205,7 +197,7 @@ def _table(run: Run, made: Made, at: Ints, bases: Floats, temperature: float) ->
         "trial": keys & 0xFFFFFFFF,
         "mass": raw.sum(axis=1).astype(np.float32),
         "label": np.array(LABELS)[calibrated.argmax(axis=1)],
-        "tokens": made.known.tokens[slots],
-        "cut": made.known.cut[slots],
+        "tokens": said["tokens"],
+        "cut": said["cut"],
     }
     return pa.table(columns, schema=VERDICTS)

@@ -1,16 +1,12 @@
 """The texts that a verifier is asked about, each once, and the log-probs that it gave of them.
 
-label_logprobs/HASH/*.parquet   a row a text, by its hash; HASH is of the verifier's identity, which
-                                each file holds in full. Parts are only ever added to.
-
-A run may hold hundreds of thousands of attempts, so they are read once, and nothing in memory grows
-by more than a few dozen bytes with each: texts that are still to be judged wait in a file.
+Log-probs are rows of `label_logprobs/HASH/*.parquet`, HASH being of the verifier's identity.
+Attempts are read once, and with each memory grows by a few dozen bytes: texts wait in a file.
 """
 
 import hashlib
 import json
 import pickle
-import re
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -53,16 +49,19 @@ _MADE_BY = b"made_by"
 _ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, together
 _LEAST = 4  # rows of the last batches of several replicas
 _IN_MEMORY = 1 << 26  # bytes of texts that wait; more are in a file
+_ROW = np.dtype(
+    [("judged", "S24"), ("logprobs", "f4", len(LABELS)), ("tokens", "i4"), ("cut", "?")]
+)
 Hashes = npt.NDArray[np.bytes_]
 Text = tuple[str, Candidate]  # its hash, and what is to be judged
 
 
 def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
-    """Everything that decides a log-prob; none of it needs the model itself."""
+    """Make everything that decides a log-prob; none of it needs the model itself."""
     v, args = cfg.verifier, judge.engine.args
     local = find_local(str(v.id))
-    chat = local / "chat_template.jinja" if local else None
-    chat_text = chat.read_text("utf-8") if chat and chat.is_file() else ""
+    chat = (local or Path()) / "chat_template.jinja"
+    chat_text = chat.read_text("utf-8") if local and chat.is_file() else ""
     return {
         "prompts": _VERSION,
         "engine": judge.engine.name,  # two engines round otherwise
@@ -74,8 +73,6 @@ def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
         "dtype": v.dtype,
         "context": v.context,
         **v.form(),
-        # Fences in a field are other quotes since there are official prompts.
-        **({"fences": True} if re.search('"""|```', template) else {}),
         **({"engine_args": args} if args else {}),  # quantisation, and nobody can tell what else
     }
 
@@ -87,16 +84,14 @@ def folder(run: Run, made_by: Mapping[str, Any]) -> Path:
 
 
 def digest(candidate: Candidate) -> str:
-    """The hash of what is judged: question, gold answer, response and extracted answer."""
+    """Hash what is judged: question, gold answer, response and extracted answer."""
     fields = [text.encode() for text in candidate[1:]]
-    found = hashlib.blake2b(repr([*map(len, fields)]).encode(), digest_size=12)
-    for text in fields:
-        found.update(text)
-    return found.hexdigest()
+    lengths = repr([*map(len, fields)]).encode()
+    return hashlib.blake2b(b"".join([lengths, *fields]), digest_size=12).hexdigest()
 
 
 class LogProbs:
-    """What the verifier said of texts, by their hashes; NaN of those that it is still to judge."""
+    """What the verifier said of texts, by their hashes; NaN where it is still to judge."""
 
     def __init__(self, folder: Path) -> None:
         damage, batches = parquet.Damage(), list[pa.RecordBatch]()
@@ -109,42 +104,37 @@ class LogProbs:
             warn(f"{folder}: {damage}; set aside, those texts are judged again")
             shards.set_aside(damage, LABEL_LOGPROBS)
         table = pa.Table.from_batches(batches, LABEL_LOGPROBS)
-        stored = np.array(table["judged"].to_pylist(), "S24")
-        self.hashes, first = np.unique(stored, return_index=True)
-        self.logprobs = of_labels(table, "logprob_")[first]
-        self.tokens, self.cut = (table[name].to_numpy()[first] for name in ("tokens", "cut"))
+        rows = np.empty(len(table), _ROW)
+        rows["judged"], rows["logprobs"] = table["judged"].to_pylist(), of_labels(table, "logprob_")
+        rows["tokens"], rows["cut"] = table["tokens"], table["cut"]
+        self.said = rows[np.unique(rows["judged"], return_index=True)[1]]
 
     def rows(self, hashes: Any) -> Ints:
-        """For each hash the row in `logprobs`, `tokens` and `cut`, or -1."""
-        wanted = np.asarray(hashes, "S24")
-        at = np.searchsorted(self.hashes, wanted)
-        there = np.append(self.hashes, b"")[at] == wanted
-        return np.where(there, at, -1)
+        """For each hash its row in `said`, or -1."""
+        wanted, there = np.asarray(hashes, "S24"), self.said["judged"]
+        at = np.searchsorted(there, wanted)
+        return np.where(np.append(there, b"")[at] == wanted, at, -1)
 
     def expect(self, hashes: Hashes) -> None:
         """Make room for more texts."""
-        every = np.unique(np.append(self.hashes, hashes))
-        at, n = np.searchsorted(every, self.hashes), every.size
-        made = (
-            np.full((n, len(LABELS)), np.nan, np.float32),
-            np.zeros(n, np.int32),
-            np.zeros(n, "?"),
-        )
-        for new, old in zip(made, (self.logprobs, self.tokens, self.cut), strict=True):
-            new[at] = old
-        self.hashes, (self.logprobs, self.tokens, self.cut) = every, made
+        fresh = np.setdiff1d(hashes, self.said["judged"])
+        more = np.zeros(fresh.size, _ROW)
+        more["judged"], more["logprobs"] = fresh, np.nan
+        every = np.concatenate([self.said, more])
+        self.said = every[np.argsort(every["judged"])]
 
     def add(self, hashes: list[str], answer: Answer) -> None:
         """Take what the verifier said of texts that are expected."""
         at = self.rows(hashes)
-        self.logprobs[at], self.tokens[at], self.cut[at] = answer
+        for name, values in answer._asdict().items():
+            self.said[name][at] = values
 
     def write(self, name: str, hashes: list[str], made_by: Any) -> None:
         """Add a part; `made_by`: the verifier's identity, its weights and its engine."""
         self.folder.parent.mkdir(exist_ok=True)
-        at = self.rows(hashes)
-        columns = {f"logprob_{x.lower()}": self.logprobs[at, i] for i, x in enumerate(LABELS)}
-        columns |= {"judged": hashes, "tokens": self.tokens[at], "cut": self.cut[at]}
+        said = self.said[self.rows(hashes)]
+        columns: dict[str, Any] = {"judged": hashes, "tokens": said["tokens"], "cut": said["cut"]}
+        columns |= {f"logprob_{x.lower()}": said["logprobs"][:, i] for i, x in enumerate(LABELS)}
         schema = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(made_by)})
         parquet.write_part(self.folder / f"{name}.parquet", pa.table(columns, schema=schema))
 
@@ -177,8 +167,7 @@ class Waiting:
         if name not in self.hashes:
             self.hashes.add(name)
             self.characters += len(candidate.response)
-            size = sum(len(field.encode()) for field in candidate[1:])
-            self.longest = max(self.longest, size)
+            self.longest = max(self.longest, sum(len(part.encode()) for part in candidate[1:]))
             pickle.dump(text, self.file)
 
     def batches(
@@ -194,7 +183,7 @@ class Waiting:
 
 
 def batches(texts: Iterable[Text], total: int, replicas: int) -> Iterator[list[Text]]:
-    """Texts, `total` characters in all, in batches of bounded size.
+    """Split texts, `total` characters in all, into batches of bounded size.
 
     For several replicas a batch is half of what each of them has left, so that they get ever
     smaller and all replicas end together (guided self-scheduling, Polychronopoulos and Kuck 1987).
@@ -219,7 +208,7 @@ def survey(run: Run, known: LogProbs, template: str) -> Work:
     """Read all attempts, once, and let those texts wait that are not known.
 
     With judge=unmatched only what the rule grader does not accept is in it. Raises UserError:
-    without attempts; when some are not graded that the prompt or judge=unmatched needs graded.
+    there are no attempts, or ungraded ones where the prompt or judge=unmatched needs grades.
     """
     try:
         return _survey(run, known, template)
@@ -250,21 +239,17 @@ def _survey(run: Run, known: LogProbs, template: str) -> Work:
                 keys, wanted = keys[asks], pa.array(asks)
                 texts, grade = texts.filter(wanted), grade.filter(wanted)
             answers = grade["answer"].to_pylist() if with_answer else [""] * keys.size
-            told = [
-                _candidate(run, *one)
-                for one in zip(keys.tolist(), texts.to_pylist(), answers, strict=True)
-            ]
+            of = zip(keys.tolist(), texts.to_pylist(), answers, strict=True)
+            told = [_candidate(run, *one) for one in of]
             hashes = np.array([*map(digest, told)], "S24")
             for i in np.flatnonzero(known.rows(hashes) < 0).tolist():
                 owed.put((hashes[i].decode(), told[i]))
             truth = true_labels(grade["outcome"], run)
             found.append((keys, np.full(keys.size, number), hashes, truth))
     if ungraded and (with_answer or judge == "unmatched"):
-        why = f"the prompt {run.cfg.verifier.prompt} restates the extracted answer"
+        why = f"verifier.prompt={run.cfg.verifier.prompt} restates the answer"
         why = why if with_answer else "dataset.judge=unmatched asks by the grade"
-        raise UserError(
-            f"{run.path}: {ungraded} attempts are not graded, and {why}; run `grade` first"
-        )
+        raise UserError(f"{run.path}: {ungraded} attempts are not graded; {why}: run `grade` first")
     if not seen:
         raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
     if damage.lines:
@@ -275,16 +260,16 @@ def _survey(run: Run, known: LogProbs, template: str) -> Work:
 
 
 def _candidate(run: Run, key: int, text: str | None, answer: str | None) -> Candidate:
-    """What is judged of an attempt, with options and letters as it saw them."""
+    """Make what is judged of an attempt, with options and letters as it saw them."""
     shown = options.as_shown(run.cfg, run.questions[key >> 32], key & 0xFFFFFFFF)
     said = options.letter(shown, answer or "")
     return asked(shown)._replace(response=text or "", answer=said)
 
 
 def true_labels(outcome: Any, run: Run) -> npt.NDArray[np.int64]:
-    """The label that the grader's outcome stands for: 0 (A), 1 (B), 2 (C), or -1 for no view.
+    """Return the labels that outcomes stand for: 0 (A), 1 (B), 2 (C); -1 of a timeout or the like.
 
-    A timeout or an unreadable answer is no view; a verifier that lacks C can only say B for it.
+    A verifier that lacks C can only say B for it.
     """
     label = pc.index_in(outcome, value_set=pa.array(["correct", "wrong", "no_answer"]))
     most = 2 if run.cfg.verifier.labels.invalid else 1
@@ -293,5 +278,5 @@ def true_labels(outcome: Any, run: Run) -> npt.NDArray[np.int64]:
 
 
 def of_labels(rows: Any, kind: str = "") -> npt.NDArray[Any]:
-    """The columns of A, B and C of a table or batch, (n, 3): "logprob_", "base_", "" calibrated."""
+    """Stack the columns of A, B and C, (n, 3): "logprob_", "base_" or "" (calibrated)."""
     return np.stack([rows[f"{kind}{label.lower()}"].to_numpy() for label in LABELS], axis=1)

@@ -1,4 +1,4 @@
-"""Do verifier and grader agree, by how much more than chance, and where should a person look?
+"""Do verifier and grader agree, and by how much more than chance?
 
 They agree on an attempt where the grader's "correct" meets the verifier's A (correct), or its "not
 correct" a B (incorrect) or a C (invalid). An attempt on which the grader has no view, such as a
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.verifiers.judge.labels import LABELS, Bools, Floats, Ints
+from bayes_at_n.verifiers.judge.labels import LABELS, Bools, Ints
 
 
 class Kappa(NamedTuple):
@@ -82,22 +82,3 @@ def agreement(correct: Bools, labels: Ints) -> Agreement:
     totals = np.ma.masked_equal(table.sum(axis=1, keepdims=True), 0)  # type: ignore[no-untyped-call]
     two_by_two = np.column_stack([table[:, 0], table[:, 1:].sum(axis=1)])
     return Agreement(table, 100 * table / totals, cohen_kappa(two_by_two))
-
-
-def disagreements(correct: Bools, prob: Floats) -> Ints:
-    """Indices, int64, of the attempts on which verifier and grader disagree.
-
-    The label is the largest probability (the first of equal ones). First come those on which the
-    verifier is surest that the grader errs: P(A) where the grader says "not correct", 1 - P(A)
-    where it says "correct". Equal ones stay in the order of the attempts.
-
-    `correct`, shape (n,), is the grader's view, and `prob`, shape (n, 3), the verifier's
-    probabilities, calibrated or not.
-
-    >>> prob = np.array([[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.99, 0.01, 0.0]])
-    >>> disagreements(np.array([True, False, True, False]), prob).tolist()
-    [3, 2, 1]
-    """
-    differ = np.flatnonzero((prob.argmax(axis=1) == 0) != correct)
-    sure = np.where(correct, 1 - prob[:, 0], prob[:, 0])[differ]
-    return differ[np.argsort(-sure, kind="stable")]
