@@ -1,15 +1,11 @@
-"""Known grades of (gold, answer) pairs: each pair is compared once a process, for all its runs.
-
-Nothing is kept on the disk: a run's grades are there already, and a file of known grades would
-only have to be believed.
-"""
+"""Known grades of (gold, answer) pairs: each pair is compared once a process, for all its runs."""
 
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.errors import UserError
@@ -60,9 +56,8 @@ def find(cfg: RunConfig, attempt: Attempt, answer: str | None = None) -> Extract
 
     An exception of the grader is the reason why there is none: a response ends no command.
     """
-    choices = tuple(attempt.question.get("choices") or ())
-    policy: Any = cfg.dataset.boxes
-    asked = verifiers.Asked(policy, cfg.dataset.pattern or "", choices, attempt.gold)
+    choices, boxes = tuple(attempt.question.get("choices") or ()), cast(Any, cfg.dataset.boxes)
+    asked = verifiers.Asked(boxes, cfg.dataset.pattern or "", choices, attempt.gold)
     try:
         return verifiers.find(
             attempt.text,
@@ -104,26 +99,26 @@ class KnownGrades:
             if x.answer is not None
         ]
         judged = iter(self.pairs(pairs))
-        return [
-            (
-                _in_table(box, a),
-                self._unanswered(x)
-                if x.answer is None
-                else _told(in_form(next(judged), (a.gold, x.answer), a.question), _in_table(x, a)),
-            )
-            for box, a, x in zip(boxes, attempts, found, strict=True)
-        ]
-
-    def _unanswered(self, found: Extraction) -> Grade:
-        grade = _NO_ANSWER[found.reason]._replace(grader=self.grader)
-        return grade._replace(reason=found.how) if found.how else grade
+        graded = []
+        for box, a, x in zip(boxes, attempts, found, strict=True):
+            if x.answer is None:
+                grade = _NO_ANSWER[x.reason]._replace(grader=self.grader)
+                grade = grade._replace(reason=x.how or grade.reason)
+            else:
+                grade = next(judged)
+                if a.question.get("form") == "strict":  # grades are known without the form
+                    grade = verifiers.in_form(grade, a.gold, x.answer)
+                if how := _in_table(x, a).how:  # other attempts with the answer need not share it
+                    grade = grade._replace(reason=f"{grade.reason}, {how}")
+            graded.append((_in_table(box, a), grade))
+        return graded
 
     def pairs(self, pairs: Sequence[Pair]) -> list[Grade]:
         """The grade of each pair, in order.
 
         Raises UserError: worker processes cannot be started.
         """
-        keys = [self._key(pair) for pair in pairs]
+        keys = [(gold, _hashed(text) if self.whole else text) for gold, text in pairs]
         owed = {k: p for k, p in zip(keys, pairs, strict=True) if k not in self.known}
         if owed:
             limits = self.cfg.grading
@@ -149,15 +144,9 @@ class KnownGrades:
         shares = [f"{name} {n / len(self.used):.1%}" for name, n in layers.most_common()]
         return f"{len(self.used)} distinct pairs" + (f": {', '.join(shares)}" if shares else "")
 
-    def _key(self, pair: Pair) -> Pair:
-        if not self.whole:
-            return pair
-        return pair[0], hashlib.sha256(pair[1].encode(errors="surrogatepass")).hexdigest()
 
-
-def in_form(grade: Grade, pair: Pair, question: dict[str, Any]) -> Grade:
-    """The grade of a pair as the question wants it: grades are known without the form."""
-    return verifiers.in_form(grade, *pair) if question.get("form") == "strict" else grade
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def _in_table(found: Extraction, attempt: Attempt) -> Extraction:
@@ -169,8 +158,3 @@ def _in_table(found: Extraction, attempt: Attempt) -> Extraction:
     stored = sorted(verifiers.LETTERS[attempt.order[known.index(letter)]] for letter in letters)
     how = f"{found.how}, shown as {found.answer}".removeprefix(", ")
     return found._replace(answer=", ".join(stored), how=how)
-
-
-def _told(grade: Grade, found: Extraction) -> Grade:
-    """With where the answer was found, which other attempts with it need not share."""
-    return grade._replace(reason=f"{grade.reason}, {found.how}") if found.how else grade

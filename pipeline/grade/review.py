@@ -130,9 +130,6 @@ def contradiction(models: Sequence[Mapping[str | None, int]]) -> str | None:
 
     `models` are numbers of attempts by answer. Each model counts alike, and two more attempts that
     agree with nobody.
-
-    >>> contradiction([{"7": 78, NONE: 2}]), contradiction([{"7": 4}])
-    ('7', None)
     """
     shares: dict[str | None, float] = defaultdict(float)
     for counts in models:

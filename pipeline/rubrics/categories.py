@@ -116,13 +116,10 @@ def thresholds(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def current(run: Run, quiet: bool = False) -> dict[str, Recorded]:
-    """The categories of every rubric that are current; a warning where some are out of date.
-
-    Those of labels that were imported rest on no signals and no thresholds of ours.
-    """
+    """The categories of every rubric that are current; a warning where some are out of date."""
     stored = _stored(run)
     usable = {name: m for name, m in stored.items() if m.record.get("imported")}
-    if len(usable) < len(stored):
+    if len(usable) < len(stored):  # imported labels rest on no signals and no thresholds
         of = {"thresholds": thresholds(run)[0], "made_from": signals.made_from(run)}
         usable |= {name: m for name, m in stored.items() if of.items() <= m.record.items()}
     if (old := [name for name in stored if name not in usable]) and not quiet:

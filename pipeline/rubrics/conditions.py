@@ -55,10 +55,6 @@ def compile_condition(
 
     `booleans` are names that are true or false and stand alone, `numbers` those that are compared.
     Raises ValueError: naming the part that is wrong.
-
-    >>> condition = compile_condition("correct and not bits > 0.5", {"correct"}, {"bits"})
-    >>> condition.evaluate({"correct": np.array([True, True]), "bits": np.array([0.4, 0.6])})
-    array([ True, False])
     """
     line = " ".join(text.split())
     if len(line) > LONGEST:

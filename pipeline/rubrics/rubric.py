@@ -147,12 +147,6 @@ def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
     `values` is what its conditions name: arrays of shape (n,), or numbers. Raises Unsound: an
     attempt with no category, or with several that `order` does not settle. ValueError: `values`
     lacks a name.
-
-    >>> rubric = parse({"name": "exact", "categories": [
-    ...     {"index": 0, "name": "wrong", "when": "wrong", "weight": 0},
-    ...     {"index": 1, "name": "right", "when": "correct", "weight": 1}]})
-    >>> assign(rubric, {"correct": np.array([True, False]), "wrong": np.array([False, True])})
-    array([1, 0], dtype=int8)
     """
     if missing := sorted(rubric.names - set(values)):
         raise ValueError(f"{rubric.name}: there is no {', '.join(missing)} for these attempts")

@@ -2,10 +2,9 @@
 
 What is dear to compute, from the attempts alone, is a derived table; grades, verdicts and the bits
 of prompts are joined to it when somebody asks. Bits per token are -mean log2 p of the sampled
-tokens, and of the prompt without its first token, which has no log-prob. Some models give infinite
-log-probs for a few tokens: those are left out of the mean and counted. Where no finite log-prob is
-left the signal is null. Imported records have means of log-probs in place of lists: those count
-where an attempt, or a prompt, has no list.
+tokens, and of the prompt without its first token, which has no log-prob. Infinite log-probs are
+left out of the mean and counted; without a finite one the signal is null. Means of log-probs, which
+came with imported records, count where an attempt, or a prompt, has no list.
 """
 
 import math
@@ -39,22 +38,21 @@ def make(run: Run) -> None:
 
     Raises DamagedData: stored attempts cannot be read; they are set aside and owed again.
     """
-    damage, infinite, gone = parquet.Damage(), 0, False
+    damage, infinite = parquet.Damage(), 0
     owed = SIGNALS_TABLE.owed(run, {})
-    with Meter("signals", sum(map(tables.rows, owed))) as meter:
-        for part in owed:
-            try:
+    try:
+        with Meter("signals", sum(map(tables.rows, owed))) as meter:
+            for part in owed:
                 infinite += _measure(run, part, damage, meter)
-            except OSError as error:
-                if error.errno not in atomic.GONE:
-                    raise
-                gone = True  # sealed since the listing
+    except OSError as error:
+        if error.errno not in atomic.GONE:
+            raise
+        make(run)  # a journal was sealed since the listing
+        return
     if infinite:
         note(f"signals: {infinite} log-probs are not finite and left out of the means")
     SIGNALS_TABLE.sweep(run)
     runfolder.set_aside_attempts(run, damage)
-    if gone:
-        make(run)
 
 
 def _measure(run: Run, part: Part, damage: parquet.Damage, meter: Meter) -> int:
@@ -139,11 +137,6 @@ def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Fl
     `logprobs` holds a list of natural log-probs per row, which may be null; `skip_first` leaves out
     the first of each, which for a prompt has none. Returns bits per token, float64, shape (rows,),
     NaN where no log-prob is finite; and how many of all were left out because they are not.
-
-    >>> bits, left_out = bits_per_token(pa.array([[math.log(0.5), math.log(0.25)], [], None,
-    ...                                           [-math.inf, math.log(0.5)]]))
-    >>> bits.round(6).tolist(), left_out
-    ([1.5, nan, nan, 1.0], 1)
     """
     lengths = pc.fill_null(pc.list_value_length(logprobs), 0).to_numpy().astype(np.int64)
     values = logprobs.flatten().to_numpy(zero_copy_only=False)

@@ -270,7 +270,7 @@ def _by_place(run: Run, matrix: Any, level: float) -> Parts:
         if len(here) >= 2:
             mean, sigma, low, high = scoring.clustered_ci(here, confidence=level)
             parts = {"mean": mean, "sigma": sigma, "low": max(0.0, low), "high": min(1.0, high)}
-            found[LETTERS[place]] = parts | {"questions": len(here), "attempts": here.count()}
+            found[LETTERS[place]] = parts | {"questions": len(here), "attempts": int(here.count())}
     return found
 
 
