@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -72,10 +73,16 @@ def without_pandas() -> None:
 
     For processes that hand pyarrow none of pandas' objects: it would not know them.
     """
+
+    def hidden(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ImportError(name)
+
     if "pandas" not in sys.modules:
-        sys.modules["pandas"] = None  # type: ignore[assignment]  # so looks what is not installed
+        finder: Any = SimpleNamespace(find_spec=hidden)
+        sys.meta_path.insert(0, finder)
         pa.array([0])
-        del sys.modules["pandas"]
+        sys.meta_path.remove(finder)
 
 
 def fingerprint(path: Path) -> str:
