@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.prepare import sizes
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import asker, judge, replicas, stage, texts
+from bayes_at_n.pipeline.verify import asker, judge, stage, texts
 from bayes_at_n.pipeline.verify.prompts import Candidate
 from bayes_at_n.pipeline.workers import devices, heartbeat
 
@@ -82,7 +82,7 @@ def at_work(parent: int | None = None) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(parent).children():
         try:
-            if "bayes_at_n.pipeline.verify.replicas" in " ".join(child.cmdline()):
+            if "bayes_at_n.pipeline.verify.asker" in " ".join(child.cmdline()):
                 found.append(child)
         except psutil.Error:
             continue
@@ -116,7 +116,7 @@ def nobody_left() -> Iterator[None]:
 PRETENDED = """
 import contextlib, os, signal, zlib
 import numpy as np
-from bayes_at_n.pipeline.verify import asker, judge, replicas
+from bayes_at_n.pipeline.verify import asker, judge
 class Judge:
     answered = False
     def __init__(self, cfg, most):
@@ -134,7 +134,7 @@ class Judge:
         return judge.Answer(logprobs, tokens, [False] * len(tokens))
     def close(self):
         pass
-judge.Judge = asker.Judge = replicas.Judge = Judge
+asker.Judge = Judge
 """
 
 
@@ -150,11 +150,10 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
     if pretended:
         code = PRETENDED.format(killed=str(tmp_path / "killed"))
         program = (
-            f"{code}from bayes_at_n.pipeline.verify.replicas import main; raise SystemExit(main())"
+            f"{code}from bayes_at_n.pipeline.verify.asker import main; raise SystemExit(main())"
         )
-        monkeypatch.setattr(replicas, "PROGRAM", [sys.executable, "-c", program])
-        for module in (asker, judge, replicas):
-            monkeypatch.setattr(module, "Judge", judge.Judge)  # taken back at the end
+        monkeypatch.setattr(asker, "PROGRAM", [sys.executable, "-c", program])
+        monkeypatch.setattr(asker, "Judge", judge.Judge)  # taken back at the end
         exec(code, {})
     else:
         when_written(monkeypatch, lambda: at_work()[0].kill())
@@ -189,9 +188,9 @@ def test_a_replica_that_hangs_is_replaced(
 ) -> None:
     monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.5)
     monkeypatch.setattr(heartbeat, "HANG_S", 20.0)
-    every, ask = list[replicas.Replica](), replicas.Replica.ask
+    every, ask = list[asker.Replica](), asker.Replica.ask
 
-    def noted(self: replicas.Replica, *given: Any) -> Any:
+    def noted(self: asker.Replica, *given: Any) -> Any:
         every.append(self)
         return ask(self, *given)
 
@@ -200,7 +199,7 @@ def test_a_replica_that_hangs_is_replaced(
         assert process is not None
         process.send_signal(signal.SIGSTOP)
 
-    monkeypatch.setattr(replicas.Replica, "ask", noted)
+    monkeypatch.setattr(asker.Replica, "ask", noted)
     when_written(monkeypatch, stop)
     stage.verify(again(run, TWO))
     said = capsys.readouterr().err
@@ -213,7 +212,7 @@ def test_replicas_that_die_at_once_are_given_up(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     dying = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
-    monkeypatch.setattr(replicas, "PROGRAM", [sys.executable, "-c", dying])
+    monkeypatch.setattr(asker, "PROGRAM", [sys.executable, "-c", dying])
     with pytest.raises(TryAgain, match=r"2 of 2 replicas were given up.*same command continues"):
         stage.verify(again(run, TWO))
     said = capsys.readouterr().err
