@@ -373,7 +373,7 @@ def test_what_nobody_counts_is_refused(tmp_path: Path, clock: Clock) -> None:
     [
         (["budget.until=2020-01-01"], r"^budget\.until=2020-01-01: is past; name a later moment$"),
         (["until=soon"], r"^budget\.until=soon: .* 2026-12-01T08:00"),
-        (["budget.tokens=many"], r"^budget\.tokens=many: "),
+        (["budget.tokens=many"], r"^budget\.tokens: "),
         (["budget.money=5"], r"^budget\.money=5: .*engine\.price_in"),
         (["budget.token=5"], r"^budget\.token: no such key \(did you mean budget\.tokens"),
         (

@@ -48,7 +48,7 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
         ("datasets=a", "did you mean dataset"),
         ("rul=overlap", "did you mean scoring.rule"),
         ("nonsense=1", "known: dataset, model"),
-        ("scoring.z=high", "scoring.z=high"),
+        ("scoring.z=high", "scoring.z"),
         ("scoring.z=0", "scoring.z=0"),
         ("scoring.z=9", "at most 8"),
         ("scoring.rule=best", "scoring.rule=best"),
