@@ -465,7 +465,7 @@ def test_lm_eval_results_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert row["token_ratio"] is None and row["repeated_pattern"] is None
     assert row["is_correct"] is True
     score(run)
-    with pytest.raises(UserError, match="how attempts ended"):
+    with pytest.raises(UserError, match="says how it ended"):
         categorize(run)
 
 
@@ -588,7 +588,7 @@ def test_npz_of_tasks(tmp_path: Path) -> None:
     signals_ = signals.read(run)
     assert signals_.num_rows == 34
     score(run)
-    for verb, said in ((grade, "outcomes and no attempts"), (categorize, "how attempts ended")):
+    for verb, said in ((grade, "outcomes and no attempts"), (categorize, "says how it ended")):
         with pytest.raises(UserError, match=said):
             verb(run)
         assert (outcome_words(run) == outcomes).all()
