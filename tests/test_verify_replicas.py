@@ -265,7 +265,7 @@ def test_replicas_end_with_a_killed_parent_and_nothing_is_lost_or_doubled(run: R
     assert len(verdicts(run)) == 24
     there = pq.read_table(parts[0].parent).to_pylist()
     assert all(row in there for row in written)
-    assert len(there) == len({row["judged"] for row in there}) == 24 + 2
+    assert len(there) == len({row["judged"] for row in there}) == 24 + 3
 
 
 @pytest.mark.soak
