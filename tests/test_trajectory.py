@@ -96,7 +96,7 @@ def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
         (["checkpoints=", "model=demo"], "checkpoints: "),
         (["checkpoints=a", "checkpoints.b=b"], "give every training run a name, or none"),
         (["checkpoints=a", "merge=1"], "merge.windows=1: "),
-        (["checkpoints=a", "merge=x"], "merge.windows=x"),
+        (["checkpoints=a", "merge=x"], "merge.windows"),
         (["checkpoints=a", "merges=4"], "did you mean merge"),
         (["checkpoints=a", "samplng.trials=4"], "did you mean sampl"),
         (["checkpoints=a", "merge.keeps=false"], "did you mean merge.keep"),
@@ -112,10 +112,7 @@ def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
         (["checkpoints=a", "replicates=1"], "replicates=1: "),
         (["checkpoints=a", "prices.output=-1"], "prices.output=-1.0: "),
         (["checkpoints=a", "runs/x"], "runs/x: not a setting"),
-        (["checkpoints.a/b=c"], "is letters"),
-        (["checkpoints=a", "checkpoints=b"], "checkpoints=FIRST"),
         (["checkpoints=a", "out="], "out="),
-        (["checkpoints.m=a", "checkpoints.m=b"], "checkpoints.m: given twice"),
     ],
 )
 def test_wrong_settings_give_one_line(arguments: list[str], message: str) -> None:
