@@ -45,7 +45,6 @@ _WORD = re.compile(
 _EMPTY = re.compile(r"(^|[\[,])\s*,|,\s*(\]|$)")  # a comma with nothing beside it
 # A word that Hydra reads as the text that it is.
 _PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)/?[A-Za-z_][A-Za-z0-9_./@-]*", re.I)
-INTERPOLATION = re.compile(r"(?<!\\)(\\\\)*\$\{")  # what OmegaConf puts something in the place of
 HELP = f"see `{PROGRAM} VERB --help` for keys and examples"
 
 
