@@ -213,22 +213,17 @@ def _on_a_run(folder: Path) -> None:
 
     run = Run(load_folder(folder, []))
     _, views, _ = quality.judged(run)
-    keys, said, truth = views.at(views.truth >= 0)
-    logprobs, questions = said.astype(np.float64), keys >> 32
-    ids, known = (
-        [q["question_id"] for q in run.questions],
-        texts.LogProbs(texts.folder(run, made_of(run)["verifier"])),
-    )
-    free = {}
-    for kind in ("contextual", "question", "domain"):
+    keys, seen, truth = views.at(views.truth >= 0)
+    logprobs, questions = seen.astype(np.float64), keys >> 32
+    table, _ = texts.read(texts.folder(run, made_of(run)["verifier"]))
+    said = dict(zip(table["judged"].to_pylist(), texts.of_labels(table, "logprob_"), strict=True))
+    free, n = {}, len(run.cfg.verifier.content_free)
+    for kind in ("contextual", "question"):
         run.cfg.verifier.calibration = kind
-        probes = {k: known.rows([texts.digest(c)])[0] for k, c in stored.probes(run, ids).items()}
-        if min(probes.values()) >= 0:
-            of = [
-                [known.said["logprobs"][n] for k, n in probes.items() if k[0] in ("", q)]
-                for q in ids
-            ]
-            free[kind] = np.array([baseline(np.array(rows)) for rows in of])
+        hashes = [texts.digest(candidate) for candidate in stored.probes(run)]
+        if all(name in said for name in hashes):
+            of = np.array([said[name] for name in hashes]).reshape(-1, n, 3).swapaxes(0, 1)
+            free[kind] = np.broadcast_to(baseline(of), (len(run.questions), 3))
     half = questions % 2 == 0  # of the questions
     rows = []
     for name, bias in BIASES.items():

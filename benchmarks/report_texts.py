@@ -30,7 +30,7 @@ from tokenizers import Tokenizer, decoders, models
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.rubrics.signals import signals
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE

@@ -108,6 +108,12 @@ def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(
     assert (attempts.outcome == "correct").sum() == run.matrix.sum()
     assert attempts.logprobs.isna().all() and set(attempts.finish_reason) == {"stop"}
     assert run.questions.to_pandas().gold.tolist() == ["2", "4", "6", "8"]
+    # Tables count and iterate their rows.
+    assert (len(run.questions), len(run.attempts), len(run.grades)) == (4, 32, 32)
+    assert [row["gold"] for row in run.questions] == ["2", "4", "6", "8"]
+    assert sum(row["outcome"] == "correct" for row in run.grades) == run.matrix.sum()
+    assert {row["text"] for row in run.attempts} == {*attempts.text}
+    assert run.grades.to_pandas(["trial", "box"]).shape == (32, 2)
 
 
 def test_attempts_are_arrow_and_only_what_is_asked_for(tmp_path: Path) -> None:
@@ -241,7 +247,7 @@ def test_questions_may_be_a_mapping_with_settings_of_their_own() -> None:
         lambda prompts: [r"\boxed{the red sea}"], keys, "sailor", sampling=greedy, tag="x"
     )
     assert run.path == Path("runs/seas/sailor-x") and run.settings.dataset.answer == "exact"
-    assert run.questions["question_id"].to_pylist() == ["seas-07"]
+    assert [row["question_id"] for row in run.questions] == ["seas-07"]
     again = load_run("runs/seas/sailor-x")
     assert again.matrix.tolist() == run.matrix.tolist() == [[0]]
 

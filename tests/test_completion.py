@@ -11,7 +11,7 @@ import argcomplete
 import pytest
 from helpers import ROOT, run_of
 
-from bayes_at_n.pipeline.cli.completion import offered
+from bayes_at_n.pipeline.cli.help import offered
 
 BASH = """
 try() {

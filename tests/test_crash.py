@@ -115,7 +115,7 @@ def test_kills_before_the_first_attempt_do_no_harm(
         command = start(folder, forker, SAMPLED)
         time.sleep(moments.uniform(0, 1))
         os.killpg(command.pid, signal.SIGKILL)
-        assert command.wait() == -signal.SIGKILL
+        assert command.wait() in (0, -signal.SIGKILL)  # a fast machine is done by then
     start(folder, forker, SAMPLED).finish()
     assert_whole(folder, reference[1])
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -24,8 +23,8 @@ from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.grade import known, review, stage, unboxed
-from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
+from bayes_at_n.pipeline.grade import attempts, review, stage
+from bayes_at_n.pipeline.store import graded, parquet, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.home import Moved
@@ -124,7 +123,7 @@ def test_every_grade_says_what_decided_it_and_why(
     assert by_key["q3", 3]["box"] == "truncated" and "cut off" in by_key["q3", 3]["reason"]
     assert "never closed" in by_key["q1", 3]["reason"]
     err = capsys.readouterr().err
-    assert "grade: 8 distinct pairs: " in err and "%" in err
+    assert "grade: 12 attempts" in err and "none 25.0%" in err
     stage.grade(run)
     assert "nothing owed" in capsys.readouterr().err
 
@@ -184,7 +183,7 @@ def test_an_exception_of_the_grader_is_that_attempts_outcome(
 
     monkeypatch.setattr(verifiers, "find", finding)
     monkeypatch.setattr(grading, "decide", deciding)
-    monkeypatch.setattr(known, "_known", {})
+    monkeypatch.setattr(attempts, "_known", {})
     assert main(["grade", str(run.path)]) == 0
     err = " ".join(capsys.readouterr().err.split())
     assert "failed on 2 attempts, first on q1 trial 2: RecursionError: too deep" in err
@@ -229,16 +228,16 @@ def test_an_interrupted_regrade_goes_on_and_mixes_nothing(
         parquet.write_part(run.attempts / f"{number}.parquet", table)
     part.unlink()
     stage.grade(run)
-    attempts, calls = known.KnownGrades.attempts, iter(range(2))
+    judge, calls = attempts.grade, iter(range(2))
 
     def dying(*arguments: Any) -> Any:
         if next(calls):
             raise KeyboardInterrupt
-        return attempts(*arguments)
+        return judge(*arguments)
 
     other = reloaded(run, "dataset.conventions.percent=either")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(known.KnownGrades, "attempts", dying)
+        patched.setattr(attempts, "grade", dying)
         stage.grade(other)
     for one in (run, other):
         with pytest.raises(tables.Stale, match="conventions"):
@@ -329,7 +328,7 @@ def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert lines(run.path / "review.jsonl") == entries
 
 
-def test_disagreements_with_math_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disagreements_with_math_verify(tmp_path: Path) -> None:
     run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2_7}", r"\boxed{3}"]})
     stage.grade(run)
     [part] = run.grades.glob("*.parquet")
@@ -340,8 +339,6 @@ def test_disagreements_with_math_verify(tmp_path: Path, monkeypatch: pytest.Monk
     kinds = {(e["kind"], e["answer"]): e for e in lines(run.path / "review.jsonl")}
     assert kinds["disagreement", "3"]["math_verify"] == "wrong"
     assert ("disagreement", "2") not in kinds
-    no_work(monkeypatch)  # what math_verify said is remembered, too
-    assert main(["grade", "--review", str(run.path)]) == 0
 
 
 ROWS = [
@@ -370,7 +367,6 @@ def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: pytest.CaptureFixt
     again = tmp_path / "again.jsonl"  # the result can be graded again
     assert main(["grade", "--file", str(target), "--out", str(again)]) == 0
     assert lines(again) == graded
-    assert "answer, grader, layer, outcome, reason" in capsys.readouterr().err
 
 
 def test_a_file_with_settings(tmp_path: Path) -> None:
@@ -392,9 +388,9 @@ def test_a_file_with_settings(tmp_path: Path) -> None:
         ("[1, 2]", ["not an object"]),
         ('{"gold": "2", "text": "a"}', ["completion"]),
         ('{"completion": "a"}', ["gold"]),
-        ('{"completion": null, "gold": "2"}', ["completion: must"]),
-        ('{"completion": "a", "gold": 2}', ["gold: must"]),
-        ('{"completion": "a", "gold": "2", "truncated": "no"}', ["truncated: must"]),
+        ('{"completion": null, "gold": "2"}', ["completion: "]),
+        ('{"completion": "a", "gold": 2}', ["gold: "]),
+        ('{"completion": "a", "gold": "2", "truncated": "no"}', ["truncated: "]),
         ('{"completion": "a", "gold": "2", "finish_reason": 3}', ["finish_reason"]),
         ("[" * 100_000, ["not JSON"]),
     ],
@@ -422,10 +418,10 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture
     for arguments, named in (
         (["--file", source], "--out OUT"),
         (["--out", source], "--file IN"),
-        (["--file", source, "--out", f"{tmp_path}/./in.jsonl"], "input itself"),
+        (["--file", source, "--out", f"{tmp_path}/./in.jsonl"], "--out"),
         (["--file", tmp_path / "no.jsonl", "--out", tmp_path / "out"], "no such file"),
         (["--file", tmp_path, "--out", tmp_path / "out"], "no such file"),
-        (["--file", source, "--out", tmp_path / "no" / "out"], "a folder that is there"),
+        (["--file", source, "--out", tmp_path / "no" / "out"], "--out"),
         (["--file", source, "--out", tmp_path / "out", "--review"], "--review"),
     ):
         assert main(["grade", *map(str, arguments)]) == 2
@@ -495,29 +491,10 @@ def test_golds_broken_on_purpose_are_found_and_sound_ones_left(
     assert hits.sum() >= precision * sum(found) and hits.sum() >= recall * sum(broken)
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("so the answer is {}.", ["dataset.answer=number", "8 of 8", "4 of them correct"]),
-        ("thus $x = {}$", ["dataset.boxes=or_math", "8 of 8", "4 of them correct"]),
-        ("I make that {} in all", ["dataset.answer=regex", "8 of 8", "4 of them correct"]),
-        ("I do not know", ["no other setting reads them", "prompt.template"]),
-        (r"\boxed{{{}}}", []),
-    ],
-)
-def test_answers_without_boxes_get_a_hint(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str, told: list[str]
+@pytest.mark.parametrize(("said", "warned"), [("so {}.", True), (r"\boxed{{{}}}", False)])
+def test_answers_without_boxes_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str, warned: bool
 ) -> None:
     texts = {q: [said.format(n) for n in (2, 2, 3, 4)] for q in ("q1", "q2")}
-    run = ungraded_run(tmp_path / "run", texts=texts)
-    stage.grade(run)
-    err = capsys.readouterr().err
-    assert ("have no box" in err) == bool(told) and all(word in err for word in told)
-    if "number" in str(told):  # an import is graded, and not run
-        runfolder.write_json(run.manifest, runfolder.read_json(run.manifest) | {"imported": {}})
-        unboxed.hint(run)
-        assert f" grade {run.path} " in " ".join(capsys.readouterr().err.split())
-    if "regex" in str(told):  # as it is printed
-        settings = shlex.split(err.partition(" run ")[2].splitlines()[0])[1:]
-        stage.grade(reloaded(run, *settings))
-        assert [row["outcome"] for row in grades(run).values()].count("correct") == 4
+    stage.grade(ungraded_run(tmp_path / "run", texts=texts))
+    assert ("8 of 8 attempts have no box" in capsys.readouterr().err) == warned

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import outcome_words
 
-from bayes_at_n.pipeline.base import csvs, jsonl
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort
 from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
@@ -493,7 +493,7 @@ def test_hostile_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     lines = [good, bomb, "[1]", huge, number, '{"doc_id": [', surrogate, '{"resps": 3}']
     path.write_bytes("\n".join(lines).encode() + b"\n\xff\xfe{}\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonl, "MOST_LINE", 250_000)
+        patch.setattr(foreign, "MOST_LINE", 250_000)
         runs = bring(tmp_path, path, "model=tiny")
     said = capsys.readouterr().err
     assert "5 damaged lines skipped: samples_x.jsonl, line 2" in said
@@ -588,7 +588,7 @@ def test_npz_of_tasks(tmp_path: Path) -> None:
     signals_ = signals.read(run)
     assert signals_.num_rows == 34
     score(run)
-    for verb, said in ((grade, "outcomes and no attempts"), (categorize, "says how it ended")):
+    for verb, said in ((grade, "no attempts to grade"), (categorize, "says how it ended")):
         with pytest.raises(UserError, match=said):
             verb(run)
         assert (outcome_words(run) == outcomes).all()
@@ -692,7 +692,7 @@ def test_what_a_parquet_repeats_is_not_unfolded(
 # In a process of its own: what another one has freed would do for it.
 BOUNDED = """
 import resource
-from bayes_at_n.pipeline.base import foreign, jsonl
+from bayes_at_n.pipeline.base import foreign
 before = resource.getrlimit(resource.RLIMIT_AS)
 def why(read):
     try:
@@ -704,8 +704,8 @@ def much():
         bytearray(1 << 31)
 assert why(much) is not None and resource.getrlimit(resource.RLIMIT_AS) == before
 foreign.ROOM = -(64 << 20)  # not a byte more than this process has
-print(why(lambda: jsonl.value(b"[" + b"{}," * 3_000_000 + b"{}]")))
-print(why(lambda: jsonl.value(b"[" * 200_000)))
+print(why(lambda: foreign.json_value(b"[" + b"{}," * 3_000_000 + b"{}]")))
+print(why(lambda: foreign.json_value(b"[" * 200_000)))
 """
 
 
@@ -719,11 +719,11 @@ def test_memory_for_foreign_files_is_bounded() -> None:
 def test_a_line_without_end_of_a_data_set_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonl, "MOST_LINE", 1 << 20)
+    monkeypatch.setattr(foreign, "MOST_LINE", 1 << 20)
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": 1}\n{"a": "' + "x" * (1 << 20) + '"}\n{"a": 2}\n')
     with pytest.raises(UserError, match=r"x.jsonl, line 2: over 1 MiB"):
-        list(jsonl.read(path))
+        list(foreign.json_lines(path))
 
 
 def test_what_is_no_source(tmp_path: Path) -> None:
@@ -867,17 +867,17 @@ def test_texts_in_csv_keep_their_blank_lines(tmp_path: Path) -> None:
     assert rows_of(run, "attempts", ATTEMPTS)[0]["text"] == text
 
 
-def test_a_stray_quote_costs_its_own_line(
+def test_a_record_that_cannot_be_parsed_is_named_and_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = [f"{i},1,{chr(34) * (i in (1, 5))}y" for i in range(1000)]
+    lines = [f"{i},1,{chr(34) * (i in (1, 5, 998))}y" for i in range(1000)]
     source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
     runs = bring(tmp_path, source, *NAMES)
     said = capsys.readouterr().err
-    assert "2 damaged rows skipped: s.csv, line 3 (" in said
-    assert "s.csv, line 7 (a quote that is not closed)" in said
-    assert len(opened(runs / "d" / "m").questions) == 998
-    source.write_bytes(b'question_id,correct,answer\n0,1,"a\n\xff\nb"\n1,1,c\n')
+    assert "2 damaged rows skipped: s.csv, line 3 (" in said and "and 4 lines behind it" in said
+    assert "s.csv, line 1000 (a quote that is not closed, and 1 lines behind it)" in said
+    assert len(opened(runs / "d" / "m").questions) == 1000 - 5 - 2
+    source.write_bytes(b"question_id,correct,answer\n0,1,\xff\n1,1,c\n")
     runs = bring(tmp_path / "again", source, *NAMES)
     assert "1 damaged row skipped: s.csv, line 2 (not UTF-8)" in capsys.readouterr().err
     assert len(opened(runs / "d" / "m").questions) == 1
@@ -886,7 +886,7 @@ def test_a_stray_quote_costs_its_own_line(
 def test_a_field_without_end_is_damage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csvs, "MOST_FIELD", 1000)
+    monkeypatch.setattr(foreign, "MOST_FIELD", 1000)
     lines = ["0,1,x", "1,1," + "x" * 2000, "2,1,x"]
     source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
     runs = bring(tmp_path, source, *NAMES)

@@ -202,19 +202,15 @@ def test_nothing_to_ask_and_nothing_graded(tmp_path: Path) -> None:
     asked = ["verifier.id=/nowhere", "verifier.engine=transformers", "dataset.judge=unmatched"]
     run = make_run(tmp_path / "right", {"a": "11", "b": "1~"}, *asked)
     assert (outcomes.read(run).codes == [[CORRECT, CORRECT], [CORRECT, NO_ANSWER]]).all()
-    known = texts.LogProbs(tmp_path / "none")
-    assert not texts.survey(run, known, "{response}").keys.size
+    assert not texts.survey(run, "{response}").keys.size
     ungraded = make_run(tmp_path / "new", {"a": "1+"}, *asked)
     with pytest.raises(UserError, match=r"1 attempts are not graded.*unmatched.*`grade` first"):
-        texts.survey(ungraded, known, "{response}")
+        texts.survey(ungraded, "{response}")
 
 
 @pytest.mark.parametrize("judge", ["unmatched", "all"])
 def test_what_cannot_work_is_refused(tmp_path: Path, judge: str) -> None:
     one = f"dataset.judge={judge}"
-    if judge == "unmatched":
-        with pytest.raises(UserError, match=r"verifier\.calibration=batch: .*dataset\.judge"):
-            settings(one, "verifier.calibration=batch")
     short = settings("dataset.answer=judge", *[one] * (judge != "all")).dataset
     assert (short.answer, short.judge) == ("math", judge)
     with pytest.raises(UserError, match=f"{one}: the verifier decides, and verifier=none"):

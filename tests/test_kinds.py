@@ -10,7 +10,7 @@ from test_grade_stage import grades, lines, reloaded, ungraded_run, write_lines
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.grade import known, stage
+from bayes_at_n.pipeline.grade import stage
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.store import graded
 from bayes_at_n.verifiers import Asked, Conventions, find, grade, problems
@@ -377,7 +377,7 @@ def test_a_grader_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     for name, message in (cases | {f"{file}:one": "must take"}).items():
         run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{name}", texts=TEXTS)
         with pytest.raises(UserError, match=message):
-            known.KnownGrades(run.cfg)
+            stage.grade(run)
         with pytest.raises(UserError, match=message):  # before anything is sampled
             questions.load(run.cfg.dataset)
     file.write_text("def same(gold, response):\n  return (\n", encoding="utf-8")

@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
 def holder(path: Path) -> dict[str, object] | None:
     """Who holds the lease now, or None."""
     theirs = lease.read(path)
-    return None if theirs is None or lease.expired(path, theirs) else lease.fields(theirs)
+    return None if theirs is None or lease.expired(path) else lease.fields(theirs)
 
 
 def forge(path: Path, **changed: Any) -> None:
@@ -165,7 +165,7 @@ def test_a_process_number_of_another_namespace_says_nothing(path: Path) -> None:
 
 
 def test_the_lease_of_another_host_expires_by_the_file_s_time(path: Path) -> None:
-    forge(path, host="elsewhere", pid=1)
+    forge(path, host="elsewhere", where="", pid=1)
     with pytest.raises(UserError, match="elsewhere"), lease.held(path, "generating"):
         pass
     recent = time.time() - lease.EXPIRE_S + 30
@@ -210,7 +210,7 @@ def test_the_holder_renews_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_release_never_deletes_somebody_else_s_lease(path: Path) -> None:
     with lease.held(path, "generating"):
         path.unlink()  # it was taken from us while we slept
-        forge(path, host="elsewhere")
+        forge(path, host="elsewhere", where="")
         theirs = path.read_text()
     assert path.read_text() == theirs
     assert list(path.parent.iterdir()) == [path]
@@ -220,7 +220,7 @@ def test_nor_does_it_renew_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(lease, "RENEW_S", 0.02)
     with lease.held(path, "generating"):
         path.unlink()
-        forge(path, host="elsewhere")
+        forge(path, host="elsewhere", where="")
         time.sleep(0.5)  # a renewal under way may still touch it
         os.utime(path, (1, 1))
         time.sleep(0.3)

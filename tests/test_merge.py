@@ -654,7 +654,7 @@ def test_further_signals_do_not_stop_the_cleaning(
 def test_a_signal_after_the_end_does_not_say_that_nothing_was_made(
     tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    place = Path if at == "rename" else merging.journal
+    place = Path if at == "rename" else merging.atomic
     plain, out = getattr(place, at), tmp_path / "merged" / "mean"
 
     def late(path: Path, *more: Any) -> Any:

@@ -143,8 +143,7 @@ def test_a_sample_is_drawn_labelled_and_read_back(
     assert found["labels"] == 6 and found["verifier"]["value"] == pytest.approx(
         float(plain) + 1 / 48
     )
-    shown = capsys.readouterr()
-    assert "grader, set right" in shown.out and "6 labels say little" in shown.err
+    assert "grader, set right" in capsys.readouterr().out
 
 
 def test_attempts_to_look_at_are_those_that_would_change_the_order_most(tmp_path: Path) -> None:
@@ -184,11 +183,11 @@ def test_attempts_to_look_at_are_those_that_would_change_the_order_most(tmp_path
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ('{"question_id": "q9", "trial": 0, "correct": true}', "no graded attempt"),
-        ('{"question_id": "q1", "trial": 7, "correct": true}', "no graded attempt"),
-        ('{"question_id": "q1", "trial": "0", "correct": true}', "must be"),
-        ('{"question_id": "q1", "trial": 0, "correct": "yes"}', "must be"),
-        ('{"question_id": "q1", "trial": 0, "correct": true}\n' * 2, "line 2.*twice"),
+        ('{"question_id": "q9", "trial": 0, "correct": true}', "of a graded"),
+        ('{"question_id": "q1", "trial": 7, "correct": true}', "of a graded"),
+        ('{"question_id": "q1", "trial": "0", "correct": true}', "or null"),
+        ('{"question_id": "q1", "trial": 0, "correct": "yes"}', "or null"),
+        ('{"question_id": "q1", "trial": 0, "correct": true}\n' * 2, "line 2"),
         ("[" * 100_000, "line 1"),
     ],
 )

@@ -226,7 +226,6 @@ _EXCEL = '\ufeffQuestion;Gold;;\r\n1, 1?;2;;\r\n;;;\r\n"say ""x""\n1+2?";3;;\r\n
 FILES: dict[str, str | bytes] = {
     "a.csv": _EXCEL.replace(";;", "").replace(";", ","),
     "b.csv": _EXCEL,
-    "c.csv": "sep=|\n" + _EXCEL[1:].replace(";", "|"),
     "d.tsv": _EXCEL.replace(";", "\t"),
     "e.json": json.dumps(_ROWS, indent=1),
     "f.txt": "\ufeff \n" + json.dumps(_ROWS),

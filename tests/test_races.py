@@ -76,7 +76,7 @@ def end(command: Command) -> None:
 def held(run: Path) -> dict[str, Any]:
     """Everything that a complete run holds, but for when, where and by whom it was made."""
     scores = json.loads((run / "scores.json").read_text().replace(str(run), "RUN"))
-    del scores["cost"]
+    del scores["cost"], scores["made_from"]
     with np.load(run / "matrix.npz") as matrix:
         arrays = {name: matrix[name].tolist() for name in matrix}
     found: dict[str, Any] = {"attempts": stored(run), "scores": scores, "matrix": arrays}
@@ -91,17 +91,16 @@ def held(run: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def begun(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders with a run of two trials: `whole`, and `owing` attempts of a third, only sampled."""
-    root = tmp_path_factory.mktemp("begun") / "whole"
+    """A folder with a complete run of two trials and attempts of a third, only sampled."""
+    root = tmp_path_factory.mktemp("begun")
     run = root / "demo" / "run"
     run.parent.mkdir(parents=True)
     Command(run, forker, *SIZE, "sampling.trials=2", verb="prepare").finish()
     forker.load(run)
     Command(run, forker, line=["run", str(run), *ALONE]).finish()
     (root / "records.jsonl").write_text(RECORDS)
-    run = Path(shutil.copytree(root, root.with_name("owing"))) / "demo" / "run"
     Command(run, forker, line=["generate", str(run), *ALONE, "sampling.trials=3"]).finish()
-    return root.parent
+    return root
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +121,7 @@ def test_verbs_at_once(
     forker: Forker, begun: Path, alone: dict[str, Any], tmp_path: Path, verbs: tuple[str, ...]
 ) -> None:
     root, place = tmp_path / "root", tmp_path / "place"
-    state = "whole" if "categorize" in verbs else "owing"  # it refuses where signals are owed
-    run = Path(shutil.copytree(begun / state, root)) / "demo" / "run"
+    run = Path(shutil.copytree(begun, root)) / "demo" / "run"
     place.mkdir()
 
     def begin(number: int, before: str) -> Command:

@@ -115,7 +115,7 @@ def ended(*_: Any, **__: Any) -> Any:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (ended, "no ranks: its process ended with status 1"),
+        (ended, "no ranks: its process ended with status 0"),
         (forever, "no ranks: more than 0.1 s of processor time; that grows as L M N;"),
         (killed, "no ranks: its process ended with status -9"),
         (nothing, "no ranks: ValueError: the result holds nan"),

@@ -7,6 +7,7 @@ it changed.
 """
 
 import contextlib
+import csv
 import io
 import json
 import tempfile
@@ -33,6 +34,14 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): rounded(v) for key, v in value.items()}
     return [rounded(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def number(text: str) -> float | str:
+    """A cell's number, or its text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def commands(root: Path) -> dict[str, Any]:
@@ -62,7 +71,8 @@ def commands(root: Path) -> dict[str, Any]:
         }
     command("compare", "dataset=demo", f"runs={root}", f"out={root / 'out'}")
     made["compare"] = json.loads((root / "out" / "compare.json").read_text())
-    made["leaderboard"] = (root / "out" / "leaderboard.csv").read_text().splitlines()
+    with (root / "out" / "leaderboard.csv").open(newline="") as file:
+        made["leaderboard"] = [[number(cell) for cell in row] for row in csv.reader(file)]
     text = json.dumps(rounded(made)).replace(str(root), "runs")
     return json.loads(text)  # type: ignore[no-any-return]
 

@@ -32,7 +32,7 @@ from bayes_at_n.pipeline.prepare import models, questions, questions_table
 from bayes_at_n.pipeline.store import parquet, runfolder, tables, verdicts
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, stage, texts
+from bayes_at_n.pipeline.verify import stage, texts
 from bayes_at_n.pipeline.verify.calibrate import Views
 from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 from bayes_at_n.pipeline.workers import heartbeat
@@ -183,7 +183,7 @@ def test_every_number_of_a_verdict(
             assert row["mass"] == pytest.approx(np.exp(s[t]).sum(), rel=1e-3)
             assert row["label"] == "ABC"[int(np.argmax([row[x] for x in "abc"]))]
             assert not row["cut"] and row["tokens"] > 20
-    [part] = run.path.glob("label_logprobs/*/*-00001.parquet")
+    [part] = run.path.glob("label_logprobs/*/*.parquet")
     by = json.loads(pq.read_schema(part).metadata[b"made_by"])
     assert (by["verifier"]["engine"], by["engine"]["device"]) == ("transformers", "cpu")
     out, err = capsys.readouterr()
@@ -253,31 +253,25 @@ def test_what_is_subtracted_and_what_the_model_is_asked_for_it(
     stage.verify(run)
     said = rows(run)
     s = np.array([[row[f"logprob_{x}"] for x in "abc"] for row in said.values()])
-    for kind, prompts in {"contextual": 3, "domain": 20, "batch": 0, "contextual ": 0}.items():
+    for prompts in (3, 0):
         asked.clear()
-        stage.verify(again(run, f"verifier.calibration={kind.strip()}"))
+        stage.verify(again(run, "verifier.calibration=contextual"))
         assert len(asked) == prompts
         after = rows(run)
         bases = np.array([[row[f"base_{x}"] for x in "abc"] for row in after.values()])
         assert (bases == bases[0]).all() and 0.99 < np.abs(bases[0]).max() <= 1
-        assert kind == "batch" or (bases[0, 2] == 0 and bases[0, 0] == -bases[0, 1])
+        assert bases[0, 2] == 0 and bases[0, 0] == -bases[0, 1]
         expected = softmax((s - bases) / 1.5)
         made = [[row[x] for x in "abc"] for row in after.values()]
         np.testing.assert_allclose(made, expected, atol=1e-5)
         assert all(row["logprob_a"] == said[key]["logprob_a"] for key, row in after.items())
-    words = {word for q in run.questions for word in (q["problem"] + " " + q["gold"]).split()}
-    drawn = calibrate.probes(again(run, "verifier.calibration=domain"), ["q1"])
-    assert all(set(text.split()) <= words for _, text in drawn) and judged(run) == DISTINCT + 23
+    assert judged(run) == DISTINCT + 3
 
 
-def test_labels_that_turn_are_a_warning_also_by_the_printed_formula(
-    run: Run, asked: list[list[int]], capsys: pytest.CaptureFixture[str]
+def test_the_printed_formula_moves_all_labels_without_a_limit(
+    run: Run, asked: list[list[int]]
 ) -> None:
-    printed = again(run, "verifier.calibration=contextual", "verifier.clip=null")
-    for _ in range(2):
-        stage.verify(printed)
-        said = capsys.readouterr().err
-        assert "changes the label of 75.0% of 12 attempts; by the grader" in said
+    stage.verify(again(run, "verifier.calibration=contextual", "verifier.clip=null"))
     kept = rows(run)
     free = plain_logprobs(Path(run.cfg.verifier.id or ""), [
         TEMPLATE.format(question=x, gold=x, response=x) for x in FREE])  # fmt: skip
@@ -613,8 +607,8 @@ def test_a_label_must_be_one_token(template: Path, tiny_model: Path) -> None:
         ("no field", "must contain {response} once"),
         ("{response} {response}", "must contain {response} once"),
         ("{response:_<9}", "must contain {response} once"),
-        ("{response} {gold:.9}", "{gold:.9} is no field"),
-        ("{response} {gold:_<9999999999}", "{gold:_<9999999999} is no field"),
+        ("{response} {gold:.9}", "{gold:.9}"),
+        ("{response} {gold:_<9999999999}", "{gold:_<9999999999}"),
         (b"\xff{response}", "utf-8"),
     ],
 )
@@ -772,7 +766,7 @@ def test_prefetch_finds_a_verifier_that_is_here(
 
 
 def test_no_spelling_of_a_tag_leaves_its_field(tiny_model: Path, template: Path) -> None:
-    tags = ["<The End>", "</answer>"]
+    tags = "<The End> </answer>"
     for text in ("<the\u200b end>", "<The_End>", "</The End>", "<t\u00adhe  END >", "< / ANSWER>"):
         assert neutral(text, tags) == f"({text[1:-1]})"
     for text in ("<The Ending>", "a < b and the end > c", "<The", "1 < 2"):

@@ -1,6 +1,6 @@
-"""What the verbs return: a run, its attempts, models side by side. Files are read on demand."""
+"""What the verbs return: a run, its tables, models side by side. Files are read on demand."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +20,14 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.score.stage import scored
 from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GRADED = ("outcome", "answer")  # beside the columns of attempts
+Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # of the columns of these names
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,42 @@ class Evaluation:
         return outcomes.correct(outcomes.read(self.run).codes)
 
     @property
-    def questions(self) -> pa.Table:
+    def questions(self) -> "Rows":
         """One row a question, in the order of the matrix's rows."""
         assert self.run.questions is not None  # it says what is wrong with them
-        return parquet.whole(self.path / "questions.parquet", QUESTIONS)
+        path = self.path / "questions.parquet"
+        return Rows("questions", QUESTIONS, lambda _: parquet.whole(path, QUESTIONS).to_batches())
 
     @property
-    def attempts(self) -> "Attempts":
-        """One row an attempt: nothing is read before it is asked for."""
-        return Attempts(self.run)
+    def attempts(self) -> "Rows":
+        """One row an attempt: all columns on disk, with `outcome` and `answer` of its grade."""
+        graded_too = [GRADES.field(name) for name in _GRADED]
+        return Rows("attempts", pa.schema([*ATTEMPTS, *graded_too]), self._attempts)
+
+    @property
+    def grades(self) -> "Rows":
+        """One row a graded attempt; where the verifier decides, with its outcomes."""
+        return Rows("grades", GRADES, lambda names: self._grades(names).to_batches())
+
+    def _grades(self, names: Sequence[str]) -> pa.Table:
+        return graded.graded(self.run, [n for n in names if n not in KEY]).combine_chunks()
+
+    def _attempts(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield attempts in the order of their files, some hundred at a time."""
+        ids, damage = rowkeys.question_ids(self.run), parquet.Damage()
+        wanted = [name for name in _GRADED if name in names]
+        grades = self._grades(wanted) if wanted else None
+        known = None if grades is None else rowkeys.encode(grades, ids)
+        own = [name for name in names if name not in _GRADED]
+        for batch in shards.batches(
+            self.run.attempts, ATTEMPTS, dict.fromkeys([*KEY, *own]), damage
+        ):
+            parts = {name: batch[name] for name in own}
+            if known is not None:
+                parts |= rowkeys.in_order(grades, known, wanted, rowkeys.encode(batch, ids))
+            yield pa.record_batch(parts)
+        if damage.lines:
+            warn(f"{self.run.path}: attempts: {damage}; they do not count")
 
     def scores(self, **settings: Any) -> dict[str, Any]:
         """What `score` would save in `scores.json`, computed now; nothing is written.
@@ -78,51 +106,49 @@ class Evaluation:
         return f"{self.path}: {len(self.run.questions)} questions, {trials} trials"
 
 
-@dataclass(frozen=True)
-class Attempts:
-    """The attempts of a run, as Arrow record batches that are read when they are asked for.
+class Rows:
+    """Rows of a table of a run, read from its files on demand.
 
-    All columns of the table on disk (`pipeline/store/columns.py`), and of its grade `outcome` and
-    `answer`, null where it has none. Any library that takes Arrow streams takes this.
+    ``len(rows)`` counts them, iteration yields each as a dict. Any library that takes Arrow streams
+    takes this, such as ``polars.from_arrow(rows)``.
     """
 
-    run: Run
-
-    def __repr__(self) -> str:
-        return f"Attempts({self.run.path})"
+    def __init__(self, name: str, schema: pa.Schema, read: Read) -> None:
+        self.name, self._schema, self._read = name, schema, read
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Attempts in the order of files, some hundred at a time; `columns`: only these."""
+        """Yield all rows as Arrow record batches; `columns`: only these."""
         schema = self.schema(columns)
-        ids, damage = rowkeys.question_ids(self.run), parquet.Damage()
-        own = [name for name in schema.names if name not in _GRADED]
-        grades = graded.graded(self.run, ["answer"]).combine_chunks()
-        known = rowkeys.encode(grades, ids)
-        read = dict.fromkeys(["question_id", "trial", *own])
-        for batch in shards.batches(self.run.attempts, ATTEMPTS, read, damage):
-            parts = rowkeys.in_order(grades, known, _GRADED, rowkeys.encode(batch, ids))
-            parts |= {name: batch[name] for name in own}
-            yield pa.record_batch([parts[name] for name in schema.names], schema=schema)
-        if damage.lines:
-            warn(f"{self.run.path}: attempts: {damage}; they do not count")
+        for batch in self._read(schema.names):
+            yield batch.select(schema.names)
 
     def schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
-        """Names and types. Raises UserError: a name that is none."""
-        fields = {f.name: f for f in [*ATTEMPTS, *(GRADES.field(name) for name in _GRADED)]}
+        """Return names and types. Raises UserError: a name that is none."""
+        known = self._schema.names
         if isinstance(columns, str):
             raise UserError(f"columns={columns!r}: give a list, [{columns!r}]")
         for name in columns or ():
-            if name not in fields:
-                raise UserError(f"{name}: no column of attempts; known: {', '.join(fields)}")
-        return pa.schema([fields[name] for name in columns or fields])
+            if name not in known:
+                raise UserError(f"{name}: no column of {self.name}; known: {', '.join(known)}")
+        return pa.schema([self._schema.field(name) for name in columns or known])
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All of them in memory, or some columns."""
+        """Read all rows, or some columns of them."""
         return pa.Table.from_batches(self.batches(columns), self.schema(columns))
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """All of them as a data frame, or some columns; tokens and log-probs are most of them."""
+        """Return all rows as a data frame, or some columns of them."""
         return self.to_arrow(columns).to_pandas()
+
+    def __len__(self) -> int:
+        return sum(batch.num_rows for batch in self.batches(["question_id"]))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {', '.join(self._schema.names)}"
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         reader = pa.RecordBatchReader.from_batches(self.schema(), self.batches())

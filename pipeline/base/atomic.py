@@ -21,8 +21,6 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from bayes_at_n.pipeline.base import journal
-
 GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on a file server
 _OLD_S = 86400.0  # a draft of another machine, whose process nobody here can ask about
 _DRAFT = re.compile(r"\..+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp")
@@ -30,39 +28,41 @@ _DRAFT = re.compile(r"\..+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp")
 
 def draft(path: Path) -> Path:
     """Return a name beside `path` for what will take its place; it says whose it is."""
-    return path.with_name(f".{path.name}.{_here()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    return path.with_name(f".{path.name}.{where()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 @functools.cache
 def where() -> str:
-    """Name the boot and the process namespace: elsewhere the same number is another process."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""
-
-
-@functools.cache
-def _here() -> str:
-    return hashlib.sha256(f"{socket.gethostname()} {where()}".encode()).hexdigest()[:8]
+    """Name host, boot and process namespace: elsewhere the same number is another process."""
+    names = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        names.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        names.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256(" ".join(names).encode()).hexdigest()[:8]
 
 
 @functools.cache
 def sweep(folder: Path) -> None:
     """Remove the drafts of killed processes; once a process, for it lists the folder."""
     for path in folder.glob(".*.tmp"):
-        if not (made := _DRAFT.fullmatch(path.name)):
-            continue
         with contextlib.suppress(OSError):
-            if made[1] == _here():
+            if not (made := _DRAFT.fullmatch(path.name)):
+                continue
+            if made[1] == where():
                 left = not psutil.pid_exists(int(made[2]))
             else:
                 left = time.time() - path.stat().st_mtime > _OLD_S
-            if left and path.is_dir():
-                shutil.rmtree(path)
-            elif left:
-                path.unlink()
+            if left:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new and changed names in the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -79,45 +79,35 @@ def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
-        if sync:
-            journal.sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+    if sync:
+        sync_folder(path.parent)
     sweep(path.parent)
 
 
 def replace_all(contents: Mapping[Path, bytes | None]) -> None:
-    """Replace several files, in order, when all that is new is written; None: it goes.
+    """Replace several files, in order, when all that is new is written; None: it goes, first.
 
     Raises OSError: one could not be written; then all stay as they were.
     """
-    drafts = {path: draft(path) for path, content in contents.items() if content is not None}
-    try:
-        for path, temporary in drafts.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.write(contents[path] or b"")
-                file.flush()
-                os.fsync(file.fileno())
-        for path in contents:
-            drafts[path].replace(path) if path in drafts else path.unlink(missing_ok=True)
-    finally:
-        for temporary in drafts.values():
-            temporary.unlink(missing_ok=True)
-    for folder in {path.parent for path in drafts}:
-        journal.sync_folder(folder)
-        sweep(folder)
+    with contextlib.ExitStack() as stack:
+        for path, content in reversed(list(contents.items())):
+            if content is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(replacing(path))
+                file.write(content)
+                file.flush()  # a full disk is met here
+        for path in [path for path, content in contents.items() if content is None]:
+            path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, sync: bool = True) -> None:
-    """Replace a small text file atomically; for `sync` see `replacing`."""
+    """Replace a text file atomically; for `sync` see `replacing`."""
     with replacing(path, sync) as file:
         file.write(text.encode(errors="backslashreplace"))  # in JSON, too, an escape
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Replace a file atomically by one JSON value a line."""
-    with replacing(path) as file:
-        for row in rows:
-            line = json.dumps(row, ensure_ascii=False)  # half a surrogate pair becomes an escape
-            file.write(line.encode(errors="backslashreplace") + b"\n")
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -7,6 +7,7 @@ are stopped by us. A scheduler's warning goes to every process of a job: childre
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -16,63 +17,99 @@ from multiprocessing import util
 from types import FrameType
 from typing import Any
 
+from bayes_at_n.pipeline.base.foreign import room
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # the last: a scheduler's warning
 _PR_SET_PDEATHSIG = 1
-_taming = False
-_parent = 0
+_parent = 0  # the process whose children are tamed
 _spawn_untamed = util.spawnv_passfds
 
 
 @contextlib.contextmanager
 def tamed() -> Iterator[None]:
-    """Let processes forked inside die with their parent, and not see the terminal's Ctrl-C.
+    """Let processes started inside by `os.fork` or `multiprocessing` die with their parent.
 
-    The same for those that `multiprocessing` starts afresh ("spawn"): no fork hook runs in them.
+    They have a process group of their own, and ignore a scheduler's warning.
     """
-    global _taming
-    _taming, util.spawnv_passfds = True, _spawn
+    global _parent
+    _parent, util.spawnv_passfds = os.getpid(), _spawn
     try:
         yield
     finally:
-        _taming, util.spawnv_passfds = False, _spawn_untamed
+        _parent, util.spawnv_passfds = 0, _spawn_untamed
+
+
+def _tame() -> None:
+    global _parent
+    if _parent:
+        die_with(_parent)
+        _parent = os.getpid()
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        os.setpgrp()  # last, so that who sees the group knows the rest to be done
+
+
+os.register_at_fork(after_in_child=_tame)
 
 
 def _spawn(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
-    args = list(args)
-    program = args.index("-c") + 1
-    first = "import ctypes, os, signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN);"
+    """Start a fresh program by a fork that is tamed: what `_tame` sets outlives `exec`."""
     if "--multiprocessing-fork" not in args:  # the resource tracker, which ends by itself
         # It would tell of the shared memory of an engine that was killed.
-        args[program] = f"{first} import warnings; warnings.simplefilter('ignore'); {args[program]}"
-    elif sys.platform == "linux":
-        args[program] = (
-            f"{first} ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGKILL)});"
-            f" os.getppid() == {os.getpid()} or os._exit(1); os.setpgrp(); {args[program]}"
-        )
-    return _spawn_untamed(path, args, passfds)
+        ignoring = f"import signal; signal.signal({int(signal.SIGUSR1)}, signal.SIG_IGN)"
+        args = [args[0], "-W", "ignore", *args[1:-1], f"{ignoring}; {args[-1]}"]
+        return _spawn_untamed(path, args, passfds)
+    if pid := os.fork():
+        return pid
+    try:
+        for file in passfds:
+            os.set_inheritable(file, True)
+        os.execv(path, [*args])
+    finally:
+        os._exit(1)
 
 
 def die_with(parent: int) -> None:
     """Be killed when `parent`, which started this process, ends in whatever way (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != parent:  # it died before the signal was asked for
+        if os.getppid() != parent:  # it died before that was asked for
             os._exit(1)
 
 
-def _before_fork() -> None:
-    global _parent
-    _parent = os.getpid()
+def forked(work: Callable[[], Iterator[Any]], seconds: float, size: int) -> Iterator[Any]:
+    """Yield what `work` does, as it comes, from a forked process, killed if no more is asked.
 
+    It has so many seconds of processor time (0: no limit), and memory as `foreign.room` gives for
+    `size` bytes. Raises TimeoutError: the time was up. ChildProcessError: it ended otherwise.
+    """
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
 
-def _after_fork() -> None:
-    if _taming:
-        die_with(_parent)
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        os.setpgrp()  # last, so that who sees the group knows the rest to be done
+    def child() -> None:
+        ours.close()
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        with room(size):
+            for item in work():
+                theirs.send((item,))
+        theirs.send(())
 
-
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+    process = context.Process(target=child, daemon=True)
+    with tamed():
+        process.start()
+    theirs.close()
+    try:
+        with contextlib.suppress(EOFError, OSError):  # its end, perhaps amid an item
+            while item := ours.recv():
+                yield item[0]
+            return
+        process.join()
+        if process.exitcode == -signal.SIGPROF:
+            raise TimeoutError(f"more than {seconds:g} s of processor time")
+        raise ChildProcessError(f"its process ended with status {process.exitcode}")
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
 
 
 @contextlib.contextmanager

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 from rich.console import Console
-from rich.control import Control
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.segment import ControlType, Segment
+from rich.segment import Segment
 from rich.table import Column
 
 # What a terminal obeys or hides: control characters but line ends and tabs, marks that turn the
@@ -40,15 +39,9 @@ def clean_line(text: str) -> str:
 
 
 class _CleanConsole(Console):
-    passing = False  # whether the next line takes the place of the last
-
     def print(self, *args: Any, **options: Any) -> None:
-        if not self.stderr and (asked("json") or (_inside and not asked("verbose"))):
-            return
-        if self.passing:
-            self.passing = False
-            self.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
-        super().print(*args, **options)
+        if self.stderr or not (asked("json") or (_inside and not asked("verbose"))):
+            super().print(*args, **options)
 
     def render(self, *args: Any, **options: Any) -> Any:
         for part in super().render(*args, **options):
@@ -61,10 +54,10 @@ _PLAIN: dict[str, Any] = dict.fromkeys(("highlight", "markup", "emoji", "force_j
 console = _CleanConsole(stderr=True, soft_wrap=True, **_PLAIN)
 results = _CleanConsole(soft_wrap=True, **_PLAIN)
 
-
 SAYS = "BAYES_AT_N_SAYS"  # in the environment: words of `say`
 _said_outside = os.environ.get(SAYS, "").split()  # by whoever started this process
 _inside = 0  # verbs that are steps of another one
+_collecting: list[list[str]] = []
 
 
 def say(*words: str) -> None:
@@ -109,34 +102,20 @@ def mention(text: str) -> None:
         note(text)
 
 
-def mention_now(text: str) -> None:
-    """Name what takes a while from now on; on a terminal the next line takes its place."""
-    if not console.is_terminal or asked("quiet"):
-        mention(text)
-        return
-    console.print(text, end="")
-    console.passing = True
-
-
-_collecting: list[list[str]] = []
-
-
 def warn(text: str) -> None:
     """Print a warning; steps of a verb repeat none."""
-    if _inside and _collecting and text in _collecting[-1]:
-        return
-    console.print(f"warning: {text}", style="yellow")
-    if _collecting:
-        _collecting[-1].append(text)
+    if not (_inside and _collecting and text in _collecting[-1]):
+        console.print(f"warning: {text}", style="yellow")
+        for lines in _collecting[-1:]:
+            lines.append(text)
 
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[str]]:
     """Collect the warnings of a block; a block inside keeps its own."""
-    lines: list[str] = []
-    _collecting.append(lines)
+    _collecting.append([])
     try:
-        yield lines
+        yield _collecting[-1]
     finally:
         _collecting.pop()
 
@@ -153,13 +132,14 @@ def clock(seconds: float) -> str:
     ('42 s', '2 min 05 s', '3 h 04 min', '2 d 02 h')
     """
     s = round(seconds)
-    if s < 60:
-        return f"{s} s"
-    if s < 3600:
-        return f"{s // 60} min {s % 60:02d} s"
-    if s < 86400:
-        return f"{s // 3600} h {s % 3600 // 60:02d} min"
-    return f"{s // 86400} d {s % 86400 // 3600:02d} h"
+    for size, unit, part, small in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if s >= size:
+            return f"{s // size} {unit} {s % size // part:02d} {small}"
+    return f"{s} s"
 
 
 def count(number: float) -> str:
@@ -213,20 +193,14 @@ class Meter:
     def __init__(self, what: str, total: int, done: int = 0, keep: bool = False) -> None:
         self.what, self.total, self.keep = what, total, keep or not _inside or asked("verbose")
         self.first = self.done = done
-        self.every = 0.5 if console.is_terminal else 30.0
-        self.quiet = asked("quiet")
         self.started = self.shown = time.monotonic()
         self.detail: Callable[[], str] = str
-        numbers = Column(min_width=2 * len(str(total)) + 1)  # a narrow terminal cuts the text
-        text = Column(no_wrap=True, overflow="ellipsis")
         self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(table_column=numbers),
-            TextColumn("{task.fields[detail]}", table_column=text),
+            *("{task.description}", BarColumn(bar_width=20), MofNCompleteColumn()),
+            TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True)),
             console=console,
             auto_refresh=False,  # a refresh thread would compete with a CPU engine
-            disable=self.quiet or not console.is_terminal,
+            disable=asked("quiet") or not console.is_terminal,
             transient=not self.keep,
         )
         self.task = self.bar.add_task(what, total=total, completed=done, detail="")
@@ -247,7 +221,7 @@ class Meter:
     def reach(self, done: int, detail: Callable[[], str] = str) -> None:
         """Set how many are done."""
         self.done, self.detail = done, detail
-        if time.monotonic() - self.shown >= self.every:
+        if time.monotonic() - self.shown >= (0.5 if console.is_terminal else 30):
             self.keep = True
             self._show()
 
@@ -258,7 +232,7 @@ class Meter:
             per_item = (self.shown - self.started) / (self.done - self.first)
             left = f"{clock(per_item * (self.total - self.done))} left"
         text = ", ".join(filter(None, [self.detail(), left]))
-        if self.bar.disable and not self.quiet:
-            console.print(f"{self.what}: {self.done}/{self.total}, {text}")
-        elif not self.quiet:
+        if not self.bar.disable:
             self.bar.update(self.task, completed=self.done, detail=text, refresh=True)
+        else:
+            note(f"{self.what}: {self.done}/{self.total}, {text}")

@@ -1,7 +1,10 @@
 """Read files that others may have written, within limits of size, depth and memory."""
 
 import contextlib
+import csv
+import itertools
 import json
+import re
 import resource
 import stat
 import sys
@@ -12,7 +15,14 @@ from typing import Any
 from bayes_at_n.pipeline.base.errors import UserError
 
 ROOM = 512 << 20  # bytes of memory beside four times the file
+MOST_LINE = 64 << 20  # bytes: 80 long answers in one sample
+MOST_FIELD = 16 << 20  # characters of CSV
 _MOST = 1 << 28  # bytes of a file that is read whole; the manifest of a million questions has less
+_SMALL = 1 << 20  # bytes of a line whose objects take no memory to speak of
+# How a text begins that a spreadsheet would run, but for numbers; apostrophes may be in front.
+FORMULA = r"'*(?:[\t-\r ]*(?:[=@]|[+\-][0-9.]*[^0-9.])|[\t\r])"
+# Place, cells by the names of their columns, and what is wrong with them.
+CsvRows = Iterator[tuple[str, dict[str, str] | None, str]]
 
 
 def check(path: Path) -> None:
@@ -46,13 +56,10 @@ def read_text(path: Path, most: int = _MOST) -> str:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object. Raises as `read_text`; ValueError, too: it holds something else."""
-    try:
-        value = json.loads(read_text(path))
-    except RecursionError:
-        value = None
-    if not isinstance(value, dict):
-        raise ValueError("holds something else than it should")
-    return value
+    with contextlib.suppress(RecursionError):
+        if isinstance(value := json.loads(read_text(path)), dict):
+            return value
+    raise ValueError("holds something else than it should")
 
 
 @contextlib.contextmanager
@@ -61,14 +68,124 @@ def room(size: int) -> Iterator[None]:
 
     MemoryError inside is then the file's fault. Only for verbs that load no engine.
     """
-    if sys.platform != "linux":
-        yield
-        return
-    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min([held + ROOM + 4 * size, *limits]), hard))
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if sys.platform == "linux":
+        held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        limits = [x for x in (held + ROOM + 4 * size, soft, hard) if x != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
+    """Yield number and bytes of every line of a file; None for one of over MOST_LINE bytes."""
+    with path.open("rb") as file:
+        for number in itertools.count(1):
+            if not (line := file.readline(MOST_LINE)):
+                return
+            whole = len(line) < MOST_LINE or line.endswith(b"\n")
+            yield number, line if whole else None
+            while not whole:
+                rest = file.readline(MOST_LINE)
+                whole = not rest or rest.endswith(b"\n")
+
+
+def json_value(line: bytes) -> Any:
+    """Parse a line, None where it is blank. Raises ValueError: no JSON, too deep or too large."""
+    text = line.decode("utf-8-sig")  # which drops the mark that some editors begin with
+    try:
+        with room(len(line)) if len(line) > _SMALL else contextlib.nullcontext():
+            return json.loads(text) if text.strip() else None
+    except RecursionError as error:
+        raise ValueError("brackets within brackets without end") from error
+    except MemoryError as error:
+        raise ValueError("its values take too much memory") from error
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield place ("line 1") and object of every line that is not blank.
+
+    Raises UserError: a line is no JSON object in UTF-8. OSError: the file cannot be read.
+    """
+    for number, line in lines(path):
+        place = f"{path}, line {number}"
+        if line is None:
+            raise UserError(f"{place}: over {MOST_LINE >> 20} MiB; split it")
+        try:
+            record = json_value(line)
+        except ValueError as error:
+            message = f"{place}: not JSON in UTF-8 ({error}); is it one object a line?"
+            raise UserError(message) from error
+        if isinstance(record, dict):
+            yield f"line {number}", record
+        elif line.strip():
+            raise UserError(f"{place}: not an object, {{KEY: VALUE, ...}}")
+
+
+def csv_table(source: Iterator[tuple[str, bytes]]) -> tuple[list[str], CsvRows]:
+    """Return the column names of a CSV file, from place and bytes of its lines, and its rows.
+
+    Cells are parted by the comma, semicolon or tab that the first line has most of. Empty rows are
+    left out, and columns at the end that have no name. A record that cannot be parsed is skipped to
+    the end of its lines. Raises ValueError: the names cannot be read, or one is there twice.
+
+    >>> names, rows = csv_table(iter([("line 1", b"Nr; Text;;\\r\\n"), ("line 2", b'1;"a;b"\\n')]))
+    >>> names, list(rows)
+    (['Nr', 'Text'], [('line 2', {'Nr': '1', 'Text': 'a;b'}, '')])
+    """
+    first = next(source, ("line 1", b"\n"))
+    heads = re.sub('"[^"]*"', "", first[1].decode(errors="replace"))
+    records = _csv_records(itertools.chain([first], source), max(",;\t", key=heads.count))
+    place, cells, damage = next(records, ("line 1", [], ""))
+    names = [name.strip() for name in cells]
+    while names and not names[-1]:
+        names.pop()
+    twice = [name for name in names if names.count(name) > 1]
+    if damage or twice:
+        raise ValueError(f"{place}: {damage or f'{twice[0]} is there twice'}")
+    return names, _csv_rows(names, records)
+
+
+def _csv_rows(names: list[str], records: Iterator[tuple[str, list[str], str]]) -> CsvRows:
+    for place, cells, damage in records:
+        if damage:
+            yield place, None, damage
+        elif len(cells) < len(names) or any(cells[len(names) :]):
+            if any(cells):
+                yield place, None, f"{len(cells)} of {len(names)} columns"
+        elif any(cells):
+            yield place, dict(zip(names, cells, strict=False)), ""
+
+
+def _csv_records(
+    source: Iterator[tuple[str, bytes]], delimiter: str
+) -> Iterator[tuple[str, list[str], str]]:
+    """Yield place of the first line, cells, and what is wrong with them, of every record."""
+    places, size = list[str](), 0
+
+    def text(line: tuple[str, bytes]) -> str:
+        nonlocal size
+        places.append(line[0])
+        size += len(line[1])
+        if not line[1] or size > MOST_LINE:
+            raise csv.Error("longer than any record")
+        return line[1].decode("utf-8-sig")
+
+    csv.field_size_limit(MOST_FIELD)
+    reader = csv.reader(map(text, source), delimiter=delimiter, strict=True)
+    while True:
+        places.clear()
+        size = 0
+        cells, damage = list[str](), ""
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except UnicodeDecodeError:
+            damage = "not UTF-8"
+        except csv.Error as error:
+            damage = str(error).replace("unexpected end of data", "a quote that is not closed")
+        more = f", and {len(places) - 1} lines behind it" * (len(places) > 1)
+        yield places[0], cells, damage and f"{damage}{more}"

@@ -14,9 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from bayes_at_n.pipeline.base.atomic import sync_folder
+
 MARKER = b"\xffBAN\r\n\x1a\n"  # no UTF-8 text holds a byte of 255, so no model output holds it
 _HEAD = struct.Struct("<8sII")
 _MOST_ABOUT = 1 << 24  # bytes that a journal says of itself
+# A frame with a sound checksum may be forged, or of other columns.
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, EOFError)
 
 
@@ -27,11 +30,10 @@ class Journal:
     """
 
     def __init__(self, path: Path, columns: pa.Schema) -> None:
-        self.path, self.columns = path, columns
+        self.path, self.columns, self.size = path, columns, 0
         path.parent.mkdir(exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(path.parent)  # or a power cut takes the name, and with it every row
-        self.size = self._synced = 0
         if columns.metadata:
             self._write(_framed(columns.serialize()))
 
@@ -50,23 +52,11 @@ class Journal:
         self.size += len(frame)
 
     def sync(self) -> None:
-        """Flush to the disk what is new; may run in another thread than `append`."""
-        size = self.size
-        if size > self._synced:
-            os.fsync(self._file)
-            self._synced = size
+        """Flush to the disk; may run in another thread than `append`."""
+        os.fsync(self._file)
 
     def close(self) -> None:
         os.close(self._file)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make new and changed names in the folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def encode(rows: list[dict[str, Any]], columns: pa.Schema) -> bytes:
@@ -81,8 +71,11 @@ def _framed(payload: pa.Buffer) -> bytes:
 def metadata(path: Path) -> dict[bytes, bytes]:
     """Return the metadata of a journal; none if they are damaged."""
     with path.open("rb") as file:
-        payload = _payload(memoryview(file.read(_MOST_ABOUT)), 0)
-    return dict((_schema(payload or b"") or pa.schema([])).metadata or {})
+        _, _, payload = next(_frames(file.read(_MOST_ABOUT)), (0, 0, b""))
+    try:
+        return dict(pa.ipc.read_schema(pa.py_buffer(payload)).metadata or {})
+    except _UNREADABLE:
+        return {}
 
 
 def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]]:
@@ -90,59 +83,42 @@ def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str
 
     Safe while another process appends: an unfinished last frame is left out and named.
     """
-    data, batches, damage = path.read_bytes(), list[pa.RecordBatch](), list[str]()
-    for start, end, batch in _frames(data, columns):
-        if batch is None:
-            what = "unfinished last frame" if end == len(data) else "damaged frame"
-            damage.append(f"{path.name}: {what}, bytes {start} to {end}")
-        elif len(batch):
-            batches.append(batch)
+    batches, damage, _ = read_on(path, columns, 0)
     return batches, damage
 
 
-def read_on(path: Path, columns: pa.Schema, start: int) -> tuple[list[pa.RecordBatch], int]:
-    """Return the sound frames from byte `start` on, and where to read on when it has grown."""
+def read_on(
+    path: Path, columns: pa.Schema, start: int
+) -> tuple[list[pa.RecordBatch], list[str], int]:
+    """As `read`, of what follows byte `start`, and where to read on when it has grown."""
+    batches, damage, sound = list[pa.RecordBatch](), list[str](), start
     with path.open("rb") as file:
         file.seek(start)
-        sound = [(end, batch) for _, end, batch in _frames(file.read(), columns) if batch]
-    # What follows the last sound one may be the beginning of a frame.
-    return [batch for _, batch in sound], start + (sound[-1][0] if sound else 0)
+        data = file.read()
+    for at, end, payload in _frames(data):
+        try:
+            message = pa.ipc.read_message(pa.py_buffer(payload))
+            if message.type != "schema":
+                batch = pa.ipc.read_record_batch(message, columns)
+                batch.validate(full=True)
+                batches.append(batch)
+            sound = start + end
+        except _UNREADABLE:
+            what = "unfinished last frame" if end == len(data) else "damaged frame"
+            damage.append(f"{path.name}: {what}, bytes {start + at} to {start + end}")
+    return batches, damage, sound
 
 
-def _frames(data: bytes, columns: pa.Schema) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
-    """Yield (start, end, batch) of each frame; the batch is None for a damaged stretch."""
-    view, at = memoryview(data), 0
-    while at < len(data):
-        if (payload := _payload(view, at)) is not None:
-            end, batch = at + _HEAD.size + len(payload), _decode(payload, columns)
-        else:
-            following = data.find(MARKER, at + 1)
-            end, batch = len(data) if following < 0 else following, None
-        yield at, end, batch
-        at = end
-
-
-def _payload(view: memoryview, at: int) -> memoryview | None:
-    """Return the content of the frame at this byte; None where there is no sound one."""
-    if view[at : at + 8] != MARKER or at + _HEAD.size > len(view):
-        return None
-    _, length, checksum = _HEAD.unpack_from(view, at)
-    payload = view[at + _HEAD.size : at + _HEAD.size + length]
-    return payload if len(payload) == length and zlib.crc32(payload) == checksum else None
-
-
-def _decode(payload: memoryview, columns: pa.Schema) -> pa.RecordBatch | None:
-    """Return a frame's rows, none of the first one's; None: a forged checksum, or other columns."""
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), columns)
-        batch.validate(full=True)
-        return batch
-    except _UNREADABLE:
-        return None if _schema(payload) is None else pa.RecordBatch.from_pylist([], columns)
-
-
-def _schema(payload: bytes | memoryview) -> pa.Schema | None:
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(payload))
-    except _UNREADABLE:
-        return None
+def _frames(data: bytes) -> Iterator[tuple[int, int, bytes | memoryview]]:
+    """Yield (start, end, payload) of each frame; the payload of a damaged stretch is empty."""
+    start, view = 0, memoryview(data)
+    while start < len(data):
+        following = data.find(MARKER, start + 1)
+        end, payload = len(data) if following < 0 else following, view[:0]
+        if data.startswith(MARKER, start) and start + _HEAD.size <= len(data):
+            _, length, checksum = _HEAD.unpack_from(data, start)
+            content = view[start + _HEAD.size : start + _HEAD.size + length]
+            if len(content) == length and zlib.crc32(content) == checksum:
+                end, payload = start + _HEAD.size + length, content
+        yield start, end, payload
+        start = end

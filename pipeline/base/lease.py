@@ -14,16 +14,17 @@ import json
 import os
 import secrets
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from bayes_at_n.pipeline.base import atomic, foreign
-from bayes_at_n.pipeline.base.atomic import GONE
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 
@@ -57,9 +58,8 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
             note(f"{message}; waiting for it")
         said = True
         time.sleep(WAIT_S)
-    atomic.sweep(path.parent)
     for claim in path.parent.glob(f"{path.name}.*"):  # of a process that was killed letting go
-        if (left := read(claim)) is not None and expired(claim, left):
+        if expired(claim):
             claim.unlink(missing_ok=True)
     stop = threading.Event()
     renewing = threading.Thread(target=_renew, args=(path, own, stop), daemon=True)
@@ -69,20 +69,18 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
     finally:
         stop.set()
         renewing.join()
-        _release(path, own)
+        with suppress(OSError):
+            if create(claim := _claim(path, own), own):  # else somebody is replacing it
+                if read(path) == own:
+                    path.unlink()
+                claim.unlink()
 
 
 def token(**more: object) -> str:
     """Return the content of a lease of this process: host, process, time, never the same twice."""
-    own = {
-        "host": socket.gethostname(),
-        "where": atomic.where(),
-        "pid": os.getpid(),
-        "born": _born(psutil.Process()),
-        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "nonce": secrets.token_hex(8),
-    }
-    return json.dumps(more | own)
+    own = {"host": socket.gethostname(), "where": atomic.where(), "pid": os.getpid()}
+    own |= {"born": _born(psutil.Process()), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    return json.dumps({**more, **own, "nonce": secrets.token_hex(8)})
 
 
 def _acquire(path: Path, own: str) -> str | None:
@@ -91,33 +89,30 @@ def _acquire(path: Path, own: str) -> str | None:
         other = read(path)
         if other is None:
             continue  # let go between our two looks
-        if not expired(path, other):
+        if not expired(path):
             return other
-        claim = _claim(path, other)
-        if (rival := _acquire(claim, own)) is not None:
-            if read(path) == other:
-                return rival  # about to replace the lost lease
-            continue
-        if read(path) == other:  # only the holder of this claim may change that
+        rival = _acquire(claim := _claim(path, other), own)
+        if read(path) != other:
+            if rival is None:
+                claim.unlink(missing_ok=True)
+        elif rival is None:  # only the holder of this claim may change that
             claim.rename(path)
             return None
-        claim.unlink(missing_ok=True)
+        else:
+            return rival  # about to replace the lost lease
     return None
-
-
-def _release(path: Path, own: str) -> None:
-    """Remove the lease if it is still this holder's; whoever is replacing it may go on."""
-    claim = _claim(path, own)
-    with suppress(OSError):
-        if create(claim, own):
-            if read(path) == own:
-                path.unlink()
-            claim.unlink()
 
 
 def _claim(path: Path, token: str) -> Path:
     """Name the right to change a lease that holds this token."""
     return path.with_name(f"{path.name}.{hashlib.sha256(token.encode()).hexdigest()[:16]}")
+
+
+def _renew(path: Path, token: str, stop: threading.Event) -> None:
+    while not stop.wait(RENEW_S):
+        with suppress(OSError):
+            if read(path) == token:
+                os.utime(path)
 
 
 def create(path: Path, text: str) -> bool:
@@ -134,12 +129,11 @@ def link(draft: Path, path: Path) -> bool:
     """Make `path` a second name of the file `draft`; False when the name is taken by another."""
     try:
         os.link(draft, path)
+        return True
     except FileExistsError:
-        try:
-            return path.samefile(draft)  # NFS repeats a lost request and then says that it exists
-        except FileNotFoundError:
-            return False
-    return True
+        with suppress(FileNotFoundError):  # NFS repeats a lost request and then says that it exists
+            return path.samefile(draft)
+        return False
 
 
 def read(path: Path) -> str | None:
@@ -147,38 +141,40 @@ def read(path: Path) -> str | None:
     try:
         foreign.check(path)
         return path.read_text(errors="replace")
-    except OSError as error:
-        if error.errno not in GONE:
-            raise
-        return None
     except UserError:
         return ""  # nobody's: it is replaced as one that expired
+    except OSError as error:
+        if error.errno not in atomic.GONE:
+            raise
+        return None
 
 
-def fields(token: str) -> dict[str, object]:
+def fields(token: str) -> dict[str, Any]:
     """Parse a token; empty if it is damaged: then only the age of its file counts."""
     try:
-        values = json.loads(token)
-    except (ValueError, RecursionError):
+        return dict(json.loads(token))
+    except (ValueError, TypeError, RecursionError):
         return {}
-    return values if isinstance(values, dict) else {}
 
 
 def gone(token: str) -> bool | None:
     """Return whether the process of a token has ended; None: that cannot be known on this host."""
     holder = fields(token)
-    pid, born = holder.get("pid"), holder.get("born")
-    here = holder.get("host") == socket.gethostname() and holder.get("where") == atomic.where()
-    if not here or not isinstance(pid, int) or not isinstance(born, int | float):
+    if holder.get("where") != atomic.where():
         return None
     try:
-        process = psutil.Process(pid)
-        dead = process.status() == psutil.STATUS_ZOMBIE
-        return dead or abs(_born(process) - born) > 2
-    except (psutil.NoSuchProcess, ValueError, OverflowError):
+        process = psutil.Process(holder["pid"])
+        zombie = process.status() == psutil.STATUS_ZOMBIE
+        return zombie or bool(abs(_born(process) - holder["born"]) > 2)
+    except psutil.NoSuchProcess:
         return True
-    except psutil.AccessDenied:
+    except (psutil.AccessDenied, LookupError, TypeError, ValueError):
         return None
+
+
+def _born(process: psutil.Process) -> float:
+    """Return the seconds from the host's start to the process's: no change of the clock counts."""
+    return float(process.create_time() - psutil.boot_time())
 
 
 def silent(path: Path, now: float) -> bool:
@@ -186,21 +182,20 @@ def silent(path: Path, now: float) -> bool:
     try:
         return now - path.stat().st_mtime > EXPIRE_S
     except OSError as error:
-        if error.errno not in GONE:
+        if error.errno not in atomic.GONE:
             raise
         return True
 
 
-def expired(path: Path, token: str, patience: float = 0.0) -> bool:
+def expired(path: Path, patience: float = 0.0) -> bool:
     """Return whether the holder has ended or, unless it may be suspended here, fell silent."""
-    ended = gone(token)
+    ended = gone(read(path) or "")
     return silent(path, now_of(path.parent) - patience) if ended is None else ended
 
 
 def is_dead(path: Path, now: float) -> bool:
     """Return whether there is no holder, its process ended, or it fell silent."""
-    token = read(path)
-    return token is None or bool(gone(token)) or silent(path, now)
+    return silent(path, now) or bool(gone(read(path) or ""))
 
 
 def living(folder: Path) -> set[str]:
@@ -210,25 +205,10 @@ def living(folder: Path) -> set[str]:
     return {path.name.removesuffix(SUFFIX) for path in paths if not is_dead(path, now)}
 
 
-def _born(process: psutil.Process) -> float:
-    """Return the seconds from the host's start to the process's: no change of the clock counts."""
-    return float(process.create_time() - psutil.boot_time())
-
-
 def now_of(folder: Path) -> float:
     """Return the file server's time, so that the clocks of two nodes are never compared."""
-    probe = atomic.draft(folder / "clock")
     try:
-        probe.touch()
-        now = probe.stat().st_mtime
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder, prefix=".clock") as probe:
+            return os.fstat(probe.fileno()).st_mtime
     except OSError:
         return time.time()  # a folder that we may only read
-    return now
-
-
-def _renew(path: Path, token: str, stop: threading.Event) -> None:
-    while not stop.wait(RENEW_S):
-        with suppress(OSError):
-            if read(path) == token:
-                os.utime(path)

@@ -1,39 +1,43 @@
-"""The help of the program and of its verbs: flags, examples, settings with their defaults."""
+"""The help of the program and of its verbs, and what a shell offers after TAB."""
 
 import argparse
 import textwrap
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli import argv
 from bayes_at_n.pipeline.cli.verbs import EXAMPLES, GROUPS, RUN, VERBS, Verb
 
-_ALL = f"""\
-usage: {PROGRAM} VERB [FOLDER ...] [GROUP=CHOICE ...] [KEY=VALUE ...] [--help]
+_ALL = """\
+usage: {program} VERB [FOLDER ...] [GROUP=CHOICE ...] [KEY=VALUE ...] [--help]
 
 Evaluate reasoning models: N trials of every question, graded and scored with credible intervals.
-"""
-_MORE = f"""\
-examples:
-{EXAMPLES}
 
-more of a verb: {PROGRAM} VERB --help; of the program: --version
+{verbs}
+examples:
+{examples}
+
+more of a verb: {program} VERB --help; of the program: --version
 completion of verbs, settings and run folders by TAB, in ~/.bashrc or ~/.zshrc:
   eval "$(register-python-argcomplete bayes-at-n)"
 and in fish: register-python-argcomplete --shell fish bayes-at-n | source
 """
+_LEVELS = {"dataset": "*/", "model": "*/*/"}  # of runs/
 
 
 def text(name: str | None) -> str:
     """The help of a verb; without one, that of the program."""
     if name is None:
-        lines = [
-            "\n".join([f"{group}:", *(f"  {v:12} {VERBS[v].summary}" for v in names.split()), ""])
-            for group, names in GROUPS.items()
-        ]
-        return "\n".join([_ALL, *lines, _MORE]).replace("  $ ", f"  {PROGRAM} ")
+        verbs = ""
+        for group, names in GROUPS.items():
+            lines = (f"  {verb:12} {VERBS[verb].summary}\n" for verb in names.split())
+            verbs += f"{group}:\n{''.join(lines)}\n"
+        shown = _ALL.format(program=PROGRAM, verbs=verbs.rstrip("\n"), examples=EXAMPLES)
+        return shown.replace("  $ ", f"  {PROGRAM} ")
     verb = VERBS[name]
     parser = argparse.ArgumentParser(
         f"{PROGRAM} {name}",
@@ -52,22 +56,14 @@ def _more(verb: Verb) -> Iterator[str]:
 
     shown = keys(verb)
     yield f"examples:\n{verb.examples}"
-    groups = dict.fromkeys(key.partition(".")[0] for key in shown)
-    for group in groups if verb.settings == RUN else ():
-        if names := compose.choices(group):
-            yield _filled(f"{group}={compose.default(group) or 'all'}, or ", ", ".join(names))
+    of_run = {key.partition(".")[0] for key in shown} if verb.settings == RUN else {}
+    for group, choice in compose.groups().items():
+        if group in of_run:
+            yield _filled(f"{group}={choice}, or ", ", ".join(compose.choices(group)))
     if shown:
         values = (f"{key}={_default(value)}" for key, value in shown.items())
         head = "settings KEY=VALUE with their defaults (GROUP. may be left out):\n"
         yield head + _filled("  ", "  ".join(values))
-    if any(key.split(".")[-1] == "metrics" for key in shown):
-        from bayes_at_n.scoring.metrics.table import FAMILIES
-
-        yield _filled("metrics, with 8 or any k: ", ", ".join(FAMILIES))
-    if "ranking.methods" in shown:
-        from bayes_at_n.pipeline.config.rankings import METHODS
-
-        yield _filled("ranking=A,B or all: ", ", ".join(METHODS))
     if verb.runs_too or (verb.settings == RUN and verb.keys is not None):
         yield f"and the settings of `run`: {PROGRAM} run --help"
 
@@ -78,15 +74,13 @@ def keys(verb: Verb) -> dict[str, Any]:
     >>> keys(VERBS["verify"])["labels.sample"], "model.id" in keys(VERBS["verify"])
     (None, False)
     """
-    from bayes_at_n.pipeline.config.overrides import flat
+    from bayes_at_n.pipeline.config.checks import keys as all_of
 
-    every = dict(flat(asdict(verb.kind())))
-    every.pop("folders", None)  # positional
-    if "run_dir" in every:
-        every["run_dir"] = "runs/DATASET/MODEL[-TAG]"
     wanted = tuple(f"{key}." for key in verb.keys.split()) if verb.keys is not None else ""
-    mine = {key: value for key, value in every.items() if f"{key}.".startswith(wanted)}
-    return {k: v for k, v in mine.items() if verb.keys or not k.startswith("cluster.")}
+    left_out = ("folders.",) if verb.keys else ("folders.", "cluster.")
+    mine = [k for k in all_of(verb.kind) if f"{k}.".startswith(wanted)]
+    every = {k: attrgetter(k)(verb.kind()) for k in mine if not f"{k}.".startswith(left_out)}
+    return {key: value for key, value in every.items() if not is_dataclass(value)}
 
 
 def _default(value: object) -> str:
@@ -97,7 +91,57 @@ def _default(value: object) -> str:
 
 
 def _filled(head: str, words: str) -> str:
-    """Lines of at most 96 letters, of which the first begins with the head."""
-    return textwrap.fill(
-        words, 98, initial_indent=head, subsequent_indent="  ", break_on_hyphens=False
-    )
+    """Lines of at most 98 letters, of which the first begins with the head."""
+    options: dict[str, Any] = {"subsequent_indent": "  ", "break_on_hyphens": False}
+    return textwrap.fill(words, 98, initial_indent=head, **options)
+
+
+def complete() -> None:
+    """Answer a shell that asks what may follow, and end the process."""
+    import argcomplete
+    from argcomplete.completers import FilesCompleter
+
+    def value(prefix: str, action: Any, parsed_args: Any, **_: Any) -> Iterable[str]:
+        files: Iterable[str] = FilesCompleter()(prefix)
+        return files if action.option_strings else offered(parsed_args.verb, prefix)
+
+    parser = argparse.ArgumentParser()
+    verbs = parser.add_subparsers(dest="verb")
+    for name, verb in VERBS.items():
+        argv.fill(verbs.add_parser(name), verb)
+    argcomplete.autocomplete(parser, False, default_completer=value)  # type: ignore[arg-type]
+
+
+def offered(name: str, prefix: str) -> list[str]:
+    """The settings and run folders that may stand behind a verb and begin so.
+
+    >>> [*offered("run", "sampling=p"), *offered("run", "model=limo-v2,qwen3-3")]
+    ['sampling=paper', 'model=limo-v2,qwen3-30b']
+    """
+    from bayes_at_n.pipeline.config import compose
+
+    verb, (key, given, text) = VERBS[name], prefix.partition("=")
+    of_run, known = verb.settings == RUN or verb.runs_too, keys(verb)
+    groups = [*compose.groups(), "rubric"] if of_run else ["rubric"]
+    if given:
+        before, comma, _ = text.rpartition(",")
+        names = compose.choices(key) if key in groups else []
+        if key in _LEVELS and not of_run:  # of the runs there are
+            names = sorted({p.name for p in Path("runs").glob(_LEVELS[key]) if p.name[0] != "_"})
+        every = [f"{key}={before}{comma}{one}" for one in names]
+    else:
+        concern = {one.partition(".")[0] for one in known} | {"model", "dataset"}
+        every = [f"{group}=" for group in groups if verb.runs_too or group in concern]
+        every += [f"{one}=" for one in known if prefix or not of_run]  # of `run` there are 150
+        every += _folders(prefix) if verb.folders else []
+    return [found for found in every if found.startswith(prefix)]
+
+
+def _folders(prefix: str) -> Iterator[str]:
+    """Run folders, and folders with runs at most two levels below."""
+    place, slash, _ = prefix.rpartition("/")
+    for path in sorted(Path(f"{place}{slash}" or ".").expanduser().glob("[!.]*/")):
+        if (path / "questions.parquet").is_file():
+            yield f"{place}{slash}{path.name}"
+        elif [*path.glob("*/questions.parquet"), *path.glob("*/*/questions.parquet")]:
+            yield f"{place}{slash}{path.name}/"

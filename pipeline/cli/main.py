@@ -21,9 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
     by signal n; of many runs the worst.
     """
     if "_ARGCOMPLETE" in os.environ:
-        from bayes_at_n.pipeline.cli.completion import answer
+        from bayes_at_n.pipeline.cli.help import complete
 
-        answer()
+        complete()
     arguments = sys.argv[1:] if arguments is None else arguments
     if "--version" in arguments:
         from bayes_at_n.pipeline.base.environment import commit, version
@@ -33,36 +33,22 @@ def main(arguments: list[str] | None = None) -> int:
     if not arguments or {"-h", "--help"} & {*arguments}:
         from bayes_at_n.pipeline.cli.help import text
 
-        verb = next((word for word in arguments[:1] if word in VERBS), None)
-        print(text(verb), end="")
+        print(text(arguments[0] if arguments and arguments[0] in VERBS else None), end="")
         return 0
     try:
         command = argv.parse(arguments)
         say(*command.said)
         set_environment()
         return _show(command) if command.hydra else _call(command)
-    except (Exception, KeyboardInterrupt) as error:
-        return _failed(error, arguments[0])
-
-
-def _failed(error: BaseException, verb: str) -> int:
-    """Say an error in one line; its exit status. What no user can cause is raised again."""
-    if isinstance(error, UserError | Interrupted | DamagedData):
+    except (UserError, Interrupted, DamagedData) as error:
         fail(str(error))
         return error.exit_code
-    if isinstance(error, OSError):
-        place = {"import": "runs", "export": "out", "compare": "out", "report": "out"}.get(verb)
-        elsewhere = f"; or name another place, {place}=FOLDER" * (place is not None)
-        mended = "mend the disk (free space, permissions), then the same command continues"
-        if isinstance(error, FileExistsError | NotADirectoryError):
-            mended = "a folder should be there: move the file"
-        fail(f"{error}; {mended}{elsewhere}")
+    except OSError as error:
+        fail(f"{error}; mend it or name another place, then the same command continues")
         return 1
-    if isinstance(error, KeyboardInterrupt):
-        kept = "finished attempts that were written are kept"
-        fail(f"quit at once; {kept if verb != 'export' else 'nothing half-written is left'}")
+    except KeyboardInterrupt:
+        fail("quit at once; nothing half-written is left, and finished attempts are kept")
         return 130
-    raise error
 
 
 def _show(command: Command) -> int:
@@ -78,12 +64,12 @@ def _show(command: Command) -> int:
         return 0
     kinds = argv.kinds_of(verb, command.settings)
     for kind, settings in zip(kinds, compose.parted(words, *kinds), strict=True):
-        print(compose.shown(sweep.expand(settings, kind)[0], kind, **command.hydra), end="")
+        print(compose.shown(sweep.expand(settings, kind)[0], kind, command.hydra), end="")
     return 0
 
 
 def _call(command: Command) -> int:
-    """The verb's function on what its settings say."""
+    """Do what a verb does: with its settings, or for each run that they name."""
     from bayes_at_n.pipeline.store import parquet
 
     parquet.without_pandas()
@@ -92,27 +78,25 @@ def _call(command: Command) -> int:
     if verb.load is not None:
         verb.function(pkgutil.resolve_name(verb.load)(words), **flags)
         return 0
-    from bayes_at_n.pipeline.config import compose, sweep
-
-    if verb.settings != RUN:
-        combinations = sweep.expand(command.settings, verb.kind)
-        if len(combinations) > 1:
-            return _several(command, [[*command.folders, *one] for one in combinations])
-        verb.function(compose.load_as(verb.kind, words), **flags)
-        return 0
     from bayes_at_n.pipeline.cli.runs import configured
+    from bayes_at_n.pipeline.config import compose, sweep
     from bayes_at_n.pipeline.config.settle import is_until
-    from bayes_at_n.pipeline.store.runfolder import Run
-    from bayes_at_n.pipeline.tracking.following import tracked
 
     if command.verb == "run" and any(map(is_until, command.settings)):
         from bayes_at_n.pipeline.settle.verb import run_until
 
         return run_until(words, **flags)
-    many = sweep.expand(command.settings)
-    many = [[f, *one] for f in command.folders for one in many] if command.folders else many
+    of_run, many = verb.settings == RUN, sweep.expand(command.settings, verb.kind)
+    groups = [[folder] for folder in command.folders] if of_run else [command.folders]
+    many = [[*folders, *settings] for folders in groups or [[]] for settings in many]
     if len(many) > 1:
         return _several(command, many)
+    if not of_run:
+        verb.function(compose.load_as(verb.kind, many[0]), **flags)
+        return 0
+    from bayes_at_n.pipeline.store.runfolder import Run
+    from bayes_at_n.pipeline.tracking.following import tracked
+
     preview_only = flags.pop("dry_run", False)
     run = Run(configured(many[0], f"{command.verb} prepare" if preview_only else command.verb))
     if preview_only:
@@ -129,24 +113,20 @@ def _call(command: Command) -> int:
 
 def _several(command: Command, combinations: list[list[str]]) -> int:
     """Many runs: one process after the other."""
+    from bayes_at_n.pipeline.cli.runs import configured
     from bayes_at_n.pipeline.config import sweep
 
     verb = VERBS[command.verb]
-    if verb.settings == RUN:
-        from bayes_at_n.pipeline.cli.runs import configured
-
-        # Now, as a misspelt last model is no surprise for tomorrow.
+    if verb.settings == RUN:  # now, as a misspelt last model is no surprise for tomorrow
         places = [configured(settings, command.verb).run_dir for settings in combinations]
         if twice := [place for place in places if places.count(place) > 1]:
             raise UserError(
                 f"{twice[0]}: two of these {len(places)} runs have this folder; a comma stands"
                 " between values, each a run: tell them apart by tag=, or leave it out of numbers"
             )
-    options = {
-        flag if flag in verb.words else f"--{flag.replace('_', '-')}": value
-        for flag, value in command.flags.items()
-        if value
-    }
-    if of_file := [option for option, value in options.items() if value is not True]:
-        raise UserError(f"{' '.join(of_file)}: for one file; give every setting one value")
-    return sweep.run_all(command.verb, combinations, list(options))
+    flags = [
+        flag if flag in verb.words else f"--{flag.replace('_', '-')}" + f"={of}" * (of is not True)
+        for flag, of in command.flags.items()
+        if of
+    ]
+    return sweep.run_all(command.verb, combinations, flags)

@@ -1,28 +1,30 @@
 """Verbs on runs that are more than one call of one stage."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from bayes_at_n.pipeline.base.console import answering
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config import overrides
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import find, parquet, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
-def configured(words: list[str], verb: str = "") -> RunConfig:
+def configured(words: Sequence[str], verb: str = "") -> RunConfig:
     """The configuration that settings compose, or of the run folder that they name, for a verb.
 
     Raises UserError: a setting or a folder cannot be used.
     """
-    folders = [word for word in words if overrides.is_folder(word)]
-    single = [word for word in words if word not in folders]
-    if not folders:
-        return compose.load(single)
+    folders, settings = overrides.folders_of(words)
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
-    return load_folder(overrides.check_folder(folders[0]), single, verb)
+    if folders:
+        return load_folder(Path(folders[0]), settings, verb)
+    from bayes_at_n.pipeline.config import compose  # Hydra, which `status RUN` does without
+
+    return compose.load(settings)
 
 
 def grade(
@@ -33,41 +35,24 @@ def grade(
     review: bool = False,
 ) -> None:
     """Grade a run, or a file of completions with its settings."""
-    if file is None and out is None:
-        from bayes_at_n.pipeline.grade.stage import grade
-
-        if complete:
-            _refuse_owed(run)
-        grade(run, ask_math_verify=review)
-        return
-    if not file or not out or complete or review:
+    if (file is None) != (out is None) or (file and (complete or review)):
         raise UserError("--file IN and --out OUT: name both, without --complete and --review")
-    from bayes_at_n.pipeline.grade.file import grade_file
+    if file and out:
+        from bayes_at_n.pipeline.grade.file import grade_file
 
-    grade_file(run.cfg, Path(file), Path(out))
-
-
-def _refuse_owed(run: Run) -> None:
-    """The array of `generate` may have been cancelled, or have come to nothing."""
+        return grade_file(run.cfg, Path(file), Path(out))
     from bayes_at_n.pipeline.generate.budget import Allowance  # numbers; not wanted for --help
+    from bayes_at_n.pipeline.grade import stage
 
-    if (owed := len(runfolder.owed(run))) and not Allowance(run).told():
+    # The array of `generate` may have been cancelled, or have come to nothing.
+    if complete and (owed := len(runfolder.owed(run))) and not Allowance(run).told():
         makers = len(sessions.alive(run.path))
-        remedy = "see what ended the generate job, then submit again"
-        if makers:
-            remedy = f"{makers} workers of another submission are at it, whose jobs follow"
+        remedy = f"{makers} workers are at it" if makers else "see what ended the generate job"
         raise UserError(f"{run.path}: {owed} attempts are owed, so nothing is graded; {remedy}")
+    stage.grade(run, ask_math_verify=review)
 
 
-def submit(settings: list[str], dry_run: bool) -> None:
-    """Queue runs on a Slurm cluster, or a race between them."""
-    from bayes_at_n.pipeline.cluster import submit as runs
-    from bayes_at_n.pipeline.settle import queue as race
-
-    (race if race.is_race(settings) else runs).submit(settings, dry_run)
-
-
-def status(settings: list[str], watch: bool, every: float | None, check: bool) -> None:
+def status(words: list[str], watch: bool, every: float | None, check: bool) -> None:
     """Where runs stand: those in folders, of a race, or every combination of settings."""
     parquet.without_pandas()
     from bayes_at_n.pipeline.settle import plan
@@ -76,19 +61,20 @@ def status(settings: list[str], watch: bool, every: float | None, check: bool) -
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
-    folders = [Path(text).expanduser() for text in settings if overrides.is_folder(text)]
     if check and watch:
         raise UserError("--check: reads everything once; leave --watch out")
-    if not check and any((folder / plan.RECORD).is_file() for folder in folders):
-        if len(settings) > 1:
-            raise UserError(f"{' '.join(settings)}: name one folder of `settle`, without settings")
+    folders, settings = overrides.folders_of(words)
+    if not check and any((Path(folder) / plan.RECORD).is_file() for folder in folders):
+        if len(words) > 1:
+            raise UserError(f"{' '.join(words)}: name one folder of `settle`, without settings")
         from bayes_at_n.pipeline.settle import watch as races
 
-        races.status(folders[0], watch, every)
-        return
-    sources: list[Path | RunConfig] = [*folders]
-    if not folders or len(folders) < len(settings) or not all(map(Path.is_dir, folders)):
-        sources = [configured(combination) for combination in sweep.expand(settings)]
+        return races.status(Path(folders[0]), watch, every)
+    sources: list[Path | RunConfig] = [*map(Path, folders)]
+    if settings or not folders:
+        from bayes_at_n.pipeline.config import sweep
+
+        sources = [configured([*folders, *one]) for one in sweep.expand(settings)]
     first = sources[0]
     if check:
         from bayes_at_n.pipeline.store.check import check as read_all
@@ -97,8 +83,10 @@ def status(settings: list[str], watch: bool, every: float | None, check: bool) -
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
     elif (
-        answering() or len(sources) > 1 or not (isinstance(first, RunConfig) or find.is_run(first))
+        len(sources) == 1
+        and not answering()
+        and (isinstance(first, RunConfig) or find.is_run(first))
     ):
-        runs.show(sources)
+        page.status(Run(configured(words)))
     else:
-        page.status(Run(configured(settings)))
+        runs.show(sources)

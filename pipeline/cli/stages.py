@@ -27,59 +27,55 @@ def run_stages(run: Run) -> None:
     except DamagedData as error:
         note(f"{error} - doing so now")
         done = _stages(run)
-    if not done or "score" not in run.cfg.stages or asked("several"):
-        return
-    attempts = len(run.questions) * run.cfg.sampling.trials
-    if runfolder.read_json(run.path / "scores.json").get("attempts") == attempts:
-        total = f"{len(run.questions)} questions × {run.cfg.sampling.trials} trials"
-        note(f"complete, nothing owed: {total} (sampling.trials=N adds more)")
-    note(f"all scores: {PROGRAM} score {run.path}; of rubrics: the same, and rubrics")
+    if done and "score" in run.cfg.stages and not asked("several"):
+        attempts = runfolder.read_json(run.path / "scores.json").get("attempts")
+        if attempts == len(run.questions) * run.cfg.sampling.trials:
+            total = f"{len(run.questions)} questions × {run.cfg.sampling.trials} trials"
+            note(f"complete, nothing owed: {total} (sampling.trials=N adds more)")
+        note(f"all scores: {PROGRAM} score {run.path}; of rubrics: the same, and rubrics")
 
 
 def _stages(run: Run) -> bool:
     """Do the stages of a run; whether none was left to other processes.
 
-    A verifier that cannot be had ends the command, but after what does without it.
+    What needs no verifier is scored before one is asked, which may take hours, or fail.
     """
-    told, failure, judge = "", None, run.cfg.dataset.judge
-    for stage in run.cfg.stages:
-        early = stage == "verify" and {"grade", "score"} <= {*run.cfg.stages} and not judge
-        if early and run.cfg.verifier.id is not None:
-            with inside():  # a verifier may take hours, and this process with it
-                _refresh(Run(run.cfg))
-            told = _tell(run)
+    stages, told = run.cfg.stages, ""
+    unjudged = run.cfg.verifier.id is not None and not run.cfg.dataset.judge
+    for stage in stages:
+        early = stage == "verify" and {"grade", "score"} <= {*stages} and unjudged
+        if early:
+            told = _scored(run, "")
         try:
+            if stage == "score":
+                _scored(run, told)
+                answer(runfolder.read_json(run.path / "scores.json"))
+                continue
             with inside():
-                act = _refresh if stage == "score" else VERBS[stage].function
-                done = act(Run(run.cfg))
+                done = VERBS[stage].function(Run(run.cfg))
         except UserError as error:
-            # Of what follows its failure, rubrics asked for by name may fail for want of it.
-            if judge or stage == "score" or not (failure or stage == "verify"):
+            if not early:
                 raise
-            failure = failure or error
-            continue
+            again = "the same command asks it again, verifier=none leaves it out"
+            raise type(error)(f"verify: {error}. Scored without it; {again}") from error
         if done is False:  # what comes after must wait for them
             note(f"the last of them does what follows {stage}; or give the same command later")
             return False
-    if "score" in run.cfg.stages:
-        _tell(run, told)
-        answer(runfolder.read_json(run.path / "scores.json"))
-    if failure is not None:
-        again = "the same command asks it again, verifier=none leaves it out"
-        raise type(failure)(f"verify: {failure}. Scored without it; {again}") from failure
     return True
 
 
-def _refresh(run: Run) -> None:
-    """Score a run, unless its scores are what that would give."""
-    if asked("verbose") or not score.is_current(run):
-        score.score(run)
+def _scored(run: Run, told: str) -> str:
+    """Score a run, unless its scores are current, and print them in a line that is not `told`."""
+    with inside():
+        if asked("verbose") or not score.is_current(run := Run(run.cfg)):
+            score.score(run)
+    return _tell(run, told)
 
 
 def _has_more(run: Run) -> bool:
     """Whether more trials are there and scored than are asked for: then nothing is touched."""
     scores, trials = runfolder.read_json(run.path / "scores.json"), run.cfg.sampling.trials
-    there, questions = scores.get("trials", 0), scores.get("questions", 0)
+    questions = scores.get("questions", 0)
     if scores.get("attempts", 0) <= questions * trials or stopped.of(run):
         return False
     if "prepare" in run.cfg.stages and prepare.questions_there(run) > questions:
@@ -89,13 +85,12 @@ def _has_more(run: Run) -> bool:
         return False
     _tell(run)
     answer(scores)
-    note(f"{there} trials are there, and stay; {trials} were asked for")
+    note(f"{scores['trials']} trials are there, and stay; {trials} were asked for")
     note(f"the first {trials}: {PROGRAM} score {run.path} sampling.trials={trials}")
     return True
 
 
 def _tell(run: Run, told: str = "") -> str:
-    """Print the score of a run in a line, if that is not what was told."""
     line = shown.line(runfolder.read_json(run.path / "scores.json"))
     if line != told:
         results.print(line)

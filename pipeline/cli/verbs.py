@@ -52,7 +52,6 @@ GROUPS = {
     "training": "merge trajectory prr",
     "paper": "study reproduce",
 }
-GONE = {"signals": "categorize"}  # verbs of before, and what does their work
 EXAMPLES = """\
   $ run  # the demo: a tiny model on this machine
   $ run model=qwen3-30b dataset=aime25  # again continues where it stopped
@@ -65,7 +64,6 @@ VERBS = {
         "every stage of `stages`, in order, each doing only what is owed",
         flags={"--dry-run": _DRY},
         examples=f"""{EXAMPLES}
-  $ run model=qwen3-30b dataset=aime25 track=wandb  # or mlflow, trackio
   $ run model=qwen3-30b dataset=aime25 until=width:0.02  # narrow enough
   $ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until settled""",
     ),
@@ -93,7 +91,6 @@ VERBS = {
         examples="""\
   $ compare dataset=aime25  # all runs in runs/aime25; tables in _compare
   $ compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column
-  $ compare runs/aime25/qwen3-30b runs/aime25/limo-v2 rule=overlap
   $ compare dataset=aime25 ranking=rasch,borda  # also by methods of scorio""",
     ),
     "report": Verb(
@@ -167,10 +164,7 @@ VERBS = {
         examples="""\
   $ score RUN_FOLDER metrics=bayes,pass@8,g-pass@8:0.5
   $ score RUN_FOLDER rubrics  # every rubric, with shares of its categories
-  $ score 'runs/aime25/*' trials=40  # every run there, its first 40 trials
-  $ score RUN_FOLDER prior=OTHER_RUN prior.trials=4  # of an earlier run
-  $ score RUN_FOLDER caps=2048,4096  # under smaller max_tokens; or auto
-  $ score RUN_FOLDER forecast=65536  # at a larger max_tokens, with its interval""",
+  $ score RUN_FOLDER caps=2048,4096  # under smaller max_tokens; or auto""",
     ),
     "prefetch": Verb(
         "prepare.prefetch:prefetch",
@@ -179,7 +173,7 @@ VERBS = {
         examples="  $ prefetch model=qwen3-30b dataset=aime25   # into HF_HOME",
     ),
     "submit": Verb(
-        "cli.runs:submit",
+        "settle.queue:submit",
         "queue runs on a Slurm cluster: one array of workers, then the other stages",
         keys="cluster",
         runs_too=True,
@@ -198,8 +192,6 @@ VERBS = {
         examples="""\
   $ import source=harimo/scorio-trace/meta revision=COMMIT  # the authors'
   $ import source=results/ kind=lm_eval  # sample logs (--log_samples)
-  $ import source=MathArena/aime_2025_outputs dataset=aime25
-  $ import source=/mnt/other/runs  # run folders of another machine
   $ import source=labels.csv dataset=summaries category_names=[bad,fair,good]""",
     ),
     "export": Verb(
@@ -209,8 +201,6 @@ VERBS = {
         settings="records:ExportConfig",
         examples="""\
   $ export runs/aime25/qwen3-30b to=csv  # a row an attempt; `import` takes it back
-  $ export dataset=aime25 to=parquet logprobs=true  # with token ids and log-probs
-  $ export dataset=aime25,hmmt25 to=hub push=OWNER/NAME  # a data set with a card
   $ export dataset=aime25 to=eee  # other logs: to=inspect, to=lm_eval
   $ export runs/aime25/qwen3-30b to=wandb project=NAME  # or mlflow, trackio""",
     ),

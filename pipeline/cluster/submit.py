@@ -84,8 +84,8 @@ def queue(
 
 def _configurations(settings: list[str]) -> list[RunConfig]:
     """The configuration of every run that the settings name, with the engines of a task."""
-    folders = [setting for setting in settings if overrides.is_folder(setting)]
-    [others] = compose.parted([one for one in settings if one not in folders], RunConfig)
+    folders, others = overrides.folders_of(settings)
+    [others] = compose.parted(others, RunConfig)
     if folders:
         cfgs = _of_folders(folders, others)
     else:
@@ -105,7 +105,7 @@ def _of_folders(folders: list[str], settings: list[str]) -> list[RunConfig]:
         site = [setting for setting in settings if setting.startswith(("cluster=", "cluster."))]
     others = [setting for setting in settings if setting not in site]
     cfgs = []
-    for folder in map(overrides.check_folder, folders):
+    for folder in map(Path, folders):
         if folder.name.startswith("_") and len(folders) > 1:
             continue  # of runs/DATASET/*: what is made from runs
         for run in find.within(folder):

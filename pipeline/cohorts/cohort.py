@@ -96,7 +96,6 @@ class Cohort:
                 },
                 {name: why for of in ofs for name, why in of.lacking.items()},
                 [texts for of in ofs for texts in of.texts],
-                [note for of in ofs for note in of.notes],
             )
             for ofs in found or [[votes.NOTHING]] * len(self.names)
         ]

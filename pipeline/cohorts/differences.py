@@ -4,17 +4,34 @@ A difference is no fault. It is what a reader must know before believing that on
 than another.
 """
 
+import os
+import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import graded, runfolder, sessions, verdicts
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes
 from bayes_at_n.pipeline.store.runfolder import Run
 
 PROTOCOL = ("sampling.", "prompt.", "engine.")  # settings that say how a run was sampled
+_SECRET = re.compile("key|token|secret|passw|auth|credential|cookie", re.I)
+
+
+def flat(values: Mapping[str, Any], dot: str = ".") -> Iterator[tuple[str, Any]]:
+    """The values in groups within groups, by their full keys."""
+    for name, value in values.items():
+        inside = flat(value, dot) if isinstance(value, Mapping) and value else None
+        yield from ((f"{name}{dot}{k}", v) for k, v in inside) if inside else [(name, value)]
+
+
+def public(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings by full key; no free key and no environment variable called secret."""
+    hidden = [v for k, v in os.environ.items() if _SECRET.search(k) and len(v) >= 8]
+    shown = ((k, v) for k, v in flat(values) if k in keys(RunConfig) or not _SECRET.search(k))
+    return {k: v for k, v in shown if not any(text in str(v) for text in hidden)}
 
 
 def protocol(run: Run) -> dict[str, Any]:
@@ -27,7 +44,7 @@ def protocol(run: Run) -> dict[str, Any]:
     identity["prompt.shots_hash"] = made.get("prompt.shots_hash")  # of the examples themselves
     return {
         key: value if known or not key.startswith("sampling.") else None
-        for key, value in overrides.public(RunConfig, identity).items()
+        for key, value in public(identity).items()
         if key.startswith(PROTOCOL)
     }
 

@@ -238,7 +238,7 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
             lines = [
                 f"{m} is left out: {why}" for m, why in votes.left_out(others(cfg), of).items()
             ]
-            notes += [f"{name}: {line}" for line in lines + of.notes]
+            notes += [f"{name}: {line}" for line in lines]
     notes += stopped.lines(cohort.stopped(s.confidence), s.confidence)
     notes += [f"{member.name}: {member.decided}" for member in cohort.runs() if member.decided]
     return notes + [f"not alike: {line}" for line in cohort.differences]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.apart import forked
+from bayes_at_n.pipeline.base.children import forked
 from bayes_at_n.pipeline.base.console import Meter, clock, counted, listed
 from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import UserError, one_line

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from bayes_at_n.pipeline import engines
-from bayes_at_n.pipeline.base.console import Meter, mention_now
+from bayes_at_n.pipeline.base.console import Meter, note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.cohorts.pair import Pair
 from bayes_at_n.pipeline.prepare import sizes
@@ -64,7 +64,7 @@ def replay(pair: Pair, most: int) -> Replay:
         (prompts[q] + tokens)[:room] for (q, _), (tokens, _) in zip(keys, stored, strict=True)
     ]
     name = run_b.cfg.engine.name
-    mention_now(f"loading {run_b.cfg.model.name} with {name} as in {run_b.path} ...")
+    note(f"loading {run_b.cfg.model.name} with {name} as in {run_b.path} ...")
     try:
         cfg = sizes.alone(run_b.cfg, run_b.questions)
         engine = engines.load(cfg, room + 1, run_b.questions)

@@ -260,18 +260,16 @@ class VerifierConfig:
     trust_remote_code: bool = False
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     # What is subtracted from the log-probs: see docs/verifier.md.
-    calibration: Annotated[
-        str, one_of("contextual", "question", "domain", "graded", "batch", "none")
-    ] = "contextual"
+    calibration: Annotated[str, one_of("contextual", "question", "graded", "none")] = "contextual"
     # Nats; null: the formula as printed, all of it and of C, too.
     clip: Above0 | None = 1.0
     content_free: Annotated[
         list[str], Field(min_length=1), must("each once", lambda texts: len({*texts}) == len(texts))
     ] = field(default_factory=lambda: ["N/A", "", "[MASK]"])
-    # Of the baselines over content_free, or over random words.
+    # Of the baselines over content_free.
     average: Annotated[str, one_of("probability", "logit")] = "probability"
     temperature: Above0 = 1.5
-    fit_temperature: bool = False  # to labels of people; calibration=graded: to the grader's
+    fit_temperature: bool = False  # to labels of people
     # Mean of the labels' under which the stage stops.
     least_mass: Annotated[float, Field(ge=0, lt=1)] = 0.5
     batch_size: Positive = 256  # prompts that run at once
@@ -345,9 +343,8 @@ class RunConfig:
         yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
         if judge and verifier.id is None:
             yield f"dataset.judge={judge}: the verifier decides, and verifier=none"
-        if judge == "unmatched" and (verifier.calibration == "batch" or verifier.fit_temperature):
-            key = "fit_temperature=true" if verifier.fit_temperature else "calibration=batch"
-            yield f"verifier.{key}: needs attempts that are right; dataset.judge=unmatched has few"
+        if judge == "unmatched" and verifier.fit_temperature:
+            yield "verifier.fit_temperature=true: not with dataset.judge=unmatched"
         if budget.money is not None and not (engine.price_in or engine.price_out):
             yield f"budget.money={budget.money:g}: needs engine.price_in and engine.price_out"
         if budget.gpu_hours is not None and of.served:

@@ -179,6 +179,6 @@ def check_own(settings: Sequence[str], own: Mapping[str, str]) -> None:
     Raises UserError: why it is to be left out.
     """
     for setting in settings:
-        key, text = overrides.split(setting)
-        if (why := own.get(key)) and not (key == "run_dir" and "${model.name}" in text):
+        key = overrides.parse(setting).key_or_group
+        if (why := own.get(key)) and not (key == "run_dir" and "${model.name}" in setting):
             raise UserError(f"{setting}: leave it out; {why}")

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.config import compose, overrides
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 MOST = 1000  # combinations; more is a slip of the finger
-STOPPED = {130, 143, -2, -15}  # by Ctrl-C or by the system: nothing more is begun
+STOPPED = {130, 143, AGAIN}  # by Ctrl-C or by the system: nothing more is begun
 
 
 class Unfinished(UserError):
@@ -28,58 +28,50 @@ class Unfinished(UserError):
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
-        self.exit_code = status if status > 0 else 128 - status
+        self.exit_code = status
 
 
 def expand(settings: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
-    """The settings of every combination, at most 1000, the last setting varying fastest.
+    """The settings of every combination, with full keys, the last setting varying fastest.
 
-    Raises UserError: more combinations than anybody means, or what cannot be enumerated.
+    Raises UserError: more than 1000 combinations, or what cannot be enumerated.
 
-    >>> expand(["model=demo,limo-v2", "sampling.trials=8", "scoring.metrics=[avg,bayes]"])
-    [['model=demo', 'sampling.trials=8', 'scoring.metrics=[avg,bayes]'], \
-['model=limo-v2', 'sampling.trials=8', 'scoring.metrics=[avg,bayes]']]
+    >>> expand(["model=demo,limo-v2", "trials=8", "metrics=avg"])[1]
+    ['model=limo-v2', 'sampling.trials=8', 'scoring.metrics=[avg]']
     """
+    from hydra.errors import HydraException
+
     lists = []
-    for setting in settings:
-        override = None if overrides.is_folder(setting) else overrides.parse(setting)
-        if override is None or not override.is_sweep_override():
-            lists.append([setting])
-            continue
-        if not override.is_discrete_sweep():
-            raise UserError(
-                f"{setting}: cannot be counted out; write range(FIRST,END,STEP), or values"
-            )
-        if "glob(" in setting:
-            override.config_loader = compose.repository_of(kind, compose.searchpath_of(settings))  # type: ignore[assignment]
-        try:
-            values = [*itertools.islice(override.sweep_string_iterator(), MOST + 1)]
-        except ValueError as error:
-            raise UserError(f"{setting}: {error}") from error
-        if not values:
+    for setting in compose.parted(settings, kind)[0]:
+        lists.append([setting])
+        if (override := overrides.parse(setting)).is_sweep_override():
+            override.config_loader = compose.repository_of(kind, settings)  # of glob()
+            try:
+                values = itertools.islice(override.sweep_string_iterator(), MOST + 1)
+                lists[-1] = [f"{override.get_key_element()}={value}" for value in values]
+            except (HydraException, ValueError) as error:
+                raise UserError(f"{setting}: {error}; write range(FIRST,END,STEP)") from error
+        if not lists[-1]:
             raise UserError(f"{setting}: matches nothing")
-        lists.append([f"{override.get_key_element()}={value}" for value in values])
     combinations = list(itertools.islice(itertools.product(*lists), MOST + 1))
     if len(combinations) > MOST:
         raise UserError(f"these settings make more than {MOST} runs; name fewer values")
     return [list(combination) for combination in combinations]
 
 
-def run_all(verb: str, combinations: list[list[str]], flags: list[str]) -> int:
+def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ()) -> int:
     """Run a verb for each combination; returns the worst exit status, or at once that of a stop."""
-    sets = [set(combination) for combination in combinations]
-    varying = sets[0].union(*sets) - sets[0].intersection(*sets)
+    common = set.intersection(*map(set, combinations))
     failed: dict[str, int] = {}
     for i, settings in enumerate(combinations, 1):
-        name = " ".join(s for s in settings if s in varying)
+        name = " ".join(setting for setting in settings if setting not in common)
         note(f"{verb} {i} of {len(combinations)}: {name}")
-        command = [sys.executable, "-m", "bayes_at_n", verb, *settings, *flags]
         env = os.environ | {SAYS: f"{os.environ.get(SAYS, '')} several"}
-        code = child(command, stdout=None, env=env)
-        if code in STOPPED or code == AGAIN:
-            return code if code > 0 else 128 - code
-        if code:
-            failed[name] = code if code > 0 else 128 - code
+        status = child(_command(verb, *settings, *flags), stdout=None, env=env)
+        if status in STOPPED:
+            return status
+        if status:
+            failed[name] = status
     if failed:
         warn(f"{len(failed)} of {len(combinations)} failed: {'; '.join(failed)}")
     return max(failed.values(), default=0)
@@ -90,20 +82,22 @@ def run(folder: Path, settings: Sequence[str]) -> int:
 
     Raises Unfinished: it was stopped.
     """
-    status = child([sys.executable, "-m", "bayes_at_n", "run", *settings])
-    if status in STOPPED or status == AGAIN:
-        raise Unfinished(
-            f"stopped at {folder}; what is finished is kept, the same command continues", status
-        )
+    if (status := child(_command("run", *settings))) in STOPPED:
+        kept = "what is finished is kept, the same command continues"
+        raise Unfinished(f"stopped at {folder}; {kept}", status)
     return status
+
+
+def _command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "bayes_at_n", *words]
 
 
 def child(command: Sequence[str], stdout: int | None = subprocess.DEVNULL, **options: Any) -> int:
     """Run a command to its end; its tables are not printed, what it tells is.
 
     A terminal's Ctrl-C reaches the child, too, which ends in good order: this process waits for it.
-    What is sent to this process alone is passed on. Returns its exit status; that of a stop where
-    one was asked for, even if the child was just done.
+    What is sent to this process alone is passed on. Returns its exit status, 128 + n of signal n;
+    that of a stop where one was asked for, even if the child was just done.
     """
     asked: list[int] = []
     with subprocess.Popen(command, stdout=stdout, **options) as child:
@@ -115,6 +109,7 @@ def child(command: Sequence[str], stdout: int | None = subprocess.DEVNULL, **opt
 
         with children.handled_by(heard):
             status = child.wait()
-    if asked and status not in STOPPED and status != AGAIN:
+    status = status if status >= 0 else 128 - status
+    if asked and status not in STOPPED:
         return AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]
     return status

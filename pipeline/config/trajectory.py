@@ -144,7 +144,9 @@ def load(arguments: Sequence[str]) -> Settings:
     combinations = sweep.expand([a for a in others if a not in datasets])
     if len(combinations) > 1:
         first, second, *_ = combinations
-        [key, *_] = [overrides.split(a)[0] for a, b in zip(first, second, strict=True) if a != b]
+        [key, *_] = [
+            overrides.parse(a).key_or_group for a, b in zip(first, second, strict=True) if a != b
+        ]
         more = "; several training runs are checkpoints.NAME=FOLDER" * (key == "model")
         raise UserError(f"{key}: takes one value; only dataset= takes several{more}")
     return Settings(cfg, combinations[0], sweep.expand(datasets))

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import csvs
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.exports.reading import Export, Source
 from bayes_at_n.pipeline.store import parquet
 
@@ -74,7 +74,7 @@ def _guarded(table: pa.Table) -> pa.Table:
     """
     for at, column in enumerate(table.columns):
         if pa.types.is_string(column.type):
-            said = pc.replace_substring_regex(column, f"^({csvs.FORMULA})", r"'\1")
+            said = pc.replace_substring_regex(column, f"^({foreign.FORMULA})", r"'\1")
             said = pc.replace_substring(said, "\0", "\ufffd")
             table = table.set_column(at, table.field(at), said)
     return table

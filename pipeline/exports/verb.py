@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bayes_at_n.pipeline.base import foreign, journal, lease
+from bayes_at_n.pipeline.base import atomic, foreign, lease
 from bayes_at_n.pipeline.base.console import Meter, collected, inside, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.records import FORMATS, ExportConfig
@@ -120,7 +120,7 @@ def _write(cfg: ExportConfig, sources: list[Source], out: Path, record: dict[str
         if out.exists():
             out.rename(old)
         stage.rename(out)
-        journal.sync_folder(out.parent)
+        atomic.sync_folder(out.parent)
     finally:
         for left in drafts:
             shutil.rmtree(left, ignore_errors=True)

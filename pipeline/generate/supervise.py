@@ -11,7 +11,7 @@ requests to stop for one, and only this process quits at the second, and then ki
 
 import time
 
-from bayes_at_n.pipeline.base.console import Meter, mention_now, warn
+from bayes_at_n.pipeline.base.console import Meter, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.generate import stopping
 from bayes_at_n.pipeline.generate.budget import Allowance
@@ -40,9 +40,7 @@ def supervise(run: Run) -> None:
         for number, share in enumerate(devices.shares(run.cfg))
     ]
     total, left = len(run.keys), len(runfolder.owed(run))
-    mention_now(
-        f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(replicas)} replicas ..."
-    )
+    note(f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(replicas)} replicas ...")
     with (
         stopping.writable(run),
         home.staying(run.path, "attempts were sampled") as check,

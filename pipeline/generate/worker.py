@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base import lease
-from bayes_at_n.pipeline.base.console import Meter, mention_now, note, warn
+from bayes_at_n.pipeline.base.console import Meter, note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.seeds import attempt_seed
@@ -105,7 +105,7 @@ class _Worker:
         if not owed and not runfolder.missing_prompt_logprobs(run) and not unproven(run):
             return
         if self.shown:
-            mention_now(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
+            note(f"loading {run.cfg.model.name} with {run.cfg.engine.name} ...")
         rows = list(self.rows.values())
         longest = max(len(row["prompt_token_ids"] or ()) + row["max_tokens"] for row in rows)
         try:

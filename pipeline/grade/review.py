@@ -11,7 +11,7 @@ disagreement   plain math_verify, asked about `\boxed{answer}`, says otherwise (
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import listed, mention, note
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.grade import known
+from bayes_at_n.pipeline.grade.attempts import grade_pairs
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.graded import ruled
 from bayes_at_n.pipeline.store.runfolder import Run, opened
@@ -38,95 +38,73 @@ Group = dict[str, Any]  # the attempts at one question that gave one answer, as 
 
 
 def path(run: Run) -> Path:
-    """The list of one run."""
+    """Return where the list of a run is."""
     return run.path / "review.jsonl"
 
 
 def write(run: Run, ask_math_verify: bool) -> None:
     """Write the list of a graded run, and say how long it is."""
-    groups = _groups(run)
-    doubted = in_doubt(run)
-    entries = [*_common_wrong(groups, doubted)]
-    entries += [_entry(g["outcome"], g) for g in groups if g["outcome"] in KINDS]
+    groups, doubted = _groups(run), in_doubt(run)
+    entries = [{"kind": g["outcome"], **g} for g in groups if g["outcome"] in KINDS]
+    attempts, correct, listed_of = Counter[str](), Counter[str](), Counter[str]()
+    for group in groups:
+        attempts[group["question_id"]] += group["count"]
+        correct[group["question_id"]] += group["count"] * (group["outcome"] == "correct")
+    for group in groups:
+        name = group["question_id"]
+        if group["outcome"] == "wrong" and group["answer"] is not None and listed_of[name] < _TOP:
+            listed_of[name] += 1
+            share = round(group["count"] / attempts[name], 4)
+            doubt = {"correct": correct[name], "gold_in_doubt": name in doubted}
+            entries.append({"kind": "common_wrong", **group, "share": share, **doubt})
     if ask_math_verify:
         entries += _disagreements(run, groups)
     entries.sort(key=lambda e: (not e.get("gold_in_doubt"), KINDS.index(e["kind"])))
+    for entry in entries:
+        entry["answer"] = entry["answer"] and entry["answer"][:_LONGEST]
     atomic.write_jsonl(path(run), entries)
     if decided := outcomes.who(run, outcomes.read(run, quiet=True)):
         mention(f"review: {decided}; the list has what the rule grader said")
-    if not entries:
-        mention("review: nothing to look at")
-        return
     counts = Counter(entry["kind"] for entry in entries)
-    parts = [f"{kind} {counts[kind]}" for kind in sorted(counts)]
+    parts = [f"{kind} {counts[kind]}" for kind in sorted(counts)] or ["nothing to look at"]
     if doubted:
         parts.append(f"gold answers in doubt {len(doubted)} ({listed(sorted(doubted), 3)})")
     mention(f"review: {', '.join(parts)}; see {path(run)}")
 
 
 def _groups(run: Run) -> list[Group]:
-    """The attempts by question, answer and outcome, most first."""
+    """Return the attempts by question, answer and outcome, most first."""
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     keys = ["question_id", "answer", "outcome"]
     table = ruled(run, [*keys, "layer", "reason"]).group_by(keys, use_threads=False)
     rows = table.aggregate([("layer", "first"), ("reason", "first"), ("trial", "list")])
-    groups = [
-        {
-            "question_id": row["question_id"],
-            "gold": golds.get(row["question_id"]),
-            "answer": row["answer"],
-            "outcome": row["outcome"],
-            "layer": row["layer_first"],
-            "reason": row["reason_first"],
-            "count": len(row["trial_list"]),
-            "trials": sorted(row["trial_list"])[:_TRIALS],
-        }
-        for row in rows.to_pylist()
-    ]
+    names = {"layer_first": "layer", "reason_first": "reason", "trial_list": "trials"}
+    groups = rows.rename_columns([names.get(n, n) for n in rows.column_names]).to_pylist()
+    for group in groups:
+        group["gold"] = golds.get(group["question_id"])
+        group["count"] = len(group["trials"])
+        group["trials"] = sorted(group["trials"])[:_TRIALS]
     # In an order of their own: that of the files is who was first to finish what.
     return sorted(groups, key=lambda g: (-g["count"], *(str(g[key]) for key in keys)))
 
 
-def _entry(kind: str, group: Group, **more: Any) -> dict[str, Any]:
-    answer = group["answer"] and group["answer"][:_LONGEST]
-    return {"kind": kind, **group, "answer": answer, **more}
-
-
-def _common_wrong(groups: list[Group], doubted: set[str]) -> Iterator[dict[str, Any]]:
-    wrong: dict[str, list[Group]] = defaultdict(list)
-    attempts, correct = Counter[str](), Counter[str]()
-    for group in groups:
-        question_id = group["question_id"]
-        attempts[question_id] += group["count"]
-        correct[question_id] += group["count"] * (group["outcome"] == "correct")
-        if group["outcome"] == "wrong" and group["answer"] is not None:
-            wrong[question_id].append(group)
-    for question_id, commonest in wrong.items():
-        for group in commonest[:_TOP]:
-            yield _entry(
-                "common_wrong",
-                group,
-                share=round(group["count"] / attempts[question_id], 4),
-                correct=correct[question_id],
-                gold_in_doubt=question_id in doubted,
-            )
-
-
-def _disagreements(run: Run, groups: list[Group]) -> Iterator[dict[str, Any]]:
-    """Answers that one of the two calls correct and the other does not; a timeout is no vote."""
+def _disagreements(run: Run, groups: list[Group]) -> list[Group]:
+    """Return answers that one of the two calls correct and the other does not, but no timeouts."""
     cfg = deepcopy(run.cfg)
     cfg.grading.compat = "math_verify"
     answered = [g for g in groups if g["answer"] is not None and g["gold"] is not None]
     note(f"review: asking math_verify about {len(answered)} answers")
-    pairs = [(group["gold"], rf"\boxed{{{group['answer']}}}") for group in answered]
-    for group, plain in zip(answered, known.KnownGrades(cfg).pairs(pairs), strict=True):
-        differ = (group["outcome"] == "correct") != (plain.outcome == "correct")
-        if differ and plain.outcome != "timeout":
-            yield _entry("disagreement", group, math_verify=plain.outcome)
+    plain = grade_pairs(cfg, [(g["gold"], rf"\boxed{{{g['answer']}}}") for g in answered])
+    return [
+        {"kind": "disagreement", **group, "math_verify": said.outcome}
+        for group, said in zip(answered, plain, strict=True)
+        if (group["outcome"] == "correct") != (said.outcome == "correct")
+        and said.outcome != "timeout"
+    ]
 
 
 def contradiction(models: Sequence[Mapping[str | None, int]]) -> str | None:
-    """The wrong answer that so many attempts gave that the gold answer of a question is in doubt.
+    """Return the wrong answer of so many attempts that the gold answer is in doubt, if any.
 
     `models` are numbers of attempts by answer. Each model counts alike, and two more attempts that
     agree with nobody.
@@ -142,7 +120,7 @@ def contradiction(models: Sequence[Mapping[str | None, int]]) -> str | None:
 
 
 def in_doubt(run: Run) -> set[str]:
-    """The ids of questions whose gold answer is in doubt, by all graded models beside the run."""
+    """Return the questions whose gold answer is in doubt, by all graded models beside the run."""
     models = {run.cfg.model.id: _counts(run)}
     for folder in sorted(run.path.resolve().parent.iterdir()):
         try:
@@ -161,7 +139,7 @@ def in_doubt(run: Run) -> set[str]:
 
 
 def _counts(run: Run) -> dict[str, Counter[str | None]]:
-    """Attempts by their answers, by the hash of the question."""
+    """Count attempts by their answers, by the hash of the question."""
     hashes = {row["question_id"]: row["question_hash"] for row in run.questions}
     names, found = ["question_id", "answer", "outcome"], defaultdict[str, Counter[Any]](Counter)
     table = ruled(run, names).group_by(names)

@@ -1,9 +1,9 @@
 """grade: every attempt's answer is compared with the gold answer."""
 
-import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -11,9 +11,8 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.display.table import answer, show
-from bayes_at_n.pipeline.grade import changes, review, unboxed
-from bayes_at_n.pipeline.grade.known import KnownGrades, attempt
+from bayes_at_n.pipeline.display.table import Table, answer, columns, show
+from bayes_at_n.pipeline.grade import attempts, review
 from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, FILTERED, GRADES, KEY, cut_off
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
@@ -22,8 +21,9 @@ from bayes_at_n.pipeline.store.tables import Part
 from bayes_at_n.pipeline.workers import home
 from bayes_at_n.verifiers import Grade
 
-_BATCH = 4096  # attempts graded together
 _READ = [*KEY, "text", "finish_reason"]
+_SHOWN = 40  # characters of an answer in a table
+_UNBOXED = 0.9  # share of the attempts that ended, from which on a warning says so
 
 
 def grade(run: Run, ask_math_verify: bool = False) -> None:
@@ -36,29 +36,33 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     be read; they are set aside and owed again.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    if run.questions and run.grades.exists() and not run.attempts.exists():
-        raise UserError(f"{run.path}: holds outcomes and no attempts; there is nothing to grade")
     damage, wanted = parquet.Damage(), graded.inputs(run)
     if not tables.parts(run.attempts, damage) and not damage.lines:
-        raise UserError(f"{run.path}: no attempts to grade; run `{PROGRAM} generate`")
+        remedy = f"`{PROGRAM} generate` samples them, and a matrix of outcomes has none"
+        raise UserError(f"{run.path}: no attempts to grade; {remedy}")
     runfolder.save(run, *graded.SETTINGS)
-    changed: list[Any] = []
     with home.staying(run.path, "attempts were graded") as check:
-        owed = GRADES_TABLE.owed(run, wanted, imported=True)
-        if owed:
+        grader = _Grader(run, wanted, damage, check)
+        if owed := GRADES_TABLE.owed(run, wanted, imported=True):
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            grader = _Grader(run, wanted, damage, check)
-            grader.grade(owed)
-            changed = grader.report()
+            with Meter("grade", sum(map(tables.rows, owed))) as meter:
+                for part in owed:
+                    meter.advance(grader.grade(part))
         GRADES_TABLE.sweep(run)
-    total = GRADES_TABLE.read(run, [], wanted).table.num_rows
+    changed = grader.report() if owed else []
+    box = GRADES_TABLE.read(run, ["box"], wanted).table["box"]
     if not owed:
-        mention(f"grade: nothing owed, all {total} attempts are graded")
+        mention(f"grade: nothing owed, all {len(box)} attempts are graded")
     runfolder.set_aside_attempts(run, damage)
     if ask_math_verify or not review.path(run).exists():
         review.write(run, ask_math_verify)
-        unboxed.hint(run)
-    answer({"run": run.path, "attempts": total, "changes": changed, "review": review.path(run)})
+        lost, cut = (pc.sum(pc.equal(box, why)).as_py() or 0 for why in ("no_box", "truncated"))
+        if lost and lost >= _UNBOXED * (len(box) - cut) and not attempts.whole(run.cfg):
+            warn(
+                f"{run.path}: {lost} of {len(box)} attempts have no box; another dataset.answer"
+                " (number, choice, exact, regex) or dataset.boxes=or_math may read them"
+            )
+    answer({"run": run.path, "attempts": len(box), "changes": changed, "review": review.path(run)})
 
 
 class _Grader:
@@ -68,37 +72,43 @@ class _Grader:
         self, run: Run, wanted: tables.Inputs, damage: parquet.Damage, check: home.Check
     ) -> None:
         self.run, self.wanted, self.damage, self.check = run, wanted, damage, check
-        self.known, self.ids = KnownGrades(run.cfg), rowkeys.question_ids(run)
-        self.done = self.filtered = self.compared = 0
+        self.ids = rowkeys.question_ids(run)
+        self.layers, self.filtered, self.compared = Counter[str](), 0, 0
         self.changes, self.failed = list[dict[str, Any]](), list[str]()
-        self.began = time.monotonic()
 
-    def grade(self, owed: list[Part]) -> None:
-        """Grade these parts, and what a journal among them has become meanwhile."""
-        gone = set[str]()
-        with Meter("grade", sum(map(tables.rows, owed))) as self.meter:
-            for part in owed:
-                try:
-                    self._part(part)
-                except OSError as error:
-                    if error.errno not in atomic.GONE:
-                        raise
-                    gone.add(part.stem)  # sealed since the listing, or the folder was renamed
-            if gone:
-                self.check()
-                for part in tables.parts(self.run.attempts):
-                    if part.stem in gone:
-                        self._part(part)
+    def grade(self, part: Part) -> int:
+        """Write the grades of a part; return their number, 0 where some rows cannot be read."""
+        try:
+            read = [*parquet.read(part.path, ATTEMPTS, _READ, self.damage)]
+        except OSError as error:
+            if error.errno not in atomic.GONE:
+                raise
+            self.check()  # else the journal was sealed since the listing
+            return sum(
+                self.grade(p) for p in tables.parts(self.run.attempts) if p.stem == part.stem
+            )
+        if part.path.suffix == ".parquet" and part.path in self.damage.lines:
+            return 0
+        table = self._graded(pa.Table.from_batches(read, pa.schema(map(ATTEMPTS.field, _READ))))
+        if why := GRADES_TABLE.differing(self.run, part, self.wanted):
+            if not self.compared:
+                note(f"grade: grades so far were made otherwise ({why})")
+            self._compare(GRADES_TABLE.made(self.run, part, ["answer", "outcome"]), table)
+        self.check()
+        GRADES_TABLE.write(self.run, part, self.wanted, table)
+        return int(table.num_rows)
 
     def report(self) -> list[Any]:
         """Print what was done, and show what it changed; returns the rows of that table."""
+        total = self.layers.total()
         if self.filtered:
-            share = f"{self.filtered} of {self.done} attempts ({self.filtered / self.done:.1%})"
+            share = f"{self.filtered} of {total} attempts ({self.filtered / total:.1%})"
             note(f"grade: a content filter ended {share}: no answer, counted as wrong")
         if self.failed:
             n, first = len(self.failed), self.failed[0]
             warn(f"grade: the grader failed on {n} attempts, first on {first}")
-        mention(f"grade: {self.known.summary()}")
+        shares = [f"{name} {n / total:.1%}" for name, n in self.layers.most_common()]
+        mention(f"grade: {total} attempts, decided by: {', '.join(shares)}")
         if not self.compared:
             return []
         path = self.run.grades / "_changes.jsonl"
@@ -106,50 +116,26 @@ class _Grader:
         if not self.changes:
             note(f"grade: no outcome changed in {self.compared} attempts graded before")
             return []
-        table = changes.table(self.changes, self.compared)
+        table = _changes(self.changes, self.compared)
         show(table)
         note(f"grade: every change is in {path}")
         return [*table.rows]
 
-    def _part(self, part: Part) -> None:
-        """Write the grades of a part, unless some of its rows cannot be read."""
-        read = parquet.read(part.path, ATTEMPTS, _READ, self.damage)
-        rows, waiting, size = [GRADES.empty_table()], list[pa.RecordBatch](), 0
-        for batch in read:
-            waiting.append(batch)
-            size += batch.num_rows
-            if size >= _BATCH:
-                rows.append(self._rows(waiting))
-                waiting, size = [], 0
-        if waiting:
-            rows.append(self._rows(waiting))
-        if part.path.suffix == ".parquet" and part.path in self.damage.lines:
-            return
-        table = pa.concat_tables(rows)
-        if why := GRADES_TABLE.differing(self.run, part, self.wanted):
-            if not self.compared:
-                note(f"grade: grades so far were made otherwise ({why})")
-            changed, compared = changes.compared(self.run, part, table)
-            self.changes += changed
-            self.compared += compared
-        self.check()
-        GRADES_TABLE.write(self.run, part, self.wanted, table)
-
-    def _rows(self, batches: list[pa.RecordBatch]) -> pa.Table:
-        """The grades of some attempts."""
-        rows = pa.Table.from_batches(batches)
+    def _graded(self, rows: pa.Table) -> pa.Table:
+        """Return the grades of those attempts whose questions the run has."""
         keys = rowkeys.encode(rows, self.ids)
         rows, keys = rows.filter(pa.array(keys >= 0)), keys[keys >= 0]
-        ends = rows["finish_reason"]
-        columns = (keys >> 32, keys & 0xFFFFFFFF, cut_off(ends).fill_null(False).to_numpy())
-        texts = (text.as_py() or "" for text in rows["text"])
-        attempts = [
-            attempt(self.run.cfg, self.run.questions[question], trial, text, cut)
-            for (question, trial, cut), text in zip(
-                np.stack(columns, axis=1).tolist(), texts, strict=True
-            )
-        ]
-        found = self.known.attempts(attempts)
+        ends, questions = rows["finish_reason"], self.run.questions
+        texts, cut = rows["text"].fill_null(""), cut_off(ends).fill_null(False)
+        found = attempts.grade(
+            self.run.cfg,
+            [
+                attempts.attempt(
+                    self.run.cfg, questions[key >> 32], key & 0xFFFFFFFF, text.as_py(), of.as_py()
+                )
+                for key, text, of in zip(keys.tolist(), texts, cut, strict=True)
+            ],
+        )
         made = {name: rows[name] for name in KEY} | {
             "has_box": [one.reason == "boxed" for one, _ in found],
             "box": [one.reason for one, _ in found],
@@ -161,10 +147,37 @@ class _Grader:
             for i, (_, of) in enumerate(found)
             if of.outcome == "error"
         ]
+        self.layers.update(of.layer for _, of in found)
         self.filtered += pc.sum(pc.equal(ends, FILTERED)).as_py() or 0
-        self.done += keys.size
-        rate = self.done / (time.monotonic() - self.began)
-        self.meter.advance(
-            keys.size, lambda: f"{rate:.0f}/s, {len(self.known.used)} distinct answers"
-        )
         return pa.table(made, schema=GRADES)
+
+    def _compare(self, there: pa.Table, new: pa.Table) -> None:
+        """Note which outcomes of a part new grades change."""
+        self.compared += there.num_rows
+        old = there.rename_columns([*KEY, "answer_before", "from"])
+        both = new.select([*KEY, "answer", "layer", "reason", "outcome"]).join(
+            old, [*KEY], join_type="inner"
+        )
+        both = both.rename_columns(["to" if n == "outcome" else n for n in both.column_names])
+        changed = both.filter(pc.not_equal(both["from"], both["to"]))
+        golds = {row["question_id"]: row["gold"] for row in self.run.questions}
+        self.changes += [
+            row | {"gold": golds[row["question_id"]]}
+            for row in changed.sort_by([(name, "ascending") for name in KEY]).to_pylist()
+        ]
+
+
+def _changes(changes: Sequence[dict[str, Any]], compared: int) -> Table:
+    """Make a table of how often which outcome became which, with an example."""
+    counts = Counter((change["from"], change["to"]) for change in changes)
+    examples = {(change["from"], change["to"]): change for change in reversed(changes)}
+    rows = []
+    for kind, count in counts.most_common():
+        example = examples[kind] | {"answer": examples[kind]["answer"] or ""}
+        names = ("question_id", "gold", "answer", "reason")
+        row = {name: " ".join(example[name].split())[:_SHOWN] for name in names}
+        rows.append(row | {"kind": " → ".join(kind), "count": count})
+    heads = [*columns(align="left", kind="from → to"), *columns(count="count")]
+    heads += columns(align="left", question_id="for example", gold="gold", answer="answer")
+    heads += columns(align="left", reason="why")
+    return Table(f"{len(changes)} of {compared} outcomes changed", heads, rows)

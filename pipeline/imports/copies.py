@@ -10,7 +10,7 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-from bayes_at_n.pipeline.base import atomic, foreign, journal, lease
+from bayes_at_n.pipeline.base import atomic, foreign, lease
 from bayes_at_n.pipeline.base.console import Meter, counted, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
@@ -99,7 +99,7 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
         if not target.exists():
             raise
         return _merge(folder, runfolder.opened(staged), runfolder.opened(target))
-    journal.sync_folder(target.parent)
+    atomic.sync_folder(target.parent)
 
 
 def _check_still(folder: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import jsonl
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.imports import logs
 from bayes_at_n.pipeline.imports.source import Records, Source, Troubles, json_lines
@@ -62,7 +62,7 @@ def _rows(first: bool, troubles: Troubles, path: Path) -> Iterator[tuple[str, An
     if first or not file.is_file():
         yield from json_lines(path, troubles)
         return
-    for _, line in jsonl.lines(file):
+    for _, line in foreign.lines(file):
         if line is None:  # of over all measure: where the next begins is not known
             break
         if index := _INDEX.match(line):
@@ -74,7 +74,7 @@ def _rows(first: bool, troubles: Troubles, path: Path) -> Iterator[tuple[str, An
             if isinstance(index, int) and index in where:
                 sampled.seek(where[index])
                 with contextlib.suppress(ValueError):
-                    review["predicted"] = jsonl.value(sampled.readline(jsonl.MOST_LINE))
+                    review["predicted"] = foreign.json_value(sampled.readline(foreign.MOST_LINE))
             yield place, review
 
 

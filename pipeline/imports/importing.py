@@ -6,13 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import journal
+from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, counted, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.grade import unboxed
 from bayes_at_n.pipeline.imports import copies, parquet, questions, runs, staging
 from bayes_at_n.pipeline.imports.batches import Batch, of_records
 from bayes_at_n.pipeline.imports.formats import FORMATS, locate
@@ -20,7 +18,6 @@ from bayes_at_n.pipeline.imports.plan import Plan
 from bayes_at_n.pipeline.imports.source import Source, Troubles, shown
 from bayes_at_n.pipeline.imports.staging import Staging
 from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.store.runfolder import Run
 
 _DONE = "_imports"  # folder of runs: one file for each import that was completed
 
@@ -79,10 +76,8 @@ def _import(source: Source, root: Path, stage: Staging) -> list[Path]:
         except OSError:  # the same import, of another process, was faster
             if _is_owed(target, source.fingerprint):
                 raise
-        journal.sync_folder(target.parent)
+        atomic.sync_folder(target.parent)
     _summarise(plan, targets)
-    for target in {targets[number].parent: targets[number] for number in owed}.values():
-        unboxed.hint(Run(load_folder(target, [])), "grade")  # one of each data set
     return targets
 
 

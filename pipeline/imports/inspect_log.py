@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import foreign, jsonl
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, install, one_line
 from bayes_at_n.pipeline.config import compose
@@ -126,7 +126,7 @@ def parts(path: Path, within: str) -> Iterator[Any]:
                     else:
                         head[key], key = value, None
                     continue
-            if len(text) > jsonl.MOST_LINE or not (further := file.read(max(piece, len(text)))):
+            if len(text) > foreign.MOST_LINE or not (further := file.read(max(piece, len(text)))):
                 raise ValueError("no JSON, or cut off")
             text += further
     if not inside:
@@ -146,11 +146,11 @@ def _unpacked(path: Path) -> Iterator[Any]:
         head = of["header.json" if "header.json" in of else "_journal/start.json"]
         for member in (head, *(of[name] for name in of if name.startswith("samples/"))):
             try:
-                if member.file_size > jsonl.MOST_LINE:
-                    raise ValueError(f"over {jsonl.MOST_LINE >> 20} MiB")
+                if member.file_size > foreign.MOST_LINE:
+                    raise ValueError(f"over {foreign.MOST_LINE >> 20} MiB")
                 with foreign.room(member.file_size):
                     text = log.read(member)
-                part = jsonl.value(text)
+                part = foreign.json_value(text)
             except MemoryError as error:  # it is hostile, and so are the others
                 raise ValueError(f"{member.filename} unpacks to more than it says") from error
             except Exception as error:  # as in `read`

@@ -2,7 +2,7 @@
 
 import re
 
-from bayes_at_n.pipeline.base import csvs
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.imports import row, source
 from bayes_at_n.pipeline.imports.source import Records, Source, Troubles
@@ -30,7 +30,7 @@ def read_csv(files: Source, first: bool, troubles: Troubles) -> Records:
     """
     for path in files.files:
         try:
-            names, records = csvs.table(source.lines(path, troubles))
+            names, records = foreign.csv_table(source.lines(path, troubles))
         except ValueError as error:
             raise UserError(f"{path}: no CSV ({error})") from error
         row.check_names(str(path), names)
@@ -46,4 +46,4 @@ def _unguarded(cell: str) -> str:
     >>> _unguarded("'=1+1"), _unguarded("''-x"), _unguarded("'tis"), _unguarded("=1")
     ('=1+1', "'-x", "'tis", '=1')
     """
-    return cell[1:] if cell[:1] == "'" and re.match(csvs.FORMULA, cell) else cell
+    return cell[1:] if cell[:1] == "'" and re.match(foreign.FORMULA, cell) else cell

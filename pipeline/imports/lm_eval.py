@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import jsonl
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.imports import logs
@@ -52,7 +52,7 @@ def _model(path: Path) -> str:
     for results in sorted(path.parent.glob(pattern), reverse=True):
         try:
             if results.stat().st_size <= _MOST_RESULTS:
-                about = jsonl.value(results.read_bytes())
+                about = foreign.json_value(results.read_bytes())
                 if isinstance(about, dict) and isinstance(about.get("model_name"), str):
                     return str(about["model_name"])
         except (OSError, ValueError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import jsonl
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import clean_line
 from bayes_at_n.pipeline.config.records import RecordsConfig
 
@@ -89,11 +89,11 @@ def start(path: Path) -> bytes:
 
 def lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, bytes]]:
     """Every line of a text file with its place; of those beyond all measure, counted, nothing."""
-    for number, line in jsonl.lines(path):
+    for number, line in foreign.lines(path):
         place = f"{troubles.file(path)}, line {number}"
         troubles.read += len(line or b"")
         if line is None:
-            troubles.add(f"lines over {jsonl.MOST_LINE >> 20} MiB skipped", place)
+            troubles.add(f"lines over {foreign.MOST_LINE >> 20} MiB skipped", place)
         yield place, line or b""
 
 
@@ -103,7 +103,7 @@ def json_lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, dict[str, 
         if not line.strip():
             continue
         try:
-            record = jsonl.value(line)
+            record = foreign.json_value(line)
             why = "not an object"
         except ValueError as error:
             why = "not UTF-8" if isinstance(error, UnicodeError) else str(error)

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayes_at_n.pipeline.base import csvs, foreign, jsonl
+from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
@@ -33,13 +33,13 @@ def read(path: Path) -> Rows:
     if text.startswith(b"["):
         return _array(path)
     plain = not text.startswith(b"{") and text and path.suffix not in (".jsonl", ".json")
-    return _csv(path) if plain else jsonl.read(path)
+    return _csv(path) if plain else foreign.json_lines(path)
 
 
 def _csv(path: Path) -> Rows:
-    lines = ((f"line {number}", line or b"") for number, line in jsonl.lines(path))
+    lines = ((f"line {number}", line or b"") for number, line in foreign.lines(path))
     try:
-        _, rows = csvs.table(lines)
+        _, rows = foreign.csv_table(lines)
     except ValueError as error:
         raise UserError(f"{path}, {error}; is it CSV UTF-8 with a line of names?") from error
     for place, row, damage in rows:
@@ -51,11 +51,11 @@ def _csv(path: Path) -> Rows:
 
 def _array(path: Path) -> Rows:
     with path.open("rb") as file:
-        content = file.read(jsonl.MOST_LINE + 1)
-    if len(content) > jsonl.MOST_LINE:
-        raise UserError(f"{path}: an array of over {jsonl.MOST_LINE >> 20} MiB; write JSON Lines")
+        content = file.read(foreign.MOST_LINE + 1)
+    if len(content) > foreign.MOST_LINE:
+        raise UserError(f"{path}: an array of over {foreign.MOST_LINE >> 20} MiB; write JSON Lines")
     try:
-        items = jsonl.value(content)
+        items = foreign.json_value(content)
     except ValueError as error:
         raise UserError(f"{path}: no JSON array in UTF-8 ({error})") from error
     for number, item in enumerate(items, 1):

@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline.base.apart import without_torch
 from bayes_at_n.pipeline.base.console import clock, count, results
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import costs, questions_table, raising, sizes
@@ -86,13 +85,9 @@ def estimate(run: Run, rows: Rows, used: Hardware) -> Estimate:
     prompts = cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unsaid
     judged = VERDICTS_TABLE.read(run, [], None).table.num_rows if mean else 0
 
-    def work() -> tuple[Cost, Judging | None]:
-        cost = costs.expected(cfg, rows, owed, used, mean, usage.spent)
-        each = (mean or cost.tokens / max(1, owed)) + statistics.fmean(lengths)
-        return cost, costs.judging(cfg, max(0, planned - judged), each, used)
-
-    own_code = cfg.model.trust_remote_code or cfg.verifier.trust_remote_code
-    cost, judging = work() if own_code else without_torch(work)
+    cost = costs.expected(cfg, rows, owed, used, mean, usage.spent)
+    each = (mean or cost.tokens / max(1, owed)) + statistics.fmean(lengths)
+    judging = costs.judging(cfg, max(0, planned - judged), each, used)
     paid = outcomes.price(cfg.engine, prompts, cost.most)
     return Estimate(planned, owed, bool(mean), prompts, cost, judging, paid)
 

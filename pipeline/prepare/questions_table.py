@@ -1,17 +1,15 @@
 """The rows of the questions table: every question with its rendered prompt, checked and hashed."""
 
-import functools
 import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayes_at_n.pipeline.base.apart import without_torch
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.seeds import option_order
@@ -72,14 +70,6 @@ def build(run: Run) -> Built:
 
     Raises UserError: for a problem with the data set, the model, its server or a prompt.
     """
-    file = tempfile.TemporaryFile()  # noqa: SIM115  # gone when nobody reads it any more
-    work = functools.partial(_build, run, file)
-    made = work() if run.cfg.model.trust_remote_code else without_torch(work)
-    return made._replace(file=file)
-
-
-def _build(run: Run, file: BinaryIO) -> Built:
-    """Write the table into a file, and say all else there is of it."""
     cfg = run.cfg
     tokenizer = served.tokenizer(cfg)
     server = served.facts(run, tokenizer)
@@ -112,9 +102,8 @@ def _build(run: Run, file: BinaryIO) -> Built:
     )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
     weights = served.weights(cfg, server)
-    built, limits = Built(None, {}, {}, server, examples, weights, described), []
-    file.seek(0)
-    file.truncate()
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # gone when nobody reads it any more
+    built, limits = Built(file, {}, {}, server, examples, weights, described), []
     with parquet.writer(file, QUESTIONS) as groups:
         while some := list(itertools.islice(rows, parquet.ROWS_PER_GROUP)):
             groups.write_table(pa.Table.from_pylist(some, QUESTIONS))

@@ -97,8 +97,14 @@ def write_index(stem: Path, members: list[Indexed], labels: Categories, golds: l
     tables = []
     for m, (keys, table, files, place) in enumerate(members):
         own: dict[str, Any] = {"m": m, "file": files}
+        trials = keys & 0xFFFFFFFF
         for number, (_, codes) in enumerate(labels.values()):
-            own[f"{number}"] = -1 if place is None else codes[place][keys >> 32, keys & 0xFFFFFFFF]
+            if place is not None:  # trials that are not compared yet have no category
+                last = codes.shape[2] - 1
+                code = codes[place][keys >> 32, np.minimum(trials, last)]
+                own[f"{number}"] = np.where(trials > last, -1, code)
+            else:
+                own[f"{number}"] = -1
         for name, values in own.items():
             column = pa.array(np.full(table.num_rows, values, np.int32))
             table = table.append_column(name, column)

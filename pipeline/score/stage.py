@@ -127,8 +127,6 @@ def scored(run: Run, rubrics: bool = False) -> Scored:
         swings = votes.swings(graded.question_ids, of_run)
         display.show(swings)
         scores["votes"] = [dict(row) for row in swings.rows]
-        for line in evidence.notes:
-            warn(line)
     if curve is not None:
         display.show(curve)
         scores["caps"] = [dict(row) for row in curve.rows]

@@ -29,10 +29,9 @@ class Evidence(NamedTuple):
     arrays: dict[str, Any]  # "answers", masked where owed, and scores
     lacking: dict[str, str]  # why others are not there
     texts: list[list[str]]  # of each question the texts of the answers 2, 3, ...
-    notes: list[str]
 
 
-NOTHING = Evidence({}, dict.fromkeys((ANSWERS, *_SIGNALS), "no run, so no answers"), [], [])
+NOTHING = Evidence({}, dict.fromkeys((ANSWERS, *_SIGNALS), "no run, so no answers"), [])
 
 
 def read(run: Run, question_ids: Sequence[str] | None = None) -> Evidence:
@@ -45,14 +44,11 @@ def read(run: Run, question_ids: Sequence[str] | None = None) -> Evidence:
     try:
         found = classes.of(run)
     except UserError as error:
-        return Evidence({}, dict.fromkeys((ANSWERS, *_SIGNALS), str(error)), [], [])
+        return Evidence({}, dict.fromkeys((ANSWERS, *_SIGNALS), str(error)), [])
     places = {q["question_id"]: i for i, q in enumerate(run.questions)}
     rows = [places[name] for name in (places if question_ids is None else question_ids)]
     codes = masked(found.codes[rows])
-    evidence = Evidence({ANSWERS: codes}, {}, [found.texts[row] for row in rows], [])
-    if found.alone:
-        most = f"the {classes.MOST} commonest wrong answers of a question"
-        evidence.notes.append(f"{found.alone} beyond {most} vote by text: too many to compare")
+    evidence = Evidence({ANSWERS: codes}, {}, [found.texts[row] for row in rows])
     try:
         table = signals.read(run)
     except UserError as error:

@@ -17,23 +17,20 @@ from bayes_at_n.pipeline.settle.race import owed, states
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
-def is_race(settings: list[str]) -> bool:
-    """Whether settings say until when one samples, or name a folder of `settle`."""
-    folders = [Path(setting).expanduser() for setting in settings if overrides.is_folder(setting)]
-    return any(map(config.is_until, settings)) or any(
-        (folder / plan.RECORD).is_file() for folder in folders
-    )
-
-
 def submit(settings: list[str], dry_run: bool = False) -> None:
-    """Queue a race on a Slurm cluster: settle, then verify, score and report of every run.
+    """Queue runs on a Slurm cluster, or a race: settle, then verify, score and report of each run.
 
     Args:
-        settings: as of `settle`, and `stages`; or its folder.
+        settings: of a race as of `settle`, and `stages`; or its folder. Else as of `run`.
         dry_run: print the scripts and write nothing.
 
     Raises UserError: a setting, a folder or a run cannot work, or Slurm refused.
     """
+    folders = overrides.folders_of(settings)[0]
+    race = any((Path(folder) / plan.RECORD).is_file() for folder in folders)
+    if not race and not any(map(config.is_until, settings)):
+        cluster.submit(settings, dry_run)
+        return
     stages = [setting for setting in settings if config.is_stages(setting)]
     planned = plan.make(config.load([one for one in settings if one not in stages]))
     goal, contenders = planned.goal, planned.contenders

@@ -149,7 +149,7 @@ class Tally:
             return
         if path.suffix == ".journal":
             shard = old if path.stat().st_size >= old.end else _Shard()
-            batches, shard.end = read_on(path, ATTEMPTS, shard.end)
+            batches, _, shard.end = read_on(path, ATTEMPTS, shard.end)
             new = self._rows(pa.Table.from_batches(batches, ATTEMPTS))
             shard.rows = np.concatenate([shard.rows, new])
         else:

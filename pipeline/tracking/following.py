@@ -52,7 +52,6 @@ def tracked(run: Run) -> Iterator[None]:
 
 def _warn(name: str, folder: Path, how: str) -> None:
     later = f"`{PROGRAM} export {folder} to={name}` shows it when it is done"
-    console.passing = console.is_terminal  # in the place of a bar
     warn(f"track={name}: {how.rstrip('.')}. The run is not concerned; {later}")
 
 
@@ -102,7 +101,6 @@ def follow(folder: Path, project: str, name: str, over: Event, well: Event) -> N
                     continue  # maybe settings that are not this run's
                 if tracker is None:
                     tracker = trackers.begin(name, opened(folder), project)
-                    console.passing = console.is_terminal
                     note(f"track={name}: {tracker.address}")
                 if now.done > sent:
                     values = trackers.numbers({"attempts": as_json(now)})

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError, install
-from bayes_at_n.pipeline.cohorts.differences import PROTOCOL, sampling_known
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.cohorts.differences import PROTOCOL, flat, public, sampling_known
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import origin, outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -43,8 +42,9 @@ def begin(tracker: str, run: Run, project: str) -> Tracker:
 
 def config(cfg: RunConfig) -> dict[str, Any]:
     """Settings by dotted key, without addresses and secrets."""
-    public = overrides.public(RunConfig, asdict(cfg))
-    return {key: value for key, value in public.items() if not key.startswith(_PRIVATE)}
+    return {
+        key: value for key, value in public(asdict(cfg)).items() if not key.startswith(_PRIVATE)
+    }
 
 
 def numbers(values: Mapping[str, Any]) -> Values:
@@ -53,8 +53,8 @@ def numbers(values: Mapping[str, Any]) -> Values:
     >>> numbers({"pass@8": {"value": 0.5, "low": 0.25}, "run": "runs/a"})
     {'pass_at_8/value': 0.5, 'pass_at_8/low': 0.25}
     """
-    flat = overrides.flat(values, dot="/")
-    return {re.sub("[@^]", "_at_", k): v for k, v in flat if isinstance(v, int | float)}
+    every = flat(values, "/")
+    return {re.sub("[@^]", "_at_", k): v for k, v in every if isinstance(v, int | float)}
 
 
 def final(scores: Mapping[str, Any]) -> Values:

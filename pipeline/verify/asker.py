@@ -1,9 +1,7 @@
-"""Asking the verifier: in this process, or in replicas; watched for a hang either way.
+"""Load the verifier and ask it: in this process, or in several that have a device each.
 
-With verifier.engine.replicas > 1 each verifier is a process with its devices, which only judges:
-what ends it loses no more than time, for its batch is asked again. A process tells what its engine
-is, then an answer for every list of candidates, and None after every step of the engine in between;
-an error is the last thing that it tells.
+A process of verifier.engine.replicas only judges: batches of candidates in, answers out. If it dies
+or hangs, another one gets its batch; an error that it can name ends the command.
 """
 
 import contextlib
@@ -12,230 +10,215 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline.base.console import fail, mention_now, warn
-from bayes_at_n.pipeline.base.engines import kind
-from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+import numpy as np
+import numpy.typing as npt
+
+from bayes_at_n.pipeline.base.console import fail, warn
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.prepare import models, prefetch, sizes
-from bayes_at_n.pipeline.store import workernames
-from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify.judge import Answer, Judge
-from bayes_at_n.pipeline.verify.prompts import Candidate, asked, fill, read_template
-from bayes_at_n.pipeline.workers import devices, process
-from bayes_at_n.pipeline.workers.heartbeat import HUNG, LOAD_S, Watch, silence_s
+from bayes_at_n.pipeline.engines import labels
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts
+from bayes_at_n.pipeline.workers import devices, heartbeat, process
+from bayes_at_n.verifiers.judge.labels import LABELS
 
-PROGRAM = [sys.executable, "-m", __name__]
-MOST_IN_VAIN = 3  # processes in a row, of one replica, without an answer: it is given up
-STOP_S = 30.0  # for a process that has told its last
+PROGRAM = [sys.executable, "-c", f"from {__name__} import main; main()"]
+_STOP_S = 30.0  # for a process that has closed its pipe
+_SLACK = 1024  # tokens that the longest prompt is rounded up by
 
-Key = TypeVar("Key")
-Batch = tuple[Key, Sequence[Candidate]]
+
+class Answer(NamedTuple):
+    """What the verifier says of n candidates, in their order."""
+
+    logprobs: npt.NDArray[np.float32]  # (n, 3) of the labels
+    tokens: list[int]  # of each prompt
+    cut: list[bool]  # whether the middle of the response was left out
+
+
+Batch = tuple[list[str], Sequence[Candidate]]  # hashes, and what is to be judged
+Answered = tuple[list[str], Answer, dict[str, Any]]  # hashes, their answer, and the engine's
+Answers = Generator[Answered, None, None]
+
+
+class Judge:
+    """The verifier in this process.
+
+    `cfg`: a configuration whose model and engine are the verifier's. `most`: bytes of the longest
+    user's turn. Raises UserError: it cannot be used. TryAgain: it cannot be loaded.
+    """
+
+    def __init__(self, cfg: RunConfig, most: int) -> None:
+        self.cfg, context = cfg, models.context(cfg.model)
+        self.prompts = Prompts(cfg.verifier, models.tokenizer(cfg.model), context)
+        # No tokenizer makes more tokens than bytes.
+        tokens = most + len(self.prompts.before) + len(self.prompts.after)
+        self.engine = labels.load(cfg, min(context, -(-tokens // _SLACK) * _SLACK))
+        about = models.describe_tokenizer(cfg.model, self.prompts.tokenizer)
+        self.described = self.engine.describe() | {"tokenizer": about}
+
+    def ask(self, candidates: Sequence[Candidate], got_on: Callable[[], None]) -> Answer:
+        """Judge candidates; `got_on` is called after every step of the engine.
+
+        Raises UserError: a question is too long; the engine gives no log-probs, or no numbers.
+        TryAgain: it breaks.
+        """
+        prompts = self.prompts.build(candidates)
+        try:
+            ids = [prompt.token_ids for prompt in prompts]
+            logprobs = self.engine.next_logprobs(ids, self.prompts.label_ids, got_on)
+        except UserError:
+            raise
+        except Exception as error:  # engines raise whatever their parts raise
+            engine = self.cfg.engine
+            raise TryAgain(
+                f"{engine.key}={engine.name} failed while verifying: {one_line(error)}. The same"
+                f" command continues (out of memory: lower {engine.lighter})"
+            ) from error
+        if not np.isfinite(logprobs).all():
+            raise UserError(
+                f"verifier.id={self.cfg.verifier.id}: gave log-probs that are no numbers; try"
+                " verifier.dtype=float32"
+            )
+        missing = len(LABELS) - logprobs.shape[1]  # a label that it does not have, it cannot say
+        logprobs = np.pad(logprobs, ((0, 0), (0, missing)), constant_values=-np.inf)
+        return Answer(logprobs, [len(p.token_ids) for p in prompts], [p.cut for p in prompts])
+
+
+def answers(cfg: RunConfig, most: int, batches: Iterable[Batch], log: str) -> Answers:
+    """Have batches judged, with replicas in any order; `log`: path of their logs, with a {}.
+
+    Raises UserError, TryAgain: as `Judge`; TryAgain also when all replicas have died.
+    """
+    if cfg.engine.replicas > 1:
+        yield from _of_replicas(cfg, most, batches, log)
+        return
+
+    def hung(seconds: float) -> None:
+        """End this process: nothing else frees the GPU of its engine."""
+        try:
+            fail(
+                f"{cfg.engine.key}={cfg.engine.name} hangs: it did not answer for {seconds:g} s."
+                " Verdicts that were written are kept; the same command continues"
+            )
+        finally:
+            os._exit(heartbeat.HUNG)
+
+    with heartbeat.Watch(hung) as watch:
+        with watch.awaiting(heartbeat.LOAD_S):
+            judge = Judge(cfg, most)
+        try:
+            for hashes, candidates in batches:
+                with watch.awaiting(heartbeat.silence_s(cfg.engine)):
+                    answer = judge.ask(candidates, watch.got_on)
+                yield hashes, answer, judge.described
+        finally:
+            with contextlib.suppress(Exception):  # after Ctrl-C its processes may be gone already
+                judge.engine.close()
 
 
 @dataclass
 class Replica(process.Process):
-    """One place for a verifier, and what is known of the process that fills it."""
+    """A process that judges, and the batch that it is at."""
 
-    engine: dict[str, Any] | None = None  # what the latest process has loaded
-    in_vain: int = 0  # processes in a row without an answer
-    failed: str = ""  # why it was given up
+    batch: Batch | None = None
+    engine: dict[str, Any] | None = None  # what it has loaded, once it has
+    answers: Connection | None = None  # None: it has ended
+    heard: float = 0.0  # when it last told something
 
-    def ask(self, cfg: RunConfig, most: int, candidates: Sequence[Candidate]) -> Answer:
-        """Have candidates judged, by a new process where there is none; see `Judge`.
-
-        Raises UserError: as `Judge`. TryAgain: as `Judge`, or when the process ended or hung.
-        """
-        if self.process is None:
-            self.engine = None
-            self.begin(PROGRAM, (cfg, most))
-        assert self.process is not None and self.process.stdin is not None
-        try:
-            with Watch(lambda s: self.kill(f"its engine did not answer for {s:g} s")) as watch:
-                if self.engine is None:
-                    with watch.awaiting(LOAD_S):
-                        self.engine = self._told()
-                with watch.awaiting(silence_s(cfg.engine)):
-                    pickle.dump(candidates, self.process.stdin)
-                    self.process.stdin.flush()
-                    while (answer := self._told()) is None:
-                        watch.got_on()
-        except (EOFError, OSError, pickle.UnpicklingError) as error:
-            raise TryAgain(self.how_it_ended(self._ended())) from error
-        except UserError as error:
-            self.error = str(error)
-            self._ended()
-            raise
-        self.in_vain = 0
-        return answer  # type: ignore[no-any-return]
-
-    def _told(self) -> Any:
-        """What the process tells next; raised if it is an error."""
+    def start(self, cfg: RunConfig, most: int) -> None:
+        """Start the process, which loads the verifier; for `most` see `Judge`."""
+        self.begin(PROGRAM, (cfg, most))
         assert self.process is not None and self.process.stdout is not None
-        what = pickle.load(self.process.stdout)
-        if isinstance(what, UserError):
-            raise what
-        return what
+        self.answers = Connection(os.dup(self.process.stdout.fileno()), writable=False)
+        self.heard = time.monotonic()
 
-    def _ended(self) -> int:
-        """The status of a process that has told its last."""
-        assert self.process is not None
-        self.in_vain += 1
-        try:
-            return self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.kill("it did not end")
-            return self.process.wait()
-        finally:
-            self.forget()
+    def ask(self, batch: Batch) -> None:
+        """Have a batch judged."""
+        assert self.process is not None and self.process.stdin is not None
+        self.batch, self.heard = batch, time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # the end of its answers will say more
+            pickle.dump(batch[1], self.process.stdin)
+            self.process.stdin.flush()
 
-    def gives_up(self, error: TryAgain) -> bool:
-        """Whether no other process is started after this error."""
-        if self.in_vain >= MOST_IN_VAIN:
-            self.failed = f"{error}\n  given up after {MOST_IN_VAIN} times without an answer"
-        elif self.error and not self.engine:  # it could not load, and says why
-            self.failed = str(error)
-        else:
-            warn(f"{error}\n  starting it again")
-        return bool(self.failed)
+    def hear(self) -> Answer | None:
+        """Take in what the process tells next: its engine, a step of it, an error, or an answer.
 
-
-class Asker:
-    """The verifier, loaded when it is first asked.
-
-    Args:
-        run: the run folder.
-        cfg: what `verifier_as_model` makes of its configuration.
-        longest: bytes of the longest text.
-        stored: the weights that the stored log-probs are by; empty: there are none.
-
-    Raises UserError: they are by other weights, or there are too few GPUs.
-    """
-
-    def __init__(self, run: Run, cfg: RunConfig, longest: int, stored: str) -> None:
-        self.cfg = sizes.settled(cfg, ())
-        v, self.weights, n = cfg.verifier, models.fingerprint(cfg.model), self.cfg.engine.replicas
-        if v.trust_remote_code:
-            warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
-        if stored not in ("", self.weights):
-            raise UserError(
-                f"verifier.id={v.id}: is {self.weights} now, but what it said in {run.path} is by"
-                f" {stored}; set verifier.revision to one of them"
-            )
-        template = read_template(v)
-        turns = (fill(template, asked(row))[0] for row in run.questions)
-        self.most = longest + max(len(turn.encode()) for turn in turns)
-        if not kind(cfg.engine.name).served:
-            prefetch.weights(cfg.model)
-        self.judge: Judge | None = None  # in this process
-        log = f"{workernames.worker_id()}-verify-{{}}.stderr"
-        self.replicas = [
-            Replica(number, share, run.path / "logs" / log.format(number))
-            for number, share in enumerate(devices.shares(self.cfg) if n > 1 else ())
-        ]
-        self.threads = ThreadPoolExecutor(n, "verify")
-        self.asked: dict[Future[Answer], tuple[Replica, Any]] = {}  # who is at which batch
-        how_many = f", {n} replicas" if n > 1 else ""
-        mention_now(f"loading verifier {v.name} with {cfg.engine.name}{how_many} ...")
-
-    def answers(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
-        """The answer to every batch of candidates, with replicas in any order.
-
-        Raises UserError: as `Judge`. TryAgain: as `Judge`, or when all replicas are given up.
+        Raises UserError: as `Judge`. EOFError, OSError: it has ended.
         """
-        return self._of_replicas(batches) if self.replicas else self._here(batches)
+        assert self.answers is not None
+        told, self.heard = self.answers.recv(), time.monotonic()
+        if isinstance(told, UserError):
+            raise told
+        self.engine = told if isinstance(told, dict) else self.engine
+        return told if isinstance(told, Answer) else None
 
-    def _here(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
-        with Watch(self._hung) as watch:
-            for key, candidates in batches:
-                if self.judge is None:
-                    with watch.awaiting(LOAD_S):
-                        self.judge = Judge(self.cfg, self.most)
-                with watch.awaiting(silence_s(self.cfg.engine)):
-                    answer = self.judge.ask(candidates, watch.got_on)
-                yield key, answer
+    def kill_if_silent(self, cfg: RunConfig) -> None:
+        """Kill a process that loads, or is at a step, for longer than any does."""
+        limit = heartbeat.silence_s(cfg.engine) if self.engine else heartbeat.LOAD_S
+        if (self.batch or not self.engine) and time.monotonic() - self.heard > limit:
+            self.kill(f"its engine did not answer for {limit:g} s")
 
-    def _of_replicas(self, batches: Iterable[Batch[Key]]) -> Iterator[tuple[Key, Answer]]:
-        waiting, asked = iter(batches), self.asked
-        idle = [replica for replica in self.replicas if not replica.failed]
-        answered: list[tuple[Key, Answer]] = []
-        while True:
-            while idle and (batch := next(waiting, None)):
-                replica = idle.pop(0)
-                future = self.threads.submit(replica.ask, self.cfg, self.most, batch[1])
-                asked[future] = replica, batch
+    def ended(self) -> str:
+        """Say how the process ended, which should have gone on."""
+        assert self.process is not None
+        self.answers = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_STOP_S)
+        self.process.kill()
+        return self.how_it_ended(self.process.wait())
+
+
+def _of_replicas(cfg: RunConfig, most: int, batches: Iterable[Batch], log: str) -> Answers:
+    replicas = [Replica(i, s, Path(log.format(i))) for i, s in enumerate(devices.shares(cfg))]
+    waiting, n = iter(batches), len(replicas)
+    try:
+        for replica in replicas:
+            replica.start(cfg, most)
+        answered = list[Answered]()
+        while at_work := [replica for replica in replicas if replica.answers]:
+            for idle in (one for one in at_work if one.engine and not one.batch):
+                if batch := next(waiting, None):
+                    idle.ask(batch)
+                elif not any(one.batch for one in at_work):
+                    yield from answered
+                    return
             yield from answered  # while the replicas are at work
-            if not asked:
-                break
             answered = []
-            for future in wait(asked, return_when=FIRST_COMPLETED).done:
-                replica, batch = asked.pop(future)
+            ready = wait([one.answers for one in at_work if one.answers], heartbeat.HEARTBEAT_S)
+            for replica in at_work:
+                if replica.answers not in ready:
+                    replica.kill_if_silent(cfg)
+                    continue
                 try:
-                    answered.append((batch[0], future.result()))
-                except TryAgain as error:
-                    waiting = itertools.chain([batch], waiting)
-                    if replica.gives_up(error):
-                        continue
-                idle.append(replica)
-        if next(waiting, None):
-            n = len(self.replicas)
-            raise TryAgain(
-                f"{self._reasons()} ({n} of {n} replicas were given up). Verdicts that were"
-                " written are kept; the same command continues"
-            )
-
-    def _reasons(self) -> str:
-        """Why replicas were given up, each reason once."""
-        return "; ".join(dict.fromkeys(r.failed for r in self.replicas if r.failed))
-
-    def loaded(self) -> dict[str, Any]:
-        """What has answered: the weights, and the engine as it describes itself."""
-        if self.judge is not None:
-            return {"loaded": self.weights, "engine": self.judge.described}
-        engine = next(replica.engine for replica in self.replicas if replica.engine)
-        return {"loaded": self.weights, "engine": {**engine, "replicas": len(self.replicas)}}
-
-    def _hung(self, seconds: float) -> None:
-        """End this process: nothing else frees the GPU of its engine."""
-        try:
-            engine = self.cfg.engine
-            fail(
-                f"{engine.key}={engine.name} hangs: it did not answer for {seconds:g} s. Verdicts"
-                " that were written are kept; the same command continues"
-            )
-        finally:
-            os._exit(HUNG)
-
-    def close(self) -> None:
-        """Free the memory of the verifier, and end replicas; warn of those that were given up."""
-        if self.judge is not None:
-            with contextlib.suppress(Exception):  # after Ctrl-C its processes may be gone already
-                self.judge.engine.close()
-        at_work = set(self.asked)
-        while at_work:
-            for future in at_work:
-                self.asked[future][0].kill("the command ends")
-            at_work = wait(at_work, timeout=0.5).not_done  # one that was only about to start?
-        for replica in self.replicas:
+                    answer = replica.hear()
+                except (EOFError, OSError, pickle.UnpicklingError):
+                    warn(f"{replica.ended()}\n  the others go on")
+                    waiting = itertools.chain(filter(None, [replica.batch]), waiting)
+                    continue
+                if answer and replica.batch and replica.engine:
+                    engine = replica.engine | {"replicas": n}
+                    answered.append((replica.batch[0], answer, engine))
+                    replica.batch = None
+    finally:
+        for replica in replicas:
             replica.end()
-        self.threads.shutdown()  # last: Linux kills a process when the thread that began it ends
-        given_up, n = sum(bool(replica.failed) for replica in self.replicas), len(self.replicas)
-        if 0 < given_up < n:
-            warn(f"{given_up} of {n} replicas were given up: {self._reasons()}")
+    raise TryAgain(
+        f"{n} of {n} replicas ended. Verdicts that were written are kept; the same command"
+        " continues"
+    )
 
 
-def main() -> int:
-    """Judge, in a replica, until its parent ends it; returns the exit status after an error."""
+def main() -> None:
+    """Judge, in a replica, until its parent ends it; exits with the status of an error."""
     with process.answering() as answers:
-
-        def tell(what: Any) -> None:
-            pickle.dump(what, answers)
-            answers.flush()
-
+        tell = Connection(os.dup(answers.fileno()), readable=False).send
         cfg, most = process.take_order()
         try:
             judge = Judge(cfg, most)
@@ -244,8 +227,4 @@ def main() -> int:
                 tell(judge.ask(pickle.load(sys.stdin.buffer), lambda: tell(None)))
         except UserError as error:
             tell(error)
-            return error.exit_code
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            sys.exit(error.exit_code)

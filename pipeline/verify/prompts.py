@@ -1,11 +1,11 @@
-"""A verifier's prompt: one user turn whose fields cannot be left by what stands in them.
+"""Make a verifier's prompt: one user turn whose fields cannot be left by what stands in them.
 
 What is judged is untrusted text. Three things keep it in its field:
 
 - Fields are encoded as plain text: a control token spelt out in them (``<|im_end|>``) becomes the
   tokens of its characters. Only the chat template around the user's turn makes control tokens.
 - A tag of the template, such as ``<Candidate Response End>``, gets round brackets wherever a field
-  spells its letters, whatever the case, whatever stands between them, and also where only the
+  spells its letters, whatever the case and whatever stands between them, also where only the
   tokenizer's normaliser would make the tag. Of its fences other quotes are made.
 - A prompt that is too long is cut in the middle of the response: no end can be pushed out.
 """
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.console import warn
-from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config.settings import (
     FIELDS,
     FOLDER,
@@ -49,11 +49,7 @@ class Candidate(NamedTuple):
 
 
 def asked(question: Mapping[str, Any]) -> Candidate:
-    """Make what a verifier is told of a row of the questions table, with options and gold text.
-
-    >>> asked({"question_id": "q", "problem": "1+1?", "gold": "B", "choices": ["1", "2"]})[1:3]
-    ('1+1?\\n\\nA) 1\\nB) 2', 'B) 2')
-    """
+    """Make what a verifier is told of a row of the questions table, with options and gold text."""
     problem, gold = question["problem"], question["gold"]
     if choices := question["choices"]:
         problem = f"{problem}\n\n{options(choices)}"
@@ -92,22 +88,19 @@ def read_template(cfg: VerifierConfig) -> str:
     """
     path = template_file(cfg.prompt)
     try:
-        if cfg.prompt == OFFICIAL:
-            template = published.template(cfg.official)
-        else:
-            template = path.read_text(encoding="utf-8").rstrip("\n")
+        official = cfg.prompt == OFFICIAL
+        template = published.template(cfg.official) if official else path.read_text("utf-8")
     except (OSError, ValueError) as error:
         names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.txt")))
-        why = "no such file" if isinstance(error, FileNotFoundError) else str(error)[:200]
         raise UserError(
-            f"verifier.prompt={cfg.prompt}: {why}; choose from {names}, or name a text file"
+            f"verifier.prompt={cfg.prompt}: {one_line(error)}; choose from {names}, or name a file"
         ) from error
-    for field in _LIKE_FIELD.findall(template):
-        if not _FIELD.fullmatch(field):
-            raise UserError(f"{path}: {field} is no field; write {{NAME}} or {{NAME:_<12}}")
-    if template.count(_judged(template)) != 1 or template.count("{response") > 1:
+    template = template if official else template.rstrip("\n")
+    bad = [field for field in _LIKE_FIELD.findall(template) if not _FIELD.fullmatch(field)]
+    if bad or template.count(_judged(template)) != 1 or template.count("{response") > 1:
         raise UserError(
-            f"{path}: must contain {{response}} once, without a width (or {{answer}} instead)"
+            f"{path}: must contain {{response}} once, without a width (or {{answer}} instead), and"
+            f" other fields as {{NAME}} or {{NAME:_<12}} {' '.join(bad)}"
         )
     return template
 
@@ -122,13 +115,13 @@ def uses_answer(template: str) -> bool:
     return any(field[1] == "answer" for field in _FIELD.finditer(template))
 
 
-def neutral(text: str, tags: Sequence[str]) -> str:
-    """The text with round brackets around whatever reads as a tag of the template, no fence of it.
+def neutral(text: str, template: str) -> str:
+    """Put round brackets around whatever in a text reads as a tag of the template; no fence of it.
 
-    >>> neutral("2 < response  end>, < / a>, <b>, ````", ["<Response End>", "</a>", "```"])
+    >>> neutral("2 < response  end>, < / a>, <b>, ````", "<Response End> </a> ```")
     "2 ( response  end), ( / a), <b>, '''`"
     """
-    for tag in tags:
+    for tag in sorted({*_TAG.findall(template)}):
         if not tag.startswith("<"):
             text = text.replace(tag, "'''")  # of the same length: engines are sized before
             continue
@@ -139,32 +132,23 @@ def neutral(text: str, tags: Sequence[str]) -> str:
 
 
 def fill(template: str, candidate: Candidate) -> tuple[str, int, int]:
-    """The user's turn, and where in it the response begins and ends, in characters.
+    """Make the user's turn; return where in it the response begins and ends, too, in characters.
 
     A field with fill, alignment and width is padded or cut to the width; other braces are LaTeX and
     stay. Tags of the template lose their brackets in what goes into the fields. A template without
     ``{response}`` has the extracted answer judged, of a response without one the response.
-
-    >>> text, start, end = fill("{response}|{gold:_<4}|{answer:_>2}", Candidate("", "", "7", "x",
-    ... "123"))
-    >>> text, text[start:end]
-    ('x|7___|12', 'x')
     """
-    tags, judged = _tags(template), _judged(template)
+    judged = _judged(template)
     if judged == "{answer}":
         candidate = candidate._replace(answer=candidate.answer or candidate.response)
 
     def value(field: re.Match[str]) -> str:
         name, filler, alignment, width = field.groups()
-        text = neutral(getattr(candidate, name), tags)
+        text = neutral(getattr(candidate, name), template)
         return text if width is None else f"{text[: int(width)]:{filler or ' '}{alignment}{width}}"
 
     before, response, after = (_FIELD.sub(value, part) for part in template.partition(judged))
     return before + response + after, len(before), len(before) + len(response)
-
-
-def _tags(template: str) -> list[str]:
-    return sorted(set(_TAG.findall(template)))
 
 
 class Prompts:
@@ -176,7 +160,6 @@ class Prompts:
 
     def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int) -> None:
         self.cfg, self.tokenizer, self.template = cfg, tokenizer, read_template(cfg)
-        self.tags = _tags(self.template)
         try:
             kwargs = dict(cfg.chat_template_kwargs)
             if cfg.kind == "chat":
@@ -191,34 +174,28 @@ class Prompts:
                 f"verifier.id={cfg.id}: cannot be used: its chat template does not write the"
                 " user's text once, or its tokenizer is not a fast one"
             )
-        self.before, self.after = (
-            list(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in parts
-        )
-        self.label_ids = [
-            self._label(tokenizer, parts[1], name, text)
-            for name, text in vars(cfg.labels).items()
-            if text is not None
-        ]
+        self.before, self.after = map(self._ids, parts)
+        labels = {name: text for name, text in vars(cfg.labels).items() if text is not None}
+        self.label_ids = [self._label(parts[1], name, text) for name, text in labels.items()]
         self.plain, self.control = _plain(tokenizer)
         self.cut = self.plain.encode(CUT, add_special_tokens=False).ids
         self.room = context - 1 - len(self.before) - len(self.after)
 
     def build(self, candidates: Sequence[Candidate]) -> list[Prompt]:
-        """The prompt of every candidate, in order.
+        """Make the prompt of every candidate, in order.
 
         Raises UserError: when a question and its gold answer alone are too long.
         """
         filled = [fill(self.template, self._normal(candidate)) for candidate in candidates]
-        encodings = self.plain.encode_batch_fast(
-            [text for text, _, _ in filled], add_special_tokens=False
-        )
+        texts = [text for text, _, _ in filled]
+        encodings = self.plain.encode_batch(texts, add_special_tokens=False)
         prompts = []
         for candidate, turn, encoding in zip(candidates, filled, encodings, strict=True):
-            models.check_tokens(self.cfg, self.tokenizer, candidate[0], turn[0], encoding.ids)
+            name = candidate.question_id
+            models.check_tokens(self.cfg, self.tokenizer, name, turn[0], encoding.ids)
             ids = [i for i in encoding.ids if i not in self.control]
-            cut = len(ids) > self.room
-            if cut:
-                ids = self._shortened(candidate, *turn)
+            if cut := len(ids) > self.room:
+                ids = self._shortened(name, encoding, *turn[1:])
             prompts.append(Prompt([*self.before, *ids, *self.after], cut))
         return prompts
 
@@ -232,14 +209,13 @@ class Prompts:
 
         def without_tags(value: str) -> str:
             normal = self.plain.normalizer.normalize_str(value)
-            neutralised = neutral(normal, self.tags)
+            neutralised = neutral(normal, self.template)
             return value if neutralised == normal else neutralised
 
         return Candidate(candidate.question_id, *map(without_tags, candidate[1:]))
 
-    def _shortened(self, candidate: Candidate, text: str, start: int, end: int) -> list[int]:
-        """The turn with a response of which as much of both ends is kept as the context holds."""
-        encoding = self.plain.encode(text, add_special_tokens=False)  # this time with offsets
+    def _shortened(self, name: str, encoding: Any, start: int, end: int) -> list[int]:
+        """Keep as much of both ends of the response as the context holds."""
         tokens = zip(encoding.ids, encoding.offsets, strict=True)
         plain = [(i, span) for i, span in tokens if i not in self.control]
         ids = [i for i, _ in plain]
@@ -248,23 +224,25 @@ class Prompts:
         room = self.room - (len(ids) - (last - first)) - len(self.cut)
         if room < 2:
             raise UserError(
-                f"{candidate.question_id}: too long for the verifier even without a response: its"
-                f" context leaves {self.room} tokens; take one with more, or verifier=none"
+                f"{name}: too long for the verifier even without a response: its context leaves"
+                f" {self.room} tokens; take one with more, or verifier=none"
             )
         head, tail = room - room // 2, room // 2
         return [*ids[: first + head], *self.cut, *ids[last - tail :]]
 
-    def _label(self, tokenizer: Any, after: str, name: str, text: str) -> int:
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _label(self, after: str, name: str, text: str) -> int:
         """The id of a label at the answer slot."""
-        ids = list(tokenizer(after + text, add_special_tokens=False)["input_ids"])
-        known = len(self.after)
+        ids, known = self._ids(after + text), len(self.after)
         if ids[:known] != self.after or len(ids) != known + 1:
-            pieces = tokenizer.convert_ids_to_tokens(ids[known:])
+            pieces = self.tokenizer.convert_ids_to_tokens(ids[known:])
             raise UserError(
                 f"verifier.labels.{name}={text}: must be one token at the answer slot;"
                 f" {self.cfg.id}'s tokenizer makes {len(ids) - known} of it ({pieces})"
             )
-        return int(ids[-1])
+        return ids[-1]
 
 
 def _plain(tokenizer: Any) -> tuple[Any, frozenset[int]]:

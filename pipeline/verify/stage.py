@@ -3,30 +3,31 @@
 One prefill a distinct text, no text generated; verdicts are derived from its log-probs.
 """
 
+import contextlib
 import itertools
-from collections.abc import Container
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import lease
-from bayes_at_n.pipeline.base.console import Meter, mention, note
+from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
+from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.prepare import models, prefetch, sizes
 from bayes_at_n.pipeline.store import rowkeys, runfolder, tables, workernames
 from bayes_at_n.pipeline.store.columns import VERDICTS
-from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE, inputs, made_of
-from bayes_at_n.pipeline.verify import calibrate, quality, texts
-from bayes_at_n.pipeline.verify.asker import Asker
+from bayes_at_n.pipeline.verify import asker, calibrate, quality, texts
 from bayes_at_n.pipeline.verify.calibrate import Views
 from bayes_at_n.pipeline.verify.people import people
-from bayes_at_n.pipeline.verify.prompts import here, read_template, uses_answer
+from bayes_at_n.pipeline.verify.prompts import asked, fill, here, read_template, uses_answer
 from bayes_at_n.pipeline.workers import home
 from bayes_at_n.verifiers.judge import calibration, guards
 from bayes_at_n.verifiers.judge.labels import LABELS, Floats
@@ -44,9 +45,9 @@ def verify(run: Run) -> None:
     else:
         _verify(run)
     labels = people(run)
-    parts = ("calibration", "kinds")
-    found = {name: runfolder.read_json(run.path / "verdicts" / f"_{name}.json") for name in parts}
-    display.answer({"run": run.path, "verifier": run.cfg.verifier.name, **found, "labels": labels})
+    found = runfolder.read_json(run.path / "verdicts" / "_calibration.json")
+    name = run.cfg.verifier.name
+    display.answer({"run": run.path, "verifier": name, "calibration": found, "labels": labels})
 
 
 def _verify(given: Run) -> None:
@@ -71,7 +72,7 @@ def _verify(given: Run) -> None:
         if owed := VERDICTS_TABLE.owed(run, made_from, imported=True):
             if why := VERDICTS_TABLE.differing(run, owed[0], made_from):
                 note(f"verify: verdicts so far were made otherwise ({why})")
-            made = _known(run, judge, made_by, template, intact)
+            made = _judged(run, judge, made_by, template, intact)
             runfolder.save_verifier(given)
             _derive(run, made, made_from, {part.stem for part in owed})
         else:
@@ -81,15 +82,14 @@ def _verify(given: Run) -> None:
 
 def _inputs(run: Run, template: str, made_by: dict[str, Any]) -> dict[str, Any]:
     """Make all that decides verdicts but the texts of attempts and what is said of them."""
-    v, file = run.cfg.verifier, run.cfg.labels.file
+    v, file = run.cfg.verifier, Path(run.cfg.labels.file or "").expanduser()
     of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
     found = inputs(run, of_grades or uses_answer(template))
     found |= {"verifier": made_by, "template": made_by["template"]}
-    if v.fit_temperature or v.calibration in ("batch", "graded"):  # each by all attempts
+    if v.fit_temperature or v.calibration == "graded":  # each by all attempts
         found["attempts"] = [part.mark for part in tables.parts(run.attempts)]
     if v.fit_temperature:
-        path = Path(file or "").expanduser()
-        found["fit"] = runfolder.short_hash(path.read_text("utf-8")) if path.is_file() else ""
+        found["fit"] = runfolder.short_hash(file.read_text("utf-8")) if file.is_file() else ""
     return found
 
 
@@ -97,93 +97,122 @@ class Made(NamedTuple):
     """What verdicts are derived from: n attempts, and what the verifier said of their texts."""
 
     work: texts.Work
-    known: texts.LogProbs
-    slots: Ints  # (n,) of its text in `known`
-    probes: dict[calibrate.Key, texts.Text]
+    probes: list[str]  # hashes of the texts without content
+    said: pa.Table  # log-probs of texts, as stored
 
-    def views(self) -> tuple[Views, Floats]:
-        """The attempts whose text was judged, and the baseline of each, (n, 3)."""
-        every = self.known.said["logprobs"]
-        logprobs = every[self.slots]
+    def rows(self, hashes: Any) -> pa.Table:
+        """Rows of `said` in the order of hashes, null where there is none."""
+        wanted = pa.array(hashes).cast(pa.string())
+        return self.said.take(pc.index_in(wanted, value_set=self.said["judged"]))
+
+    def views(self, run: Run) -> tuple[Views, Floats | None]:
+        """The attempts whose text was judged, and the baseline of each, (n, 3); None: not known."""
+        logprobs = texts.of_labels(self.rows(self.work.hashes), "logprob_")
         views = Views(self.work.keys, logprobs, self.work.truth).at(~np.isnan(logprobs[:, 0]))
-        at = self.known.rows([name for name, _ in self.probes.values()])
-        said = dict(zip(self.probes, every[at], strict=True))
-        return views, calibrate.subtracted(self.work.run, said, views)[views.keys >> 32]
+        said = texts.of_labels(self.rows(self.probes), "logprob_")
+        if np.isnan(said).any() and self.work.keys.size:
+            return views, None
+        return views, calibrate.baselines(run, said, views)[views.keys >> 32]
 
 
-def _known(
+def _judged(
     run: Run, judge: RunConfig, made_by: dict[str, Any], template: str, intact: home.Check
 ) -> Made:
     """Ask the verifier about texts that it has not judged; return what it says of all."""
-    known = texts.LogProbs(texts.folder(run, made_by))
-    work, probing = texts.survey(run, known, template), texts.Waiting()
-    ids = [run.questions[i]["question_id"] for i in np.unique(work.keys >> 32).tolist()]
-    probes = {key: (texts.digest(x), x) for key, x in calibrate.probes(run, ids).items()}
-    for text in probes.values():
-        if known.rows([text[0]])[0] < 0:
-            probing.put(text)
-    known.expect(np.append(work.hashes, np.array([*probing.hashes], "S24")))
-    made = Made(work, known, known.rows(work.hashes), probes)
-    if not (n := len(work.owed.hashes | probing.hashes)):
+    folder, work = texts.folder(run, made_by), texts.survey(run, template)
+    said, stored = texts.read(folder)
+    known, free = {*said["judged"].to_pylist()}, calibrate.probes(run)
+    probes = {texts.digest(candidate): candidate for candidate in free}
+    made = Made(work, [*map(texts.digest, free)], said)
+    names, first = np.unique(work.hashes, return_index=True)
+    owed = first[~np.isin(names, np.array([b"", *(x.encode() for x in known | {*probes})]))]
+    probes = {name: candidate for name, candidate in probes.items() if name not in known}
+    total = owed.size + len(probes)
+    if not total or not work.keys.size:
         return made
-    attempts = int(np.isnan(known.said["logprobs"][made.slots, 0]).sum())
-    asker = Asker(run, judge, max(work.owed.longest, probing.longest), known.loaded)
+    attempts = made.rows(work.hashes)["judged"].null_count
+    cfg = _loadable(run, judge, stored)
+    of_owed = texts.candidates(run, work.keys[owed], work.answers[owed])
+    todo = ((work.hashes[owed[i]].decode(), candidate) for i, candidate in of_owed)
+    batches = texts.batches(itertools.chain(probes.items(), todo), total, cfg.engine.replicas)
+    turns = (fill(template, asked(row))[0] for row in run.questions)
+    most = work.longest + max(len(turn.encode()) for turn in turns)
     worker, number = workernames.worker_id(), itertools.count()
-    try:
-        with Meter("verify", n) as meter:
-            for waiting, judged in ((probing, set[str]()), (work.owed, probing.hashes)):
-                batches = waiting.batches(asker.cfg.engine.replicas, judged)
-                for hashes, answer in asker.answers(batches):
-                    intact()
-                    known.add(hashes, answer)
-                    if waiting is work.owed:
-                        check(run, *made.views())
-                    name = f"{worker}-{next(number):05d}"
-                    known.write(name, hashes, {"verifier": made_by, **asker.loaded()})
-                    meter.advance(len(hashes))
-    finally:
-        asker.close()
-    mention(f"verify: {attempts} attempts judged with {n} prompts, content-free ones included")
+    answers = asker.answers(cfg, most, batches, f"{run.path}/logs/{worker}-verify-{{}}.stderr")
+    with Meter("verify", total) as meter, contextlib.closing(answers):
+        for hashes, answer, engine in answers:
+            intact()
+            rows = texts.rows(hashes, answer)
+            made = made._replace(said=pa.concat_tables([made.said, rows]))
+            check(run, *made.views(run))
+            by = {"verifier": made_by, "loaded": models.fingerprint(cfg.model), "engine": engine}
+            texts.write(folder / f"{worker}-{next(number):05d}.parquet", rows, by)
+            meter.advance(len(hashes))
+    mention(f"verify: {attempts} attempts judged with {total} prompts, content-free ones included")
     return made
 
 
-def check(run: Run, views: Views, bases: Floats) -> None:
+def _loadable(run: Run, judge: RunConfig, stored: str) -> RunConfig:
+    """Get the verifier's weights; returns its configuration without `auto`.
+
+    Raises UserError: what is stored was said by other weights.
+    """
+    cfg, v, weights = sizes.settled(judge, ()), run.cfg.verifier, models.fingerprint(judge.model)
+    if v.trust_remote_code:
+        warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
+    if stored not in ("", weights):
+        raise UserError(
+            f"verifier.id={v.id}: is {weights} now, but what it said in {run.path} is by {stored};"
+            " set verifier.revision to one of them"
+        )
+    if not kind(cfg.engine.name).served:
+        prefetch.weights(cfg.model)
+    n = f", {cfg.engine.replicas} replicas" if cfg.engine.replicas > 1 else ""
+    note(f"loading verifier {v.name} with {cfg.engine.name}{n} ...")
+    return cfg
+
+
+def check(run: Run, views: Views, bases: Floats | None) -> None:
     """Stop when all attempts so far, those of this batch included, show a broken verifier.
 
     Raises UserError: says what is broken (`verifiers.judge.guards`).
     """
     v, graded = run.cfg.verifier, views.truth >= 0
     limits: dict[str, Any] = {"temperature": v.temperature, "mass_floor": v.least_mass}
-    seen = views.logprobs[graded], bases[graded], views.truth[graded] == 0
+    seen = None if bases is None else bases[graded]
     problems = guards.check_verdicts(views.logprobs, bases, **limits)
-    if problems := problems or guards.check_verdicts(*seen, **limits):
+    if problems := problems or guards.check_verdicts(
+        views.logprobs[graded], seen, views.truth[graded] == 0, **limits
+    ):
         raise UserError(
             f"verifier={v.name} ({v.id}) with prompt {v.prompt}: {'; '.join(problems)}. Check"
             " verifier.prompt, verifier.labels and the chat template, or set verifier=none"
         )
 
 
-def _derive(run: Run, made: Made, made_from: dict[str, Any], owed: Container[str]) -> None:
+def _derive(run: Run, made: Made, made_from: dict[str, Any], owed: set[str]) -> None:
     """Write the verdicts of parts of attempts, by their stems, in place of what is said of them."""
-    for path in (run.path / "verdicts").glob("_*.json"):
-        path.unlink()
-    v, (views, bases), rows = run.cfg.verifier, made.views(), 0
+    (run.path / "verdicts" / "_calibration.json").unlink(missing_ok=True)
+    v, work, (views, bases) = run.cfg.verifier, made.work, made.views(run)
+    assert bases is not None
+    bases = bases.astype(np.float64)
     fit = calibrate.fit(run, views, bases.astype(np.float32))[0] if v.fit_temperature else None
-    temperature = fit.temperature if fit else v.temperature
-    for number, part in enumerate(made.work.parts):
+    temperature, written = fit.temperature if fit else v.temperature, 0
+    said = made.rows(work.hashes)
+    part_of = work.part[said["judged"].is_valid().to_numpy()]
+    table = _table(run, views, bases, temperature, said.filter(said["judged"].is_valid()))
+    for number, part in enumerate(work.parts):
         if part.stem in owed:
-            at = np.flatnonzero(made.work.part == number)
-            table = _table(run, made, at, bases[at], temperature)
-            VERDICTS_TABLE.write(run, part, made_from, table)
-            rows += at.size
+            rows = table.filter(pa.array(part_of == number))
+            VERDICTS_TABLE.write(run, part, made_from, rows)
+            written += rows.num_rows
     VERDICTS_TABLE.sweep(run)
-    note(f"verify: {rows} verdicts, T={temperature:g}, calibration={v.calibration}")
+    note(f"verify: {written} verdicts, T={temperature:g}, calibration={v.calibration}")
 
 
-def _table(run: Run, made: Made, at: Ints, bases: Floats, temperature: float) -> pa.Table:
-    """The verdicts on some attempts, with their baselines (n, 3)."""
-    keys, said = made.work.keys[at], made.known.said[made.slots[at]]
-    logprobs = said["logprobs"].astype(np.float64)
+def _table(run: Run, views: Views, bases: Floats, temperature: float, said: pa.Table) -> pa.Table:
+    """Make the verdicts on n attempts, with their baselines (n, 3)."""
+    logprobs = views.logprobs.astype(np.float64)
     raw, calibrated = np.exp(logprobs), calibration.calibrate(logprobs, bases, temperature)
     kinds = {"logprob_": logprobs, "base_": bases, "raw_": raw, "": calibrated}
     kinds["direct_"] = calibration.direct(logprobs)
@@ -193,8 +222,8 @@ def _table(run: Run, made: Made, at: Ints, bases: Floats, temperature: float) ->
         for i, label in enumerate(LABELS)
     }
     columns = numbers | {
-        "question_id": rowkeys.question_ids(run).take(pa.array(keys >> 32)),
-        "trial": keys & 0xFFFFFFFF,
+        "question_id": rowkeys.question_ids(run).take(pa.array(views.keys >> 32)),
+        "trial": views.keys & 0xFFFFFFFF,
         "mass": raw.sum(axis=1).astype(np.float32),
         "label": np.array(LABELS)[calibrated.argmax(axis=1)],
         "tokens": said["tokens"],

@@ -169,9 +169,7 @@ def clear(folder: Path, now: float) -> None:
 
 def surely_dead(run: Path, worker: str) -> bool:
     """As `lease.is_dead`, with patience: for what would harm a worker that wakes up after all."""
-    path = run / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
-    token = lease.read(path)
-    return token is None or lease.expired(path, token, PATIENCE_S)
+    return lease.expired(run / sessions.CLAIMS / f"{worker}{lease.SUFFIX}", PATIENCE_S)
 
 
 def latest(run: Path, worker: str) -> float:

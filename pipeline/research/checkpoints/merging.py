@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from bayes_at_n.pipeline.base import children, environment, journal, lease
+from bayes_at_n.pipeline.base import atomic, children, environment, lease
 from bayes_at_n.pipeline.base.console import Meter, clock, count, note
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.config.trajectory import MergeConfig
@@ -77,7 +77,7 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
                 )
             _finish(temporary, before)
             temporary.rename(out)
-            journal.sync_folder(out.parent)
+            atomic.sync_folder(out.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     if signals:
@@ -191,4 +191,4 @@ def _finish(folder: Path, sources: dict[str, str]) -> None:
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
-    journal.sync_folder(folder)
+    atomic.sync_folder(folder)
