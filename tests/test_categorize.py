@@ -24,7 +24,6 @@ from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.rubrics.categories import (
     current,
     draw,
-    forget,
     print_rubrics,
     rubric_scores,
 )
@@ -109,26 +108,20 @@ def mine(path: Path, *whens: str, **more: Any) -> Path:
     return path
 
 
-def test_every_rubric_gets_a_table_and_a_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_rubric_gets_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     assert len(NAMES) == 12
-    names = {f"{name}.{ending}" for name in NAMES for ending in ("parquet", "json")}
-    assert set(contents(run)) == names | {"thresholds.json"}
-    told = json.loads((run.path / "categories" / "format-aware.json").read_text())
-    assert [c["weight"] for c in told["categories"]] == [0, 0, 1, 2, 3]
-    assert told["order"] == ["invalid"] and told["labels"] == []
-    assert told["thresholds"].items() <= limits(run).items()
+    assert set(contents(run)) == {f"{name}.parquet" for name in NAMES} | {"thresholds.json"}
+    record = current(run)["format-aware"].record
+    assert [c["weight"] for c in record["categories"]] == [0, 0, 1, 2, 3]
+    assert record["order"] == ["invalid"] and record["labels"] == []
+    assert record["thresholds"].items() <= limits(run).items()
     assert set(limits(run)["rubrics"]) == set(NAMES) and not limits(run)["left_out"]
-    assert set(told["thresholds"]["values"]) == set(THRESHOLDS)
+    assert set(record["thresholds"]["values"]) == set(THRESHOLDS)
     said = capsys.readouterr()
     assert f"thresholds (this run alone, {M * N} attempts, of 20" in said.out
     assert f"categorize: {M * N} attempts, 12 rubrics in" in said.err
-    rows = signals.read(run).to_pylist()
-    shy = sum(r["a"] < 0.6 and r["a"] > max(r["b"], r["c"]) for r in rows)
-    assert shy and f"under 0.6 in {shy} of {M * N} attempts" in said.out
 
 
 def test_scores_are_bayes_of_the_masked_matrix(tmp_path: Path) -> None:
@@ -274,9 +267,9 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
     [
         (["rubric.names=[exact-mach]"], "rubric=exact-mach.*exact-match"),
         (["rubric.names=[nowhere/x.yaml]"], "rubric=nowhere/x.yaml"),
-        (["rubric.names=[{tmp}/bad.yaml]"], "bad.yaml: not YAML"),
-        (["rubric.names=[{tmp}/list.yaml]"], "list.yaml: the rubric: must"),
-        (["rubric.names=[{tmp}/typo.yaml]"], r"typo.yaml: categories\.1\.when.*`correkt`"),
+        (["rubric.names=[{tmp}/bad.yaml]"], "bad.yaml"),
+        (["rubric.names=[{tmp}/list.yaml]"], "list.yaml: .*the rubric: must"),
+        (["rubric.names=[{tmp}/typo.yaml]"], r"typo.yaml: .*categories\.1\.when.*`correkt`"),
         (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "two of the name exact"),
         (["rubric.weights.exact-match=[0,1]"], "weights.exact-match: must be 3"),
         (["rubric.weights.exact-match=[0,nan,1]"], "rubric.weights.exact-match: must be 3"),
@@ -449,8 +442,8 @@ def test_frozen_thresholds_are_used_as_they_are(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"dataset": "others"}, "dataset, others and not sums"),
-        ({"questions": "x"}, "questions, x and not"),
+        ({"dataset": "others"}, "dataset is others"),
+        ({"questions": "x"}, "questions is x"),
         ({"values": {}}, "holds no thresholds"),
         ({"values": dict.fromkeys(THRESHOLDS, "x")}, "tau_high.*finite"),
         ({"values": dict.fromkeys(THRESHOLDS, float("nan"))}, "tau_high.*finite"),
@@ -494,19 +487,19 @@ def test_invalid_attempts_can_be_kept_out_of_the_quantiles(tmp_path: Path) -> No
 def test_pictures_are_drawn_when_asked_for_and_go_when_they_no_longer_hold(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     path = mine(tmp_path / "mine.yaml", "wrong", "correct", name="Mine of $x^$ and 50 %")
-    categorize(again(run, f"rubric.names=[exact-match, {path}]"))
-    picture = run.path / "categories" / "mine.png"
+    asked = again(run, f"rubric.names=[exact-match, {path}]")
+    categorize(asked)
     before = contents(run).keys()
     score(run)
     assert contents(run).keys() == before
-    asked = again(run, "plots=true")
-    assert len(draw(asked, current(asked))) == 2 and picture.exists()
-    forget(run, "exact-match")
-    picture.unlink()
-    score(run)  # what was drawn before is drawn of what is there now
-    assert {one.name for one in picture.parent.glob("*.p[dn]?")} == {"mine.png", "mine.pdf"}
-    forget(run, "mine")
-    assert not [*picture.parent.glob("mine.*")]
+    drawing = again(run, "plots=true")
+    assert len(draw(drawing, current(drawing))) == 2
+    assert (run.path / "categories" / "mine.png").exists()
+    categorize(asked)
+    assert len(contents(run)) == len(before) + 4
+    mine(path, "correct", "wrong")
+    categorize(asked)
+    assert contents(run).keys() == before
 
 
 # ---------------------------------------------------------------- out of date, missing, damaged
@@ -580,7 +573,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     (run.path / "categories").write_text("in the way")
     assert main(["categorize", str(run.path)]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert str(run.path / "categories") in last and "move the file" in last
+    assert str(run.path / "categories") in last
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -597,5 +590,3 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "Format+Confidence" in capsys.readouterr().out
     assert main(["categorize", str(run.path), "rubric=exact-mach"]) == 2
     assert "did you mean exact-match" in capsys.readouterr().err
-    assert main(["signals", str(run.path)]) == 2
-    assert "did you mean categorize" in capsys.readouterr().err

@@ -459,7 +459,7 @@ def test_a_hole_shows_an_example() -> None:
     with pytest.raises(Unsound) as caught:
         rubric.assign(rubric.parse(make("correct", "wrong and boxed")), FOUR)
     assert caught.value.example == 3
-    assert "boxed false, correct false, wrong true" in str(caught.value)
+    assert "boxed False, correct False, wrong True" in str(caught.value)
 
 
 def test_an_overlap_must_be_declared() -> None:

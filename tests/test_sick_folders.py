@@ -231,7 +231,7 @@ FILES = [
     "manifest.json", "means/00000.parquet", "questions.parquet", "scores.json", "sessions/1.json",
     "signals/00000.parquet", "thresholds.json", "verdicts/00000.parquet",
 ]  # fmt: skip
-SELDOM = ["categories/exact-match.json", "matrix.npz", "review.jsonl"]
+SELDOM = ["matrix.npz", "review.jsonl"]
 QUICK = ["deep", "other types"]
 DEAR = ["other types", "no numbers", "a folder"]  # by which `report` is tried, too
 

@@ -1,9 +1,8 @@
 """Rubrics of a run: their YAML files, the categories they gave, and what those score.
 
 `categories/NAME.parquet` holds a row per attempt and, in its own metadata, the rubric, the
-thresholds and a hash of the signals it was made from; `categories/NAME.json` is the same for
-people. A rubric is scored as Bayes@N with its weights, and each category's share as Bayes@N with
-weight 1 for that category and 0 for all others.
+thresholds and a hash of the signals it was made from. A rubric is scored as Bayes@N with its
+weights, and each category's share as Bayes@N with weight 1 for that category and 0 for all others.
 """
 
 import functools
@@ -53,11 +52,10 @@ def load(cfg: RunConfig) -> dict[str, Rubric]:
     """
     rubrics = {name: _parsed(*of) for name, of in texts(cfg).items()}
     for name, weights in cfg.rubric.weights.items():
+        if name not in rubrics:
+            raise UserError(f"rubric.weights.{name}: none of the rubrics {', '.join(rubrics)}")
         try:
             rubrics[name] = rubric_of.with_weights(rubrics[name], weights)
-        except KeyError:
-            known = ", ".join(rubrics)
-            raise UserError(f"rubric.weights.{name}: no such rubric; there are {known}") from None
         except ValueError as error:
             raise UserError(f"rubric.weights.{name}: {error}") from error
     return rubrics
@@ -89,10 +87,8 @@ def texts(cfg: RunConfig) -> dict[str, tuple[str, str]]:
 def _parsed(path: str, text: str) -> Rubric:
     try:
         return rubric_of.parse(yaml.safe_load(text))
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path}: not YAML ({one_line(error)})") from error
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UserError(f"{path}: no rubric: {one_line(error)}") from error
 
 
 def save(run: Run, name: str, mapped: Recorded) -> None:
@@ -100,13 +96,6 @@ def save(run: Run, name: str, mapped: Recorded) -> None:
     path = run.path / "categories" / f"{name}.parquet"
     columns = CATEGORIES.with_metadata({_RECORD: json.dumps(mapped.record)})
     parquet.write_part(path, mapped.table.cast(columns), 1 << 16)
-    runfolder.write_json(path.with_suffix(".json"), mapped.record)
-
-
-def forget(run: Run, name: str) -> None:
-    """Drop the categories of one rubric, which can be made no more."""
-    for ending in ("parquet", "json", "png", "pdf"):
-        (run.path / "categories" / f"{name}.{ending}").unlink(missing_ok=True)
 
 
 def thresholds(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -211,27 +200,22 @@ def _counts(run: Run, table: pa.Table, categories: int) -> Ints:
 
 
 def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
-    """Draw `categories/NAME.png` and `.pdf` of what :func:`current` returns, and drop others.
-
-    With `scoring.plots`, or where some were drawn before: none shows what is no longer there.
-    """
-    folder = run.path / "categories"
-    before = [*folder.glob("*.p[nd][gf]")]
-    if not (run.cfg.scoring.plots or before):
+    """With `plots=true`, draw `categories/NAME.png` and `.pdf` of what :func:`current` returns."""
+    if not run.cfg.scoring.plots:
         return []
     from bayes_at_n.pipeline.display import style
     from bayes_at_n.pipeline.plots.bars import category_shares  # matplotlib takes half a second
 
     ids = rowkeys.question_ids(run).to_pylist()
-    for path in before:
-        path.unlink(missing_ok=True)
     for name, categories in mapped.items():
         rows = categories.record["categories"]
         names, weights = [_label(row) for row in rows], [row["weight"] for row in rows]
         title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {categories.record['name']}"
         counts = _counts(run, categories.table, len(names))
-        style.save(category_shares(title, names, counts, weights, ids), folder / name)
-    return [folder / f"{name}.png" for name in mapped]
+        style.save(
+            category_shares(title, names, counts, weights, ids), run.path / "categories" / name
+        )
+    return [run.path / "categories" / f"{name}.png" for name in mapped]
 
 
 def basis(run: Run) -> str:

@@ -46,7 +46,7 @@ _ALONE = (
 
 
 def categorize(run: Run) -> None:
-    """Map every graded attempt of a run into each rubric: `categories/NAME.parquet` and `.json`.
+    """Map every graded attempt of a run into each rubric: `categories/NAME.parquet`.
 
     Rubrics that need what the run lacks (a verifier, log-probs) are left out and named, or refused
     when they were asked for by name. Where a run has verdicts, attempts without one are left out.
@@ -108,10 +108,12 @@ def _renew(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
         labels = {"labels": _labels(rubric, found, limits) + dependence([rubric], [run])}
         rows = table.select(KEY).append_column("category", category)
         mapped[name] = Recorded(rows, rubric.model_dump() | of | labels)
+    for old in [*(run.path / "categories").glob("*.p[nd][gf]")]:
+        old.unlink(missing_ok=True)  # pictures of the categories before
+    for name in left_out:
+        (run.path / "categories" / f"{name}.parquet").unlink(missing_ok=True)
     for name, one in mapped.items():
         categories.save(run, name, one)
-    for name in left_out:
-        categories.forget(run, name)
     return limits, {"rubrics": [*mapped], "left_out": left_out}
 
 
@@ -126,17 +128,15 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
     )
     if not graded.any():
         raise UserError(f"{run.path}: no graded attempts; run `{PROGRAM} grade`")
-    scored = graded & (table["trial"].to_numpy() < run.cfg.sampling.trials)
-    some = (scored & verified).any()
-    for lack, known in (
-        ("have no verdict", verified | ~some),
-        ("do not say how they ended", ended),
-    ):
-        if lacking := int((scored & ~known).sum()):
-            warn(f"{run.path}: {lacking} attempts {lack}, so rubrics leave them out")
-        scored &= known
+    graded &= table["trial"].to_numpy() < run.cfg.sampling.trials
+    scored = graded & ended
+    if (scored & verified).any():
+        scored &= verified
     if not scored.any():
         raise UserError(f"{run.path}: no attempt says how it ended, which every rubric asks")
+    if lacking := int((graded & ~scored).sum()):
+        text = f"{lacking} attempts have no verdict or finish_reason, so rubrics leave them out"
+        warn(f"{run.path}: {text}")
     table = table.filter(pa.array(scored)).combine_chunks()
     return table, {
         _COLUMNS.get(name, name): table[name].to_numpy().astype(np.float64)
@@ -216,24 +216,21 @@ def _frozen(path: Path, population: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None and not is_number(value):
             raise UserError(f"thresholds={path}: {name} must be a finite number, or null")
     for key in ("dataset", "questions"):
-        if (other := frozen.get(key)) != population[key]:
-            why = f"is of other {key}, {other} and not {population[key]}"
-            raise UserError(f"thresholds={path}: {why}")
+        if frozen.get(key) != population[key]:
+            raise UserError(f"thresholds={path}: {key} is {frozen.get(key)}, not {population[key]}")
     known = {key: frozen.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
     return {**population, **known, "frozen": str(path), "values": values}
 
 
-def _lacking(rubric: Rubric, found: Signals, values: Mapping[str, Any]) -> str | None:
-    """What a rubric needs and the run has not; None when it has all."""
-    for name in sorted(rubric.names - set(values)):
-        needs = variables.needed({name})
-        limits = sorted(needs & variables.THRESHOLDS.keys())
-        needs |= {variables.THRESHOLDS[limit][0] for limit in limits}
-        for signal in sorted(needs & set(variables.SIGNALS) - set(found)):
-            return _MISSING.get(signal, signal)
-        limit = next(limit for limit in limits if limit not in values)
-        return f"the threshold {limit}, which is null; name another file"
-    return None
+def _lacking(rubric: Rubric, found: Signals, values: Mapping[str, Any]) -> str:
+    """Return what a rubric needs and the run has not, empty when it has all."""
+    needs = variables.needed(rubric.names - set(values))
+    limits = sorted(needs & variables.THRESHOLDS.keys())
+    needs |= {variables.THRESHOLDS[limit][0] for limit in limits}
+    for signal in sorted(needs & set(variables.SIGNALS) - set(found)):
+        return _MISSING.get(signal, signal)
+    null = [limit for limit in limits if limit not in values]
+    return f"the threshold {null[0]}, which is null; name another file" if null else ""
 
 
 def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
@@ -251,13 +248,6 @@ def _labels(rubric: Rubric, found: Signals, limits: Mapping[str, Any]) -> list[s
     labels = [_ALONE] if alone and variables.needed(rubric.names) & {*variables.THRESHOLDS} else []
     if "C" not in found:
         labels.append(FALLBACK)
-    elif {"A_high", "B", "C"} <= rubric.names:
-        a = found["A"]
-        shy = (a < variables.HIGH_A) & (a > np.maximum(found["B"], found["C"]))
-        labels.append(
-            f"{rubric.name}: A is the largest but under {variables.HIGH_A} in {int(shy.sum())} of"
-            f" {a.size} attempts ({shy.mean():.2%}); there the larger of B and C decides"
-        )
     return labels
 
 

@@ -170,9 +170,7 @@ def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
     problem = f"are in several categories that `order` does not settle: {names}"
     if not several.any():
         problem = "have no category: no condition holds"
-    seen = {name: values[name][example] for name in sorted(rubric.names) if np.shape(values[name])}
-    facts = ", ".join(
-        f"{name} {str(value).lower() if isinstance(value, np.bool_) else f'{value:.6g}'}"
-        for name, value in seen.items()
+    seen = (
+        f"{name} {values[name][example]}" for name in sorted(rubric.names) if np.shape(values[name])
     )
-    raise Unsound(f"{bad.sum()} attempts {problem} (the first has {facts})", example)
+    raise Unsound(f"{bad.sum()} attempts {problem} (the first has {', '.join(seen)})", example)
