@@ -496,7 +496,7 @@ def test_frozen_thresholds_serve_all_models(root: Path) -> None:
     )
     assert (found == wanted).sum() == best > 0
     runfolder.write_json(path, frozen | {"dataset": "others"})
-    with pytest.raises(UserError, match="others and not sums"):
+    with pytest.raises(UserError, match="dataset is others"):
         cohort_rubrics.categories(one, cfg)
 
 

@@ -248,6 +248,13 @@ def _labels(rubric: Rubric, found: Signals, limits: Mapping[str, Any]) -> list[s
     labels = [_ALONE] if alone and variables.needed(rubric.names) & {*variables.THRESHOLDS} else []
     if "C" not in found:
         labels.append(FALLBACK)
+    elif {"A_high", "B", "C"} <= rubric.names:
+        a = found["A"]
+        shy = (a < variables.HIGH_A) & (a > np.maximum(found["B"], found["C"]))
+        labels.append(
+            f"{rubric.name}: A is the largest but under {variables.HIGH_A} in {int(shy.sum())} of"
+            f" {a.size} attempts ({shy.mean():.2%}); there the larger of B and C decides"
+        )
     return labels
 
 

@@ -39,6 +39,7 @@ THRESHOLDS = {
 }
 """Per threshold its signal, the quantile, and the attempts it is of (None: all of them)."""
 
+HIGH_A = 0.60
 VARIABLES = {
     name: compile_condition(text, (), (*SIGNALS, *THRESHOLDS))
     for name, text in {
@@ -55,7 +56,7 @@ VARIABLES = {
         "verbose": "not token_ratio <= len_p66",
         "boxed": "has_box >= 0.5",
         "unboxed": "not has_box >= 0.5",
-        "A_high": "A >= 0.6",
+        "A_high": f"A >= {HIGH_A}",
     }.items()
 }
 """Every variable as a condition on signals and thresholds; without a verifier C counts as 0."""
