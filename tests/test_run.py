@@ -132,7 +132,8 @@ def test_the_transformers_engine_fills_the_same_tables(
     folder = tmp_path / "plain"
     settings = ["engine=transformers", "sampling.trials=3", "verifier=none", "rubric=exact-match"]
     Command(folder, forker, *settings).finish()
-    assert (folder / "categories/exact-match.parquet").exists() and not [*folder.rglob("*.p[dn][fg]")]
+    assert (folder / "categories/exact-match.parquet").exists()
+    assert not [*folder.rglob("*.p[dn][fg]")]
     theirs = pq.read_table(folder / "attempts").schema
     assert theirs.equals(pq.read_table(run[0] / "attempts").schema)
     mine, other = (json.loads((f / "scores.json").read_text()) for f in (run[0], folder))
