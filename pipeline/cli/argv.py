@@ -110,7 +110,7 @@ def _common(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], li
     `named`: what the verb reads is named already. Returns folders, the other settings, and words.
     """
     from bayes_at_n.pipeline.config.checks import keys
-    from bayes_at_n.pipeline.config.overrides import in_quotes
+    from bayes_at_n.pipeline.config.overrides import quoted
     from bayes_at_n.pipeline.config.settings import RunConfig
 
     kinds = kinds_of(verb, settings)
@@ -125,7 +125,7 @@ def _common(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], li
         folders = _of_datasets(verb, dict(map(_value, rest)), runs)
         rest = [one for one in rest if not folders or _value(one)[0] != "dataset"]
     if "runs" in taken and not folders and RunConfig in kinds:
-        place = in_quotes(f"{runs}/${{dataset.name}}/${{model.name}}${{folder_tag:${{tag}}}}")
+        place = quoted(f"{runs}/${{dataset.name}}/${{model.name}}${{folder_tag:${{tag}}}}", True)
         rest.append(f"run_dir={place}")
     return folders, rest, [word for word in _WORDS if taken.get(word)]
 
