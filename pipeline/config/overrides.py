@@ -73,7 +73,9 @@ def parse(setting: str) -> "Override":
     try:
         with contextlib.suppress(HydraException):
             return parser.parse_override(setting)
-        return parser.parse_override(setting if text[:1] in "'\"" else f"{key}={quoted(text, True)}")
+        return parser.parse_override(
+            setting if text[:1] in "'\"" else f"{key}={quoted(text, True)}"
+        )
     except HydraException as error:
         remedy = "write KEY=VALUE, and special characters in quotes, as in 'KEY=\"VALUE\"'"
         raise UserError(f"{setting}: not understood; {remedy}") from error
