@@ -31,7 +31,6 @@ from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 VERSION = 1  # raise it whenever thresholds or categories change
 Signals = Mapping[str, Any]
-_COLUMNS = {"a": "A", "b": "B", "c": "C"}  # of the signals table, by what conditions call them
 _MISSING = {
     "prompt_bpt": "log-probs of prompts: sampling.prompt_logprobs=true and an engine with them",
     "completion_bpt": "log-probs of completions: sample with sampling.logprobs=true",
@@ -138,7 +137,7 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
         warn(f"{run.path}: {text}")
     table = table.filter(pa.array(scored)).combine_chunks()
     return table, {
-        _COLUMNS.get(name, name): table[name].to_numpy().astype(np.float64)
+        name.upper() if name in "abc" else name: table[name].to_numpy().astype(np.float64)
         for name in table.column_names[2:]
         if table[name].null_count < table.num_rows  # else nothing of it is known
     }
