@@ -290,7 +290,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
         (["before=x", "after=y", "output=-2"], "prices.output=-2.0: "),
         (["before=x", "after=y", "out="], "out="),
         (["before=x", "aftr=y"], "aftr: .*after"),
-        (["before"], "write KEY=VALUE"),
+        (["before"], "before: .*KEY=VALUE"),
     ):
         with pytest.raises(UserError, match=said):
             load(settings)
