@@ -273,6 +273,7 @@ def test_replay_gives_the_log_probs_of_the_other_engine(whole_run: tuple[Path, s
     assert 0 < table[1]["mean"] < 0.01
 
 
+@pytest.mark.soak
 def test_a_server_replays_as_the_engine_in_this_process(
     whole_run: tuple[Path, str], server: Server
 ) -> None:

@@ -360,6 +360,7 @@ def test_a_server_that_comes_back_as_another_model(
     assert "trust_parts: false" in (begun / "config.yaml").read_text()
 
 
+@pytest.mark.soak
 def test_a_server_replaced_while_a_killed_run_sampled(
     plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:

@@ -265,6 +265,7 @@ def test_an_engine_that_hangs_costs_its_worker_and_nothing_else(
     assert "did not answer" in failed["error"] and failed["ended"]
 
 
+@pytest.mark.soak
 def test_a_file_system_that_stands_still_kills_no_worker(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
 ) -> None:

@@ -35,7 +35,6 @@ CATEGORIES = pa.schema(
 FOLDER = compose.CONFIGS / "rubric"
 THRESHOLDS = "thresholds.json"  # in a run folder: those of its categories
 _RECORD = b"rubric"
-_OF_ALL = ("made", "asked", "rubrics", "left_out")  # in that file, beside the thresholds
 
 
 class Recorded(NamedTuple):
@@ -46,27 +45,11 @@ class Recorded(NamedTuple):
 
 
 def load(cfg: RunConfig) -> dict[str, Rubric]:
-    """The rubrics that a configuration names, or all of configs/rubric, with its weights.
+    """Return the rubrics that a configuration names, or all of configs/rubric, with its weights.
 
-    Raises UserError: no such file, or a rubric that cannot be: naming file, key and remedy.
+    Raises UserError: no such file, two of one name, or a rubric that cannot be.
     """
-    rubrics = {name: _parsed(*of) for name, of in texts(cfg).items()}
-    for name, weights in cfg.rubric.weights.items():
-        if name not in rubrics:
-            raise UserError(f"rubric.weights.{name}: none of the rubrics {', '.join(rubrics)}")
-        try:
-            rubrics[name] = rubric_of.with_weights(rubrics[name], weights)
-        except ValueError as error:
-            raise UserError(f"rubric.weights.{name}: {error}") from error
-    return rubrics
-
-
-def texts(cfg: RunConfig) -> dict[str, tuple[str, str]]:
-    """The file of every rubric that a configuration names, and its text, by name.
-
-    Raises UserError: no such file, or two of one name.
-    """
-    found = dict[str, tuple[str, str]]()
+    rubrics = dict[str, Rubric]()
     for name in cfg.rubric.names or [path.stem for path in sorted(FOLDER.glob("*.yaml"))]:
         ours = compose.files("rubric").get(name, FOLDER / f"{name}.yaml")
         places = [ours, Path(f"{name}.yaml")]  # of a group, or beside the user
@@ -75,12 +58,19 @@ def texts(cfg: RunConfig) -> dict[str, tuple[str, str]]:
         path = next(filter(Path.is_file, places), None)
         if path is None:
             raise compose.no_choice("rubric", name)
-        if path.stem in found:
+        if path.stem in rubrics:
             raise UserError(f"rubric {name}: there are two of the name {path.stem}; rename one")
         # What is not UTF-8 becomes surrogates, which YAML refuses.
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
-        found[path.stem] = str(path), text
-    return found
+        rubrics[path.stem] = _parsed(str(path), text)
+    for name, weights in cfg.rubric.weights.items():
+        if name not in rubrics:
+            raise UserError(f"rubric.weights.{name}: none of the rubrics {', '.join(rubrics)}")
+        try:
+            rubrics[name] = rubric_of.with_weights(rubrics[name], weights)
+        except ValueError as error:
+            raise UserError(f"rubric.weights.{name}: {error}") from error
+    return rubrics
 
 
 @functools.lru_cache(maxsize=64)  # all of a cohort's runs, and several pages, ask for the same
@@ -98,10 +88,9 @@ def save(run: Run, name: str, mapped: Recorded) -> None:
     parquet.write_part(path, mapped.table.cast(columns), 1 << 16)
 
 
-def thresholds(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The thresholds of a run's categories, and when they were made, of what, for which rubrics."""
-    found = runfolder.read_json(run.path / THRESHOLDS)
-    return found, {key: found.pop(key, None) for key in _OF_ALL}
+def thresholds(run: Run) -> dict[str, Any]:
+    """Return the thresholds of a run's categories: when and of what they were made, for which."""
+    return runfolder.read_json(run.path / THRESHOLDS)
 
 
 def current(run: Run, quiet: bool = False) -> dict[str, Recorded]:
@@ -109,8 +98,10 @@ def current(run: Run, quiet: bool = False) -> dict[str, Recorded]:
     stored = _stored(run)
     usable = {name: m for name, m in stored.items() if m.record.get("imported")}
     if len(usable) < len(stored):  # imported labels rest on no signals and no thresholds
-        of = {"thresholds": thresholds(run)[0], "made_from": signals.made_from(run)}
-        usable |= {name: m for name, m in stored.items() if of.items() <= m.record.items()}
+        limits, made_from = thresholds(run).items(), signals.made_from(run)
+        for name, m in stored.items():
+            if m.record.get("made_from") == made_from and m.record["thresholds"].items() <= limits:
+                usable[name] = m
     if (old := [name for name in stored if name not in usable]) and not quiet:
         warn(f"categories of {', '.join(old)} are out of date and left out; run `categorize`")
     return usable
@@ -220,13 +211,13 @@ def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
 
 def basis(run: Run) -> str:
     """What the thresholds of a run's categories were computed from, and when."""
-    limits, of = thresholds(run)
+    limits = thresholds(run)
     if limits.get("frozen"):
         return f"frozen in {limits['frozen']}"
     kinds = "" if limits.get("include_invalid") else ", valid ones"
     runs = len(limits.get("runs", ()))
     whose = "this run alone" if runs == 1 else f"{runs} runs of the data set"
-    return f"{whose}, {limits.get('attempts')} attempts{kinds}, of {of['made']}"
+    return f"{whose}, {limits.get('attempts')} attempts{kinds}, of {limits['made']}"
 
 
 def print_rubrics(run: Run, scores: dict[str, Any]) -> None:
@@ -250,7 +241,7 @@ def print_rubrics(run: Run, scores: dict[str, Any]) -> None:
     ]
     labels = sorted({label for rubric in scores.values() for label in rubric["labels"]})
     title = f"rubrics: Bayes@N and category shares, {run.cfg.scoring.confidence:.0%} intervals"
-    if thresholds(run)[0]:
+    if thresholds(run):
         labels.append(f"thresholds: {basis(run)}")
     if rows:
         show(Table(title, columns, rows, labels))

@@ -31,7 +31,6 @@ from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 VERSION = 1  # raise it whenever thresholds or categories change
 Signals = Mapping[str, Any]
-_COLUMNS = {"a": "A", "b": "B", "c": "C"}  # of the signals table, by what conditions call them
 _MISSING = {
     "prompt_bpt": "log-probs of prompts: sampling.prompt_logprobs=true and an engine with them",
     "completion_bpt": "log-probs of completions: sample with sampling.logprobs=true",
@@ -54,26 +53,25 @@ def categorize(run: Run) -> None:
     overlap, thresholds of another data set. DamagedData: as `signals.make`.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    began, texts = time.monotonic(), categories.texts(run.cfg)
+    began, rubrics = time.monotonic(), categories.load(run.cfg)
     if not run.questions or not (run.attempts.exists() or run.grades.exists()):
         raise UserError(f"{run.path}: no attempts yet; run `{PROGRAM} generate`")
     signals.make(run)
-    asked, (limits, of) = _asked(run, texts), categories.thresholds(run)
+    asked, limits = _asked(run, rubrics), categories.thresholds(run)
     mapped = categories.current(run, quiet=True)
-    if of["asked"] == asked and {*of["rubrics"]} <= mapped.keys():
+    if limits.get("asked") == asked and {*limits["rubrics"]} <= mapped.keys():
         mention("categorize: nothing owed, thresholds and rubrics are as they were")
     else:
-        limits, of = _renew(run)
-        of |= {"made": time.strftime("%Y-%m-%d"), "asked": asked}
-        runfolder.write_json(run.path / categories.THRESHOLDS, limits | of)
+        limits = _renew(run, rubrics) | {"made": time.strftime("%Y-%m-%d"), "asked": asked}
+        runfolder.write_json(run.path / categories.THRESHOLDS, limits)
         mapped = categories.current(run)
         rows = max((one.table.num_rows for one in mapped.values()), default=0)
         seconds = time.monotonic() - began
         mention(f"categorize: {rows} attempts, {len(mapped)} rubrics in {seconds:.2f} s")
-    _show(run, limits, of["left_out"], mapped)
+    _show(run, limits, mapped)
 
 
-def _asked(run: Run, texts: Mapping[str, Any]) -> str:
+def _asked(run: Run, rubrics: Mapping[str, Rubric]) -> str:
     """A hash of all that categories rest on: signals, settings, rubrics, other runs, a file."""
     cfg, beside = run.cfg.thresholds, dict[str, Any]()
     if cfg.file is not None:
@@ -81,13 +79,13 @@ def _asked(run: Run, texts: Mapping[str, Any]) -> str:
     elif cfg.scope == "cohort":
         others = sorted(path.parent for path in run.path.resolve().parent.glob("*/signals"))
         beside = {path.name: tables.marks(path, *signals.SOURCES) for path in others}
-    own = [signals.made_from(run), asdict(cfg), asdict(run.cfg.rubric), run.cfg.sampling.trials]
-    return origin.hashed([VERSION, own, texts, beside])
+    own = [signals.made_from(run), asdict(cfg), run.cfg.rubric.names, run.cfg.sampling.trials]
+    definitions = {name: rubric.model_dump() for name, rubric in rubrics.items()}
+    return origin.hashed([VERSION, own, definitions, beside])
 
 
-def _renew(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+def _renew(run: Run, rubrics: Mapping[str, Rubric]) -> dict[str, Any]:
     """Replace the categories of all rubrics; returns thresholds, and which rubrics they serve."""
-    rubrics = categories.load(run.cfg)
     table, found = scored(run)
     limits = thresholds(run, found)
     values = variables.variables(found, limits["values"])
@@ -114,7 +112,7 @@ def _renew(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
         (run.path / "categories" / f"{name}.parquet").unlink(missing_ok=True)
     for name, one in mapped.items():
         categories.save(run, name, one)
-    return limits, {"rubrics": [*mapped], "left_out": left_out}
+    return limits | {"rubrics": [*mapped], "left_out": left_out}
 
 
 def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
@@ -139,7 +137,7 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
         warn(f"{run.path}: {text}")
     table = table.filter(pa.array(scored)).combine_chunks()
     return table, {
-        _COLUMNS.get(name, name): table[name].to_numpy().astype(np.float64)
+        name.upper() if name in "abc" else name: table[name].to_numpy().astype(np.float64)
         for name in table.column_names[2:]
         if table[name].null_count < table.num_rows  # else nothing of it is known
     }
@@ -258,10 +256,9 @@ def _labels(rubric: Rubric, found: Signals, limits: Mapping[str, Any]) -> list[s
     return labels
 
 
-def _show(
-    run: Run, limits: dict[str, Any], left_out: dict[str, str], mapped: Mapping[str, Recorded]
-) -> None:
+def _show(run: Run, limits: dict[str, Any], mapped: Mapping[str, Recorded]) -> None:
     """Print the thresholds, and what to know of the rubrics."""
+    left_out = limits["left_out"]
     values = ", ".join(
         f"{name} none" if value is None else f"{name} {value:.4g}"
         for name, value in limits["values"].items()

@@ -150,8 +150,7 @@ def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
     """
     if missing := sorted(rubric.names - set(values)):
         raise ValueError(f"{rubric.name}: there is no {', '.join(missing)} for these attempts")
-    shapes = {np.shape(value) for value in values.values()} - {()}
-    (n,) = np.broadcast_shapes(*shapes) if shapes else (1,)
+    (n,) = np.broadcast_shapes(*map(np.shape, values.values()))
     holds = np.array([np.broadcast_to(c.when.evaluate(values), n) for c in rubric.categories])
     rest = {category.name: category.index for category in rubric.categories}
     first = [rest.pop(name) for name in rubric.order]
@@ -159,18 +158,17 @@ def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
     for i in first:
         categories[holds[i] & (categories < 0)] = i
     left = categories < 0
-    claims = holds[list(rest.values())].sum(axis=0)
+    bad = left & (holds[list(rest.values())].sum(axis=0) != 1)
     for i in rest.values():
         categories[holds[i] & left] = i
-    several, none = left & (claims > 1), left & (claims == 0)
-    if not (bad := several if several.any() else none).any():
+    if not bad.any():
         return categories
     example = int(np.argmax(bad))
-    names = " and ".join(name for name, i in rest.items() if holds[i, example])
-    problem = f"are in several categories that `order` does not settle: {names}"
-    if not several.any():
-        problem = "have no category: no condition holds"
-    seen = (
-        f"{name} {values[name][example]}" for name in sorted(rubric.names) if np.shape(values[name])
+    names = " and ".join(name for name, i in rest.items() if holds[i, example]) or "none"
+    asked = (name for name in sorted(rubric.names) if np.shape(values[name]))
+    facts = ", ".join(f"{name} {values[name][example]}" for name in asked)
+    raise Unsound(
+        f"{bad.sum()} attempts do not have exactly one category after `order`;"
+        f" the first has {names} ({facts})",
+        example,
     )
-    raise Unsound(f"{bad.sum()} attempts {problem} (the first has {', '.join(seen)})", example)
