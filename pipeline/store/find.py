@@ -12,8 +12,6 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.analysis import SelectionConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 
-RACE = "plan.json"  # in a folder of `settle`
-
 
 def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
     """Return run folders by data set, in the order named, each once.
