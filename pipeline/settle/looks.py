@@ -50,8 +50,7 @@ def load(folder: Path) -> Course:
         raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
     try:
         asked = {key: plan[key] for key in ("until", "confidence", "margin", "method")}
-        looks = plan["looks"]
-        goal = Goal(SettleConfig(**asked), plan["models"], looks[-1], block=looks[0])
+        goal = Goal(SettleConfig(**asked), plan["models"], plan["looks"][-1], plan["looks"][0])
         rows = read(folder)
         states = [_state(one, goal) for one in rows]
         tokens = [[model["tokens"] for model in one["models"]] for one in rows]

@@ -26,8 +26,7 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
 
     Raises UserError: a setting, a folder or a run cannot work, or Slurm refused.
     """
-    folders = overrides.folders_of(settings)[0]
-    race = any((Path(folder) / RECORD).is_file() for folder in folders)
+    race = any((Path(of) / RECORD).is_file() for of in overrides.folders_of(settings)[0])
     if not race and not any(map(config.is_until, settings)):
         cluster.submit(settings, dry_run)
         return
