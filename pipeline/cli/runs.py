@@ -55,7 +55,7 @@ def grade(
 def status(words: list[str], watch: bool, every: float | None, check: bool) -> None:
     """Where runs stand: those in folders, of a race, or every combination of settings."""
     parquet.without_pandas()
-    from bayes_at_n.pipeline.settle import plan
+    from bayes_at_n.pipeline.settle import RECORD
     from bayes_at_n.pipeline.status import page
     from bayes_at_n.pipeline.status import watch as runs
 
@@ -64,7 +64,7 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     if check and watch:
         raise UserError("--check: reads everything once; leave --watch out")
     folders, settings = overrides.folders_of(words)
-    if not check and any((Path(folder) / plan.RECORD).is_file() for folder in folders):
+    if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
         if len(words) > 1:
             raise UserError(f"{' '.join(words)}: name one folder of `settle`, without settings")
         from bayes_at_n.pipeline.settle import watch as races
