@@ -229,7 +229,7 @@ def parted(words: Sequence[str], *kinds: Any) -> list[list[str]]:
     Folders go to the first that has `folders`. Raises UserError: one is nobody's.
 
     >>> parted(["metrics=avg", "dataset=aime25"], RunConfig)
-    [["scoring.metrics=['avg']", 'dataset=aime25']]
+    [['scoring.metrics=[avg]', 'dataset=aime25']]
     """
     named, settings = overrides.folders_of(words)
     found: list[list[str]] = [[] for _ in kinds]

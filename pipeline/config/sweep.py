@@ -39,7 +39,7 @@ def expand(settings: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
     Raises UserError: more than 1000 combinations, or what cannot be enumerated.
 
     >>> expand(["model=demo,limo-v2", "trials=8", "metrics=avg"])[1]
-    ['model=limo-v2', 'sampling.trials=8', "scoring.metrics=['avg']"]
+    ['model=limo-v2', 'sampling.trials=8', 'scoring.metrics=[avg]']
     """
     from hydra.errors import HydraException
 
