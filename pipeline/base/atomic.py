@@ -91,15 +91,26 @@ def replace_all(contents: Mapping[Path, bytes | None]) -> None:
 
     Raises OSError: one could not be written; then all stay as they were.
     """
-    with contextlib.ExitStack() as stack:
-        for path, content in reversed(list(contents.items())):
+    drafts = dict[Path, Path]()
+    try:
+        for path, content in contents.items():
             if content is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context(replacing(path))
-                file.write(content)
-                file.flush()  # a full disk is met here
-        for path in [path for path, content in contents.items() if content is None]:
+                drafts[path] = draft(path)
+                with drafts[path].open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+        for path in contents.keys() - drafts.keys():
             path.unlink(missing_ok=True)
+        for path, temporary in drafts.items():
+            temporary.replace(path)
+            sync_folder(path.parent)
+    finally:
+        for temporary in drafts.values():
+            temporary.unlink(missing_ok=True)
+    for folder in {path.parent for path in drafts}:
+        sweep(folder)
 
 
 def write_text(path: Path, text: str, sync: bool = True) -> None:
@@ -110,4 +121,7 @@ def write_text(path: Path, text: str, sync: bool = True) -> None:
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Replace a file atomically by one JSON value a line."""
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    with replacing(path) as file:
+        for row in rows:
+            line = json.dumps(row, ensure_ascii=False) + "\n"
+            file.write(line.encode(errors="backslashreplace"))

@@ -150,13 +150,10 @@ def csv_table(source: Iterator[tuple[str, bytes]]) -> tuple[list[str], CsvRows]:
 
 def _csv_rows(names: list[str], records: Iterator[tuple[str, list[str], str]]) -> CsvRows:
     for place, cells, damage in records:
-        if damage:
-            yield place, None, damage
-        elif len(cells) < len(names) or any(cells[len(names) :]):
-            if any(cells):
-                yield place, None, f"{len(cells)} of {len(names)} columns"
-        elif any(cells):
-            yield place, dict(zip(names, cells, strict=False)), ""
+        if not damage and (len(cells) < len(names) or any(cells[len(names) :])):
+            damage = f"{len(cells)} of {len(names)} columns" * any(cells)
+        if damage or any(cells):
+            yield place, None if damage else dict(zip(names, cells, strict=False)), damage
 
 
 def _csv_records(
