@@ -9,7 +9,7 @@ finite log-prob, shows no confidence and so is `low_conf`. Such values enter no 
 Source: arXiv 2510.04265, appendix D and Table 4.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,14 +67,23 @@ def needed(names: Iterable[str]) -> set[str]:
     return {*names}.union(*(VARIABLES[name].names for name in names if name in VARIABLES))
 
 
-def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict[str, float | None]:
-    """The thresholds of a data set: quantiles of its attempts, by linear interpolation.
+def thresholds(
+    runs: Sequence[Mapping[str, Any]], include_invalid: bool = True
+) -> dict[str, float | None]:
+    """Return the thresholds of a data set: quantiles of its attempts, by linear interpolation.
 
-    `signals` are arrays of shape (n,) by name, of which C, prompt_bpt and completion_bpt may be
-    missing; `include_invalid` says whether invalid attempts enter the quantiles. Returns per name
-    of `THRESHOLDS` a number; None where no attempt of the kind has a value to rank.
+    `runs` holds for each run arrays of shape (n,) by name. Of the first run's signals (C,
+    prompt_bpt and completion_bpt may be missing) other runs may lack some, which then enter no
+    quantile; `include_invalid` says whether invalid attempts do. Returns per name of `THRESHOLDS`
+    a number; None where no attempt of the kind has a value to rank.
     """
-    arrays = _arrays(signals)
+    unknown = [np.full(len(of["is_correct"]), np.nan) for of in runs]
+    arrays = _arrays(
+        {
+            name: np.concatenate([of.get(name, nan) for of, nan in zip(runs, unknown, strict=True)])
+            for name in runs[0]
+        }
+    )
     groups = _groups(arrays, ~_invalid(arrays) | include_invalid)
     limits = dict[str, float | None]()
     for name, (signal, quantile, group) in THRESHOLDS.items():

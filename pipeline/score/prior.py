@@ -16,7 +16,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.scoring import PriorConfig
-from bayes_at_n.pipeline.rubrics import categories, categorize, variables
+from bayes_at_n.pipeline.rubrics import categories, categorize
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.store import outcomes, rowkeys
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes
@@ -37,7 +37,7 @@ class Prior(NamedTuple):
     def counts(self, codes: Any, kinds: int) -> Counts:
         """R0 from this run's categories, -1 for none, (M', N'): counts (M, C + 1)."""
         first = codes[:, : self.trials]
-        found = np.stack([(first == kind).sum(axis=1) for kind in range(kinds)], axis=-1)
+        found = categories.counts(first, kinds)
         shares = found.sum(axis=0) / max(found.sum(), 1) * (self.weight or 0)
         known = scoring.down_weight(Counts(found), self.weight or self.trials, kinds)
         return Counts(np.concatenate([np.asarray(known.values), [shares]])[self.rows])
@@ -110,10 +110,12 @@ def _categories(run: Run, record: dict[str, Any]) -> tuple[Any, Any]:
             if same.record["categories"] == record["categories"]:
                 return same.table, same.table["category"].to_numpy()
         raise UserError("no labels of these categories were imported")
-    table, signals = categorize.scored(run)
-    if ("C" in signals) != record["thresholds"]["verifier"]:
+    attempts = categorize.scored(run)
+    if ("C" in attempts.signals) != record["thresholds"]["verifier"]:
         raise UserError("only one of the two runs has verdicts, so that `invalid` differs")
     keys = ("name", "description", "order", "categories")
     rubric = rubric_of.parse({key: record[key] for key in keys})
-    known = variables.variables(signals, record["thresholds"]["values"])
-    return table, rubric_of.assign(rubric, known)
+    made, lacking = categorize.assigned(attempts, {"": rubric}, record["thresholds"]["values"])
+    if lacking:
+        raise UserError(f"it lacks {lacking['']}")
+    return attempts.keys, made[""]
