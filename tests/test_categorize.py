@@ -120,7 +120,7 @@ def test_every_rubric_gets_a_table(tmp_path: Path, capsys: pytest.CaptureFixture
     assert set(record["thresholds"]["values"]) == set(THRESHOLDS)
     said = capsys.readouterr()
     assert f"thresholds (this run alone, {M * N} attempts, of 20" in said.out
-    assert f"categorize: {M * N} attempts, 12 rubrics in" in said.err
+    assert f"categorize: {M * N} attempts, 12 rubrics" in said.err
     rows = signals.read(run).to_pylist()
     shy = sum(r["a"] < 0.6 and r["a"] > max(r["b"], r["c"]) for r in rows)
     assert shy and f"under 0.6 in {shy} of {M * N} attempts" in said.out

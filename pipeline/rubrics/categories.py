@@ -1,8 +1,7 @@
 """Rubrics of a run: their YAML files, the categories they gave, and what those score.
 
-`categories/NAME.parquet` holds a row per attempt and, in its own metadata, the rubric, the
-thresholds and a hash of the signals it was made from. A rubric is scored as Bayes@N with its
-weights, and each category's share as Bayes@N with weight 1 for that category and 0 for all others.
+`categories/NAME.parquet` holds a row per attempt and, in its own metadata, what it was made from.
+A rubric is scored as Bayes@N with its weights, the share of a category with weight 1 for it alone.
 """
 
 import functools
@@ -88,20 +87,17 @@ def save(run: Run, name: str, mapped: Recorded) -> None:
     parquet.write_part(path, mapped.table.cast(columns), 1 << 16)
 
 
-def thresholds(run: Run) -> dict[str, Any]:
-    """Return the thresholds of a run's categories: when and of what they were made, for which."""
-    return runfolder.read_json(run.path / THRESHOLDS)
-
-
 def current(run: Run) -> dict[str, Recorded]:
     """Return the categories of every rubric that are current; a warning names those out of date."""
     stored = _stored(run)
-    usable = {name: m for name, m in stored.items() if m.record.get("imported")}
-    if len(usable) < len(stored):  # imported labels rest on no signals and no thresholds
-        limits, made_from = thresholds(run).items(), signals.made_from(run)
-        for name, m in stored.items():
-            if m.record.get("made_from") == made_from and m.record["thresholds"].items() <= limits:
-                usable[name] = m
+    made_from = signals.made_from(run)
+    limits = runfolder.read_json(run.path / THRESHOLDS).items()
+    usable = {
+        name: m
+        for name, m in stored.items()
+        if m.record.get("imported")  # which rest on no signals and no thresholds
+        or (m.record.get("made_from") == made_from and m.record["thresholds"].items() <= limits)
+    }
     if old := [name for name in stored if name not in usable]:
         warn(f"categories of {', '.join(old)} are out of date and left out; run `categorize`")
     return usable
@@ -134,10 +130,8 @@ def rubric_scores(
 ) -> dict[str, Any]:
     """Score rubrics (what :func:`current` returns); a missing trial counts as nothing.
 
-    `priors`: R0 by the name of the rubric. Returns per rubric name: title, weights, attempts,
-    `bayes` (mu, sigma, low, high), where there is a prior the same as `with_prior`, the
-    thresholds, and `categories`: index, name, count, share and its mu, sigma, low, high. Source:
-    arXiv 2510.04265, equations 1 and 15, Algorithm 1, and appendix D.
+    `priors`: R0 by the name of the rubric. Returns by that name what `scores.json` says of it.
+    Source: arXiv 2510.04265, equations 1 and 15, Algorithm 1, and appendix D.
     """
     return {name: _scores(run, of, (priors or {}).get(name)) for name, of in mapped.items()}
 
@@ -215,9 +209,8 @@ def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
     return [run.path / "categories" / f"{name}.png" for name in mapped]
 
 
-def basis(run: Run) -> str:
-    """What the thresholds of a run's categories were computed from, and when."""
-    limits = thresholds(run)
+def basis(limits: Mapping[str, Any]) -> str:
+    """Return what thresholds were computed from, and when."""
     if limits.get("frozen"):
         return f"frozen in {limits['frozen']}"
     kinds = "" if limits.get("include_invalid") else ", valid ones"
@@ -247,8 +240,8 @@ def print_rubrics(run: Run, scores: dict[str, Any]) -> None:
     ]
     labels = sorted({label for rubric in scores.values() for label in rubric["labels"]})
     title = f"rubrics: Bayes@N and category shares, {run.cfg.scoring.confidence:.0%} intervals"
-    if thresholds(run):
-        labels.append(f"thresholds: {basis(run)}")
+    if limits := runfolder.read_json(run.path / THRESHOLDS):
+        labels.append(f"thresholds: {basis(limits)}")
     if rows:
         show(Table(title, columns, rows, labels))
 

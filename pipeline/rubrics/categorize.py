@@ -54,27 +54,26 @@ class Scored(NamedTuple):
 def categorize(run: Run) -> None:
     """Map every graded attempt of a run into each rubric: `categories/NAME.parquet`.
 
-    Rubrics that need what the run lacks (a verifier, log-probs) are left out and named, or refused
-    when they were asked for by name. Where a run has verdicts, attempts without one are left out.
-    Raises UserError, and replaces nothing: nothing is graded, a rubric with a hole or an undeclared
+    Where a run has verdicts, attempts without one are left out. Raises UserError, and replaces
+    nothing: nothing is graded, a rubric that was named lacks something or has a hole or undeclared
     overlap, thresholds of another data set. DamagedData: as `signals.make`.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    began, rubrics = time.monotonic(), categories.load(run.cfg)
+    rubrics = categories.load(run.cfg)
     if not run.questions or not (run.attempts.exists() or run.grades.exists()):
         raise UserError(f"{run.path}: no attempts yet; run `{PROGRAM} generate`")
     signals.make(run)
-    asked, limits = _asked(run, rubrics), categories.thresholds(run)
+    file = run.path / categories.THRESHOLDS
+    asked, limits = _asked(run, rubrics), runfolder.read_json(file)
     mapped = categories.current(run) if limits.get("asked") == asked else {}
     if mapped and {*limits["rubrics"]} <= mapped.keys():
         mention("categorize: nothing owed, thresholds and rubrics are as they were")
     else:
         limits = _renew(run, rubrics) | {"made": time.strftime("%Y-%m-%d"), "asked": asked}
-        runfolder.write_json(run.path / categories.THRESHOLDS, limits)
+        runfolder.write_json(file, limits)
         mapped = categories.current(run)
         rows = max((one.table.num_rows for one in mapped.values()), default=0)
-        seconds = time.monotonic() - began
-        mention(f"categorize: {rows} attempts, {len(mapped)} rubrics in {seconds:.2f} s")
+        mention(f"categorize: {rows} attempts, {len(mapped)} rubrics")
     _show(run, limits, mapped)
 
 
@@ -150,14 +149,13 @@ def scored(run: Run) -> Scored:
     graded, verified, ended = (
         table[name].is_valid().to_numpy() for name in ("is_correct", "c", "repeated_pattern")
     )
-    if not graded.any():
-        raise UserError(f"{run.path}: no graded attempts; run `{PROGRAM} grade`")
     graded &= table["trial"].to_numpy() < run.cfg.sampling.trials
     kept = graded & ended
     if (kept & verified).any():
         kept &= verified
     if not kept.any():
-        raise UserError(f"{run.path}: no attempt says how it ended, which every rubric asks")
+        why = f"no attempt is graded (run `{PROGRAM} grade`) and says how it ended"
+        raise UserError(f"{run.path}: {why}, which every rubric asks")
     if lacking := int((graded & ~kept).sum()):
         text = f"{lacking} attempts have no verdict or finish_reason, so rubrics leave them out"
         warn(f"{run.path}: {text}")
@@ -171,10 +169,9 @@ def scored(run: Run) -> Scored:
 
 
 def _thresholds(attempts: Scored) -> dict[str, Any]:
-    """Return the thresholds to use, with what they were computed on.
+    """Return the thresholds to use, with what they were computed on; raises as `frozen`.
 
-    Raises UserError: as `frozen`. Source: arXiv 2510.04265, Table 4; the pooling of models is our
-    reading (docs/rubrics.md).
+    Source: arXiv 2510.04265, Table 4; the pooling of models is our reading (docs/rubrics.md).
     """
     run, cfg, verifier = attempts.run, attempts.run.cfg.thresholds, "C" in attempts.signals
     if cfg.file is not None:
@@ -287,7 +284,7 @@ def _show(run: Run, limits: dict[str, Any], mapped: Mapping[str, Recorded]) -> N
         f"{name} none" if value is None else f"{name} {value:.4g}"
         for name, value in limits["values"].items()
     )
-    results.print(f"thresholds ({categories.basis(run)}): {values}")
+    results.print(f"thresholds ({categories.basis(limits)}): {values}")
     for label in sorted({label for of in mapped.values() for label in of.record["labels"]}):
         results.print(label)
     leave_out(left_out, named=False)

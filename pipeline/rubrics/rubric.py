@@ -50,7 +50,7 @@ def _line(value: str) -> str:
 def _condition(value: Any) -> Condition:
     if not isinstance(value, str):
         raise ValueError("must be text")
-    return compile_condition(_line(value), VARIABLES, (*SIGNALS, *THRESHOLDS))
+    return compile_condition(value, VARIABLES, (*SIGNALS, *THRESHOLDS))
 
 
 Line = Annotated[str, AfterValidator(_line)]

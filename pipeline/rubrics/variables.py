@@ -72,18 +72,15 @@ def thresholds(
 ) -> dict[str, float | None]:
     """Return the thresholds of a data set: quantiles of its attempts, by linear interpolation.
 
-    `runs` holds for each run arrays of shape (n,) by name. Of the first run's signals (C,
-    prompt_bpt and completion_bpt may be missing) other runs may lack some, which then enter no
-    quantile; `include_invalid` says whether invalid attempts do. Returns per name of `THRESHOLDS`
-    a number; None where no attempt of the kind has a value to rank.
+    `runs` holds arrays of shape (n,) by name; what a run lacks enters no quantile, and invalid
+    attempts only with `include_invalid`. Returns per name of `THRESHOLDS` a number; None where no
+    attempt of the kind has a value to rank.
     """
-    unknown = [np.full(len(of["is_correct"]), np.nan) for of in runs]
-    arrays = _arrays(
-        {
-            name: np.concatenate([of.get(name, nan) for of, nan in zip(runs, unknown, strict=True)])
-            for name in runs[0]
-        }
-    )
+    pooled = {
+        name: np.concatenate([of.get(name, np.full(len(of["is_correct"]), np.nan)) for of in runs])
+        for name in runs[0]
+    }
+    arrays = _arrays(pooled)
     groups = _groups(arrays, ~_invalid(arrays) | include_invalid)
     limits = dict[str, float | None]()
     for name, (signal, quantile, group) in THRESHOLDS.items():
@@ -96,13 +93,10 @@ def thresholds(
 def variables(
     signals: Mapping[str, Any], limits: Mapping[str, float | None]
 ) -> dict[str, Floats | Bools | float]:
-    """Everything that a condition may name, for the attempts at hand.
+    """Return all that a condition may name: signals, arrays (n,), `limits`, and variables.
 
-    `signals`: name to array of shape (n,). A signal that is left out leaves out what needs it;
-    without C `invalid` is repeated_pattern alone. `limits`: the thresholds of the data set. One
-    that is None is left out, with the variables that need it, unless no valid attempt here is of
-    the kind that it ranks.
-    Returns name to array of shape (n,): signals and thresholds as float64, variables as bool.
+    A signal that is left out leaves out what needs it; without C `invalid` is repeated_pattern
+    alone. So does a threshold that is None, unless no valid attempt here is of its kind.
     """
     known: dict[str, Any] = {**_arrays(signals)}
     invalid = _invalid(known)
