@@ -21,11 +21,11 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.display import table
 from bayes_at_n.pipeline.report import races
-from bayes_at_n.pipeline.settle import live, looks, plan, tables
+from bayes_at_n.pipeline.settle import RECORD, live, looks, plan, tables
 from bayes_at_n.pipeline.settle.data import Outcomes
 from bayes_at_n.pipeline.settle.forecast import forecast
 from bayes_at_n.pipeline.settle.looks import Course
-from bayes_at_n.pipeline.settle.plan import RECORD, Contender, Goal, Plan, record_of
+from bayes_at_n.pipeline.settle.plan import Contender, Goal, Plan, record_of
 from bayes_at_n.pipeline.settle.race import states
 from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.watch import Above

@@ -11,20 +11,16 @@ from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import RUN, VERBS, Verb
 
-# Of every verb: how much is said, also as settings (quiet=true); and Hydra's flags.
-_SAID = {
+_EVERY: dict[str, str | dict[str, Any]] = {  # verb takes these; the last six are Hydra's
     "-q --quiet": "only results, warnings and errors",
     "-v --verbose": "every table in full, and a note of every step",
     "--json": "results as JSON, an object a line on standard output; all else on standard error",
-}
-_WORDS = ("quiet", "verbose", "json")
-_HYDRA: dict[str, dict[str, Any]] = {
     "--cfg -c": {"choices": ["job", "all"], "help": "print the configuration and do nothing else"},
     "--info -i": {"choices": ["defaults", "searchpath"], "help": "print of what it is composed"},
     "--package -p": {"metavar": "KEY", "help": "of --cfg: this part alone"},
-    "--resolve": {"action": "store_true", "help": "of --cfg: with interpolations put in"},
+    "--resolve": "of --cfg: with interpolations put in",
     "--config-dir -cd": {"metavar": "DIR", "help": "a folder of more group files"},
-    "--multirun -m": {"action": "store_true", "help": "not needed: several values are many runs"},
+    "--multirun -m": "not needed: several values are many runs",
 }
 
 
@@ -52,14 +48,9 @@ def fill(parser: argparse.ArgumentParser, verb: Verb) -> None:
     takes = ["KEY=VALUE", *["run folders"] * verb.folders, *verb.words]
     takes[:0] = ["GROUP=CHOICE"] * (verb.settings == RUN)
     parser.add_argument("settings", nargs="*", metavar="SETTING", help=", or ".join(takes))
-    switches: dict[str, Any] = {**verb.flags, **_SAID}
-    for names, what in switches.items():
-        valued = {"metavar": what[0], "help": what[1], "type": what[2]}
-        switch = {"action": "store_true", "help": what}
-        parser.add_argument(*names.split(), **switch if isinstance(what, str) else valued)
-    of_hydra = parser.add_argument_group("of Hydra")
-    for names, options in _HYDRA.items():
-        of_hydra.add_argument(*names.split(), **options)
+    for names, what in {**verb.flags, **_EVERY}.items():
+        switch: dict[str, Any] = {"action": "store_true", "help": what}
+        parser.add_argument(*names.split(), **switch if isinstance(what, str) else what)
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -80,22 +71,22 @@ def parse(arguments: Sequence[str]) -> Command:
     fill(parser, verb)
     given = vars(parser.parse_intermixed_args(rest))
     words, place, _ = (given.pop(key) for key in ("settings", "config_dir", "multirun"))
-    said = [word for word in _WORDS if given.pop(word)]
+    said = [word for word in ("quiet", "verbose", "json") if given.pop(word)]
     shown = {key: given.pop(key) for key in ("cfg", "info", "package", "resolve")}
-    hydra = {key: value for key, value in shown.items() if value}
     flags = given | {word: word in words for word in verb.words}
     folders, settings = overrides.folders_of([word for word in words if word not in verb.words])
     if place is not None:
         more = overrides.quoted(f"file://{os.path.abspath(place)}")
         settings.append(f"hydra.searchpath=[{more}]")
     if settings:  # Hydra is imported here
-        found, settings, loud = _common(verb, settings, bool(folders or given.get("file")))
-        folders, said = [*folders, *found], [*said, *loud]
+        found, settings = _of_runs(verb, settings, bool(folders or given.get("file")))
+        folders += found
+    hydra = {key: value for key, value in shown.items() if value}
     return Command(name, folders, settings, flags, hydra, said)
 
 
 def kinds_of(verb: Verb, settings: Sequence[str]) -> list[type[Any]]:
-    """The dataclasses whose keys a verb takes: its own, and a run's."""
+    """Return the dataclasses whose keys a verb takes: its own, and a run's."""
     from bayes_at_n.pipeline.config.settings import RunConfig
     from bayes_at_n.pipeline.config.settle import SettleConfig, is_until
 
@@ -104,52 +95,35 @@ def kinds_of(verb: Verb, settings: Sequence[str]) -> list[type[Any]]:
     return [*dict.fromkeys([verb.kind, *[RunConfig] * verb.runs_too])]
 
 
-def _common(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], list[str], list[str]]:
-    """Take out settings of every verb: folders of `dataset=` and `runs=`, and how much is said.
+def _of_runs(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], list[str]]:
+    """Turn `runs=`, and `dataset=` of a verb that reads runs, into run folders or a `run_dir`.
 
-    `named`: what the verb reads is named already. Returns folders, the other settings, and words.
+    `named`: what the verb reads is named already. Returns folders and the other settings.
     """
+    from bayes_at_n.pipeline.config import compose, overrides
     from bayes_at_n.pipeline.config.checks import keys
-    from bayes_at_n.pipeline.config.overrides import in_quotes
     from bayes_at_n.pipeline.config.settings import RunConfig
-
-    kinds = kinds_of(verb, settings)
-    own = {*_WORDS, "runs"} - {key for kind in kinds for key in keys(kind)}
-    taken = {key: value for key, value in map(_value, settings) if key in own}
-    rest = [setting for setting in settings if _value(setting)[0] not in own]
-    for word in _WORDS:
-        if taken.get(word, True) not in (True, False):
-            raise UserError(f"{word}={taken[word]}: must be true or false")
-    runs, folders = str(taken.get("runs", "runs")), []
-    if verb.reads and not named:
-        folders = _of_datasets(verb, dict(map(_value, rest)), runs)
-        rest = [one for one in rest if not folders or _value(one)[0] != "dataset"]
-    if "runs" in taken and not folders and RunConfig in kinds:
-        place = in_quotes(f"{runs}/${{dataset.name}}/${{model.name}}${{folder_tag:${{tag}}}}")
-        rest.append(f"run_dir={place}")
-    return folders, rest, [word for word in _WORDS if taken.get(word)]
-
-
-def _value(setting: str) -> tuple[str, Any]:
-    """The key of a setting, and its value; of several values the list."""
-    from bayes_at_n.pipeline.config.overrides import parse
-
-    override = parse(setting)
-    return override.key_or_group, getattr(override.value(), "list", None) or override.value()
-
-
-def _of_datasets(verb: Verb, values: dict[str, Any], runs: str) -> list[str]:
-    """The run folders of `dataset=NAME,...`, where nothing else says which run is meant.
-
-    None of a verb on one run where data sets have no runs: those it names itself.
-    """
-    from bayes_at_n.pipeline.config import compose
     from bayes_at_n.pipeline.store import find
 
-    names = values.get("dataset", [])
-    places = [Path(runs).expanduser() / f"{n}" for n in (names if type(names) is list else [names])]
-    if verb.settings == RUN:
-        more = {*values} & {*compose.groups(), "tag", "run_dir", "model.id"} - {"dataset"}
-        if more or not all(any(place.glob("*/config.yaml")) for place in places):
-            return []
-    return [str(folder) for place in places for folder in find.within(place)]
+    values, kinds = {}, kinds_of(verb, settings)
+    for override in map(overrides.parse, settings):
+        value = override.value()
+        values[override.key_or_group] = getattr(value, "list", None) or value  # of a,b the list
+    root, folders = str(values.get("runs", "runs")), []
+    if verb.reads and not named:
+        names = values.get("dataset", [])
+        names = names if isinstance(names, list) else [names]
+        places = [Path(root).expanduser() / str(name) for name in names]
+        # Of a verb on one run: where nothing else says which run is meant, and the runs are there.
+        others = {*values} & {*compose.groups(), "tag", "run_dir", "model.id"} - {"dataset"}
+        there = all(any(place.glob("*/config.yaml")) for place in places)
+        if verb.settings != RUN or (there and not others):
+            folders = [str(folder) for place in places for folder in find.within(place)]
+    taken = {"dataset"} if folders else set[str]()
+    if not any("runs" in keys(kind) for kind in kinds):
+        taken.add("runs")
+    rest = [one for one in settings if overrides.parse(one).key_or_group not in taken]
+    if "runs" in values and not folders and RunConfig in kinds:
+        place = f"{root}/${{dataset.name}}/${{model.name}}${{folder_tag:${{tag}}}}"
+        rest.append(f"run_dir={overrides.quoted(place, True)}")
+    return folders, rest

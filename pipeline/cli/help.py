@@ -10,7 +10,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli import argv
-from bayes_at_n.pipeline.cli.verbs import EXAMPLES, GROUPS, RUN, VERBS, Verb
+from bayes_at_n.pipeline.cli.verbs import GROUPS, RUN, VERBS, Verb
 
 _ALL = """\
 usage: {program} VERB [FOLDER ...] [GROUP=CHOICE ...] [KEY=VALUE ...] [--help]
@@ -26,36 +26,40 @@ completion of verbs, settings and run folders by TAB, in ~/.bashrc or ~/.zshrc:
   eval "$(register-python-argcomplete bayes-at-n)"
 and in fish: register-python-argcomplete --shell fish bayes-at-n | source
 """
-_LEVELS = {"dataset": "*/", "model": "*/*/"}  # of runs/
 
 
 def text(name: str | None) -> str:
-    """The help of a verb; without one, that of the program."""
+    """Return the help of a verb; without one, that of the program."""
     if name is None:
-        verbs = ""
-        for group, names in GROUPS.items():
-            lines = (f"  {verb:12} {VERBS[verb].summary}\n" for verb in names.split())
-            verbs += f"{group}:\n{''.join(lines)}\n"
-        shown = _ALL.format(program=PROGRAM, verbs=verbs.rstrip("\n"), examples=EXAMPLES)
-        return shown.replace("  $ ", f"  {PROGRAM} ")
+        groups = [
+            f"{group}:\n"
+            + "".join(f"  {verb:12} {VERBS[verb].summary}\n" for verb in names.split())
+            for group, names in GROUPS.items()
+        ]
+        return _ALL.format(
+            program=PROGRAM, verbs="\n".join(groups), examples=_examples(VERBS["run"])
+        )
     verb = VERBS[name]
     parser = argparse.ArgumentParser(
         f"{PROGRAM} {name}",
         f"{PROGRAM} {name} [SETTING ...] [--FLAG ...]",
         f"{verb.summary[0].upper()}{verb.summary[1:]}.",
-        "\n\n".join(_more(verb)),
+        "\n\n".join([f"examples:\n{_examples(verb)}", *_settings(verb)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     argv.fill(parser, verb)
-    return parser.format_help().replace("  $ ", f"  {PROGRAM} ")
+    return parser.format_help()
 
 
-def _more(verb: Verb) -> Iterator[str]:
-    """Examples, then the settings that concern the verb, with their defaults."""
+def _examples(verb: Verb) -> str:
+    return "\n".join(f"  {PROGRAM} {line}" for line in verb.examples.splitlines())
+
+
+def _settings(verb: Verb) -> Iterator[str]:
+    """Yield the settings that concern the verb, with their defaults."""
     from bayes_at_n.pipeline.config import compose
 
     shown = keys(verb)
-    yield f"examples:\n{verb.examples}"
     of_run = {key.partition(".")[0] for key in shown} if verb.settings == RUN else {}
     for group, choice in compose.groups().items():
         if group in of_run:
@@ -126,8 +130,9 @@ def offered(name: str, prefix: str) -> list[str]:
     if given:
         before, comma, _ = text.rpartition(",")
         names = compose.choices(key) if key in groups else []
-        if key in _LEVELS and not of_run:  # of the runs there are
-            names = sorted({p.name for p in Path("runs").glob(_LEVELS[key]) if p.name[0] != "_"})
+        if key in ("dataset", "model") and not of_run:  # of the runs there are
+            level = "[!_]*/" if key == "dataset" else "[!_]*/[!_]*/"
+            names = sorted({path.name for path in Path("runs").glob(level)})
         every = [f"{key}={before}{comma}{one}" for one in names]
     else:
         concern = {one.partition(".")[0] for one in known} | {"model", "dataset"}

@@ -24,10 +24,10 @@ class Verb:
     settings: str = RUN  # MODULE:CLASS, of pipeline.config, of its primary config
     # MODULE:FUNCTION that makes what the function gets: if not its settings, or each run.
     load: str | None = None
-    # The function's keyword arguments: what a switch does, or (VALUE, what it is, its type).
-    flags: Mapping[str, str | tuple[str, str, type]] = field(default_factory=dict)
+    # The function's keyword arguments: what a switch does, or how argparse declares an option.
+    flags: Mapping[str, str | dict[str, Any]] = field(default_factory=dict)
     words: tuple[str, ...] = ()  # the same, as a word among settings
-    examples: str = ""  # where a line begins with $, that is the program's name
+    examples: str = ""  # a line each, without the program's name
     runs_too: bool = False  # takes settings of `run` beside its own
     folders: bool = True  # takes run folders where settings may stand
     reads: bool = False  # reads runs that are there: dataset=NAME alone is all of runs/NAME
@@ -52,20 +52,18 @@ GROUPS = {
     "training": "merge trajectory prr",
     "paper": "study reproduce",
 }
-EXAMPLES = """\
-  $ run  # the demo: a tiny model on this machine
-  $ run model=qwen3-30b dataset=aime25  # again continues where it stopped
-  $ run model=FOLDER_OR_HUB_ID dataset=./FILE.csv  # of your own
-  $ run model=qwen3-4b,limo-v2 dataset=aime24,aime25  # one after the other"""
 _DRY = "show the first prompt, what is owed and its cost; write nothing"
 VERBS = {
     "run": Verb(
         "cli.stages:run_stages",
         "every stage of `stages`, in order, each doing only what is owed",
         flags={"--dry-run": _DRY},
-        examples=f"""{EXAMPLES}
-  $ run model=qwen3-30b dataset=aime25 until=width:0.02  # narrow enough
-  $ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until settled""",
+        examples="""\
+run  # the demo: a tiny model on this machine
+run model=qwen3-30b dataset=aime25  # again continues where it stopped
+run model=FOLDER_OR_HUB_ID dataset=./FILE.csv  # of your own
+run model=qwen3-4b,limo-v2 dataset=aime24,aime25  # one after the other
+run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until settled""",
     ),
     "status": Verb(
         "cli.runs:status",
@@ -75,23 +73,19 @@ VERBS = {
         reads=True,
         flags={
             "--watch": "go on until nothing is owed and no worker is left, or until Ctrl-C",
-            "--every": ("SECONDS", "between reports without a terminal (default 30)", float),
+            "--every": {"metavar": "SECONDS", "type": float, "help": "of reports (default 30)"},
             "--check": "read everything and name damaged files; exit 1 if there are any",
         },
         examples="""\
-  $ status RUN_FOLDER
-  $ status runs --watch  # all runs in a folder
-  $ status runs --json  # an object a run""",
+status RUN_FOLDER
+status runs --watch  # all runs in a folder""",
     ),
     "compare": Verb(
         "cohorts.compare:compare",
         "compare models: scores, ranks with ties, which orders are settled",
         keys=f"{_MANY} ranking",
         settings=_ANALYSIS,
-        examples="""\
-  $ compare dataset=aime25  # all runs in runs/aime25; tables in _compare
-  $ compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column
-  $ compare dataset=aime25 ranking=rasch,borda  # also by methods of scorio""",
+        examples="compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column",
     ),
     "report": Verb(
         "report.build:report",
@@ -99,27 +93,21 @@ VERBS = {
         keys=f"{_MANY} report",
         settings=_ANALYSIS,
         flags={"--open": "open it in the browser"},
-        examples="""\
-  $ report dataset=aime25 --open  # runs/_report/index.html; needs no server
-  $ report dataset=aime25 single=true  # one file to mail, up to 10 MB""",
+        examples="report dataset=aime25 --open  # runs/_report/index.html; needs no server",
     ),
     "prepare": Verb(
         "prepare.stage:prepare",
         "read and check questions and gold answers, and render the prompts",
         keys=_PROTOCOL,
         flags={"--dry-run": _DRY},
-        examples="""\
-  $ prepare model=qwen3-30b dataset=aime25 --dry-run  # a prompt, and the cost
-  $ prepare RUN_FOLDER max_tokens=65536  # truncated attempts will be continued""",
+        examples="prepare model=qwen3-30b dataset=aime25 --dry-run  # a prompt, and the cost",
     ),
     "generate": Verb(
         "generate.stage:generate",
         "sample what is owed, alone or with other workers; Ctrl-C keeps what is done",
         keys=f"{_PROTOCOL} budget track trust_parts",
         flags={"--dry-run": _DRY},
-        examples="""\
-  $ generate RUN_FOLDER  # on several nodes: they share the work
-  $ generate RUN_FOLDER trials=160 budget.gpu_hours=8""",
+        examples="generate RUN_FOLDER trials=160 budget.gpu_hours=8",
     ),
     "grade": Verb(
         "cli.runs:grade",
@@ -127,33 +115,26 @@ VERBS = {
         keys="dataset.answer dataset.boxes dataset.pattern dataset.conventions grading",
         reads=True,
         flags={
-            "--file": ("IN", "JSON Lines to grade instead of a run", str),
-            "--out": ("OUT", "where its graded lines go", str),
+            "--file": {"metavar": "IN", "help": "JSON Lines to grade instead of a run"},
+            "--out": {"metavar": "OUT", "help": "where its graded lines go"},
             "--complete": "fail if attempts are owed and the budget is not spent",
             "--review": "also list disagreements with plain math_verify in review.jsonl",
         },
-        examples="""\
-  $ grade RUN_FOLDER grading.compat=math_verify  # why another score differs
-  $ grade RUN_FOLDER --review
-  $ grade --file in.jsonl --out out.jsonl  # of completions from elsewhere""",
+        examples="grade RUN_FOLDER grading.compat=math_verify  # why another score differs",
     ),
     "verify": Verb(
         "verify.stage:verify",
         "a verifier's calibrated label probabilities for every attempt",
         keys="verifier labels dataset.judge",
         reads=True,
-        examples="""\
-  $ verify RUN_FOLDER labels.sample=60  # 60 attempts for people, in labels.jsonl
-  $ verify RUN_FOLDER labels=labels.jsonl  # the score without its errors""",
+        examples="verify RUN_FOLDER labels.sample=60  # 60 attempts for people, in labels.jsonl",
     ),
     "categorize": Verb(
         "rubrics.categorize:categorize",
         "map every attempt into each rubric; thresholds=FILE freezes quantiles",
         keys="rubric thresholds",
         reads=True,
-        examples="""\
-  $ categorize RUN_FOLDER rubric=exact-match,FILE.yaml
-  $ categorize RUN_FOLDER thresholds=OTHER_RUN_FOLDER/thresholds.json""",
+        examples="categorize RUN_FOLDER rubric=exact-match,FILE.yaml",
     ),
     "score": Verb(
         "score.stage:score",
@@ -161,16 +142,13 @@ VERBS = {
         keys="scoring prior",
         words=("rubrics",),
         reads=True,
-        examples="""\
-  $ score RUN_FOLDER metrics=bayes,pass@8,g-pass@8:0.5
-  $ score RUN_FOLDER rubrics  # every rubric, with shares of its categories
-  $ score RUN_FOLDER caps=2048,4096  # under smaller max_tokens; or auto""",
+        examples="score RUN_FOLDER metrics=bayes,pass@8,g-pass@8:0.5",
     ),
     "prefetch": Verb(
         "prepare.prefetch:prefetch",
         "download model, data set and verifier for machines without a network",
         keys="model dataset verifier prompt.shots_from",
-        examples="  $ prefetch model=qwen3-30b dataset=aime25   # into HF_HOME",
+        examples="prefetch model=qwen3-30b dataset=aime25  # into HF_HOME",
     ),
     "submit": Verb(
         "settle.queue:submit",
@@ -180,64 +158,50 @@ VERBS = {
         load="builtins:list",
         flags={"--dry-run": "show the scripts; write nothing"},
         examples="""\
-  $ submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
-  $ submit model=a,b,c dataset=aime25 until=best  # as `settle`
-  $ submit runs/aime25  # what these runs owe; safe at any time""",
+submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
+submit runs/aime25  # what these runs owe; safe at any time""",
     ),
     "import": Verb(
         "imports.importing:import_records",
         "make run folders of other tools' records: lm_eval, inspect, CSV and more",
         settings="records:RecordsConfig",
         folders=False,
-        examples="""\
-  $ import source=harimo/scorio-trace/meta revision=COMMIT  # the authors'
-  $ import source=results/ kind=lm_eval  # sample logs (--log_samples)
-  $ import source=labels.csv dataset=summaries category_names=[bad,fair,good]""",
+        examples="import source=results/ kind=lm_eval  # sample logs (--log_samples)",
     ),
     "export": Verb(
         "exports.verb:export",
         "write runs in formats that others read, or in a tracker",
         keys="to texts logprobs push project dataset model folders runs out scoring",
         settings="records:ExportConfig",
-        examples="""\
-  $ export runs/aime25/qwen3-30b to=csv  # a row an attempt; `import` takes it back
-  $ export dataset=aime25 to=eee  # other logs: to=inspect, to=lm_eval
-  $ export runs/aime25/qwen3-30b to=wandb project=NAME  # or mlflow, trackio""",
+        examples="export runs/aime25/qwen3-30b to=csv  # a row an attempt; `import` takes it back",
     ),
     "equivalence": Verb(
         "cohorts.equivalence:run",
         "test whether two ways of sampling a model are equivalent",
         settings="analysis:EquivalenceConfig",
         reads=True,
-        examples="""\
-  $ equivalence runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8
-  $ equivalence A B margin=2 replay=0  # from what is stored, no engine""",
+        examples="equivalence runs/aime25/qwen3-4b runs/aime25/qwen3-4b-int8",
     ),
     "study": Verb(
         "research.studies.reproduce:study",
         "some of the paper's experiments, from your runs or from simulation",
         keys=f"{_MANY} study ranking",
         settings=_ANALYSIS,
-        examples="""\
-  $ study name=coins,separation,priors  # what the paper simulated
-  $ study name=tau,convergence dataset=aime25 preset=quick  # from your runs
-  $ study name=rankings ranking=borda dataset=aime25""",
+        examples="study name=tau,convergence dataset=aime25 preset=quick  # from your runs",
     ),
     "reproduce": Verb(
         "research.studies.reproduce:reproduce",
         "all tables and figures of the paper, each printed number beside ours",
         keys=f"{_MANY} study",
         settings=_ANALYSIS,
-        examples="  $ reproduce dataset=aime25,aime24,hmmt25,brumo25   # into paper/",
+        examples="reproduce dataset=aime25,aime24,hmmt25,brumo25  # into paper/",
     ),
     "merge": Verb(
         "research.checkpoints.merging:run",
         "the mean of the weights of a training's last checkpoints",
         settings="trajectory:MergeConfig",
         folders=False,
-        examples="""\
-  $ merge checkpoints=run/step-3700,run/step-3800,run/step-3900 out=merged
-  $ merge checkpoints=run last=4 out=merged  # of a folder of them the last four""",
+        examples="merge checkpoints=run last=4 out=merged  # of a folder of them the last four",
     ),
     "trajectory": Verb(
         "research.trajectory.verb:run",
@@ -247,19 +211,14 @@ VERBS = {
         folders=False,
         load="bayes_at_n.pipeline.config.trajectory:load",
         flags={"--dry-run": "show the runs; write nothing"},
-        examples="""\
-  $ trajectory model=demo checkpoints=demo/models merge=4 dataset=demo
-  $ trajectory model=custom checkpoints=run merge=4,8 dataset=aime25 trials=16
-  $ trajectory model=custom checkpoints.math=a checkpoints.code=b dataset=aime25""",
+        examples="trajectory model=custom checkpoints=run merge=4,8 dataset=aime25 trials=16",
     ),
     "prr": Verb(
         "research.prr.verb:run",
         "how often the order of two models reverses between two sets of runs",
         settings="trajectory:ReversalConfig",
         folders=False,
-        examples="""\
-  $ prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'
-  $ prr before=runs/d/a,runs/d/b after=runs/d/x,runs/d/y  # in this order""",
+        examples="prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'",
     ),
     "settle": Verb(
         "settle.verb:run",
@@ -269,18 +228,14 @@ VERBS = {
         load="bayes_at_n.pipeline.config.settle:load",
         flags={"--dry-run": "simulate what it decides and takes; write nothing"},
         examples="""\
-  $ settle model=qwen3-30b,qwen3-4b,limo-v2 dataset=aime25 until=best
-  $ settle model=a,b,c dataset=aime25 assume=[0.7,0.66,0.5] --dry-run
-  $ settle replay=runs/aime25 until=top:3  # what complete runs would have taken
-until          best, top:K, order, above:MODEL, or width:W of each model's interval""",
+settle model=a,b,c dataset=aime25 until=best  # top:K, order, above:M, width:W
+settle replay=runs/aime25 until=top:3  # what complete runs would have taken""",
     ),
     "plan": Verb(
         "settle.preview:plan",
         "simulate what a budget can settle, before anything is spent",
         settings="settle:PlanConfig",
         reads=True,
-        examples="""\
-  $ plan dataset=aime25 until=best budget.tokens=5e7
-  $ plan accuracies=[.74,.7,.66] questions=60 tokens=15000 budget.tokens=5e7""",
+        examples="plan accuracies=[.74,.7,.66] questions=60 tokens=15000 budget.tokens=5e7",
     ),
 }

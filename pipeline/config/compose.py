@@ -46,9 +46,18 @@ class Composed(NamedTuple):
     """What Hydra composed, and of what."""
 
     node: DictConfig
-    files: list[tuple[str, str]]  # packages and files, those that count most last
-    defaults: str  # as `--info defaults` prints them
+    sources: list[Any]
+    defaults: list[Any]
     typed: list[str]  # full keys of the overrides
+
+    def files(self) -> list[tuple[str, str]]:
+        """Return packages and the files that set them, those that count most last."""
+        return [
+            (default.package or "", f"{place.provider}/{default.config_path}.yaml")
+            for default in self.defaults
+            for place in self.sources[-2:0:-1]
+            if default.config_path and place.is_config(default.config_path)
+        ]
 
 
 def load(settings: Sequence[str]) -> RunConfig:
@@ -76,10 +85,10 @@ def load_as(kind: type[Config], words: Sequence[str], here: bool = True) -> Conf
             cfg = validated(kind, values)
     except UserError as error:
         key = re.split("[=: ]", str(error))[0]
-        file = dict(made.files).get(key.partition(".")[0])  # that says it, if nobody typed it
-        if not key or not file or any(full.startswith(key) for full in made.typed):
+        file = dict(made.files()).get(key.partition(".")[0])  # that says it, if nobody typed it
+        if not file or any(full.startswith(key) for full in made.typed):
             raise
-        raise type(error)(f"{file}: {error}") from error
+        raise UserError(f"{file}: {error}") from error
     if isinstance(cfg, RunConfig):
         _vouched(made, cfg)
         if cfg.budget.past and "budget.until" in made.typed:  # else it stops nothing but work
@@ -132,14 +141,8 @@ def composed(words: Sequence[str], kind: Any = RunConfig, here: bool = True) -> 
         node = loader._compose_config_from_defaults_list(defaults, repository)
         OmegaConf.set_struct(node, True)
         loader._apply_overrides_to_config([one for one in asked if one not in of_files], node)
-        files = [
-            (default.package or "", f"{place.provider}/{default.config_path}.yaml")
-            for default in defaults
-            for place in repository.get_sources()[-2:0:-1]
-            if default.config_path and place.is_config(default.config_path)
-        ]
-    lines = "".join(f"{d.config_path or '-':32} {d.package or '-'}\n" for d in defaults)
-    return Composed(node, files, lines, [one.key_or_group for one in asked])
+    typed = [one.key_or_group for one in asked]
+    return Composed(node, repository.get_sources(), defaults, typed)
 
 
 def shown(words: Sequence[str], kind: Any, flags: dict[str, Any]) -> str:
@@ -149,10 +152,9 @@ def shown(words: Sequence[str], kind: Any, flags: dict[str, Any]) -> str:
     """
     made, package = composed(words, kind), flags.get("package", "")
     if flags.get("info") == "defaults":
-        return made.defaults
+        return "".join(f"{d.config_path or '-':32} {d.package or '-'}\n" for d in made.defaults)
     if flags.get("info"):
-        sources = repository_of(kind, words).get_sources()[1:-1]
-        return "".join(f"{one.provider}: {one.path}\n" for one in sources)
+        return "".join(f"{one.provider}: {one.path}\n" for one in made.sources[1:-1])
     with _explaining(kind):
         if flags.get("resolve"):
             OmegaConf.resolve(made.node)
@@ -238,15 +240,16 @@ def parted(words: Sequence[str], *kinds: Any) -> list[list[str]]:
         takers[0].append(f"folders=[{','.join(map(overrides.quoted, named))}]")
     sources = [repository_of(kind, settings) for kind in kinds] if settings else []
     for setting in settings:
-        for_all = parse(setting).key_or_group == "hydra.searchpath"
+        if parse(setting).key_or_group == "hydra.searchpath":
+            for of in found:
+                of.append(setting)
+            continue
         for kind, of, repository in zip(kinds, found, sources, strict=True):
-            spelt = [setting] if for_all else _spelt(setting, kind, repository)
-            of += spelt
-            if spelt and not for_all:
+            if spelt := _spelt(setting, kind, repository):
+                of += spelt
                 break
         else:
-            if not for_all:
-                raise unknown(setting.partition("=")[0].lstrip("+~") or setting, *kinds)
+            raise unknown(setting.partition("=")[0].lstrip("+~") or setting, *kinds)
     return found
 
 
@@ -283,14 +286,13 @@ def _vouched(made: Composed, cfg: RunConfig) -> None:
 
     Raises UserError: naming file, key and value.
     """
-    here = [(package, file) for package, file in made.files if file.startswith("./")]
+    here = [(package, file) for package, file in made.files() if file.startswith("./")]
     typed = tuple(f"{key}." for key in made.typed if key not in groups())
     for text in trust.drop(copy.deepcopy(cfg), lambda *_: ()) if here else ():
         key = text.partition("=")[0]
         for package, file in here if not f"{key}.".startswith(typed) else ():
-            said = yaml.safe_load(Path(file).read_bytes())
-            for part in key.removeprefix(f"{package}.").split("."):
-                said = said.get(part) if isinstance(said, dict) else None
+            part = key.removeprefix(f"{package}.")
+            said = OmegaConf.select(OmegaConf.load(file), part, throw_on_resolution_failure=False)
             if said is not None:
                 raise UserError(f"{file}: {text}: type it, or set {OWN}=FOLDER")
 

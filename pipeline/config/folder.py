@@ -1,8 +1,7 @@
 """A run folder's settings: `config.yaml`, plain values in YAML below a keyed mark."""
 
-import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from bayes_at_n.pipeline.config.checks import validated
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 _MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
-_LOADER = yaml.SafeLoader("")
-_TAGS = {f"tag:yaml.org,2002:{tag}" for tag in ("null", "bool", "int", "float")}
 
 
 def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunConfig:
@@ -57,36 +54,18 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
 
 
 def _plain(text: str) -> dict[str, Any]:
-    """The values of a file. Raises ValueError and YAMLError: it is not as `dump` writes one."""
-    nodes = (yaml.NodeEvent, yaml.CollectionEndEvent)
-    events = (event for event in yaml.parse(text, yaml.CSafeLoader) if isinstance(event, nodes))
-    if not isinstance(first := next(events, None), yaml.MappingStartEvent):
+    """Parse a file. Raises ValueError and YAMLError: it is not as `dump` writes one."""
+    depth = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST or getattr(event, "tag", None):
+            line = event.start_mark.line + 1
+            raise ValueError(f"line {line}: an alias, a tag, or lists in lists without end")
+    values = yaml.load(text, yaml.CSafeLoader)
+    if not isinstance(values, dict):
         raise ValueError("holds no settings")
-    values: dict[str, Any] = _value(events, first)
-    return values
-
-
-def _value(events: Iterator[Any], event: Any, depth: int = 0) -> Any:
-    """The value that an event begins: nothing that is named, tagged or nested without end."""
-    if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST or getattr(event, "tag", None):
-        line = event.start_mark.line + 1
-        raise ValueError(f"line {line}: an alias, a tag, or lists in lists without end")
-    if isinstance(event, yaml.ScalarEvent):
-        return _scalar(event.value) if event.implicit[0] else event.value
-    parts = []
-    while not isinstance(part := next(events), yaml.CollectionEndEvent):
-        parts.append(_value(events, part, depth + 1))
-    if isinstance(event, yaml.MappingStartEvent):
-        return {str(key): value for key, value in zip(parts[::2], parts[1::2], strict=True)}
-    return parts
-
-
-@functools.lru_cache(maxsize=4096)
-def _scalar(text: str) -> Any:
-    """What a text without quotes is: null, a truth value, a number, or a text."""
-    tag = _LOADER.resolve(yaml.ScalarNode, text, (True, False))
-    node = yaml.ScalarNode(tag, text)
-    return _LOADER.yaml_constructors[tag](_LOADER, node) if tag in _TAGS else text
+    return {str(key): value for key, value in values.items()}
 
 
 def _change(values: dict[str, Any], settings: Sequence[str]) -> list[str]:

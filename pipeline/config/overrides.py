@@ -61,7 +61,7 @@ def folders_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @functools.lru_cache(1024)
 def parse(setting: str) -> "Override":
-    """Parse a setting with Hydra's grammar; a value that it cannot read is a text as it stands.
+    """Parse a setting with Hydra's grammar; a value that it cannot read is quoted.
 
     Raises UserError: no setting, or quotes that do not close.
 
@@ -75,24 +75,24 @@ def parse(setting: str) -> "Override":
     try:
         with contextlib.suppress(HydraException):
             return parser.parse_override(setting)
-        return parser.parse_override(setting if text[:1] in "'\"" else f"{key}={in_quotes(text)}")
+        return parser.parse_override(
+            setting if text[:1] in "'\"" else f"{key}={quoted(text, True)}"
+        )
     except HydraException as error:
         remedy = "write KEY=VALUE, and special characters in quotes, as in 'KEY=\"VALUE\"'"
         raise UserError(f"{setting}: not understood; {remedy}") from error
 
 
-def in_quotes(text: str) -> str:
-    """A text as the value of a setting, in which `${KEY}` is an interpolation."""
-    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + "\\'" * (m[2] == "'"), text) + "'"
+def quoted(text: str, interpolated: bool = False) -> str:
+    r"""Quote a text as the value of a setting; `interpolated`: `${KEY}` in it is looked up.
 
-
-def quoted(text: str) -> str:
-    r"""A text as the value of a setting, whatever is in it; plain where it could be nothing else.
-
-    >>> print(quoted("it's"), quoted("models/step-10"), quoted("10"), quoted("${x}"))
-    'it\'s' models/step-10 '10' '\${x}'
+    >>> print(quoted("it's"), quoted("step-10"), quoted("10"), quoted("${x}"), quoted("${x}", True))
+    'it\'s' step-10 '10' '\${x}' '${x}'
     """
-    return text if _PLAIN.fullmatch(text) else in_quotes(re.sub(r"(\\*)\$\{", r"\1\1\\${", text))
+    if _PLAIN.fullmatch(text):
+        return text
+    text = text if interpolated else re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + "\\'" * (m[2] == "'"), text) + "'"
 
 
 def full_key(kind: Any, key: str) -> str | None:
@@ -117,7 +117,7 @@ def _mapping(kind: Any, key: str) -> Any:
 
 
 def spelt(kind: Any, setting: str) -> str | None:
-    """A setting as Hydra wants it, with its full key; None: the dataclass has none like it.
+    """Return a setting as Hydra wants it, with its full key; None: the dataclass has none like it.
 
     >>> from bayes_at_n.pipeline.config.settings import RunConfig
     >>> [spelt(RunConfig, text) for text in ("trials=8", "metrics=avg,pass^4", "tag=1e3")]
@@ -127,28 +127,28 @@ def spelt(kind: Any, setting: str) -> str | None:
     full = None if override.package else full_key(kind, override.key_or_group)
     if full is None:
         return None
-    free, text = _mapping(kind, full), (override.input_line or "").partition("=")[2]
-    if override.is_delete() and not free:
-        raise UserError(
-            f"{setting}: ~ takes away a group's choice, or a key of engine.args; {HELP}"
-        )
+    free = _mapping(kind, full)
     if override.is_delete():
-        return setting
+        if free:
+            return setting
+        taken = "~ takes away a group's choice, or a key of engine.args"
+        raise UserError(f"{setting}: {taken}; {HELP}")
     hint = keys(kind).get(full) or get_args(free)[1]
+    text = (override.input_line or "").partition("=")[2]
     if get_origin(hint) is list:
         text = _listed(setting, override)
     elif str in (hint, *get_args(hint)) and isinstance(override.value(), bool | int | float):
-        text = in_quotes(text.strip())  # 0100 and 1.50 as they are written
+        text = quoted(text.strip())  # 0100 and 1.50 as they are written
     mark = "++" if free else setting[: len(setting) - len(setting.lstrip("+"))]
     return f"{mark}{full}={text}"
 
 
 def _listed(setting: str, override: "Override") -> str:
-    """The value of a list's key in brackets, each item between commas as it is written."""
+    """Return the value of a list's key in brackets, each item between commas as it is written."""
     text, value = setting.partition("=")[2].strip(), override.value()
-    several = getattr(value, "list", None) or []
-    odd = override.is_sweep_override() and not getattr(value, "simple_form", False)
-    if odd or text[:2] == "${" or any(isinstance(one, list) for one in several):
+    lists = [one for one in getattr(value, "list", None) or [] if isinstance(one, list)]
+    many = override.is_sweep_override() and not getattr(value, "simple_form", False)
+    if many or lists or text[:2] == "${":
         return text
     inside = text[1:-1].strip() if text[:1] + text[-1:] == "[]" else text
     if not inside or (override.input_line == setting and {"'", '"', "{"} & {*inside}):
@@ -156,7 +156,7 @@ def _listed(setting: str, override: "Override") -> str:
     items = [item.strip() for item in inside.split(",")]
     if "" in items:
         raise UserError(f"{setting}: a comma with nothing beside it; leave it out")
-    return f"[{','.join(i if _PLAIN.fullmatch(i) else in_quotes(i) for i in items)}]"
+    return f"[{','.join(quoted(item, True) for item in items)}]"
 
 
 def explained(error: BaseException, kind: Any) -> UserError:

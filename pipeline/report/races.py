@@ -10,9 +10,8 @@ from bayes_at_n.pipeline.cohorts.cohort import Cohort
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.report import data, figures
 from bayes_at_n.pipeline.report.names import visible
-from bayes_at_n.pipeline.settle import looks, tables
+from bayes_at_n.pipeline.settle import RECORD, looks, tables
 from bayes_at_n.pipeline.settle.looks import Course
-from bayes_at_n.pipeline.settle.plan import RECORD
 
 
 def panels(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[dict[str, Any]]:

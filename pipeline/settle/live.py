@@ -19,10 +19,10 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import sweep
 from bayes_at_n.pipeline.generate import claims, stopping
 from bayes_at_n.pipeline.score.stopped import KEY
-from bayes_at_n.pipeline.settle import budget, data, looks
+from bayes_at_n.pipeline.settle import RECORD, budget, data, looks
 from bayes_at_n.pipeline.settle.data import Outcomes
 from bayes_at_n.pipeline.settle.looks import Course
-from bayes_at_n.pipeline.settle.plan import MARK, RECORD, Contender, Plan, record_of
+from bayes_at_n.pipeline.settle.plan import MARK, Contender, Plan, record_of
 from bayes_at_n.pipeline.settle.race import Bools, State, owed, states
 from bayes_at_n.pipeline.settle.tables import told
 from bayes_at_n.pipeline.store import runfolder, sessions

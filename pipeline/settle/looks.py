@@ -14,9 +14,9 @@ import numpy as np
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settle import SettleConfig
-from bayes_at_n.pipeline.settle import data
+from bayes_at_n.pipeline.settle import RECORD, data
 from bayes_at_n.pipeline.settle.data import Outcomes
-from bayes_at_n.pipeline.settle.plan import RECORD, Contender, Goal
+from bayes_at_n.pipeline.settle.plan import Contender, Goal
 from bayes_at_n.pipeline.settle.race import Ints, State, order, states
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import opened
@@ -50,8 +50,7 @@ def load(folder: Path) -> Course:
         raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
     try:
         asked = {key: plan[key] for key in ("until", "confidence", "margin", "method")}
-        looks = plan["looks"]
-        goal = Goal(SettleConfig(**asked), plan["models"], looks[-1], block=looks[0])
+        goal = Goal(SettleConfig(**asked), plan["models"], plan["looks"][-1], plan["looks"][0])
         rows = read(folder)
         states = [_state(one, goal) for one in rows]
         tokens = [[model["tokens"] for model in one["models"]] for one in rows]

@@ -12,11 +12,12 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.settle import BLOCK, Asked, Decision, Until, load, until
+from bayes_at_n.pipeline.settle import RECORD
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
 LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
-RECORD, MARK = "plan.json", "made_by_this_user"
+MARK = "made_by_this_user"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.cluster import submit as cluster
 from bayes_at_n.pipeline.config import compose, overrides
 from bayes_at_n.pipeline.config import settle as config
 from bayes_at_n.pipeline.config.checks import AUTO
-from bayes_at_n.pipeline.settle import data, live, plan
+from bayes_at_n.pipeline.settle import RECORD, data, live, plan
 from bayes_at_n.pipeline.settle.race import owed, states
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -26,8 +26,7 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
 
     Raises UserError: a setting, a folder or a run cannot work, or Slurm refused.
     """
-    folders = overrides.folders_of(settings)[0]
-    race = any((Path(folder) / plan.RECORD).is_file() for folder in folders)
+    race = any((Path(of) / RECORD).is_file() for of in overrides.folders_of(settings)[0])
     if not race and not any(map(config.is_until, settings)):
         cluster.submit(settings, dry_run)
         return

@@ -11,10 +11,9 @@ from rich.text import Text
 from bayes_at_n.pipeline.base.console import clock, count, results
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display import table as display
-from bayes_at_n.pipeline.settle import looks, tables
+from bayes_at_n.pipeline.settle import RECORD, looks, tables
 from bayes_at_n.pipeline.settle.forecast import forecast
 from bayes_at_n.pipeline.settle.looks import Course
-from bayes_at_n.pipeline.settle.plan import RECORD
 from bayes_at_n.pipeline.settle.race import ended
 from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.standing import RunStanding
