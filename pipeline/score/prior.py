@@ -1,7 +1,7 @@
 """Another run as the prior: its trials are evidence from before the first trial of this one.
 
 A question that both runs hold is matched by its hash. One that the other run lacks gets the shares
-of all its attempts: what a model does on a related data set, which `prior.weight` must then weigh.
+of all its attempts, as of a related data set, which `prior.weight` must then weigh.
 
 Source: arXiv 2510.04265, Algorithm 1 (R0); the weight is our addition (docs/scoring.md).
 """
@@ -98,8 +98,7 @@ def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
     except (UserError, ValueError) as error:
         warn(f"{prior.said}: {record['name']}: no prior: {error}")
         return None
-    ids = rowkeys.question_ids(prior.run)
-    codes = rowkeys.placed(table, ids, np.asarray(category), prior.codes.shape, -1)
+    codes = rowkeys.placed(table, rowkeys.question_ids(prior.run), category, prior.codes.shape, -1)
     return prior.counts(codes, len(record["categories"]))
 
 
@@ -113,9 +112,8 @@ def _categories(run: Run, record: dict[str, Any]) -> tuple[Any, Any]:
     attempts = categorize.scored(run)
     if ("C" in attempts.signals) != record["thresholds"]["verifier"]:
         raise UserError("only one of the two runs has verdicts, so that `invalid` differs")
-    keys = ("name", "description", "order", "categories")
+    keys, limits = ("name", "description", "order", "categories"), record["thresholds"]["values"]
     rubric = rubric_of.parse({key: record[key] for key in keys})
-    made, lacking = categorize.assigned(attempts, {"": rubric}, record["thresholds"]["values"])
-    if lacking:
-        raise UserError(f"it lacks {lacking['']}")
-    return attempts.keys, made[""]
+    made, lacking = categorize.assigned(attempts, {record["name"]: rubric}, limits)
+    categorize.leave_out(lacking, named=True)
+    return attempts.keys, made[record["name"]]
