@@ -69,7 +69,7 @@ def test_rows_come_back_as_they_were(frames: list[list[dict[str, Any]]]) -> None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.journal"
         write(path, frames, ATTEMPTS)
-        batches, damage = journal.read(path, ATTEMPTS)
+        batches, damage, _ = journal.read(path, ATTEMPTS)
     assert [batch.to_pylist() for batch in batches] == frames
     assert damage == []
 
@@ -80,7 +80,7 @@ def test_cut_anywhere_loses_only_what_was_cut(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
-        batches, damage = journal.read(path, SMALL)
+        batches, damage, _ = journal.read(path, SMALL)
         complete = sum(end <= size for end in ends)
         assert [batch.to_pylist() for batch in batches] == FRAMES[:complete], size
         assert bool(damage) == (size not in (0, *ends)), size
@@ -95,7 +95,7 @@ def test_a_flipped_byte_costs_only_its_own_frame(tmp_path: Path, flip: int) -> N
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
         hit = sum(end <= at for end in ends)
-        batches, damage = journal.read(path, SMALL)
+        batches, damage, _ = journal.read(path, SMALL)
         assert [b.to_pylist() for b in batches] == FRAMES[:hit] + FRAMES[hit + 1 :], at
         assert damage, at
 
@@ -108,7 +108,7 @@ def test_a_lying_length_costs_nothing_else(tmp_path: Path, length: int, checksum
     whole = path.read_bytes()
     forged = struct.pack("<8sII", MARKER, length, checksum)
     path.write_bytes(whole[: ends[0]] + forged + whole[ends[0] :] + forged)
-    batches, damage = journal.read(path, SMALL)
+    batches, damage, _ = journal.read(path, SMALL)
     assert [batch.to_pylist() for batch in batches] == FRAMES
     assert len(damage) == 2
 
@@ -119,7 +119,7 @@ def test_a_sound_checksum_over_nonsense_is_damage(tmp_path: Path, payload: bytes
     write(path, FRAMES)
     head = struct.pack("<8sII", MARKER, len(payload), zlib.crc32(payload))
     path.write_bytes(head + payload + path.read_bytes())
-    batches, damage = journal.read(path, SMALL)
+    batches, damage, _ = journal.read(path, SMALL)
     assert [batch.to_pylist() for batch in batches] == FRAMES
     assert len(damage) == 1
 
@@ -127,11 +127,11 @@ def test_a_sound_checksum_over_nonsense_is_damage(tmp_path: Path, payload: bytes
 def test_frames_with_other_columns_are_damage_not_a_crash(tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
     write(path, [[{"question_id": "q", "trial": 0}]], ATTEMPTS)
-    batches, damage = journal.read(path, SMALL)
+    batches, damage, _ = journal.read(path, SMALL)
     assert batches == [] or all(batch.schema == SMALL for batch in batches)
     path.unlink()
     write(path, FRAMES)
-    batches, damage = journal.read(path, ATTEMPTS)
+    batches, damage, _ = journal.read(path, ATTEMPTS)
     assert batches == [] and len(damage) == len(FRAMES)
 
 
@@ -149,7 +149,7 @@ def test_zeros_after_a_power_cut_are_one_damaged_stretch(tmp_path: Path) -> None
     path = tmp_path / "a.journal"
     write(path, FRAMES)
     path.write_bytes(path.read_bytes() + bytes(10_000))
-    batches, damage = journal.read(path, SMALL)
+    batches, damage, _ = journal.read(path, SMALL)
     assert [batch.to_pylist() for batch in batches] == FRAMES and len(damage) == 1
 
 
@@ -196,7 +196,7 @@ def test_a_full_disk_keeps_every_accepted_row(tmp_path: Path) -> None:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(64 << 10))
         accepted, error, writer = fill(disk / "a.journal")
-        batches, damage = journal.read(writer.path, SMALL)
+        batches, damage, _ = journal.read(writer.path, SMALL)
         assert "No space left" in str(error) and len(accepted) > 10
         assert [batch["key"][0].as_py() for batch in batches] == accepted and damage == []
         ballast.unlink()
@@ -226,6 +226,6 @@ def test_a_limit_on_file_size_keeps_every_accepted_row(tmp_path: Path) -> None:
         check=True,
     )
     accepted, _ = map(int, done.stdout.split())
-    batches, damage = journal.read(path, SMALL)
+    batches, damage, _ = journal.read(path, SMALL)
     assert accepted > 10 and damage == []
     assert [batch["key"][0].as_py() for batch in batches] == list(range(accepted))

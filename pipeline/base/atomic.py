@@ -106,11 +106,10 @@ def replace_all(contents: Mapping[Path, bytes | None]) -> None:
         for path, temporary in drafts.items():
             temporary.replace(path)
             sync_folder(path.parent)
+            sweep(path.parent)
     finally:
         for temporary in drafts.values():
             temporary.unlink(missing_ok=True)
-    for folder in {path.parent for path in drafts}:
-        sweep(folder)
 
 
 def write_text(path: Path, text: str, sync: bool = True) -> None:

@@ -132,11 +132,8 @@ def clock(seconds: float) -> str:
     ('42 s', '2 min 05 s', '3 h 04 min', '2 d 02 h')
     """
     s = round(seconds)
-    for size, unit, part, small in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
+    spans = (86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")
+    for size, unit, part, small in spans:
         if s >= size:
             return f"{s // size} {unit} {s % size // part:02d} {small}"
     return f"{s} s"

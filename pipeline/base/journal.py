@@ -78,19 +78,14 @@ def metadata(path: Path) -> dict[bytes, bytes]:
         return {}
 
 
-def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]]:
-    """Return all sound frames of a journal, and one line for each damaged stretch of it.
-
-    Safe while another process appends: an unfinished last frame is left out and named.
-    """
-    batches, damage, _ = read_on(path, columns, 0)
-    return batches, damage
-
-
-def read_on(
-    path: Path, columns: pa.Schema, start: int
+def read(
+    path: Path, columns: pa.Schema, start: int = 0
 ) -> tuple[list[pa.RecordBatch], list[str], int]:
-    """As `read`, of what follows byte `start`, and where to read on when it has grown."""
+    """Return all sound frames from byte `start` on, a line for each damaged stretch, and their end.
+
+    Safe while another process appends: an unfinished last frame is left out and named, and the
+    rest can be read from the end later.
+    """
     batches, damage, sound = list[pa.RecordBatch](), list[str](), start
     with path.open("rb") as file:
         file.seek(start)

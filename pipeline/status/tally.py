@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.journal import read_on
+from bayes_at_n.pipeline.base.journal import read
 from bayes_at_n.pipeline.store import (
     origin,
     outcomes,
@@ -149,7 +149,7 @@ class Tally:
             return
         if path.suffix == ".journal":
             shard = old if path.stat().st_size >= old.end else _Shard()
-            batches, _, shard.end = read_on(path, ATTEMPTS, shard.end)
+            batches, _, shard.end = read(path, ATTEMPTS, shard.end)
             new = self._rows(pa.Table.from_batches(batches, ATTEMPTS))
             shard.rows = np.concatenate([shard.rows, new])
         else:

@@ -104,7 +104,7 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Stream columns of the rows to `keep` of a part or journal; adds to `damage`."""
     if path.suffix == ".journal":
-        sound, lines = journal.read(path, columns)
+        sound, lines, _ = journal.read(path, columns)
         for line in lines:
             damage.add(path, line)
         for batch in sound:

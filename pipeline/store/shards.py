@@ -28,7 +28,7 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     A damaged journal is renamed, not removed, for whoever wants to look into it.
     """
     foreign.check(path)
-    batches, damage = journal.read(path, columns)
+    batches, damage, _ = journal.read(path, columns)
     said = columns.with_metadata(journal.metadata(path))
     part = path.with_name(f"{stem(path)}.parquet")
     if part.exists():
