@@ -46,12 +46,11 @@ def sweep(folder: Path) -> None:
     """Remove the drafts of killed processes; once a process, for it lists the folder."""
     for path in folder.glob(".*.tmp"):
         with contextlib.suppress(OSError):
-            if not (made := _DRAFT.fullmatch(path.name)):
-                continue
-            if made[1] == where():
+            made = _DRAFT.fullmatch(path.name)
+            if made and made[1] == where():
                 left = not psutil.pid_exists(int(made[2]))
             else:
-                left = time.time() - path.stat().st_mtime > _OLD_S
+                left = bool(made) and time.time() - path.stat().st_mtime > _OLD_S
             if left:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 

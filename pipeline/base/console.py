@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress
 from rich.segment import Segment
-from rich.table import Column
 
 # What a terminal obeys or hides: control characters but line ends and tabs, marks that turn the
 # direction of writing, characters without width (joiners belong to words), half characters.
@@ -194,7 +193,7 @@ class Meter:
         self.detail: Callable[[], str] = str
         self.bar = Progress(
             *("{task.description}", BarColumn(bar_width=20), MofNCompleteColumn()),
-            TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True)),
+            "{task.fields[detail]}",
             console=console,
             auto_refresh=False,  # a refresh thread would compete with a CPU engine
             disable=asked("quiet") or not console.is_terminal,

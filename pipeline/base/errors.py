@@ -3,7 +3,7 @@
 import difflib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Collection
 
 install = 'pip install "bayes-at-n[{}]"'.format  # an optional part, by the name of its extra
 
@@ -60,12 +60,11 @@ def one_line(error: BaseException) -> str:
     return f"no {text}" if type(error) is KeyError and " " not in text else text
 
 
-def did_you_mean(name: str, known: Iterable[str], most: int = 1, all_are: str = "known:") -> str:
+def did_you_mean(name: str, known: Collection[str], most: int = 1, all_are: str = "known:") -> str:
     """Say what a name that there is not may have meant; where nothing is near, all there are.
 
     >>> did_you_mean("vlm", ["vllm", "transformers"]), did_you_mean("x", ["a", "b"])
     ('did you mean vllm?', 'known: a, b')
     """
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=most)
-    return f"did you mean {' or '.join(near)}?" if near else f"{all_are} {', '.join(names)}"
+    near = difflib.get_close_matches(name, known, n=most)
+    return f"did you mean {' or '.join(near)}?" if near else f"{all_are} {', '.join(known)}"
