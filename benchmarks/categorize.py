@@ -79,7 +79,7 @@ def measure(run: Run, args: argparse.Namespace) -> dict[str, Any]:
         timed("signals", lambda: signals.make(run))
         timed("joined", lambda: signals.read(run))
         timed("categorize", lambda: stage.categorize(run))
-        timed("scores", lambda: categories.rubric_scores(run))
+        timed("scores", lambda: categories.rubric_scores(run, categories.current(run)))
     with quiet():
         compared = conditions(run, args.every, args.rounds)
     found |= compared
@@ -182,8 +182,8 @@ def decode(run: Run) -> None:
 
 def conditions(run: Run, every: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of trying all conditions, by our way and by the plain one, round by round."""
-    _, found = stage.scored(run)
-    values = variables.variables(found, variables.thresholds(found))
+    found = stage.scored(run).signals
+    values = variables.variables(found, variables.thresholds([found]))
     numbers = {name: value for name, value in values.items() if np.ndim(value) == 0}
     arrays = {name: value for name, value in values.items() if np.ndim(value)}
     n = len(arrays["correct"])

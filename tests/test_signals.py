@@ -68,9 +68,7 @@ def mean_bits(values: list[float] | None) -> float | None:
     return math.fsum(kept) / len(kept) if kept else None
 
 
-def test_the_nine_signals_of_every_attempt(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_nine_signals_of_every_attempt(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     judge(run, [(q, t) for q in MARKS for t in range(4)])
     signals.make(run)
@@ -87,9 +85,6 @@ def test_the_nine_signals_of_every_attempt(
         prompt = mean_bits(PROMPTS[q][1:])
         assert row["prompt_bpt"] == (None if prompt is None else pytest.approx(prompt, rel=1e-6))
         assert row["a"] == pytest.approx(0.1 * t) and row["b"] == 0.25
-    said = capsys.readouterr().err
-    assert "4 log-probs" in said
-    assert "1 prompt log-probs" in said
     zero = found["q2", 1]["completion_bpt"]
     assert zero == 0 and math.copysign(1, zero) == 1
 
@@ -166,16 +161,15 @@ def test_damaged_attempts_are_set_aside_and_owed_again(tmp_path: Path) -> None:
 def test_bits_per_token_is_the_mean_over_finite_log_probs(
     lists: list[list[float] | None], skip_first: bool
 ) -> None:
-    found, left_out = bits_per_token(pa.array(lists, pa.list_(pa.float32())), skip_first)
+    found = bits_per_token(pa.array(lists, pa.list_(pa.float32())), skip_first)
     kept = [(values or [])[skip_first:] for values in lists]
     expected = [mean_bits(values) for values in kept]
     assert found.tolist() == pytest.approx(
         [NAN if e is None else e for e in expected], rel=1e-9, abs=1e-12, nan_ok=True
     )
-    assert left_out == sum(not math.isfinite(v) for values in kept for v in values)
 
 
 def test_a_sliced_list_column_is_read_from_its_offsets() -> None:
     column = pa.array([[-9.0], [-1.0, -3.0], None, [-2.0]], pa.list_(pa.float32())).slice(1)
-    found, _ = bits_per_token(column)
+    found = bits_per_token(column)
     assert (found * math.log(2)).tolist() == pytest.approx([2.0, NAN, 2.0], nan_ok=True)

@@ -53,13 +53,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _show(command: Command) -> int:
     """Print the configuration of a command, or of what it is composed: Hydra's --cfg and --info."""
+    from bayes_at_n.pipeline.cli.runs import configured
     from bayes_at_n.pipeline.config import compose, sweep
     from bayes_at_n.pipeline.config.folder import dump
 
     words, verb = [*command.folders, *command.settings], VERBS[command.verb]
     if verb.settings == RUN and command.folders:
-        from bayes_at_n.pipeline.cli.runs import configured
-
         print(dump(configured(words)), end="")
         return 0
     kinds = argv.kinds_of(verb, command.settings)
@@ -78,7 +77,6 @@ def _call(command: Command) -> int:
     if verb.load is not None:
         verb.function(pkgutil.resolve_name(verb.load)(words), **flags)
         return 0
-    from bayes_at_n.pipeline.cli.runs import configured
     from bayes_at_n.pipeline.config import compose, sweep
     from bayes_at_n.pipeline.config.settle import is_until
 
@@ -91,24 +89,31 @@ def _call(command: Command) -> int:
     many = [[*folders, *settings] for folders in groups or [[]] for settings in many]
     if len(many) > 1:
         return _several(command, many)
-    if not of_run:
+    if of_run:
+        _of_run(command, many[0])
+    else:
         verb.function(compose.load_as(verb.kind, many[0]), **flags)
-        return 0
+    return 0
+
+
+def _of_run(command: Command, settings: list[str]) -> None:
+    """Do what a verb does of one run, or with `--dry-run` show what that would be."""
+    from bayes_at_n.pipeline.cli.runs import configured
     from bayes_at_n.pipeline.store.runfolder import Run
     from bayes_at_n.pipeline.tracking.following import tracked
 
-    preview_only = flags.pop("dry_run", False)
-    run = Run(configured(many[0], f"{command.verb} prepare" if preview_only else command.verb))
-    if preview_only:
+    flags = command.flags
+    if flags.pop("dry_run", False):
         from bayes_at_n.pipeline.prepare import costs, preview
 
-        elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in many[0])
+        run = Run(configured(settings, f"{command.verb} prepare"))
+        elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
         used = costs.of_cluster(run.cfg.cluster) if elsewhere else costs.here(run.cfg)
         preview.preview(run, used)
-        return 0
+        return
+    run = Run(configured(settings, command.verb))
     with tracked(run) if command.verb in ("run", "generate") else nullcontext():
-        verb.function(run, **flags)
-    return 0
+        VERBS[command.verb].function(run, **flags)
 
 
 def _several(command: Command, combinations: list[list[str]]) -> int:
@@ -121,8 +126,8 @@ def _several(command: Command, combinations: list[list[str]]) -> int:
         places = [configured(settings, command.verb).run_dir for settings in combinations]
         if twice := [place for place in places if places.count(place) > 1]:
             raise UserError(
-                f"{twice[0]}: two of these {len(places)} runs have this folder; a comma stands"
-                " between values, each a run: tell them apart by tag=, or leave it out of numbers"
+                f"{twice[0]}: several of these {len(places)} runs have this folder; tell them apart"
+                " by tag=, or leave the comma out of numbers"
             )
     flags = [
         flag if flag in verb.words else f"--{flag.replace('_', '-')}" + f"={of}" * (of is not True)

@@ -53,7 +53,7 @@ def grade(
 
 
 def status(words: list[str], watch: bool, every: float | None, check: bool) -> None:
-    """Where runs stand: those in folders, of a race, or every combination of settings."""
+    """Show where runs stand: those in folders, of a race, or every combination of settings."""
     parquet.without_pandas()
     from bayes_at_n.pipeline.settle import RECORD
     from bayes_at_n.pipeline.status import page
@@ -61,32 +61,26 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
-    if check and watch:
-        raise UserError("--check: reads everything once; leave --watch out")
     folders, settings = overrides.folders_of(words)
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
-        if len(words) > 1:
-            raise UserError(f"{' '.join(words)}: name one folder of `settle`, without settings")
         from bayes_at_n.pipeline.settle import watch as races
 
+        if len(words) > 1:
+            raise UserError(f"{' '.join(words)}: name one folder of `settle`, without settings")
         return races.status(Path(folders[0]), watch, every)
     sources: list[Path | RunConfig] = [*map(Path, folders)]
     if settings or not folders:
         from bayes_at_n.pipeline.config import sweep
 
         sources = [configured([*folders, *one]) for one in sweep.expand(settings)]
-    first = sources[0]
+    one_run = len(sources) == 1 and (not isinstance(sources[0], Path) or find.is_run(sources[0]))
     if check:
         from bayes_at_n.pipeline.store.check import check as read_all
 
         read_all([s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources])
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
-    elif (
-        len(sources) == 1
-        and not answering()
-        and (isinstance(first, RunConfig) or find.is_run(first))
-    ):
+    elif one_run and not answering():
         page.status(Run(configured(words)))
     else:
         runs.show(sources)

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def run_stages(run: Run) -> None:
-    """Every stage of `stages`, in order; once more where damaged data was set aside."""
+    """Do every stage of `stages`, in order; once more where damaged data was set aside."""
     prior = run.cfg.prior.run
     if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
         raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
@@ -28,29 +28,28 @@ def run_stages(run: Run) -> None:
         note(f"{error} - doing so now")
         done = _stages(run)
     if done and "score" in run.cfg.stages and not asked("several"):
-        attempts = runfolder.read_json(run.path / "scores.json").get("attempts")
-        if attempts == len(run.questions) * run.cfg.sampling.trials:
-            total = f"{len(run.questions)} questions × {run.cfg.sampling.trials} trials"
-            note(f"complete, nothing owed: {total} (sampling.trials=N adds more)")
+        note(f"{len(runfolder.owed(run)) or 'nothing'} owed (sampling.trials=N adds more)")
         note(f"all scores: {PROGRAM} score {run.path}; of rubrics: the same, and rubrics")
 
 
 def _stages(run: Run) -> bool:
-    """Do the stages of a run; whether none was left to other processes.
+    """Do the stages of a run; return whether none was left to other processes.
 
     What needs no verifier is scored before one is asked, which may take hours, or fail.
     """
-    stages, told = run.cfg.stages, ""
+    stages = run.cfg.stages
     unjudged = run.cfg.verifier.id is not None and not run.cfg.dataset.judge
     for stage in stages:
         early = stage == "verify" and {"grade", "score"} <= {*stages} and unjudged
-        if early:
-            told = _scored(run, "")
+        if early or stage == "score":
+            with inside():
+                if asked("verbose") or not score.is_current(Run(run.cfg)):
+                    score.score(Run(run.cfg))
+            results.print(shown.line(runfolder.read_json(run.path / "scores.json")))
+        if stage == "score":
+            answer(runfolder.read_json(run.path / "scores.json"))
+            continue
         try:
-            if stage == "score":
-                _scored(run, told)
-                answer(runfolder.read_json(run.path / "scores.json"))
-                continue
             with inside():
                 done = VERBS[stage].function(Run(run.cfg))
         except UserError as error:
@@ -64,16 +63,8 @@ def _stages(run: Run) -> bool:
     return True
 
 
-def _scored(run: Run, told: str) -> str:
-    """Score a run, unless its scores are current, and print them in a line that is not `told`."""
-    with inside():
-        if asked("verbose") or not score.is_current(run := Run(run.cfg)):
-            score.score(run)
-    return _tell(run, told)
-
-
 def _has_more(run: Run) -> bool:
-    """Whether more trials are there and scored than are asked for: then nothing is touched."""
+    """Return whether more trials are there and scored than are asked for: nothing is touched."""
     scores, trials = runfolder.read_json(run.path / "scores.json"), run.cfg.sampling.trials
     questions = scores.get("questions", 0)
     if scores.get("attempts", 0) <= questions * trials or stopped.of(run):
@@ -83,15 +74,8 @@ def _has_more(run: Run) -> bool:
     runfolder.check_same(run, runfolder.identity(run.cfg))
     if runfolder.owed(run):
         return False
-    _tell(run)
+    results.print(shown.line(scores))
     answer(scores)
     note(f"{scores['trials']} trials are there, and stay; {trials} were asked for")
     note(f"the first {trials}: {PROGRAM} score {run.path} sampling.trials={trials}")
     return True
-
-
-def _tell(run: Run, told: str = "") -> str:
-    line = shown.line(runfolder.read_json(run.path / "scores.json"))
-    if line != told:
-        results.print(line)
-    return line

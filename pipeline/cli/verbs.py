@@ -73,11 +73,7 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until settled""",
         reads=True,
         flags={
             "--watch": "go on until nothing is owed and no worker is left, or until Ctrl-C",
-            "--every": {
-                "metavar": "SECONDS",
-                "type": float,
-                "help": "between reports without a terminal (default 30)",
-            },
+            "--every": {"metavar": "SECONDS", "type": float, "help": "of reports (default 30)"},
             "--check": "read everything and name damaged files; exit 1 if there are any",
         },
         examples="""\

@@ -127,7 +127,7 @@ def _attempts(run: Run, questions: list[int]) -> Attempts:
         lengths[cell] = pc.cast(batch["completion_tokens"], pa.float64()).to_numpy(
             zero_copy_only=False
         )
-        logprobs[cell] = -bits_per_token(batch["logprobs"])[0] * math.log(2)
+        logprobs[cell] = -bits_per_token(batch["logprobs"]) * math.log(2)
         seeds[cell] = pc.fill_null(batch["seed"], _UNKNOWN).to_numpy()
         there = pc.is_valid(batch["token_ids"]).to_numpy(zero_copy_only=False)
         rows[cell] = np.where(there, number + np.cumsum(there) - 1, -1)

@@ -26,14 +26,12 @@ from bayes_at_n.pipeline.rubrics import categories as rubrics
 from bayes_at_n.pipeline.rubrics import categorize, variables
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.rubrics.categories import Recorded
-from bayes_at_n.pipeline.rubrics.rubric import Rubric, Unsound
+from bayes_at_n.pipeline.rubrics.categorize import Scored
+from bayes_at_n.pipeline.rubrics.rubric import Categories, Rubric
 from bayes_at_n.pipeline.store import rowkeys, runfolder
-from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
 
-Categories = npt.NDArray[np.int8]
 ByRubric: TypeAlias = dict[str, tuple[Rubric, Categories]]
-Signals = dict[str, Any]
 Records = Callable[[str], list[dict[str, Any]]]  # of a rubric's name: one a model
 
 
@@ -64,7 +62,7 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     columns: dict[Column, npt.ArrayLike] = {Column("model", "model", align="left"): cohort.names}
     order = np.arange(len(cohort.names))
     for i, (name, (rubric, codes)) in enumerate(assigned.items()):
-        counted = counts(rubric, codes)
+        counted = rubrics.counts(codes, len(rubric.categories))
         summary = rubrics.bayes(counted, rubric.weights, cfg.scoring.confidence)
         if i == 0:
             order = np.argsort(-summary.value, kind="stable")
@@ -84,15 +82,10 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     return of_columns(f"rubrics: {cohort.dataset}", ordered, notes)
 
 
-def counts(rubric: Rubric, codes: Categories) -> Ints:
-    """How often each category occurs: (L, M, N) codes, -1 for none, become (L, M, C + 1)."""
-    return np.stack([(codes == c.index).sum(axis=2) for c in rubric.categories], axis=-1)
-
-
 def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
     """Competition ranks (L,) by avg with the rubric's weights; None if a question has no category.
 
-    `counted` is what :func:`counts` returned.
+    `counted` is what `rubrics.categories.counts` returned.
     """
     if not counted.any(axis=-1).all():
         return None
@@ -134,73 +127,78 @@ def _computed(
     cohort: Cohort, cfg: AnalysisConfig, chosen: RubricConfig
 ) -> tuple[ByRubric, list[str], list[dict[str, Any]]]:
     """The rubrics that are made of signals, what to say of them, and each run's thresholds."""
-    keys, signals = zip(*(_signals(member) for member in cohort.members), strict=True)
-    signals = _alike(cohort, signals)
-    limits = _thresholds(cohort, cfg, signals)
-    values = [variables.variables(*pair) for pair in zip(signals, limits, strict=True)]
-    computed, lacking = {}, {}
-    for name, rubric in rubrics.load(replace(cohort.members[0].run.cfg, rubric=chosen)).items():
-        if missing := sorted({part for known in values for part in rubric.names - set(known)}):
-            lacking[name] = f"{name} ({', '.join(missing)})"
-            continue
-        codes = np.full(cohort.outcomes.shape, -1, np.int8)
-        for i, (of_run, known) in enumerate(zip(keys, values, strict=True)):
-            try:
-                codes[i, of_run >> 32, of_run & 0xFFFFFFFF] = rubric_of.assign(rubric, known)
-            except Unsound as error:
-                raise UserError(f"rubric={name}: {cohort.names[i]}: {error}") from error
-        computed[name] = rubric, codes
-    if lacking:
-        text = f"not all runs have what rubrics need: {', '.join(lacking.values())}"
-        text += "; `verify` gives A, B and C, sampling with log-probs the bits per token"
-        if chosen.names:
-            raise UserError(f"rubric={','.join(lacking)}: {text}")
-        warn(f"{cohort.dataset}: {text}; these are left out")
+    attempts = _alike(cohort, [_compared(member) for member in cohort.members])
+    limits = _thresholds(cohort, cfg, attempts)
+    chosen_rubrics = rubrics.load(replace(cohort.members[0].run.cfg, rubric=chosen))
+    of_runs, lacking = list[dict[str, Categories]](), dict[str, str]()
+    for of_run, values in zip(attempts, limits, strict=True):
+        made, lacks = categorize.assigned(of_run, chosen_rubrics, values)
+        of_runs.append(made)
+        lacking |= lacks
+    categorize.leave_out(lacking, named=bool(chosen.names))
+    keys = [of_run.keys for of_run in attempts]
+    computed = {
+        name: (rubric, _placed(cohort, keys, [made[name] for made in of_runs]))
+        for name, rubric in chosen_rubrics.items()
+        if name not in lacking
+    }
     whose = {"cohort": "of all models together", "model": "of each model alone"}
     basis = cfg.thresholds.file or whose[cfg.thresholds.scope]
     notes = [f"Bayes@N of each rubric; thresholds {basis}, computed for this table"]
-    if "C" not in signals[0]:
+    verifier = "C" in attempts[0].signals
+    if not verifier:
         notes.append(categorize.FALLBACK)
-    made = (rubric for rubric, _ in computed.values())
-    notes += categorize.dependence(made, [member.run for member in cohort.members])
+    used = (rubric for rubric, _ in computed.values())
+    notes += categorize.dependence(used, [member.run for member in cohort.members])
     own = [
         runfolder.read_json(m.run.path / "thresholds.json").get("values") for m in cohort.members
     ]
     if any(of_run != own[0] for of_run in own):
         notes.append("not alike: the runs' own thresholds.json; their rubric scores differ from it")
-    return computed, notes, [{"values": one, "verifier": "C" in signals[0]} for one in limits]
+    return computed, notes, [{"values": one, "verifier": verifier} for one in limits]
 
 
-def _signals(member: Member) -> tuple[Ints, Signals]:
-    """The signals of the attempts that are compared, and where in the cohort each belongs."""
-    table, signals = categorize.scored(member.run)
-    keys = rowkeys.encode(table, pa.array(member.question_ids, pa.string()))
-    compared = keys >= 0
-    return keys[compared], {name: values[compared] for name, values in signals.items()}
+def _compared(member: Member) -> Scored:
+    """Read the signals of a run's attempts of the questions that are compared."""
+    attempts = categorize.scored(member.run)
+    known = rowkeys.encode(attempts.keys, pa.array(member.question_ids, pa.string())) >= 0
+    of_known = {name: values[known] for name, values in attempts.signals.items()}
+    return Scored(member.run, attempts.keys.filter(pa.array(known)), of_known)
 
 
-def _alike(cohort: Cohort, signals: tuple[Signals, ...]) -> tuple[Signals, ...]:
-    """Only the signals that all runs have: `invalid` must mean the same for all of them."""
-    shared = set.intersection(*(set(part) for part in signals))
-    for name in sorted({name for part in signals for name in part} - shared):
-        owners = [m.name for m, part in zip(cohort.members, signals, strict=True) if name in part]
-        warn(f"{cohort.dataset}: {name} is not used, only {', '.join(owners)} of all runs have it")
-    return tuple({name: part[name] for name in part if name in shared} for part in signals)
+def _alike(cohort: Cohort, attempts: list[Scored]) -> list[Scored]:
+    """Keep the signals that all runs have: `invalid` must mean the same for all of them."""
+    shared = set.intersection(*(set(one.signals) for one in attempts))
+    for name in sorted({name for one in attempts for name in one.signals} - shared):
+        pairs = zip(cohort.names, attempts, strict=True)
+        owners = ", ".join(model for model, one in pairs if name in one.signals)
+        warn(f"{cohort.dataset}: {name} is not used, only {owners} of all runs have it")
+    return [
+        one._replace(signals={name: v for name, v in one.signals.items() if name in shared})
+        for one in attempts
+    ]
 
 
 def _thresholds(
-    cohort: Cohort, cfg: AnalysisConfig, signals: tuple[Signals, ...]
+    cohort: Cohort, cfg: AnalysisConfig, attempts: list[Scored]
 ) -> list[dict[str, float | None]]:
-    """The thresholds that each run's attempts are compared with."""
-    if cfg.thresholds.file is not None:
-        runs = [Run(replace(m.run.cfg, thresholds=cfg.thresholds)) for m in cohort.members]
-        pairs = zip(runs, signals, strict=True)
-        return [categorize.thresholds(run, part)["values"] for run, part in pairs]
-    include = cfg.thresholds.include_invalid
+    """Return the thresholds that each run's attempts are compared with."""
+    include, of_runs = cfg.thresholds.include_invalid, [one.signals for one in attempts]
+    if (file := cfg.thresholds.file) is not None:
+        return [categorize.frozen(file, member.run)["values"] for member in cohort.members]
     if cfg.thresholds.scope == "model":
-        return [variables.thresholds(part, include) for part in signals]
-    pooled = {name: np.concatenate([part[name] for part in signals]) for name in signals[0]}
-    return [variables.thresholds(pooled, include)] * len(signals)
+        return [variables.thresholds([of_run], include) for of_run in of_runs]
+    return [variables.thresholds(of_runs, include)] * len(of_runs)
+
+
+def _placed(cohort: Cohort, keys: list[pa.Table], labels: list[Categories]) -> Categories:
+    """Place each run's categories, of attempts with these keys, in a matrix (L, M, N)."""
+    codes = np.full(cohort.outcomes.shape, -1, np.int8)
+    for i, member in enumerate(cohort.members):
+        trials = min(cohort.outcomes.shape[2], member.run.cfg.sampling.trials)
+        ids, shape = pa.array(member.question_ids, pa.string()), (cohort.outcomes.shape[1], trials)
+        codes[i, :, :trials] = rowkeys.placed(keys[i], ids, labels[i], shape, -1)
+    return codes
 
 
 def _imported(cohort: Cohort, chosen: RubricConfig) -> ByRubric:
@@ -225,14 +223,9 @@ def _imported(cohort: Cohort, chosen: RubricConfig) -> ByRubric:
                 rubric = rubric_of.with_weights(rubric, chosen.weights[name])
         except ValueError as error:
             raise UserError(f"rubric {name}, imported: {one_line(error)}") from error
-        codes = np.full(cohort.outcomes.shape, -1, np.int8)
-        for i, (member, labels) in enumerate(zip(cohort.members, of_runs, strict=True)):
-            table = labels[name].table
-            keys = rowkeys.encode(table, pa.array(member.question_ids, pa.string()))
-            trials = min(cohort.outcomes.shape[2], member.run.cfg.sampling.trials)
-            kept, (question, trial) = rowkeys.cells(keys, trials)
-            codes[i, question, trial] = table["category"].to_numpy()[kept]
-        imported[name] = rubric, codes
+        tables = [labels[name].table for labels in of_runs]
+        given = [table["category"].to_numpy() for table in tables]
+        imported[name] = rubric, _placed(cohort, tables, given)
     return imported
 
 

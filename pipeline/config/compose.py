@@ -152,8 +152,7 @@ def shown(words: Sequence[str], kind: Any, flags: dict[str, Any]) -> str:
     """
     made, package = composed(words, kind), flags.get("package", "")
     if flags.get("info") == "defaults":
-        lines = (f"{one.config_path or '-':32} {one.package or '-'}\n" for one in made.defaults)
-        return "".join(lines)
+        return "".join(f"{d.config_path or '-':32} {d.package or '-'}\n" for d in made.defaults)
     if flags.get("info"):
         return "".join(f"{one.provider}: {one.path}\n" for one in made.sources[1:-1])
     with _explaining(kind):
@@ -230,7 +229,7 @@ def parted(words: Sequence[str], *kinds: Any) -> list[list[str]]:
     Folders go to the first that has `folders`. Raises UserError: one is nobody's.
 
     >>> parted(["metrics=avg", "dataset=aime25"], RunConfig)
-    [["scoring.metrics=['avg']", 'dataset=aime25']]
+    [['scoring.metrics=[avg]', 'dataset=aime25']]
     """
     named, settings = overrides.folders_of(words)
     found: list[list[str]] = [[] for _ in kinds]
@@ -241,15 +240,16 @@ def parted(words: Sequence[str], *kinds: Any) -> list[list[str]]:
         takers[0].append(f"folders=[{','.join(map(overrides.quoted, named))}]")
     sources = [repository_of(kind, settings) for kind in kinds] if settings else []
     for setting in settings:
-        for_all = parse(setting).key_or_group == "hydra.searchpath"
+        if parse(setting).key_or_group == "hydra.searchpath":
+            for of in found:
+                of.append(setting)
+            continue
         for kind, of, repository in zip(kinds, found, sources, strict=True):
-            spelt = [setting] if for_all else _spelt(setting, kind, repository)
-            of += spelt
-            if spelt and not for_all:
+            if spelt := _spelt(setting, kind, repository):
+                of += spelt
                 break
         else:
-            if not for_all:
-                raise unknown(setting.partition("=")[0].lstrip("+~") or setting, *kinds)
+            raise unknown(setting.partition("=")[0].lstrip("+~") or setting, *kinds)
     return found
 
 
@@ -292,8 +292,8 @@ def _vouched(made: Composed, cfg: RunConfig) -> None:
         key = text.partition("=")[0]
         for package, file in here if not f"{key}.".startswith(typed) else ():
             part = key.removeprefix(f"{package}.")
-            lenient: Any = {"throw_on_resolution_failure": False, "throw_on_missing": False}
-            if OmegaConf.select(OmegaConf.load(file), part, **lenient) is not None:
+            said = OmegaConf.select(OmegaConf.load(file), part, throw_on_resolution_failure=False)
+            if said is not None:
                 raise UserError(f"{file}: {text}: type it, or set {OWN}=FOLDER")
 
 

@@ -35,6 +35,8 @@ _HEADS = {
     "track": "to",
     "verifier.engine": "name",
 }
+# A word that Hydra reads as the text that it is.
+_PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)/?[A-Za-z_][A-Za-z0-9_./@-]*", re.I)
 HELP = f"see `{PROGRAM} VERB --help` for keys and examples"
 
 
@@ -84,9 +86,11 @@ def parse(setting: str) -> "Override":
 def quoted(text: str, interpolated: bool = False) -> str:
     r"""Quote a text as the value of a setting; `interpolated`: `${KEY}` in it is looked up.
 
-    >>> print(quoted("it's"), quoted("${x}"), quoted("${x}", interpolated=True))
-    'it\'s' '\${x}' '${x}'
+    >>> print(quoted("it's"), quoted("step-10"), quoted("10"), quoted("${x}"), quoted("${x}", True))
+    'it\'s' step-10 '10' '\${x}' '${x}'
     """
+    if _PLAIN.fullmatch(text):
+        return text
     text = text if interpolated else re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + "\\'" * (m[2] == "'"), text) + "'"
 
@@ -117,7 +121,7 @@ def spelt(kind: Any, setting: str) -> str | None:
 
     >>> from bayes_at_n.pipeline.config.settings import RunConfig
     >>> [spelt(RunConfig, text) for text in ("trials=8", "metrics=avg,pass^4", "tag=1e3")]
-    ['sampling.trials=8', "scoring.metrics=['avg','pass^4']", "tag='1e3'"]
+    ['sampling.trials=8', "scoring.metrics=[avg,'pass^4']", "tag='1e3'"]
     """
     override = parse(setting)
     full = None if override.package else full_key(kind, override.key_or_group)

@@ -5,6 +5,7 @@ is free before the next one loads, and one that fails does not stop the others.
 """
 
 import itertools
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from bayes_at_n.pipeline.config import compose, overrides
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 MOST = 1000  # combinations; more is a slip of the finger
+PROGRAM = [sys.executable, "-m", "bayes_at_n"]
 STOPPED = {130, 143, AGAIN}  # by Ctrl-C or by the system: nothing more is begun
 
 
@@ -37,26 +39,26 @@ def expand(settings: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
     Raises UserError: more than 1000 combinations, or what cannot be enumerated.
 
     >>> expand(["model=demo,limo-v2", "trials=8", "metrics=avg"])[1]
-    ['model=limo-v2', 'sampling.trials=8', "scoring.metrics=['avg']"]
+    ['model=limo-v2', 'sampling.trials=8', 'scoring.metrics=[avg]']
     """
     from hydra.errors import HydraException
 
     lists = []
     for setting in compose.parted(settings, kind)[0]:
-        lists.append([setting])
+        values = [setting]
         if (override := overrides.parse(setting)).is_sweep_override():
             override.config_loader = compose.repository_of(kind, settings)  # of glob()
             try:
-                values = itertools.islice(override.sweep_string_iterator(), MOST + 1)
-                lists[-1] = [f"{override.get_key_element()}={value}" for value in values]
+                several = itertools.islice(override.sweep_string_iterator(), MOST + 1)
+                values = [f"{override.get_key_element()}={value}" for value in several]
             except (HydraException, ValueError) as error:
                 raise UserError(f"{setting}: {error}; write range(FIRST,END,STEP)") from error
-        if not lists[-1]:
+        if not values:
             raise UserError(f"{setting}: matches nothing")
-    combinations = list(itertools.islice(itertools.product(*lists), MOST + 1))
-    if len(combinations) > MOST:
+        lists.append(values)
+    if math.prod(map(len, lists)) > MOST:
         raise UserError(f"these settings make more than {MOST} runs; name fewer values")
-    return [list(combination) for combination in combinations]
+    return [list(combination) for combination in itertools.product(*lists)]
 
 
 def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ()) -> int:
@@ -67,7 +69,7 @@ def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ())
         name = " ".join(setting for setting in settings if setting not in common)
         note(f"{verb} {i} of {len(combinations)}: {name}")
         env = os.environ | {SAYS: f"{os.environ.get(SAYS, '')} several"}
-        status = child(_command(verb, *settings, *flags), stdout=None, env=env)
+        status = child([*PROGRAM, verb, *settings, *flags], stdout=None, env=env)
         if status in STOPPED:
             return status
         if status:
@@ -78,26 +80,21 @@ def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ())
 
 
 def run(folder: Path, settings: Sequence[str]) -> int:
-    """Run the stages that settings say, in a process of its own; its exit status.
+    """Run the stages that settings say, in a process of its own; return its exit status.
 
     Raises Unfinished: it was stopped.
     """
-    if (status := child(_command("run", *settings))) in STOPPED:
+    if (status := child([*PROGRAM, "run", *settings])) in STOPPED:
         kept = "what is finished is kept, the same command continues"
         raise Unfinished(f"stopped at {folder}; {kept}", status)
     return status
 
 
-def _command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "bayes_at_n", *words]
-
-
 def child(command: Sequence[str], stdout: int | None = subprocess.DEVNULL, **options: Any) -> int:
-    """Run a command to its end; its tables are not printed, what it tells is.
+    """Run a command to its end; return its exit status, 128 + n of signal n.
 
-    A terminal's Ctrl-C reaches the child, too, which ends in good order: this process waits for it.
-    What is sent to this process alone is passed on. Returns its exit status, 128 + n of signal n;
-    that of a stop where one was asked for, even if the child was just done.
+    A terminal's Ctrl-C reaches the child, too; what is sent to this process alone is passed on.
+    The status is that of a stop where one was asked for, even if the child was just done.
     """
     asked: list[int] = []
     with subprocess.Popen(command, stdout=stdout, **options) as child:

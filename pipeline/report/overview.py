@@ -16,6 +16,7 @@ from bayes_at_n.pipeline.display import sides
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.plots.findings import most_often
 from bayes_at_n.pipeline.report.attempts import Categories
+from bayes_at_n.pipeline.rubrics.categories import counts
 from bayes_at_n.pipeline.score.headline import apart, ordered
 
 Row = Mapping[str, Any]
@@ -90,22 +91,22 @@ def rubrics(models: Sequence[str], of: Categories, board: Table) -> dict[str, An
     won: list[list[str]] = []
     places = [models.index(row["model"]) for row in board.rows if row["model"] in models]
     for rubric, codes in of.values():
-        counted = cohort_rubrics.counts(rubric, codes)
+        counted = counts(codes, len(rubric.categories))
         names = [category.name for category in rubric.categories]
-        looks, counts = sides.looks(names), counted.sum(axis=1)[places]
-        kept = [i for i in sides.order(names) if counts[:, i].any()]
+        looks, totals = sides.looks(names), counted.sum(axis=1)[places]
+        kept = [i for i in sides.order(names) if totals[:, i].any()]
         ranks = cohort_rubrics.ranks(rubric, counted)
         firsts = [] if ranks is None else [models[i] for i in places if ranks[i] == 1]
         won += [firsts] if firsts else []
-        alike = (counts[:, kept].tobytes(), *(looks[i].side for i in kept))
-        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        alike = (totals[:, kept].tobytes(), *(looks[i].side for i in kept))
+        shares = totals / np.maximum(totals.sum(axis=1, keepdims=True), 1)
         if alike not in cards:
             cards[alike] = {
                 "names": [],
                 "texts": [],
                 "firsts": [],
                 "keys": [
-                    _part(names[i], looks[i], counts[:, i].sum() / counts.sum()) for i in kept
+                    _part(names[i], looks[i], totals[:, i].sum() / totals.sum()) for i in kept
                 ],
                 "rows": [
                     (models[place], [_part(names[i], looks[i], row[i]) for i in kept])

@@ -1,8 +1,7 @@
 """Rubrics of a run: their YAML files, the categories they gave, and what those score.
 
-`categories/NAME.parquet` holds a row per attempt and, in its own metadata, the rubric, the
-thresholds and a hash of the signals it was made from. A rubric is scored as Bayes@N with its
-weights, and each category's share as Bayes@N with weight 1 for that category and 0 for all others.
+`categories/NAME.parquet` holds a row per attempt and, in its own metadata, what it was made from.
+A rubric is scored as Bayes@N with its weights, the share of a category with weight 1 for it alone.
 """
 
 import functools
@@ -88,21 +87,18 @@ def save(run: Run, name: str, mapped: Recorded) -> None:
     parquet.write_part(path, mapped.table.cast(columns), 1 << 16)
 
 
-def thresholds(run: Run) -> dict[str, Any]:
-    """Return the thresholds of a run's categories: when and of what they were made, for which."""
-    return runfolder.read_json(run.path / THRESHOLDS)
-
-
-def current(run: Run, quiet: bool = False) -> dict[str, Recorded]:
-    """The categories of every rubric that are current; a warning where some are out of date."""
+def current(run: Run) -> dict[str, Recorded]:
+    """Return the categories of every rubric that are current; a warning names those out of date."""
     stored = _stored(run)
-    usable = {name: m for name, m in stored.items() if m.record.get("imported")}
-    if len(usable) < len(stored):  # imported labels rest on no signals and no thresholds
-        limits, made_from = thresholds(run).items(), signals.made_from(run)
-        for name, m in stored.items():
-            if m.record.get("made_from") == made_from and m.record["thresholds"].items() <= limits:
-                usable[name] = m
-    if (old := [name for name in stored if name not in usable]) and not quiet:
+    made_from = signals.made_from(run)
+    limits = runfolder.read_json(run.path / THRESHOLDS).items()
+    usable = {
+        name: m
+        for name, m in stored.items()
+        if m.record.get("imported")  # which rest on no signals and no thresholds
+        or (m.record.get("made_from") == made_from and m.record["thresholds"].items() <= limits)
+    }
+    if old := [name for name in stored if name not in usable]:
         warn(f"categories of {', '.join(old)} are out of date and left out; run `categorize`")
     return usable
 
@@ -129,28 +125,25 @@ def _stored(run: Run) -> dict[str, Recorded]:
 
 def rubric_scores(
     run: Run,
-    mapped: Mapping[str, Recorded] | None = None,
+    mapped: Mapping[str, Recorded],
     priors: Mapping[str, scoring.Counts | None] | None = None,
 ) -> dict[str, Any]:
-    """Scores of rubrics (what :func:`current` returns); a missing trial counts as nothing.
+    """Score rubrics (what :func:`current` returns); a missing trial counts as nothing.
 
-    `priors`: R0 by the name of the rubric. Returns per rubric name: title, weights, attempts,
-    `bayes` (mu, sigma, low, high), where there is a prior the same as `with_prior`, the
-    thresholds, and `categories`: index, name, count, share and its mu, sigma, low, high. Source:
-    arXiv 2510.04265, equations 1 and 15, Algorithm 1, and appendix D.
+    `priors`: R0 by the name of the rubric. Returns by that name what `scores.json` says of it.
+    Source: arXiv 2510.04265, equations 1 and 15, Algorithm 1, and appendix D.
     """
-    mapped = current(run) if mapped is None else mapped
     return {name: _scores(run, of, (priors or {}).get(name)) for name, of in mapped.items()}
 
 
 def _scores(run: Run, mapped: Recorded, R0: scoring.Counts | None) -> dict[str, Any]:
     record, rows = mapped.record, mapped.record["categories"]
     weights = [row["weight"] for row in rows]
-    counts = _counts(run, mapped.table, len(rows))
-    total, attempts = counts.sum(axis=0).tolist(), int(counts.sum())
+    of_questions = _counts(run, mapped)
+    total, attempts = of_questions.sum(axis=0).tolist(), int(of_questions.sum())
 
     def scored(of: Any, prior: scoring.Counts | None = None) -> dict[str, float]:
-        score = bayes(counts, of, run.cfg.scoring.confidence, prior)
+        score = bayes(of_questions, of, run.cfg.scoring.confidence, prior)
         return dict(zip(("mu", "sigma", "low", "high"), map(float, score), strict=True))
 
     return {
@@ -174,20 +167,29 @@ def _scores(run: Run, mapped: Recorded, R0: scoring.Counts | None) -> dict[str, 
 
 
 def bayes(
-    counts: Ints, weights: Any, confidence: float, R0: scoring.Counts | None = None
+    counted: Ints, weights: Any, confidence: float, R0: scoring.Counts | None = None
 ) -> Summary:
-    """Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
+    """Return Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
     low, high = float(min(weights)), float(max(weights))
     bounds = (low, high) if low < high else None
-    return Summary(*scoring.bayes_ci(scoring.Counts(counts), weights, R0, confidence, bounds))
+    return Summary(*scoring.bayes_ci(scoring.Counts(counted), weights, R0, confidence, bounds))
 
 
-def _counts(run: Run, table: pa.Table, categories: int) -> Ints:
-    """How often each question got each category, of the trials that are scored: (M, C + 1)."""
-    ids = rowkeys.question_ids(run)
-    kept, (question, _) = rowkeys.cells(rowkeys.encode(table, ids), run.cfg.sampling.trials)
-    place = question * categories + table["category"].to_numpy()[kept]
-    return np.bincount(place, minlength=len(ids) * categories).reshape(len(ids), categories)
+def counts(codes: Any, kinds: int) -> Ints:
+    """Count each category: codes (..., M, N), -1 for none, become (..., M, C + 1).
+
+    >>> counts(np.array([[0, 2, 2, -1], [1, 1, -1, -1]]), 3).tolist()
+    [[1, 0, 2], [0, 2, 0]]
+    """
+    return np.stack([(codes == kind).sum(axis=-1) for kind in range(kinds)], axis=-1)
+
+
+def _counts(run: Run, mapped: Recorded) -> Ints:
+    """Count the categories of the trials that are scored: (M, C + 1)."""
+    ids, categories = rowkeys.question_ids(run), mapped.table["category"].to_numpy()
+    shape = len(ids), run.cfg.sampling.trials
+    codes = rowkeys.placed(mapped.table, ids, categories, shape, -1)
+    return counts(codes, len(mapped.record["categories"]))
 
 
 def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
@@ -202,16 +204,13 @@ def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
         rows = categories.record["categories"]
         names, weights = [_label(row) for row in rows], [row["weight"] for row in rows]
         title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {categories.record['name']}"
-        counts = _counts(run, categories.table, len(names))
-        style.save(
-            category_shares(title, names, counts, weights, ids), run.path / "categories" / name
-        )
+        picture = category_shares(title, names, _counts(run, categories), weights, ids)
+        style.save(picture, run.path / "categories" / name)
     return [run.path / "categories" / f"{name}.png" for name in mapped]
 
 
-def basis(run: Run) -> str:
-    """What the thresholds of a run's categories were computed from, and when."""
-    limits = thresholds(run)
+def basis(limits: Mapping[str, Any]) -> str:
+    """Return what thresholds were computed from, and when."""
     if limits.get("frozen"):
         return f"frozen in {limits['frozen']}"
     kinds = "" if limits.get("include_invalid") else ", valid ones"
@@ -241,8 +240,8 @@ def print_rubrics(run: Run, scores: dict[str, Any]) -> None:
     ]
     labels = sorted({label for rubric in scores.values() for label in rubric["labels"]})
     title = f"rubrics: Bayes@N and category shares, {run.cfg.scoring.confidence:.0%} intervals"
-    if thresholds(run):
-        labels.append(f"thresholds: {basis(run)}")
+    if limits := runfolder.read_json(run.path / THRESHOLDS):
+        labels.append(f"thresholds: {basis(limits)}")
     if rows:
         show(Table(title, columns, rows, labels))
 

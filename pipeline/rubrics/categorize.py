@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,44 +30,50 @@ from bayes_at_n.pipeline.store.columns import KEY
 from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 VERSION = 1  # raise it whenever thresholds or categories change
-Signals = Mapping[str, Any]
 _MISSING = {
     "prompt_bpt": "log-probs of prompts: sampling.prompt_logprobs=true and an engine with them",
     "completion_bpt": "log-probs of completions: sample with sampling.logprobs=true",
     **dict.fromkeys("ABC", "a verifier's probabilities: `run` with verifier=NAME"),
 }
-FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
 _BY_GRADER = "depends on the grader, whose outcomes verifier.calibration=graded reads"
+FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
 _ALONE = (
     "* own thresholds: quantiles of this run alone, by which the same share of any model's attempts"
     " is confident, or short; `compare` takes those of all models together"
 )
 
 
+class Scored(NamedTuple):
+    """The attempts of a run that can have a category."""
+
+    run: Run
+    keys: pa.Table  # question_id and trial
+    signals: Mapping[str, Any]  # arrays (n,) by name, of those that are known
+
+
 def categorize(run: Run) -> None:
     """Map every graded attempt of a run into each rubric: `categories/NAME.parquet`.
 
-    Rubrics that need what the run lacks (a verifier, log-probs) are left out and named, or refused
-    when they were asked for by name. Where a run has verdicts, attempts without one are left out.
-    Raises UserError, and replaces nothing: nothing is graded, a rubric with a hole or an undeclared
+    Where a run has verdicts, attempts without one are left out. Raises UserError, and replaces
+    nothing: nothing is graded, a rubric that was named lacks something or has a hole or undeclared
     overlap, thresholds of another data set. DamagedData: as `signals.make`.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    began, rubrics = time.monotonic(), categories.load(run.cfg)
+    rubrics = categories.load(run.cfg)
     if not run.questions or not (run.attempts.exists() or run.grades.exists()):
         raise UserError(f"{run.path}: no attempts yet; run `{PROGRAM} generate`")
     signals.make(run)
-    asked, limits = _asked(run, rubrics), categories.thresholds(run)
-    mapped = categories.current(run, quiet=True)
-    if limits.get("asked") == asked and {*limits["rubrics"]} <= mapped.keys():
+    file = run.path / categories.THRESHOLDS
+    asked, limits = _asked(run, rubrics), runfolder.read_json(file)
+    mapped = categories.current(run) if limits.get("asked") == asked else {}
+    if mapped and {*limits["rubrics"]} <= mapped.keys():
         mention("categorize: nothing owed, thresholds and rubrics are as they were")
     else:
         limits = _renew(run, rubrics) | {"made": time.strftime("%Y-%m-%d"), "asked": asked}
-        runfolder.write_json(run.path / categories.THRESHOLDS, limits)
+        runfolder.write_json(file, limits)
         mapped = categories.current(run)
         rows = max((one.table.num_rows for one in mapped.values()), default=0)
-        seconds = time.monotonic() - began
-        mention(f"categorize: {rows} attempts, {len(mapped)} rubrics in {seconds:.2f} s")
+        mention(f"categorize: {rows} attempts, {len(mapped)} rubrics")
     _show(run, limits, mapped)
 
 
@@ -85,38 +91,57 @@ def _asked(run: Run, rubrics: Mapping[str, Rubric]) -> str:
 
 
 def _renew(run: Run, rubrics: Mapping[str, Rubric]) -> dict[str, Any]:
-    """Replace the categories of all rubrics; returns thresholds, and which rubrics they serve."""
-    table, found = scored(run)
-    limits = thresholds(run, found)
-    values = variables.variables(found, limits["values"])
+    """Replace the categories of all rubrics; return thresholds, and which rubrics they serve."""
+    attempts = scored(run)
+    limits = _thresholds(attempts)
+    made, left_out = assigned(attempts, rubrics, limits["values"])
+    if run.cfg.rubric.names:
+        leave_out(left_out, named=True)
     of = {"thresholds": limits, "made_from": signals.made_from(run)}
-    mapped, left_out = dict[str, Recorded](), dict[str, str]()
+    folder = run.path / "categories"
+    for old in [*folder.glob("*.p[nd][gf]"), *(folder / f"{name}.parquet" for name in left_out)]:
+        old.unlink(missing_ok=True)  # pictures, and what can be made no more
+    for name, category in made.items():
+        rubric = rubrics[name]
+        labels = _labels(rubric, attempts.signals, limits) + dependence([rubric], [run])
+        rows = attempts.keys.append_column("category", pa.array(category))
+        categories.save(run, name, Recorded(rows, rubric.model_dump() | of | {"labels": labels}))
+    return limits | {"rubrics": [*made], "left_out": left_out}
+
+
+def assigned(
+    attempts: Scored, rubrics: Mapping[str, Rubric], limits: Mapping[str, float | None]
+) -> tuple[dict[str, rubric_of.Categories], dict[str, str]]:
+    """Return the category of each attempt under each rubric, and what the other rubrics lack.
+
+    Raises UserError: an attempt of which a rubric makes no category, or several.
+    """
+    values = variables.variables(attempts.signals, limits)
+    made, lacking = dict[str, rubric_of.Categories](), dict[str, str]()
     for name, rubric in rubrics.items():
-        if lacking := _lacking(rubric, found, values):
-            if run.cfg.rubric.names:
-                raise UserError(f"rubric={name}: needs {lacking}")
-            left_out[name] = lacking
+        if why := _lacking(rubric, attempts.signals, values):
+            lacking[name] = why
             continue
         try:
-            category = pa.array(rubric_of.assign(rubric, values))
+            made[name] = rubric_of.assign(rubric, values)
         except Unsound as error:
-            row = table.slice(error.example, 1).to_pylist()[0]
-            where = f"attempt {row['question_id']}, trial {row['trial']}"
+            [row] = attempts.keys.slice(error.example, 1).to_pylist()
+            where = f"attempt {row['question_id']}, trial {row['trial']} of {attempts.run.path}"
             raise UserError(f"rubric={name}: {error}: {where}") from error
-        labels = {"labels": _labels(rubric, found, limits) + dependence([rubric], [run])}
-        rows = table.select(KEY).append_column("category", category)
-        mapped[name] = Recorded(rows, rubric.model_dump() | of | labels)
-    for old in [*(run.path / "categories").glob("*.p[nd][gf]")]:
-        old.unlink(missing_ok=True)  # pictures of the categories before
-    for name in left_out:
-        (run.path / "categories" / f"{name}.parquet").unlink(missing_ok=True)
-    for name, one in mapped.items():
-        categories.save(run, name, one)
-    return limits | {"rubrics": [*mapped], "left_out": left_out}
+    return made, lacking
 
 
-def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
-    """The signals of attempts that can have a category: as a table, and as scoring's arrays.
+def leave_out(lacking: Mapping[str, str], named: bool) -> None:
+    """Warn of rubrics that are left out. Raises UserError: they were asked for by name."""
+    for why in sorted(set(lacking.values())):
+        names = ", ".join(name for name in sorted(lacking) if lacking[name] == why)
+        if named:
+            raise UserError(f"rubric={names}: needs {why}")
+        warn(f"{names}: left out for want of {why}")
+
+
+def scored(run: Run) -> Scored:
+    """Read the signals of attempts that can have a category.
 
     Raises UserError: no signals; no graded attempt.
     """
@@ -124,55 +149,45 @@ def scored(run: Run) -> tuple[pa.Table, dict[str, Any]]:
     graded, verified, ended = (
         table[name].is_valid().to_numpy() for name in ("is_correct", "c", "repeated_pattern")
     )
-    if not graded.any():
-        raise UserError(f"{run.path}: no graded attempts; run `{PROGRAM} grade`")
     graded &= table["trial"].to_numpy() < run.cfg.sampling.trials
-    scored = graded & ended
-    if (scored & verified).any():
-        scored &= verified
-    if not scored.any():
-        raise UserError(f"{run.path}: no attempt says how it ended, which every rubric asks")
-    if lacking := int((graded & ~scored).sum()):
+    kept = graded & ended
+    if (kept & verified).any():
+        kept &= verified
+    if not kept.any():
+        why = f"no attempt is graded (run `{PROGRAM} grade`) and says how it ended"
+        raise UserError(f"{run.path}: {why}, which every rubric asks")
+    if lacking := int((graded & ~kept).sum()):
         text = f"{lacking} attempts have no verdict or finish_reason, so rubrics leave them out"
         warn(f"{run.path}: {text}")
-    table = table.filter(pa.array(scored)).combine_chunks()
-    return table, {
+    table = table.filter(pa.array(kept)).combine_chunks()
+    known = {
         name.upper() if name in "abc" else name: table[name].to_numpy().astype(np.float64)
         for name in table.column_names[2:]
         if table[name].null_count < table.num_rows  # else nothing of it is known
     }
+    return Scored(run, table.select(KEY), known)
 
 
-def thresholds(run: Run, found: Signals) -> dict[str, Any]:
-    """The thresholds to use, with what they were computed on.
+def _thresholds(attempts: Scored) -> dict[str, Any]:
+    """Return the thresholds to use, with what they were computed on; raises as `frozen`.
 
-    Raises UserError: thresholds.file cannot be used for this run. Source: arXiv 2510.04265, Table
-    4; the pooling of models is our reading (docs/rubrics.md).
+    Source: arXiv 2510.04265, Table 4; the pooling of models is our reading (docs/rubrics.md).
     """
-    cfg = run.cfg.thresholds
-    population = {
+    run, cfg, verifier = attempts.run, attempts.run.cfg.thresholds, "C" in attempts.signals
+    if cfg.file is not None:
+        return frozen(cfg.file, run) | {"verifier": verifier}
+    pool = [attempts, *(_siblings(attempts) if cfg.scope == "cohort" else [])]
+    of_runs = [one.signals for one in pool]
+    return {
         "dataset": run.cfg.dataset.name,
         "questions": question_set(run),
-        "verifier": "C" in found,
-    }
-    if cfg.file is not None:
-        return _frozen(Path(cfg.file).expanduser(), population)
-    pool = {str(run.path): found}
-    if cfg.scope == "cohort":
-        pool |= _siblings(run, population)
-    unknown = {path: np.full(of["is_correct"].size, np.nan) for path, of in pool.items()}
-    pooled = {  # what is not known enters no quantile
-        name: np.concatenate([of.get(name, unknown[path]) for path, of in pool.items()])
-        for name in found
-    }
-    return {
-        **population,
+        "verifier": verifier,
         "scope": "cohort" if len(pool) > 1 else "model",
-        "runs": sorted(pool),
-        "attempts": int(pooled["is_correct"].size),
+        "runs": sorted(str(run.path.parent / one.run.path.name) for one in pool),
+        "attempts": sum(one.keys.num_rows for one in pool),
         "include_invalid": cfg.include_invalid,
         "frozen": None,
-        "values": variables.thresholds(pooled, cfg.include_invalid),
+        "values": variables.thresholds(of_runs, cfg.include_invalid),
     }
 
 
@@ -181,19 +196,21 @@ def question_set(run: Run) -> str:
     return runfolder.short_hash(" ".join(sorted(q["question_hash"] for q in run.questions)))
 
 
-def _siblings(run: Run, population: Mapping[str, Any]) -> dict[str, Signals]:
-    """Signals of the other runs of the same questions, beside this one."""
-    siblings, others = dict[str, Signals](), list[str]()  # those that do not count, and why
-    here, (dataset, questions, verifier) = run.path.resolve(), population.values()
+def _siblings(attempts: Scored) -> list[Scored]:
+    """Read the other runs of the same questions, beside this one."""
+    siblings, others = list[Scored](), list[str]()  # those that do not count, and why
+    run, here = attempts.run, attempts.run.path.resolve()
+    same = run.cfg.dataset.name, question_set(run)
     for folder in sorted({path.parent for path in here.parent.glob("*/signals")} - {here}):
         try:
             other = opened(folder)
-            if (other.cfg.dataset.name, question_set(other)) != (dataset, questions):
+            if (other.cfg.dataset.name, question_set(other)) != same:
                 raise UserError("other questions")
-            _, found = scored(other)
-            if ("C" in found) != verifier and not run.cfg.thresholds.include_invalid:
+            of_other = scored(other)
+            alike = ("C" in of_other.signals) == ("C" in attempts.signals)
+            if not alike and not run.cfg.thresholds.include_invalid:
                 raise UserError("only one of the two has verdicts")
-            siblings[str(run.path.parent / folder.name)] = found
+            siblings.append(of_other)
         except UserError as error:
             others.append(f"{folder.name} ({error})")
     if others:
@@ -201,26 +218,28 @@ def _siblings(run: Run, population: Mapping[str, Any]) -> dict[str, Signals]:
     return siblings
 
 
-def _frozen(path: Path, population: Mapping[str, Any]) -> dict[str, Any]:
-    """Thresholds that a file holds. Raises UserError: none, or those of other questions."""
+def frozen(file: str, run: Run) -> dict[str, Any]:
+    """Read thresholds from a file. Raises UserError: none, or those of other questions."""
+    path = Path(file).expanduser()
     try:
-        frozen = foreign.read_json(path)
+        limits = foreign.read_json(path)
     except (OSError, ValueError) as error:
         raise UserError(f"thresholds={path}: cannot be read ({one_line(error)})") from error
-    values: dict[str, Any] = frozen.get("values", {})
+    values: dict[str, Any] = limits.get("values", {})
     if set(values) != set(variables.THRESHOLDS):
         raise UserError(f"thresholds={path}: holds no thresholds, as of `categorize`")
     for name, value in values.items():
         if value is not None and not is_number(value):
             raise UserError(f"thresholds={path}: {name} must be a finite number, or null")
-    for key in ("dataset", "questions"):
-        if frozen.get(key) != population[key]:
-            raise UserError(f"thresholds={path}: {key} is {frozen.get(key)}, not {population[key]}")
-    known = {key: frozen.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
+    population = {"dataset": run.cfg.dataset.name, "questions": question_set(run)}
+    for key, ours in population.items():
+        if limits.get(key) != ours:
+            raise UserError(f"thresholds={path}: {key} is {limits.get(key)}, not {ours}")
+    known = {key: limits.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
     return {**population, **known, "frozen": str(path), "values": values}
 
 
-def _lacking(rubric: Rubric, found: Signals, values: Mapping[str, Any]) -> str:
+def _lacking(rubric: Rubric, found: Mapping[str, Any], values: Mapping[str, Any]) -> str:
     """Return what a rubric needs and the run has not, empty when it has all."""
     needs = variables.needed(rubric.names - set(values))
     limits = sorted(needs & variables.THRESHOLDS.keys())
@@ -228,7 +247,9 @@ def _lacking(rubric: Rubric, found: Signals, values: Mapping[str, Any]) -> str:
     for signal in sorted(needs & set(variables.SIGNALS) - set(found)):
         return _MISSING.get(signal, signal)
     null = [limit for limit in limits if limit not in values]
-    return f"the threshold {null[0]}, which is null; name another file" if null else ""
+    return (
+        f"the threshold {null[0]}, which is null; take others with thresholds=FILE" if null else ""
+    )
 
 
 def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
@@ -240,7 +261,7 @@ def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
     return [f"{name} of {models} {_BY_GRADER}" for name in asking if models]
 
 
-def _labels(rubric: Rubric, found: Signals, limits: Mapping[str, Any]) -> list[str]:
+def _labels(rubric: Rubric, found: Mapping[str, Any], limits: Mapping[str, Any]) -> list[str]:
     """What to say beside the scores of a rubric."""
     alone = limits["scope"] == "model" and not limits["frozen"]
     labels = [_ALONE] if alone and variables.needed(rubric.names) & {*variables.THRESHOLDS} else []
@@ -263,10 +284,8 @@ def _show(run: Run, limits: dict[str, Any], mapped: Mapping[str, Recorded]) -> N
         f"{name} none" if value is None else f"{name} {value:.4g}"
         for name, value in limits["values"].items()
     )
-    results.print(f"thresholds ({categories.basis(run)}): {values}")
+    results.print(f"thresholds ({categories.basis(limits)}): {values}")
     for label in sorted({label for of in mapped.values() for label in of.record["labels"]}):
         results.print(label)
-    for lacking in sorted(set(left_out.values())):
-        names = [name for name in sorted(left_out) if left_out[name] == lacking]
-        warn(f"{', '.join(names)}: left out for want of {lacking}")
+    leave_out(left_out, named=False)
     answer({"run": run.path, "rubrics": [*mapped], "left_out": left_out, "thresholds": limits})

@@ -20,7 +20,6 @@ from bayes_at_n.pipeline.base.errors import did_you_mean
 from bayes_at_n.scoring.numerics.inputs import Bools
 
 LONGEST = 500  # characters of a condition
-MOST_NODES = 200  # of its tree: enough for forty comparisons
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: np.less,
     ast.LtE: np.less_equal,
@@ -64,14 +63,11 @@ def compile_condition(
         tree = None
     if tree is None or "#" in line:  # Python takes the rest of the line for a comment
         raise ValueError(f"condition `{line[:80]}`: not understood; {_ALLOWED}")
-    nodes = list(ast.walk(tree))
-    if len(nodes) > MOST_NODES:
-        raise ValueError(f"condition `{line[:40]}...` has too many parts; write several categories")
     try:
         _evaluate(tree, dict.fromkeys(numbers, 0.0) | dict.fromkeys(booleans, True), True)
     except ValueError as error:
         raise ValueError(f"condition `{line}`: {error}") from error
-    names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
+    names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     return Condition(line, names, tree)
 
 

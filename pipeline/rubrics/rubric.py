@@ -30,9 +30,9 @@ from pydantic import (
     field_validator,
 )
 
-from bayes_at_n.pipeline.rubrics.conditions import Condition, compile_condition, is_number
+from bayes_at_n.pipeline.rubrics.conditions import Condition, compile_condition
 from bayes_at_n.pipeline.rubrics.variables import SIGNALS, THRESHOLDS, VARIABLES
-from bayes_at_n.scoring.numerics.inputs import LARGEST_WEIGHT, check_weights
+from bayes_at_n.scoring.numerics.inputs import LARGEST_WEIGHT
 
 Categories = npt.NDArray[np.int8]
 
@@ -50,7 +50,7 @@ def _line(value: str) -> str:
 def _condition(value: Any) -> Condition:
     if not isinstance(value, str):
         raise ValueError("must be text")
-    return compile_condition(_line(value), VARIABLES, (*SIGNALS, *THRESHOLDS))
+    return compile_condition(value, VARIABLES, (*SIGNALS, *THRESHOLDS))
 
 
 Line = Annotated[str, AfterValidator(_line)]
@@ -127,29 +127,25 @@ def parse(definition: Any) -> Rubric:
 
 
 def with_weights(rubric: Rubric, weights: Any) -> Rubric:
-    """The same rubric with other weights, one a category in the order of the index.
+    """Return the same rubric with other weights, one a category in the order of the index.
 
     Raises ValueError: not one finite number a category.
     """
-    needed = len(rubric.categories)
-    listed = isinstance(weights, list) and len(weights) == needed
-    if not listed or not all(map(is_number, weights)):
+    if not isinstance(weights, list) or len(weights) != len(rubric.categories):
         names = ", ".join(category.name for category in rubric.categories)
-        raise ValueError(f"must be {needed} finite numbers, one for each of {names}")
-    pairs = zip(rubric.categories, check_weights(weights).tolist(), strict=True)
-    weighted = [category.model_copy(update={"weight": weight}) for category, weight in pairs]
-    return rubric.model_copy(update={"categories": weighted})
+        raise ValueError(f"must be {len(rubric.categories)} numbers, one for each of {names}")
+    definition = rubric.model_dump()
+    for row, weight in zip(definition["categories"], weights, strict=True):
+        row["weight"] = weight
+    return parse(definition)
 
 
 def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
-    """The category of every attempt: indices 0..C, int8, shape (n,).
+    """Return the category of every attempt: indices 0..C, int8, shape (n,).
 
     `values` is what its conditions name: arrays of shape (n,), or numbers. Raises Unsound: an
-    attempt with no category, or with several that `order` does not settle. ValueError: `values`
-    lacks a name.
+    attempt with no category, or with several that `order` does not settle.
     """
-    if missing := sorted(rubric.names - set(values)):
-        raise ValueError(f"{rubric.name}: there is no {', '.join(missing)} for these attempts")
     (n,) = np.broadcast_shapes(*map(np.shape, values.values()))
     holds = np.array([np.broadcast_to(c.when.evaluate(values), n) for c in rubric.categories])
     rest = {category.name: category.index for category in rubric.categories}

@@ -3,8 +3,8 @@
 What is dear to compute, from the attempts alone, is a derived table; grades, verdicts and the bits
 of prompts are joined to it when somebody asks. Bits per token are -mean log2 p of the sampled
 tokens, and of the prompt without its first token, which has no log-prob. Infinite log-probs are
-left out of the mean and counted; without a finite one the signal is null. Means of log-probs, which
-came with imported records, count where an attempt, or a prompt, has no list.
+left out of the mean; without a finite one the signal is null. Means of log-probs, which came with
+imported records, count where an attempt, or a prompt, has no list.
 """
 
 import math
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
+from bayes_at_n.pipeline.base.console import Meter, mention, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables, verdicts
@@ -38,37 +38,33 @@ def make(run: Run) -> None:
 
     Raises DamagedData: stored attempts cannot be read; they are set aside and owed again.
     """
-    damage, infinite = parquet.Damage(), 0
+    damage = parquet.Damage()
     owed = SIGNALS_TABLE.owed(run, {})
     try:
         with Meter("signals", sum(map(tables.rows, owed))) as meter:
             for part in owed:
-                infinite += _measure(run, part, damage, meter)
+                _measure(run, part, damage, meter)
     except OSError as error:
         if error.errno not in atomic.GONE:
             raise
         make(run)  # a journal was sealed since the listing
         return
-    if infinite:
-        note(f"signals: {infinite} log-probs are not finite and left out of the means")
     SIGNALS_TABLE.sweep(run)
     runfolder.set_aside_attempts(run, damage)
 
 
-def _measure(run: Run, part: Part, damage: parquet.Damage, meter: Meter) -> int:
-    """Write the rows of a part that can be read; how many log-probs are not finite."""
-    found, infinite = [MEASURED.empty_table()], 0
+def _measure(run: Run, part: Part, damage: parquet.Damage, meter: Meter) -> None:
+    """Write the rows of a part that can be read."""
+    found = [MEASURED.empty_table()]
     for batch in parquet.read(part.path, ATTEMPTS, _READ, damage):
-        bits, left_out = bits_per_token(batch["logprobs"])
+        bits = _nullable(bits_per_token(batch["logprobs"]))
         ratio = pc.divide(batch["completion_tokens"].cast(pa.float64()), LONGEST)
         repeated = pc.not_equal(batch["finish_reason"], "stop")
-        columns = [*(batch[name] for name in KEY), ratio, repeated, _nullable(bits)]
+        columns = [*(batch[name] for name in KEY), ratio, repeated, bits]
         found.append(pa.table(dict(zip(MEASURED.names, columns, strict=True)), MEASURED))
-        infinite += left_out
         meter.advance(batch.num_rows)
     if part.path.suffix == ".journal" or part.path not in damage.lines:
         SIGNALS_TABLE.write(run, part, {}, pa.concat_tables(found))
-    return infinite
 
 
 def made_from(run: Run) -> str:
@@ -99,6 +95,8 @@ def read(run: Run) -> pa.Table:
     grade = rowkeys.in_order(grades, of_grades, ["has_box", "outcome"], keys)
     means = rowkeys.aligned(run, "means", [f"{name}_mean_logprob" for name in _BITS], keys)
     prompts, completions = (_of_means(mean) for mean in means.values())
+    lists = pa.array([q["prompt_logprobs"] for q in run.questions], pa.list_(pa.float32()))
+    of_prompts = bits_per_token(lists, skip_first=True)
     columns = {
         "question_id": ids.take(pa.array(keys >> 32)),
         "trial": pa.array(keys & 0xFFFFFFFF, pa.int32()),
@@ -106,7 +104,7 @@ def read(run: Run) -> pa.Table:
         "is_correct": pc.equal(grade["outcome"], "correct"),
         "token_ratio": own["token_ratio"],
         "repeated_pattern": own["repeated_pattern"],
-        "prompt_bpt": pc.coalesce(_nullable(_of_prompts(run)[keys >> 32]), prompts),
+        "prompt_bpt": pc.coalesce(_nullable(of_prompts[keys >> 32]), prompts),
         "completion_bpt": pc.coalesce(own["completion_bpt"], completions),
         **_labels(run, keys),
     }
@@ -122,30 +120,19 @@ def _labels(run: Run, keys: rowkeys.Ints) -> dict[str, pa.Array]:
     return labels
 
 
-def _of_prompts(run: Run) -> Floats:
-    """Bits per token of the prompt of each question."""
-    prompts = pa.array([q["prompt_logprobs"] for q in run.questions], pa.list_(pa.float32()))
-    bits, left_out = bits_per_token(prompts, skip_first=True)
-    if left_out:
-        note(f"signals: {left_out} prompt log-probs are not finite and left out of the means")
-    return bits
-
-
-def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Floats, int]:
-    """Mean of -log2 p over the finite log-probs of each row.
+def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> Floats:
+    """Return the mean of -log2 p over the finite log-probs of each row.
 
     `logprobs` holds a list of natural log-probs per row, which may be null; `skip_first` leaves out
-    the first of each, which for a prompt has none. Returns bits per token, float64, shape (rows,),
-    NaN where no log-prob is finite; and how many of all were left out because they are not.
+    the first of each, which for a prompt has none. Returns float64, shape (rows,), NaN where no
+    log-prob is finite.
     """
     lengths = pc.fill_null(pc.list_value_length(logprobs), 0).to_numpy().astype(np.int64)
     values = logprobs.flatten().to_numpy(zero_copy_only=False)
     some = lengths > 0
     starts = (np.cumsum(lengths) - lengths)[some]
     finite = np.isfinite(values)
-    left_out = int(values.size - np.count_nonzero(finite))
     if skip_first and starts.size:
-        left_out -= int(np.count_nonzero(~finite[starts]))
         finite[starts] = False
     sums, counts = np.zeros(lengths.size), lengths.copy()
     if starts.size:
@@ -154,14 +141,13 @@ def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> tuple[Fl
             counts[some] = np.add.reduceat(finite, starts, dtype=np.int64)
         sums[some] = np.add.reduceat(values, starts, dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        bits = np.where(counts > 0, -sums / counts / math.log(2) + 0.0, np.nan)  # no -0.0
-    return bits, left_out
+        return np.where(counts > 0, -sums / counts / math.log(2) + 0.0, np.nan)  # no -0.0
 
 
 def _of_means(logprobs: pa.Array) -> pa.Array:
     """Bits of mean log-probs."""
     lists = pa.ListArray.from_arrays(np.arange(len(logprobs) + 1), logprobs.fill_null(np.nan))
-    return _nullable(bits_per_token(lists)[0])
+    return _nullable(bits_per_token(lists))
 
 
 def _nullable(values: Floats) -> pa.Array:

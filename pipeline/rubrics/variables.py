@@ -9,7 +9,7 @@ finite log-prob, shows no confidence and so is `low_conf`. Such values enter no 
 Source: arXiv 2510.04265, appendix D and Table 4.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,14 +67,20 @@ def needed(names: Iterable[str]) -> set[str]:
     return {*names}.union(*(VARIABLES[name].names for name in names if name in VARIABLES))
 
 
-def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict[str, float | None]:
-    """The thresholds of a data set: quantiles of its attempts, by linear interpolation.
+def thresholds(
+    runs: Sequence[Mapping[str, Any]], include_invalid: bool = True
+) -> dict[str, float | None]:
+    """Return the thresholds of a data set: quantiles of its attempts, by linear interpolation.
 
-    `signals` are arrays of shape (n,) by name, of which C, prompt_bpt and completion_bpt may be
-    missing; `include_invalid` says whether invalid attempts enter the quantiles. Returns per name
-    of `THRESHOLDS` a number; None where no attempt of the kind has a value to rank.
+    `runs` holds arrays of shape (n,) by name; what a run lacks enters no quantile, and invalid
+    attempts only with `include_invalid`. Returns per name of `THRESHOLDS` a number; None where no
+    attempt of the kind has a value to rank.
     """
-    arrays = _arrays(signals)
+    pooled = {
+        name: np.concatenate([of.get(name, np.full(len(of["is_correct"]), np.nan)) for of in runs])
+        for name in runs[0]
+    }
+    arrays = _arrays(pooled)
     groups = _groups(arrays, ~_invalid(arrays) | include_invalid)
     limits = dict[str, float | None]()
     for name, (signal, quantile, group) in THRESHOLDS.items():
@@ -87,13 +93,10 @@ def thresholds(signals: Mapping[str, Any], include_invalid: bool = True) -> dict
 def variables(
     signals: Mapping[str, Any], limits: Mapping[str, float | None]
 ) -> dict[str, Floats | Bools | float]:
-    """Everything that a condition may name, for the attempts at hand.
+    """Return all that a condition may name: signals, arrays (n,), `limits`, and variables.
 
-    `signals`: name to array of shape (n,). A signal that is left out leaves out what needs it;
-    without C `invalid` is repeated_pattern alone. `limits`: the thresholds of the data set. One
-    that is None is left out, with the variables that need it, unless no valid attempt here is of
-    the kind that it ranks.
-    Returns name to array of shape (n,): signals and thresholds as float64, variables as bool.
+    A signal that is left out leaves out what needs it; without C `invalid` is repeated_pattern
+    alone. So does a threshold that is None, unless no valid attempt here is of its kind.
     """
     known: dict[str, Any] = {**_arrays(signals)}
     invalid = _invalid(known)

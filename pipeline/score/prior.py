@@ -1,7 +1,7 @@
 """Another run as the prior: its trials are evidence from before the first trial of this one.
 
 A question that both runs hold is matched by its hash. One that the other run lacks gets the shares
-of all its attempts: what a model does on a related data set, which `prior.weight` must then weigh.
+of all its attempts, as of a related data set, which `prior.weight` must then weigh.
 
 Source: arXiv 2510.04265, Algorithm 1 (R0); the weight is our addition (docs/scoring.md).
 """
@@ -16,7 +16,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.scoring import PriorConfig
-from bayes_at_n.pipeline.rubrics import categories, categorize, variables
+from bayes_at_n.pipeline.rubrics import categories, categorize
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.store import outcomes, rowkeys
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes
@@ -37,7 +37,7 @@ class Prior(NamedTuple):
     def counts(self, codes: Any, kinds: int) -> Counts:
         """R0 from this run's categories, -1 for none, (M', N'): counts (M, C + 1)."""
         first = codes[:, : self.trials]
-        found = np.stack([(first == kind).sum(axis=1) for kind in range(kinds)], axis=-1)
+        found = categories.counts(first, kinds)
         shares = found.sum(axis=0) / max(found.sum(), 1) * (self.weight or 0)
         known = scoring.down_weight(Counts(found), self.weight or self.trials, kinds)
         return Counts(np.concatenate([np.asarray(known.values), [shares]])[self.rows])
@@ -98,8 +98,7 @@ def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
     except (UserError, ValueError) as error:
         warn(f"{prior.said}: {record['name']}: no prior: {error}")
         return None
-    ids = rowkeys.question_ids(prior.run)
-    codes = rowkeys.placed(table, ids, np.asarray(category), prior.codes.shape, -1)
+    codes = rowkeys.placed(table, rowkeys.question_ids(prior.run), category, prior.codes.shape, -1)
     return prior.counts(codes, len(record["categories"]))
 
 
@@ -110,10 +109,11 @@ def _categories(run: Run, record: dict[str, Any]) -> tuple[Any, Any]:
             if same.record["categories"] == record["categories"]:
                 return same.table, same.table["category"].to_numpy()
         raise UserError("no labels of these categories were imported")
-    table, signals = categorize.scored(run)
-    if ("C" in signals) != record["thresholds"]["verifier"]:
+    attempts = categorize.scored(run)
+    if ("C" in attempts.signals) != record["thresholds"]["verifier"]:
         raise UserError("only one of the two runs has verdicts, so that `invalid` differs")
-    keys = ("name", "description", "order", "categories")
+    keys, limits = ("name", "description", "order", "categories"), record["thresholds"]["values"]
     rubric = rubric_of.parse({key: record[key] for key in keys})
-    known = variables.variables(signals, record["thresholds"]["values"])
-    return table, rubric_of.assign(rubric, known)
+    made, lacking = categorize.assigned(attempts, {record["name"]: rubric}, limits)
+    categorize.leave_out(lacking, named=True)
+    return attempts.keys, made[record["name"]]

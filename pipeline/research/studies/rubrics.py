@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config.studies import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.plots import leaderboard as plots
 from bayes_at_n.pipeline.research.studies import Result, paper, shared
-from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.scoring.numerics.inputs import Floats
 
 Categorized = list[tuple[Cohort, ByRubric]]
@@ -104,9 +104,9 @@ def _stacked(categorized: Categorized, models: list[str], name: str) -> Floats:
     """Mean and sigma (2, L) of each model's Bayes@N, over the questions of all data sets."""
     counts = []
     for cohort, labels in categorized:
-        rubric, categories = labels[name]
+        rubric, codes = labels[name]
         rows = [cohort.names.index(model) for model in models]
-        counts.append(cohort_rubrics.counts(rubric, categories[rows]))
+        counts.append(categories.counts(codes[rows], len(rubric.categories)))
     stacked = scoring.Counts(np.concatenate(counts, axis=1))  # (L, all M, C + 1)
     return np.array(scoring.bayes(stacked, categorized[0][1][name][0].weights))
 
