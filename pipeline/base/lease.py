@@ -58,10 +58,10 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
             note(f"{message}; waiting for it")
         said = True
         time.sleep(WAIT_S)
-    atomic.sweep(path.parent)  # drafts of leases, too
     for claim in path.parent.glob(f"{path.name}.*"):  # of a process that was killed letting go
         if expired(claim):
             claim.unlink(missing_ok=True)
+    atomic.sweep(path.parent)  # drafts of leases, too
     stop = threading.Event()
     renewing = threading.Thread(target=_renew, args=(path, own, stop), daemon=True)
     renewing.start()
