@@ -64,7 +64,7 @@ def report(run: Run) -> None:
 
 
 def judged(run: Run, names: Sequence[str] = ()) -> tuple[pa.Table, Views, Floats]:
-    """Return all n verdicts by key, with the grader's `outcome`; what both say; baselines (n, 3)."""
+    """Return n verdicts with the grader's `outcome`, what both say, and baselines (n, 3)."""
     table = verdicts.read(run, [*_OF, *names]).table
     keys = rowkeys.encode(table, rowkeys.question_ids(run))
     order = np.argsort(keys)[np.count_nonzero(keys < 0) :]  # sums do not depend on who wrote what
