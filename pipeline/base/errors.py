@@ -30,8 +30,7 @@ AGAIN = 85  # exit status: saved; start the same command again
 class Interrupted(Exception):
     """A stage was asked to stop and did: finished work is kept.
 
-    The exit status is 128 plus the signal's number, as a shell expects, or `AGAIN` where a
-    scheduler asks (its warning before the time limit, its preemption).
+    The exit status is 128 plus the signal's number, or `AGAIN` where a scheduler asks.
     """
 
     def __init__(self, message: str, signal_number: int) -> None:

@@ -61,6 +61,7 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
     for claim in path.parent.glob(f"{path.name}.*"):  # of a process that was killed letting go
         if expired(claim):
             claim.unlink(missing_ok=True)
+    atomic.sweep(path.parent)  # drafts of leases, too
     stop = threading.Event()
     renewing = threading.Thread(target=_renew, args=(path, own, stop), daemon=True)
     renewing.start()

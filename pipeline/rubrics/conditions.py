@@ -65,7 +65,7 @@ def compile_condition(
         raise ValueError(f"condition `{line[:80]}`: not understood; {_ALLOWED}")
     try:
         _evaluate(tree, dict.fromkeys(numbers, 0.0) | dict.fromkeys(booleans, True), True)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"condition `{line}`: {error}") from error
     names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     return Condition(line, names, tree)

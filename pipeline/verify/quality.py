@@ -64,15 +64,11 @@ def report(run: Run) -> None:
 
 
 def judged(run: Run, names: Sequence[str] = ()) -> tuple[pa.Table, Views, Floats]:
-    """All n verdicts.
-
-    Returns:
-        columns of them, with the grader's `outcome`; what verifier and grader say; and the
-        baselines, (n, 3).
-    """
+    """Return n verdicts with the grader's `outcome`, what both say, and baselines (n, 3)."""
     table = verdicts.read(run, [*_OF, *names]).table
     keys = rowkeys.encode(table, rowkeys.question_ids(run))
-    table, keys = table.filter(pa.array(keys >= 0)), keys[keys >= 0]
+    order = np.argsort(keys)[np.count_nonzero(keys < 0) :]  # sums do not depend on who wrote what
+    table, keys = table.take(pa.array(order)), keys[order]
     outcome = graded.aligned(run, ["outcome"], keys)["outcome"]
     views = Views(keys, of_labels(table, "logprob_"), true_labels(outcome, run))
     return table.append_column("outcome", outcome), views, of_labels(table, "base_")
