@@ -16,7 +16,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.scoring import PriorConfig
-from bayes_at_n.pipeline.rubrics import categories, categorize
+from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.store import outcomes, rowkeys
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes
@@ -105,15 +105,14 @@ def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
 def _categories(run: Run, record: dict[str, Any]) -> tuple[Any, Any]:
     """Keys and categories of a run's attempts under the rubric and thresholds of another."""
     if record.get("imported"):
-        for same in categories.imported(run).values():
+        for same in categories.current(run, imported=True).values():
             if same.record["categories"] == record["categories"]:
                 return same.table, same.table["category"].to_numpy()
         raise UserError("no labels of these categories were imported")
-    attempts = categorize.scored(run)
+    attempts = categories.scored(run)
     if ("C" in attempts.signals) != record["thresholds"]["verifier"]:
         raise UserError("only one of the two runs has verdicts, so that `invalid` differs")
     keys, limits = ("name", "description", "order", "categories"), record["thresholds"]["values"]
     rubric = rubric_of.parse({key: record[key] for key in keys})
-    made, lacking = categorize.assigned(attempts, {record["name"]: rubric}, limits)
-    categorize.leave_out(lacking, named=True)
+    made, _ = categories.assigned(attempts, {record["name"]: rubric}, limits, named=True)
     return attempts.keys, made[record["name"]]

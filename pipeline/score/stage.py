@@ -26,7 +26,7 @@ from bayes_at_n.verifiers import LETTERS
 
 VERSION = 1  # raise it whenever scores change
 MADE_FROM = "made_from"  # in scores.json
-_SOURCES = ("categories", categories.THRESHOLDS, "manifest.json")  # beside those of signals
+_SOURCES = ("categories", categories.FILE, "manifest.json")  # beside those of signals
 Parts = dict[str, Any]
 
 
