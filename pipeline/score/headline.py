@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import listed, percent
-from bayes_at_n.scoring import INFLATION_LEVEL, SHRINKAGE_LIMIT, Inflation
+from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT
 
 
 def ordered(headline: str) -> list[str]:
@@ -44,7 +45,7 @@ def intervals(fitted: Mapping[str, bool]) -> str:
 
 
 def shared_luck(
-    names: Sequence[str], found: Inflation, sigma: npt.ArrayLike, confidence: float
+    names: Sequence[str], found: "scoring.Inflation", sigma: npt.ArrayLike, confidence: float
 ) -> list[str]:
     """A line where trials of some names vary as independent attempts hardly would; else none.
 
@@ -52,7 +53,7 @@ def shared_luck(
     the intervals of what was `found`.
     """
     value, low, high, p = (np.atleast_1d(of) for of in found)
-    sure = np.flatnonzero(p * len(names) < INFLATION_LEVEL)
+    sure = np.flatnonzero(p * len(names) < scoring.INFLATION_LEVEL)
     if not sure.size:
         return []
     most = sure[np.argmin(p[sure])]

@@ -30,7 +30,6 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes, correct
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Stale
-from bayes_at_n.scoring.metrics.table import parse
 
 _LIGHT = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
 _LISTINGS = 5  # of a folder in which journals are being sealed
@@ -190,6 +189,8 @@ def scores(tallies: Sequence[Tally]) -> list[RunningScore | None]:
             key = asked.confidence, asked.headline, tally.outcomes.shape, begun.tobytes()
             alike[key].append(i)
     found: list[RunningScore | None] = [None] * len(tallies)
+    if alike:
+        from bayes_at_n.scoring.metrics.table import parse  # SciPy, which takes half a second
     for (level, headline, _, begun), places in alike.items():
         matrix = correct(np.stack([tallies[i].outcomes for i in places]))
         bayes = parse("bayes").summary(matrix, level)
