@@ -213,8 +213,8 @@ def _stored(run: Run) -> RunningScore | None:
     if not avg or not current.is_current(run):  # without avg a question has no trial
         return None
     values = [avg["mean"], avg["low"], avg["high"], bayes["mu"], bayes["low"], bayes["high"]]
-    others = (scores[key] for key in ("confidence", "attempts", "headline"))
-    return RunningScore(*values, bayes["shrinkage"], *others)
+    values += [bayes["shrinkage"], *(scores[key] for key in ("confidence", "attempts", "headline"))]
+    return RunningScore._make(values)
 
 
 def _version(path: Path) -> tuple[str, str]:
