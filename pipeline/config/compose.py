@@ -42,6 +42,7 @@ _UNUSED = "launcher sweeper help hydra_help output hydra_logging job_logging"  #
 _PRIMARY: dict[str, Any] = yaml.safe_load((CONFIGS / "run.yaml").read_bytes())
 # Groups of a run's configuration, and their choices where none is made.
 GROUPS: dict[str, str] = {k: v for of in _PRIMARY["defaults"][1:-1] for k, v in of.items()}
+_SCHEMAS: dict[Any, Any] = {}  # dataclasses as OmegaConf has them: a fifth of a composition's time
 Config = TypeVar("Config")
 Composed = tuple[Any, Callable[[], list[tuple[str, str]]]]
 
@@ -49,8 +50,7 @@ Composed = tuple[Any, Callable[[], list[tuple[str, str]]]]
 def load_as(kind: type[Config], words: Sequence[str]) -> Config:
     """Compose and check settings of a dataclass; run folders go to its `folders`.
 
-    Raises UserError: an unknown key or choice, a wrong value, an impossible combination, or a
-    setting that `./configs` must not make.
+    Raises UserError: unknown keys, wrong values, and what `./configs` may not set.
     """
     from omegaconf import OmegaConf
 
@@ -298,7 +298,9 @@ def composed(settings: Sequence[str], kind: Any) -> Iterator[Composed]:
             resolver(
                 "stem", lambda path: re.sub(r"(?i)\.(jsonl?|[ct]sv|parquet)$", "", Path(path).name)
             )
-            store.store("settings", kind)
+            if kind not in _SCHEMAS:
+                _SCHEMAS[kind] = OmegaConf.structured(kind)
+            store.store("settings", _SCHEMAS[kind])
             store.store("primary", _PRIMARY if kind is RunConfig else {"defaults": ["settings"]})
             initialize_config_dir(first, JobRuntime.instance().get("name"), "1.3")
             node = compose("primary", words)
@@ -350,10 +352,7 @@ def _vouched(cfg: RunConfig, typed: Sequence[str], used: Sequence[tuple[str, str
 
 
 def folders(settings: Sequence[str] = ()) -> dict[str, Path]:
-    """Where group files are by the names that messages give them, those first that count first.
-
-    Raises UserError: the environment or `hydra.searchpath=` names a folder that is not there.
-    """
+    """Name the folders of group files, the first counts first. Raises UserError: one is not there."""
     local, found = Path("configs"), {"configs": CONFIGS}
     if of_user := os.environ.get(OWN):
         path = os.path.abspath(os.path.expanduser(of_user))
