@@ -213,7 +213,7 @@ def _on_a_run(folder: Path) -> None:
 
     run = Run(load_folder(folder, []))
     attempts = stored.judged(run)
-    seen = attempts.filter(np.greater_equal(attempts["truth"], 0))
+    seen = attempts.filter(attempts["truth"].is_valid())
     truth, questions = seen["truth"].to_numpy(), seen["key"].to_numpy() >> 32
     logprobs = stored.of_labels(seen, "logprob_").astype(np.float64)
     table, _ = stage.read(stage.folder(run, made_of(run)["verifier"]))

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfol
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify.prompts import Candidate, asked
+from bayes_at_n.pipeline.verify.prompts import Candidate, as_candidate
 from bayes_at_n.scoring import prediction_powered
 from bayes_at_n.verifiers.judge import agreement, calibration, quality
 from bayes_at_n.verifiers.judge.labels import LABELS, Floats
@@ -54,21 +54,21 @@ def probes(run: Run) -> list[Candidate]:
     v = run.cfg.verifier
     if v.calibration == "contextual":
         return [Candidate("", text, text, text, text) for text in v.content_free]
-    rows = [asked(row) for row in run.questions] if v.calibration == "question" else []
+    rows = [as_candidate(row) for row in run.questions] if v.calibration == "question" else []
     return [row._replace(response=text) for row in rows for text in v.content_free]
 
 
-def with_labels(run: Run, attempts: pa.Table, said: pa.Table, probes: list[str]) -> pa.Table:
-    """Add `logprob_*`, from rows of `said` by `judged`, to the attempts that have them; `base_*`.
+def with_labels(run: Run, attempts: pa.Table, logprobs: pa.Table, probes: list[str]) -> pa.Table:
+    """Add the log-probs of their texts to attempts, without those that have none, and `base_*`.
 
-    Without baselines while `said` lacks one of the `probes`: these move A against B only; with
+    Without baselines while one of the `probes` is not judged. These move A against B only; with
     verifier.clip=null they are the printed formula's: of all labels, and unbounded.
     """
-    rows = said.take(pc.index_in(attempts["judged"], value_set=said["judged"]))
+    rows = logprobs.take(pc.index_in(attempts["judged"], value_set=logprobs["judged"]))
     for name in rows.column_names[1:]:
         attempts = attempts.append_column(name, rows[name])
     attempts = attempts.filter(rows["judged"].is_valid())
-    free = said.take(pc.index_in(pa.array(probes, pa.string()), value_set=said["judged"]))
+    free = logprobs.take(pc.index_in(pa.array(probes, pa.string()), value_set=logprobs["judged"]))
     if free["judged"].null_count and len(attempts):
         return attempts
     v, base, questions = run.cfg.verifier, np.zeros(3), attempts["key"].to_numpy() >> 32
@@ -76,10 +76,10 @@ def with_labels(run: Run, attempts: pa.Table, said: pa.Table, probes: list[str])
     # Where verdicts decide, the grader is not believed; a few grades say too little.
     few = run.cfg.dataset.judge or len(seen) < calibration.LEAST_LABELLED
     if v.calibration == "graded" and not few:
-        logprobs, truth = of_labels(seen, "logprob_"), seen["truth"].to_numpy()
-        found = calibration.clipped(calibration.of_attempts(logprobs, truth), v.clip).round(6)
+        scores, truth = of_labels(seen, "logprob_"), seen["truth"].to_numpy()
+        lean = calibration.clipped(calibration.of_attempts(scores, truth), v.clip).round(6)
         of = truth, seen["key"].to_numpy() >> 32, v.temperature
-        base = found if calibration.lowers_loss(logprobs, found, *of) else base
+        base = lean if calibration.lowers_loss(scores, lean, *of) else base
     elif len(free) and len(attempts):
         strings = of_labels(free, "logprob_").astype(np.float64)
         strings = strings.reshape(-1, len(v.content_free), 3).swapaxes(0, 1)
@@ -96,15 +96,15 @@ def fit(run: Run, attempts: pa.Table) -> tuple[calibration.Fit | None, str]:
     """Fit T to labels of people, and say it in words; None: the configured T stays."""
     if run.cfg.labels.file is None:
         return None, "needs labels=FILE"
-    graded = _keys(outcomes.read(run, quiet=True).ruled)
-    places, right = _read(run, graded)
+    keys = _keys(outcomes.read(run, quiet=True).ruled)
+    places, right = _read(run, keys)
     seen = attempts.filter(attempts["truth"].is_valid())
-    at = rowkeys.rows_of(graded[places], seen["key"].to_numpy())
+    at = rowkeys.rows_of(keys[places], seen["key"].to_numpy())
     bases = of_labels(seen, "base_").astype(np.float32)  # as they are stored
     scores = (of_labels(seen, "logprob_").astype(np.float64) - bases)[at[at >= 0]]
     # People say right or not right, which is the surer of B and C.
     scores[:, 1], scores[:, 2] = scores[:, 1:].max(axis=1), -np.inf
-    truth, groups = 1 - right[at >= 0].astype(np.int64), graded[places][at >= 0] >> 32
+    truth, groups = 1 - right[at >= 0].astype(np.int64), keys[places][at >= 0] >> 32
     try:
         fitted = calibration.fit_temperature(scores, np.zeros(3), truth, groups=groups)
     except ValueError as error:
@@ -146,12 +146,12 @@ def report(run: Run) -> None:
     """Show what verdicts are worth, and write it into `verdicts/_calibration.json`."""
     attempts, judge = judged(run, ["a", "b", "c", "cut"]), run.cfg.dataset.judge
     if cut := np.count_nonzero(attempts["cut"].to_numpy()):
-        n = len(attempts)
-        mention(f"verify: {cut} of {n} responses ({percent(cut / n)}) were cut in the middle")
+        share = f"{cut} of {len(attempts)} responses ({percent(cut / len(attempts))})"
+        mention(f"verify: {share} were cut in the middle")
     if judge:
-        found = outcomes.read(run, quiet=True)
-        results.print(outcomes.who(run, found))
-        n = found.deciders()
+        every = outcomes.read(run, quiet=True)
+        results.print(outcomes.who(run, every))
+        n = every.deciders()
         if judge == "unmatched" and n["accepted"] == n["verifier"] >= _MANY:
             accepted = f"the verifier accepts all {n['verifier']} that the rule grader does not"
             warn(f"{accepted}: is it broken? dataset.judge=all asks it about the others, too")

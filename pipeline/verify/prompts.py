@@ -49,8 +49,8 @@ class Prompt(NamedTuple):
     cut: bool
 
 
-def asked(question: Mapping[str, Any]) -> Candidate:
-    """Make what a verifier is told of a row of the questions table, with options and gold text."""
+def as_candidate(question: Mapping[str, Any]) -> Candidate:
+    """Make a candidate without response of a row of the questions table, with options and gold."""
     problem, gold = question["problem"], question["gold"]
     if choices := question["choices"]:
         problem = f"{problem}\n\n{options(choices)}"
@@ -58,7 +58,7 @@ def asked(question: Mapping[str, Any]) -> Candidate:
     return Candidate(question["question_id"], problem, gold, "", "")
 
 
-def here(cfg: RunConfig, made: str | None) -> RunConfig:
+def with_fallback(cfg: RunConfig, made: str | None) -> RunConfig:
     """Replace the official prompt by its fallback; not if it or verdicts `made` by it are here."""
     v, instead = cfg.verifier, cfg.verifier.official.fallback
     if v.prompt != OFFICIAL or not instead or made == str(v.official) or published.read(v.official):

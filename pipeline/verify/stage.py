@@ -67,12 +67,12 @@ def _verify(given: Run) -> None:
     runfolder.check_same(run, runfolder.identity(run.cfg))
     if not run.questions or not parts(run.attempts):
         raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
-    run = Run(prompts.here(run.cfg, verdicts.made_of(run).get("asked", {}).get("prompt")))
+    run = Run(prompts.with_fallback(run.cfg, verdicts.made_of(run).get("asked", {}).get("prompt")))
     template = prompts.read_template(run.cfg.verifier)
     made_by = identity(run.cfg, verifier_as_model(run.cfg), template)
     at, work = run.path, "attempts were verified"
     with lease.held(at / "verify.lease", "verifying", wait=True), home.staying(at, work) as intact:
-        # All that decides verdicts but the texts of attempts and what is said of them.
+        # All that decides verdicts but the texts of attempts and their log-probs.
         v, labels = run.cfg.verifier, Path(run.cfg.labels.file or "").expanduser()
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
         made_from = verdicts.inputs(run, of_grades or prompts.uses_answer(template))
@@ -178,7 +178,7 @@ def candidates(run: Run, attempts: pa.Table) -> Iterator[tuple[int, Candidate]]:
     for i, text in rowkeys.responses(run, attempts["key"].to_numpy(), damage):
         shown = options.as_shown(run.cfg, run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF)
         extracted = options.letter(shown, answers[i] or "") if answers else ""
-        yield i, prompts.asked(shown)._replace(response=text, answer=extracted)
+        yield i, prompts.as_candidate(shown)._replace(response=text, answer=extracted)
     if damage.lines:
         warn(f"attempts: {damage}; they are left out until they are made again")
 
@@ -200,47 +200,47 @@ def batches(texts: Iterable[Text], total: int, replicas: int) -> Iterator[asker.
 def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check) -> pa.Table:
     """Ask about texts that are not judged; return `calibrate.with_labels` of all attempts."""
     place, attempts = folder(run, made_by), survey(run, template)
-    said, stored = read(place)
-    free, known = calibrate.probes(run), {"", *said["judged"].to_pylist()}
+    logprobs, loaded = read(place)
+    free, done = calibrate.probes(run), {"", *logprobs["judged"].to_pylist()}
     probes = [digest(candidate) for candidate in free]
-    asks = {name: one for name, one in zip(probes, free, strict=True) if name not in known}
-    others = pc.is_in(attempts["judged"], value_set=pa.array([*known, *asks]))
+    new = {name: one for name, one in zip(probes, free, strict=True) if name not in done}
+    others = pc.is_in(attempts["judged"], value_set=pa.array([*done, *new]))
     owed = attempts.filter(pc.invert(others))
     owed = owed.take(np.unique(owed["judged"].to_numpy().astype("S"), return_index=True)[1])
-    made, total = calibrate.with_labels(run, attempts, said, probes), len(asks) + len(owed)
+    judged, total = calibrate.with_labels(run, attempts, logprobs, probes), len(new) + len(owed)
     if not total or not len(attempts):
-        return made
+        return judged
     v, judge = run.cfg.verifier, verifier_as_model(run.cfg)
     cfg, weights = sizes.settled(judge, ()), models.fingerprint(judge.model)
     if v.trust_remote_code:
         warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
-    if stored not in ("", weights):
-        why = f"is {weights} now, but log-probs in {run.path} are by {stored}"
+    if loaded not in ("", weights):
+        why = f"is {weights} now, but log-probs in {run.path} are by {loaded}"
         raise UserError(f"verifier.id={v.id}: {why}; set verifier.revision to one of them")
     if not engines.kind(cfg.engine.name).served:
         prefetch.weights(cfg.model)
     replicas = counted(cfg.engine.replicas, "replica")
     note(f"loading verifier {v.name} with {cfg.engine.name}, {replicas} ...")
-    hashes, unsaid = owed["judged"], len(attempts) - len(made)
+    hashes, pending = owed["judged"], len(attempts) - len(judged)
     texts = ((hashes[i].as_py(), candidate) for i, candidate in candidates(run, owed))
-    todo = batches(itertools.chain(asks.items(), texts), total, cfg.engine.replicas)
-    turns = (prompts.fill(template, prompts.asked(row))[0] for row in run.questions)
+    todo = batches(itertools.chain(new.items(), texts), total, cfg.engine.replicas)
+    turns = (prompts.fill(template, prompts.as_candidate(row))[0] for row in run.questions)
     most = pc.max(attempts["bytes"]).as_py() + max(len(turn.encode()) for turn in turns)
     worker, number = worker_id(), itertools.count()
     answers = asker.answers(cfg, most, todo, f"{run.path}/logs/{worker}-verify-{{}}.stderr")
     with Meter("verify", total) as meter, contextlib.closing(answers):
         for rows, engine in answers:
             intact()
-            said = pa.concat_tables([said, rows])
-            made = calibrate.with_labels(run, attempts, said, probes)
-            check(run, made)
+            logprobs = pa.concat_tables([logprobs, rows])
+            judged = calibrate.with_labels(run, attempts, logprobs, probes)
+            check(run, judged)
             by = {"verifier": made_by, "loaded": models.fingerprint(cfg.model), "engine": engine}
             columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(by)})
             place.parent.mkdir(exist_ok=True)
             parquet.write_part(place / f"{worker}-{next(number):05d}.parquet", rows.cast(columns))
             meter.advance(len(rows))
-    mention(f"verify: {unsaid} attempts judged with {total} prompts, content-free ones included")
-    return made
+    mention(f"verify: {pending} attempts judged with {total} prompts, content-free ones included")
+    return judged
 
 
 def check(run: Run, attempts: pa.Table) -> None:
