@@ -1,7 +1,4 @@
-"""Print notes, warnings and progress to standard error, and results to standard output.
-
-How much is said is set once, :func:`say`, for this process and for those that it starts.
-"""
+"""Print notes, warnings and progress to standard error, and results to standard output."""
 
 import contextlib
 import json
@@ -39,7 +36,7 @@ def clean_line(text: str) -> str:
 
 class _CleanConsole(Console):
     def print(self, *args: Any, **options: Any) -> None:
-        if self.stderr or not (asked("json") or (_inside and not asked("verbose"))):
+        if self.stderr or not (asked("json") or _brief()):
             super().print(*args, **options)
 
     def render(self, *args: Any, **options: Any) -> Any:
@@ -60,7 +57,7 @@ _collecting: list[list[str]] = []
 
 
 def say(*words: str) -> None:
-    """Set how much is said, beside what this process was started with.
+    """Set how much this process and its children print, beside what it was started with.
 
     "quiet": results, warnings and errors only. "verbose": every table in full. "json": of results
     only what `display.table.answer` gets. "several": this is one command of several.
@@ -73,9 +70,14 @@ def asked(word: str) -> bool:
     return word in os.environ.get(SAYS, "").split()
 
 
+def answering() -> bool:
+    """Return whether to print results as JSON; steps of another verb do not."""
+    return asked("json") and not _inside
+
+
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    """Run a verb as a step of another: what it mentions and finds is said only if all is."""
+    """Run a verb as a step of another: it prints fewer notes, and no results, unless verbose."""
     global _inside
     _inside += 1
     try:
@@ -84,9 +86,8 @@ def inside() -> Iterator[None]:
         _inside -= 1
 
 
-def answering() -> bool:
-    """Return whether to print results as JSON; steps of another verb do not."""
-    return asked("json") and not _inside
+def _brief() -> bool:
+    return _inside > 0 and not asked("verbose")
 
 
 def note(text: str) -> None:
@@ -96,8 +97,8 @@ def note(text: str) -> None:
 
 
 def mention(text: str) -> None:
-    """Print a line that a verb leaves out as a step of another."""
-    if not _inside or asked("verbose"):
+    """Print a note that a verb leaves out as a step of another."""
+    if not _brief():
         note(text)
 
 
@@ -105,8 +106,8 @@ def warn(text: str) -> None:
     """Print a warning; steps of a verb repeat none."""
     if not (_inside and _collecting and text in _collecting[-1]):
         console.print(f"warning: {text}", style="yellow")
-        for lines in _collecting[-1:]:
-            lines.append(text)
+        if _collecting:
+            _collecting[-1].append(text)
 
 
 @contextlib.contextmanager
@@ -125,25 +126,20 @@ def fail(text: str) -> None:
 
 
 def clock(seconds: float) -> str:
-    """Format a duration.
-
-    >>> clock(42), clock(125), clock(3 * 3600 + 240), clock(50 * 3600)
-    ('42 s', '2 min 05 s', '3 h 04 min', '2 d 02 h')
-    """
+    """Format a duration: 42 s, 2 min 05 s, 3 h 04 min, 2 d 02 h."""
     s = round(seconds)
-    spans = (86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")
-    for size, unit, part, small in spans:
+    for size, unit, part, small in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
         if s >= size:
             return f"{s // size} {unit} {s % size // part:02d} {small}"
     return f"{s} s"
 
 
 def count(number: float) -> str:
-    """Format a large number.
-
-    >>> count(950), count(68_800), count(2_930_000_000)
-    ('950', '68.8k', '2.93G')
-    """
+    """Format a large number: 950, 68.8k, 2.93G."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g}{unit}"
@@ -151,29 +147,17 @@ def count(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share with as many digits as it has.
-
-    >>> percent(0.95), percent(0.975), percent(1 - 0.9)
-    ('95 %', '97.5 %', '10 %')
-    """
+    """Format a share with as many digits as it has: 95 %, 97.5 %."""
     return f"{100 * share:.10g} %"
 
 
 def counted(number: float, what: str) -> str:
-    """Format a number and a noun.
-
-    >>> counted(1, "GPU"), counted(2.5, "point"), counted(2400, "attempt")
-    ('1 GPU', '2.5 points', '2,400 attempts')
-    """
+    """Format a number and a noun: 1 GPU, 2.5 points, 2,400 attempts."""
     return f"{f'{number:,}'.removesuffix('.0')} {what}{'s' * (number != 1)}"
 
 
 def listed(names: Iterable[str], most: int | None = None) -> str:
-    """Join names as in a sentence, and count those beyond the `most`.
-
-    >>> listed(["a"]), listed("abc"), listed("abcde", 3)
-    ('a', 'a, b and c', 'a, b, c and 2 more')
-    """
+    """Join names as in a sentence, and count those beyond the `most`: a, b, c and 2 more."""
     shown = [*names]
     if most is not None and len(shown) > most:
         shown[most:] = [f"{len(shown) - most} more"]
@@ -187,7 +171,7 @@ class Meter:
     """
 
     def __init__(self, what: str, total: int, done: int = 0, keep: bool = False) -> None:
-        self.what, self.total, self.keep = what, total, keep or not _inside or asked("verbose")
+        self.what, self.total, self.keep = what, total, keep or not _brief()
         self.first = self.done = done
         self.started = self.shown = time.monotonic()
         self.detail: Callable[[], str] = str
@@ -228,7 +212,6 @@ class Meter:
             per_item = (self.shown - self.started) / (self.done - self.first)
             left = f"{clock(per_item * (self.total - self.done))} left"
         text = ", ".join(filter(None, [self.detail(), left]))
-        if not self.bar.disable:
-            self.bar.update(self.task, completed=self.done, detail=text, refresh=True)
-        else:
+        if self.bar.disable:
             note(f"{self.what}: {self.done}/{self.total}, {text}")
+        self.bar.update(self.task, completed=self.done, detail=text, refresh=True)

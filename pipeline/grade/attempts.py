@@ -38,8 +38,8 @@ def attempt(
 ) -> Attempt:
     """Return an attempt at a question of a run, with gold letter and options as it saw them."""
     shown = options.as_shown(cfg, question, trial)
-    order = options.order(cfg, question, trial)
-    return Attempt(shown["gold"], text, truncated, {n: shown[n] for n in SEEN}, order)
+    seen = {name: shown[name] for name in SEEN}
+    return Attempt(shown["gold"], text, truncated, seen, shown.get("order", ()))
 
 
 def whole(cfg: RunConfig) -> bool:
@@ -66,10 +66,9 @@ def grade(cfg: RunConfig, attempts: Sequence[Attempt]) -> list[tuple[Extraction,
     judged, graded = iter(grade_pairs(cfg, pairs)), []
     for a, box, x in zip(attempts, boxes, found, strict=True):
         if x.answer is None:
-            outcome: Any = x.reason if x.reason in ("timeout", "error") else "no_answer"
-            layer = "none" if outcome == "no_answer" else "limits"
-            why, grader = x.how or _WHY.get(x.reason, ""), verifiers.grader(cfg.dataset.answer)
-            grade = Grade(outcome, layer, why, grader)
+            failed, why = x.reason in ("timeout", "error"), x.how or _WHY.get(x.reason, "")
+            result = (x.reason, "limits") if failed else ("no_answer", "none")
+            grade = Grade(*cast(Any, result), why, verifiers.grader(cfg.dataset.answer))
         else:
             grade = next(judged)
             if a.question.get("form") == "strict":  # grades are known without the form
@@ -89,16 +88,16 @@ def grade_pairs(cfg: RunConfig, pairs: Sequence[Pair]) -> list[Grade]:
     if whole(cfg):  # few are the same, and memory would hold all texts
         known = {}
     if owed := sorted({*pairs} - known.keys()):
-        limits = cfg.grading
+        limits = {
+            name: getattr(cfg.grading, name) for name in ("workers", "timeout_s", "memory_mb")
+        }
         try:
             known |= verifiers.grade(
                 owed,
                 answer=cfg.dataset.grader()[0],
                 conventions=verifiers.Conventions(**asdict(cfg.dataset.conventions)),
-                plain=limits.compat is not None,
-                workers=limits.workers,
-                timeout_s=limits.timeout_s,
-                memory_mb=limits.memory_mb,
+                plain=cfg.grading.compat is not None,
+                **limits,
             )
         except RuntimeError as error:
             raise UserError(str(error)) from error

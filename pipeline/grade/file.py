@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.grade import attempts
+from bayes_at_n.pipeline.grade.attempts import SEEN, Attempt, grade
 from bayes_at_n.pipeline.store.columns import CUT
 
 Text = InstanceOf[str]  # with surrogates, which JSON may hold
@@ -39,34 +39,29 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
         raise UserError(f"--file {source}: no such file")
     if not target.parent.is_dir() or target.is_dir() or target.resolve() == source.resolve():
         raise UserError(f"--out {target}: name another file, in a folder that is there")
-    rows = [_checked(row, f"{source}, {place}") for place, row in foreign.json_lines(source)]
+    rows = list[dict[str, Any]]()
+    for place, row in foreign.json_lines(source):
+        try:
+            _Row.model_validate(row)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_input=False)[0]
+            raise UserError(f"{source}, {place}: {wrong['loc'][0]}: {wrong['msg']}") from None
+        rows.append(row)
     golds = [row["gold"] for row in rows]
     if cfg.dataset.answer == "choice":
         try:
             golds = verifiers.lettered([(row["gold"], row.get("choices") or ()) for row in rows])
         except ValueError as error:
             raise UserError(f"{source}: the gold answers {error}") from error
-    given = [_attempt(gold, row) for gold, row in zip(golds, rows, strict=True)]
-    for row, (extraction, grade) in zip(rows, attempts.grade(cfg, given), strict=True):
-        row |= {"answer": extraction.answer, **grade._asdict()}
+    given = list[Attempt]()
+    for gold, row in zip(golds, rows, strict=True):
+        cut = bool(row.get("truncated")) or row.get("finish_reason") in CUT
+        given.append(Attempt(gold, row["completion"], cut, {name: row.get(name) for name in SEEN}))
+    for row, (extraction, made) in zip(rows, grade(cfg, given), strict=True):
+        row |= {"answer": extraction.answer, **made._asdict()}
     atomic.write_jsonl(target, rows)
     outcomes = Counter(row["outcome"] for row in rows)
     listed = "".join(f", {name} {count}" for name, count in outcomes.most_common())
     note(f"grade: {len(rows)} rows{listed}")
     note(f"saved {target}")
     answer({"file": target, "rows": len(rows), "outcomes": dict(outcomes)})
-
-
-def _checked(row: dict[str, Any], where: str) -> dict[str, Any]:
-    try:
-        _Row.model_validate(row)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)[0]
-        raise UserError(f"{where}: {found['loc'][0]}: {found['msg']}") from None
-    return row
-
-
-def _attempt(gold: str, row: dict[str, Any]) -> attempts.Attempt:
-    cut = bool(row.get("truncated")) or row.get("finish_reason") in CUT
-    question = {name: row.get(name) for name in attempts.SEEN}
-    return attempts.Attempt(gold, row["completion"], cut, question)
