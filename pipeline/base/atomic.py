@@ -114,7 +114,4 @@ def write_text(path: Path, text: str, sync: bool = True) -> None:
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Replace a file atomically by one JSON value a line."""
-    with replacing(path) as file:
-        for row in rows:
-            line = json.dumps(row, ensure_ascii=False) + "\n"
-            file.write(line.encode(errors="backslashreplace"))
+    write_text(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))

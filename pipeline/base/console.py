@@ -21,11 +21,7 @@ _OBEYED = re.compile(
 
 
 def clean(text: str) -> str:
-    r"""Spell as JSON does what a terminal would obey; both consoles print through here.
-
-    >>> print(clean("\x1b[2Jgold\u202e: 1"))
-    \u001b[2Jgold\u202e: 1
-    """
+    """Spell as JSON does what a terminal would obey; both consoles print through here."""
     return _OBEYED.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
@@ -36,7 +32,7 @@ def clean_line(text: str) -> str:
 
 class _CleanConsole(Console):
     def print(self, *args: Any, **options: Any) -> None:
-        if self.stderr or not (asked("json") or _brief()):
+        if self.stderr or not (asked("json") or (_inside and not asked("verbose"))):
             super().print(*args, **options)
 
     def render(self, *args: Any, **options: Any) -> Any:
@@ -86,10 +82,6 @@ def inside() -> Iterator[None]:
         _inside -= 1
 
 
-def _brief() -> bool:
-    return _inside > 0 and not asked("verbose")
-
-
 def note(text: str) -> None:
     """Print a line of information."""
     if not asked("quiet"):
@@ -98,7 +90,7 @@ def note(text: str) -> None:
 
 def mention(text: str) -> None:
     """Print a note that a verb leaves out as a step of another."""
-    if not _brief():
+    if not _inside or asked("verbose"):
         note(text)
 
 
@@ -127,12 +119,11 @@ def fail(text: str) -> None:
 
 def clock(seconds: float) -> str:
     """Format a duration: 42 s, 2 min 05 s, 3 h 04 min, 2 d 02 h."""
-    s = round(seconds)
-    for size, unit, part, small in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
+    s, spans = (
+        round(seconds),
+        ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")),
+    )
+    for size, unit, part, small in spans:
         if s >= size:
             return f"{s // size} {unit} {s % size // part:02d} {small}"
     return f"{s} s"
@@ -171,7 +162,7 @@ class Meter:
     """
 
     def __init__(self, what: str, total: int, done: int = 0, keep: bool = False) -> None:
-        self.what, self.total, self.keep = what, total, keep or not _brief()
+        self.what, self.total, self.keep = what, total, keep or not _inside or asked("verbose")
         self.first = self.done = done
         self.started = self.shown = time.monotonic()
         self.detail: Callable[[], str] = str
@@ -191,27 +182,23 @@ class Meter:
 
     def __exit__(self, *_: object) -> None:
         if not self.bar.disable or (self.keep and self.done > self.first):
-            self._show()
+            self.reach(self.done, self.detail, now=True)
         self.bar.stop()
 
     def advance(self, by: int, detail: Callable[[], str] = str) -> None:
         """Count `by` more done; `detail` makes the text behind the numbers when it is drawn."""
         self.reach(self.done + by, detail)
 
-    def reach(self, done: int, detail: Callable[[], str] = str) -> None:
-        """Set how many are done."""
+    def reach(self, done: int, detail: Callable[[], str] = str, now: bool = False) -> None:
+        """Set how many are done, and draw that `now` or when it is time."""
         self.done, self.detail = done, detail
-        if time.monotonic() - self.shown >= (0.5 if console.is_terminal else 30):
-            self.keep = True
-            self._show()
-
-    def _show(self) -> None:
-        self.shown = time.monotonic()
-        left = "time left unknown"
-        if self.done != self.first:  # at the mean rate since the start
-            per_item = (self.shown - self.started) / (self.done - self.first)
-            left = f"{clock(per_item * (self.total - self.done))} left"
-        text = ", ".join(filter(None, [self.detail(), left]))
+        if not now and time.monotonic() - self.shown < (0.5 if console.is_terminal else 30):
+            return
+        self.keep, self.shown, left = True, time.monotonic(), "time left unknown"
+        if done != self.first:  # at the mean rate since the start
+            per_item = (self.shown - self.started) / (done - self.first)
+            left = f"{clock(per_item * (self.total - done))} left"
+        text = ", ".join(filter(None, [detail(), left]))
+        self.bar.update(self.task, completed=done, detail=text, refresh=True)
         if self.bar.disable:
-            note(f"{self.what}: {self.done}/{self.total}, {text}")
-        self.bar.update(self.task, completed=self.done, detail=text, refresh=True)
+            note(f"{self.what}: {done}/{self.total}, {text}")

@@ -2,11 +2,9 @@
 
 A lease is a file that appears with its content by a hard link, which fails if the name exists
 and is atomic on NFS and Lustre too, where locks often are not. Its holder touches it every few
-seconds; a holder that died on this host, or was silent for two minutes, has lost it.
-
-A lost lease is never deleted and made anew: between the two steps a third process could slip in.
-Whoever wants to replace or remove a lease first takes a lease on exactly that, a file named after
-the content it replaces, and then renames over it.
+seconds; a holder that died on this host, or was silent for two minutes, has lost it. A lost lease
+is not deleted and made anew, for a third process could slip in: whoever replaces or removes one
+first takes a lease on exactly that, a file named after the content, and then renames over it.
 """
 
 import hashlib
@@ -195,9 +193,8 @@ def is_dead(path: Path, now: float) -> bool:
 
 def living(folder: Path) -> set[str]:
     """Return the names of the leases in a folder whose holders live; it may be read-only."""
-    paths = list(folder.glob(f"*{SUFFIX}"))
-    now = now_of(folder) if paths else 0.0
-    return {path.name.removesuffix(SUFFIX) for path in paths if not is_dead(path, now)}
+    now = now_of(folder)
+    return {path.stem for path in folder.glob(f"*{SUFFIX}") if not is_dead(path, now)}
 
 
 def now_of(folder: Path) -> float:

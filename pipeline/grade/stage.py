@@ -1,25 +1,28 @@
-"""grade: every attempt's answer is compared with the gold answer."""
+"""grade: every attempt's answer is compared with the gold answer; of a run, or line by line."""
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
 
-from bayes_at_n.pipeline.base import atomic
+from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base import atomic, foreign
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table, answer, columns, show
 from bayes_at_n.pipeline.grade import attempts, review
-from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, tables
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, FILTERED, GRADES, KEY, cut_off
+from bayes_at_n.pipeline.store import graded, options, parquet, rowkeys, runfolder, tables
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, FILTERED, GRADES, KEY, cut_off
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Part
 from bayes_at_n.pipeline.workers import home
-from bayes_at_n.verifiers import Grade
 
 _READ = pa.schema([ATTEMPTS.field(name) for name in (*KEY, "text", "finish_reason")])
 _SHOWN = 40  # characters of an answer in a table
@@ -115,15 +118,15 @@ def _graded(run: Run, rows: pa.Table) -> pa.Table:
     found = attempts.grade(
         run.cfg,
         [
-            attempts.attempt(run.cfg, questions[name], *rest)
-            for name, *rest in zip(*(column.to_pylist() for column in values), strict=True)
+            attempts.Attempt(options.as_shown(run.cfg, questions[name], trial), text, of)
+            for name, trial, text, of in zip(*(v.to_pylist() for v in values), strict=True)
         ],
     )
     made = {name: rows[name] for name in KEY} | {
         "has_box": [one.reason == "boxed" for one, _ in found],
         "box": [one.reason for one, _ in found],
         "answer": [one.answer for one, _ in found],
-        **{name: [getattr(of, name) for _, of in found] for name in Grade._fields},
+        **{name: [getattr(of, name) for _, of in found] for name in verifiers.Grade._fields},
     }
     return pa.table(made, schema=GRADES)
 
@@ -161,3 +164,56 @@ def _report(run: Run, changes: Sequence[dict[str, Any]], compared: int) -> list[
     show(Table(f"{len(changes)} of {compared} outcomes changed", heads, rows))
     note(f"grade: every change is in {path}")
     return rows
+
+
+_Text = InstanceOf[str]  # with surrogates, which JSON may hold
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(strict=True)
+    completion: _Text
+    gold: _Text
+    truncated: bool | None = None
+    finish_reason: _Text | None = None
+    choices: list[_Text] | None = None
+
+
+def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
+    """Grade every row of a JSON Lines file; the same rows come out, in order, with grades added.
+
+    A row is an object with `completion` and `gold`, and may say `truncated` or a `finish_reason`
+    ("length" or "repetition": cut off) and, of multiple choice, its `choices` in the order in which
+    they were shown; every other field passes through, but those of a grade are replaced.
+    Raises UserError: for a bad row, before anything is graded, or a file that cannot be used.
+    """
+    if not source.exists() or source.is_dir():
+        raise UserError(f"--file {source}: no such file")
+    if not target.parent.is_dir() or target.is_dir() or target.resolve() == source.resolve():
+        raise UserError(f"--out {target}: name another file, in a folder that is there")
+    rows = list[dict[str, Any]]()
+    for place, row in foreign.json_lines(source):
+        try:
+            _Row.model_validate(row)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_input=False)[0]
+            raise UserError(f"{source}, {place}: {wrong['loc'][0]}: {wrong['msg']}") from None
+        rows.append(row)
+    golds = [row["gold"] for row in rows]
+    if cfg.dataset.answer == "choice":
+        try:
+            golds = verifiers.lettered([(row["gold"], row.get("choices") or ()) for row in rows])
+        except ValueError as error:
+            raise UserError(f"{source}: the gold answers {error}") from error
+    given = list[attempts.Attempt]()
+    for gold, row in zip(golds, rows, strict=True):
+        cut = bool(row.get("truncated")) or row.get("finish_reason") in CUT
+        question = {name: row.get(name) for name in attempts.SEEN} | {"gold": gold}
+        given.append(attempts.Attempt(question, row["completion"], cut))
+    for row, (extraction, made) in zip(rows, attempts.grade(cfg, given), strict=True):
+        row |= {"answer": extraction.answer, **made._asdict()}
+    atomic.write_jsonl(target, rows)
+    outcomes = Counter(row["outcome"] for row in rows)
+    listed = "".join(f", {name} {count}" for name, count in outcomes.most_common())
+    note(f"grade: {len(rows)} rows{listed}")
+    note(f"saved {target}")
+    answer({"file": target, "rows": len(rows), "outcomes": dict(outcomes)})
