@@ -23,8 +23,7 @@ _MOST = 1 << 28  # bytes of a file that is read whole; the manifest of a million
 _SMALL = 1 << 20  # bytes of a line whose objects take no memory to speak of
 # How a text begins that a spreadsheet would run, but for numbers; apostrophes may be in front.
 FORMULA = r"'*(?:[\t-\r ]*(?:[=@]|[+\-][0-9.]*[^0-9.])|[\t\r])"
-# Place, cells by the names of their columns, and what is wrong with them.
-CsvRows = Iterator[tuple[str, dict[str, str] | None, str]]
+CsvRows = Iterator[tuple[str, dict[str, str] | None, str]]  # place, cells by column, what is wrong
 
 
 def check(path: Path) -> None:
@@ -129,10 +128,6 @@ def csv_table(source: Iterator[tuple[str, bytes]]) -> tuple[list[str], CsvRows]:
     Cells are parted by the comma, semicolon or tab that the first line has most of. Empty rows are
     left out, and columns at the end that have no name. A record that cannot be parsed is skipped to
     the end of its lines. Raises ValueError: the names cannot be read, or one is there twice.
-
-    >>> names, rows = csv_table(iter([("line 1", b"Nr; Text;;\\r\\n"), ("line 2", b'1;"a;b"\\n')]))
-    >>> names, list(rows)
-    (['Nr', 'Text'], [('line 2', {'Nr': '1', 'Text': 'a;b'}, '')])
     """
     first = next(source, ("line 1", b"\n"))
     heads = re.sub('"[^"]*"', "", first[1].decode(errors="replace"))

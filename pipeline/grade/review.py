@@ -1,14 +1,4 @@
-r"""review.jsonl: what a person should look at before believing the numbers of a run.
-
-One JSON object a line, most suspicious first. Kinds:
-
-common_wrong   the most common wrong answers of a question; if attempts agree on one, the gold
-               answer may be wrong (`gold_in_doubt`; docs/grading.md says what that is worth)
-error          the grader failed
-timeout        the comparison was stopped
-unparsable     nobody could tell
-disagreement   plain math_verify, asked about `\boxed{answer}`, says otherwise (`grade --review`)
-"""
+"""review.jsonl: what a person should look at before believing the numbers of a run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -25,8 +15,13 @@ from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.graded import ruled
 from bayes_at_n.pipeline.store.runfolder import Run, opened
 
-# In the order of the list; common wrong answers of questions with a good gold answer come last.
-KINDS = ("error", "timeout", "unparsable", "disagreement", "common_wrong")
+KINDS = (  # of entries, in the order of the list; those at a gold answer in doubt come first
+    "error",  # the grader failed
+    "timeout",  # the comparison was stopped
+    "unparsable",  # nobody could tell
+    "disagreement",  # plain math_verify, asked about `\boxed{answer}`, says otherwise
+    "common_wrong",  # the most common wrong answers of a question
+)
 _TOP = 3  # wrong answers of a question
 _TRIALS = 5  # shown of one answer
 _LONGEST = 1000  # characters of an answer; longer ones are never parsed
