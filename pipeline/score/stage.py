@@ -106,12 +106,11 @@ def scored(
     if not rubrics:
         shown.show(scores, metrics)
     shown.beware(scores)
-    if (swings := votes.swings(graded.question_ids, {run.cfg.model.name: evidence})) is not None:
-        display.show(swings)
-        scores["votes"] = [dict(row) for row in swings.rows]
-    if curve is not None:
-        display.show(curve)
-        scores["caps"] = [dict(row) for row in curve.rows]
+    swings = votes.swings(graded.question_ids, {run.cfg.model.name: evidence})
+    for name, table in (("votes", swings), ("caps", curve)):
+        if table is not None:
+            display.show(table)
+            scores[name] = [dict(row) for row in table.rows]
     if forecast is not None:
         scores["forecast"], line = forecast
         results.print(line)
@@ -178,8 +177,7 @@ def _scores(
         prior = priors.load(run.cfg.prior, run, ids)
         scores["prior"] = {"run": str(prior.run.path), "trials": prior.codes.shape[1]}
         if prior.weight is not None:
-            others = {"weight": prior.weight, "other_questions": prior.rows.count(-1)}
-            scores["prior"] |= others
+            scores["prior"] |= {"weight": prior.weight, "other_questions": prior.rows.count(-1)}
         posterior = scoring.bayes_ci(matrix, None, prior.outcomes(), level, (0.0, 1.0))
         scores["with_prior"] = _named(posterior)
         of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
@@ -223,21 +221,18 @@ def _by_place(run: Run, matrix: Any, level: float) -> Parts:
     if not all(row["choices"] for row in run.questions):
         return {}
     trials, found = range(matrix.shape[1]), Parts()
-    shown_golds = (
-        [options.as_shown(run.cfg, row, t)["gold"] for t in trials] for row in run.questions
-    )
-    golds = np.array([[LETTERS.index(gold) for gold in of] for of in shown_golds])
-    for place in range(golds.max() + 1):
-        here: Any = np.ma.masked_where(golds != place, matrix)  # type: ignore[no-untyped-call]
+    golds = [[options.as_shown(run.cfg, row, t)["gold"] for t in trials] for row in run.questions]
+    for letter in LETTERS:
+        here: Any = np.ma.masked_where(np.array(golds) != letter, matrix)  # type: ignore[no-untyped-call]
         here = here[here.count(axis=1) > 0]
         if len(here) >= 2:
             mean, sigma, low, high = scoring.clustered_ci(here, confidence=level)
-            parts = {"mean": mean, "sigma": sigma, "low": max(0.0, low), "high": min(1.0, high)}
-            found[LETTERS[place]] = parts | {"questions": len(here), "attempts": int(here.count())}
+            parts = _named((mean, sigma, max(0.0, low), min(1.0, high)), "mean")
+            found[letter] = parts | {"questions": len(here), "attempts": int(here.count())}
     return found
 
 
-def _named(summary: Summary, mean: str = "mu") -> Parts:
+def _named(summary: Sequence[float], mean: str = "mu") -> Parts:
     return dict(zip((mean, "sigma", "low", "high"), summary, strict=True))
 
 
@@ -245,10 +240,8 @@ def _shares(graded: Outcomes) -> dict[str, float]:
     """Compute the shares of outcomes, and of boxes that explain a missing answer."""
     counts = {name: (graded.codes == code).sum() for code, name in enumerate(OUTCOMES)}
     boxes = {name: (graded.boxes == code).sum() for code, name in enumerate(BOXES)}
-    counts["truncated"] = boxes["truncated"]
-    counts["unboxed"] = boxes["no_box"] + boxes["unclosed"]
-    total = (graded.codes != OWED).sum()
-    return {name: float(number / total) for name, number in counts.items()}
+    counts |= {"truncated": boxes["truncated"], "unboxed": boxes["no_box"] + boxes["unclosed"]}
+    return {name: float(of / (graded.codes != OWED).sum()) for name, of in counts.items()}
 
 
 def _cost(run: Run) -> Parts:

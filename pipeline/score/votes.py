@@ -20,6 +20,16 @@ from bayes_at_n.scoring.metrics.votes import right
 _SIGNALS = {CONFIDENCE: ("completion_bpt", "log-probs"), VERIFIER: ("a", "verdict")}
 _MOST = 40  # questions that a table of swings shows
 _LONGEST = 60  # characters of an answer in it
+_TITLE = "questions that a vote wins or loses"
+_COLUMNS = (
+    *columns(align="left", model="model", question_id="question", vote="vote"),
+    Column("avg", "right", format="{:.3f}"),
+    Column("value", "Cons@N", "Cons@$N$", "{:.3f}"),
+    Column("gain", "gain", format="{:+.3f}"),
+    Column("answers", "answers"),
+    Column("share", "commonest wrong", format="{:.3f}"),
+    Column("wrong", "it is", align="left"),
+)
 
 
 class Evidence(NamedTuple):
@@ -79,12 +89,26 @@ def swings(question_ids: Sequence[str], models: Mapping[str, Evidence]) -> Table
     of right attempts it falls short of. None where no model has answers.
     """
     known = {model: of for model, of in models.items() if ANSWERS in of.arrays}
-    rows = [
-        {"model": model, "question_id": name} | row
-        for model, of in known.items()
-        for name, answers, texts in zip(question_ids, of.arrays[ANSWERS], of.texts, strict=True)
-        if (row := _swing(answers.compressed(), texts)) is not None
-    ]
+    rows = list[dict[str, Any]]()
+    for model, of in known.items():
+        for name, row, texts in zip(question_ids, of.arrays[ANSWERS], of.texts, strict=True):
+            answers = row.compressed()
+            average = float((answers == classes.RIGHT).mean())
+            vote = float(right(np.bincount(answers, minlength=2)))
+            if not average < 0.5 < vote and vote >= average:
+                continue
+            found = {
+                "model": model,
+                "question_id": name,
+                "vote": "wins" if vote > average else "loses",
+                "avg": average,
+                "value": vote,
+                "gain": vote - average,
+                "answers": np.unique(answers[answers > classes.NONE]).size,
+                "share": float((answers == classes.RIGHT + 1).mean()) or None,
+                "wrong": texts[0][:_LONGEST] if texts else None,
+            }
+            rows.append(found)
     rows.sort(key=lambda row: -abs(row["gain"]))
     won = sum(row["vote"] == "wins" for row in rows)
     notes = [
@@ -93,32 +117,4 @@ def swings(question_ids: Sequence[str], models: Mapping[str, Evidence]) -> Table
     ]
     if len(rows) > _MOST:
         notes.append(f"the {_MOST} with the largest gain or loss")
-    heads = [
-        *columns(align="left", model="model", question_id="question", vote="vote"),
-        *columns("{:.3f}", avg="right"),
-        Column("value", "Cons@N", "Cons@$N$", "{:.3f}"),
-        *columns("{:+.3f}", gain="gain"),
-        *columns(answers="answers"),
-        *columns("{:.3f}", share="commonest wrong"),
-        *columns(align="left", wrong="it is"),
-    ]
-    title = "questions that a vote wins or loses"
-    return Table(title, heads, rows[:_MOST], notes) if known else None
-
-
-def _swing(answers: Any, texts: Sequence[str]) -> dict[str, Any] | None:
-    """Compare the vote of a question with its attempts; None where it neither wins nor loses."""
-    average = float((answers == classes.RIGHT).mean())
-    vote = float(right(np.bincount(answers, minlength=2)))
-    wins = average < 0.5 < vote
-    if not wins and vote >= average:
-        return None
-    return {
-        "vote": "wins" if wins else "loses",
-        "avg": average,
-        "value": vote,
-        "gain": vote - average,
-        "answers": np.unique(answers[answers > classes.NONE]).size,
-        "share": float((answers == classes.RIGHT + 1).mean()) or None,
-        "wrong": texts[0][:_LONGEST] if texts else None,
-    }
+    return Table(_TITLE, _COLUMNS, rows[:_MOST], notes) if known else None
