@@ -108,10 +108,7 @@ def beware(scores: Parts) -> None:
 
 
 def apart(shrinkage: Mapping[str, float]) -> list[str]:
-    """Say in a line where avg and Bayes@N differ by more than half a sigma of Bayes@N.
-
-    `shrinkage` by name is (Bayes@N - avg@N) / sigma, :func:`scoring.shrinkage`.
-    """
+    """Say where Bayes@N is far from avg; by name :func:`scoring.shrinkage`, in its own sigmas."""
     moved = {name: sigmas for name, sigmas in shrinkage.items() if abs(sigmas) > SHRINKAGE_LIMIT}
     if not moved:
         return []
@@ -141,8 +138,7 @@ def shared_luck(
 ) -> list[str]:
     """Say in a line where trials of some names vary as independent attempts hardly would.
 
-    `sigma` is that of each name's score, taking attempts as independent, and `confidence` that of
-    the intervals of what was `found`.
+    `sigma` of each name's score takes attempts as independent; `confidence`: of what was `found`.
     """
     value, low, high, p, own = map(np.atleast_1d, (*found, sigma))
     sure = np.flatnonzero(p * len(names) < INFLATION_LEVEL)

@@ -80,11 +80,10 @@ def is_current(run: Run) -> bool:
 def scored(
     run: Run, rubrics: bool = False
 ) -> tuple[Parts, Outcomes, Mapping[str, Recorded], Table | None]:
-    """Compute and print what `scores.json` is to hold; nothing is written.
+    """Compute and print what `scores.json` is to hold; write nothing.
 
-    `rubrics`: print scores of rubrics instead of metrics. Returns it with the outcomes, the
-    categories of rubrics and the curve of `caps=`. Raises UserError: nothing is graded, the prior
-    run does not fit, or the attempts do not tell their lengths.
+    `rubrics`: print their scores, not metrics. Returns also outcomes, categories and the curve of
+    `caps=`. Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     graded = outcomes.read(run)
@@ -135,9 +134,8 @@ def _metrics(run: Run, graded: Outcomes) -> tuple[list[Metric], votes.Evidence]:
     if short := ", ".join(metric.title() for metric in metrics if metric.k > least):
         warn(f"{short}: left out: a question has only {counted(least, 'graded attempt')}")
     metrics = [metric for metric in metrics if metric.k <= least]
-    evidence = votes.NOTHING
-    if any(metric.votes for metric in metrics):
-        evidence = votes.read(run, graded.question_ids)
+    voting = any(metric.votes for metric in metrics)
+    evidence = votes.read(run, graded.question_ids) if voting else votes.NOTHING
     left_out = votes.left_out(metrics, evidence)
     for name, why in left_out.items():
         warn(f"{name}: left out: {why}")
@@ -214,9 +212,9 @@ def _uniform_prior(graded: Outcomes, summaries: Mapping[str, Summary], level: fl
 
 
 def _by_place(run: Run, matrix: Any, level: float) -> Parts:
-    """Average the (M, N) outcomes where the gold answer stood at A, at B, ...
+    """Average the (M, N) outcomes where the gold answer stood at A, B, ...; empty without options.
 
-    Empty without options. Intervals take questions as a sample; places of one are left out.
+    Intervals take questions as a sample; places of one are left out.
     """
     if not all(row["choices"] for row in run.questions):
         return {}

@@ -83,10 +83,10 @@ def left_out(metrics: Sequence[Metric], evidence: Evidence) -> dict[str, str]:
 
 
 def swings(question_ids: Sequence[str], models: Mapping[str, Evidence]) -> Table | None:
-    """List the questions that the vote of all trials wins or loses, most of all first.
+    """List the questions that the vote of all trials wins or loses; None where nobody has answers.
 
-    A vote wins a question that fewer than half of the attempts get right, and loses one whose share
-    of right attempts it falls short of. None where no model has answers.
+    It wins one that fewer than half of the attempts get right, and loses one where it is right less
+    often than they are.
     """
     known = {model: of for model, of in models.items() if ANSWERS in of.arrays}
     rows = list[dict[str, Any]]()
