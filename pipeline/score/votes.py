@@ -20,7 +20,6 @@ from bayes_at_n.scoring.metrics.votes import right
 _SIGNALS = {CONFIDENCE: ("completion_bpt", "log-probs"), VERIFIER: ("a", "verdict")}
 _MOST = 40  # questions that a table of swings shows
 _LONGEST = 60  # characters of an answer in it
-_TITLE = "questions that a vote wins or loses"
 _COLUMNS = (
     *columns(align="left", model="model", question_id="question", vote="vote"),
     Column("avg", "right", format="{:.3f}"),
@@ -55,7 +54,7 @@ def read(run: Run, question_ids: Sequence[str]) -> Evidence:
         return Evidence({}, {ANSWERS: str(error)}, [])
     ids = pa.array(question_ids, pa.string())
     rows = pc.index_in(ids, rowkeys.question_ids(run)).to_numpy()
-    answers = masked(found.codes[rows])
+    answers: Any = np.ma.masked_equal(found.codes[rows], OWED)  # type: ignore[no-untyped-call]
     evidence = Evidence({ANSWERS: answers}, {}, [found.texts[row] for row in rows])
     try:
         table = signals.read(run)
@@ -69,11 +68,6 @@ def read(run: Run, question_ids: Sequence[str]) -> Evidence:
         else:
             evidence.arrays[name] = np.exp2(-scores) if name == CONFIDENCE else scores
     return evidence
-
-
-def masked(array: Any) -> Any:
-    """Mask what is owed."""
-    return np.ma.masked_equal(array, OWED)  # type: ignore[no-untyped-call]
 
 
 def left_out(metrics: Sequence[Metric], evidence: Evidence) -> dict[str, str]:
@@ -91,24 +85,17 @@ def swings(question_ids: Sequence[str], models: Mapping[str, Evidence]) -> Table
     known = {model: of for model, of in models.items() if ANSWERS in of.arrays}
     rows = list[dict[str, Any]]()
     for model, of in known.items():
-        for name, row, texts in zip(question_ids, of.arrays[ANSWERS], of.texts, strict=True):
-            answers = row.compressed()
+        for name, given, texts in zip(question_ids, of.arrays[ANSWERS], of.texts, strict=True):
+            answers = given.compressed()
             average = float((answers == classes.RIGHT).mean())
             vote = float(right(np.bincount(answers, minlength=2)))
-            if not average < 0.5 < vote and vote >= average:
-                continue
-            found = {
-                "model": model,
-                "question_id": name,
-                "vote": "wins" if vote > average else "loses",
-                "avg": average,
-                "value": vote,
-                "gain": vote - average,
-                "answers": np.unique(answers[answers > classes.NONE]).size,
-                "share": float((answers == classes.RIGHT + 1).mean()) or None,
-                "wrong": texts[0][:_LONGEST] if texts else None,
-            }
-            rows.append(found)
+            if average < 0.5 < vote or vote < average:
+                row = {"model": model, "question_id": name}
+                row |= {"vote": "wins" if vote > average else "loses", "avg": average}
+                row |= {"value": vote, "gain": vote - average}
+                row["answers"] = np.unique(answers[answers > classes.NONE]).size
+                row["share"] = float((answers == classes.RIGHT + 1).mean()) or None
+                rows.append(row | {"wrong": texts[0][:_LONGEST] if texts else None})
     rows.sort(key=lambda row: -abs(row["gain"]))
     won = sum(row["vote"] == "wins" for row in rows)
     notes = [
@@ -117,4 +104,5 @@ def swings(question_ids: Sequence[str], models: Mapping[str, Evidence]) -> Table
     ]
     if len(rows) > _MOST:
         notes.append(f"the {_MOST} with the largest gain or loss")
-    return Table(_TITLE, _COLUMNS, rows[:_MOST], notes) if known else None
+    title = "questions that a vote wins or loses"
+    return Table(title, _COLUMNS, rows[:_MOST], notes) if known else None
