@@ -1,6 +1,7 @@
 """score: outcomes become an M×N matrix, and the matrix a table with honest uncertainty."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import asked, counted, mention, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.folder import dump
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories, signals
@@ -63,7 +63,7 @@ def made_from(run: Run) -> str:
     """Hash all that scores are made from: their version, settings, and what was read of files."""
     sessions = sorted(f"sessions/{path.name}" for path in (run.path / "sessions").glob("*.json"))
     beside = ("categories", categories.THRESHOLDS, "manifest.json", *sessions)
-    made = [VERSION, dump(run.cfg), signals.made_from(run), tables.marks(run.path, *beside)]
+    made = [VERSION, asdict(run.cfg), signals.made_from(run), tables.marks(run.path, *beside)]
     if run.cfg.prior.run is not None:
         folder = Path(run.cfg.prior.run).expanduser()
         sources = (*signals.SOURCES, "config.yaml")

@@ -90,7 +90,7 @@ def swings(question_ids: Sequence[str], models: Mapping[str, Evidence]) -> Table
             average = float((answers == classes.RIGHT).mean())
             vote = float(right(np.bincount(answers, minlength=2)))
             if average < 0.5 < vote or vote < average:
-                row = {"model": model, "question_id": name}
+                row: dict[str, Any] = {"model": model, "question_id": name}
                 row |= {"vote": "wins" if vote > average else "loses", "avg": average}
                 row |= {"value": vote, "gain": vote - average}
                 row["answers"] = np.unique(answers[answers > classes.NONE]).size
