@@ -21,6 +21,8 @@ from bayes_at_n.pipeline.store import rowkeys, verdicts
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
 from bayes_at_n.pipeline.store.tables import Derived, Inputs
+from bayes_at_n.verifiers.answers import own
+from bayes_at_n.verifiers.maths.conventions import KNOWN
 
 GRADES_TABLE = Derived("grades", GRADES, "grade", verifiers.VERSION)
 SETTINGS = (  # that decide a grade, for the folder where they are typed with `grade`
@@ -42,13 +44,13 @@ def settings(cfg: RunConfig) -> dict[str, Any]:
 
     Raises UserError: a user's own grader is not there.
     """
-    kind = verifiers.KINDS[cfg.dataset.answer.partition(":")[0]]
+    conventions = KNOWN[cfg.dataset.answer.partition(":")[0]]
     answer, function = cfg.dataset.grader()
     return {
-        "answer": verifiers.grader(answer),
+        "answer": own.grader(answer),
         "function": function,
         "compat": cfg.grading.compat,
-        "conventions": {name: getattr(cfg.dataset.conventions, name) for name in kind.conventions},
+        "conventions": {name: getattr(cfg.dataset.conventions, name) for name in conventions},
         "timeout_s": cfg.grading.timeout_s,
         "memory_mb": cfg.grading.memory_mb,
         "packages": {name: _version(name) for name in _PACKAGES},

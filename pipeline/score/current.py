@@ -1,0 +1,30 @@
+"""Whether scores are those of what is there now; imported by `status`, so it takes no SciPy."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.store import origin, runfolder, tables
+from bayes_at_n.pipeline.store.runfolder import Run
+
+VERSION = 1  # raise it whenever scores change
+MADE_FROM = "made_from"  # in scores.json
+
+
+def made_from(run: Run) -> str:
+    """Hash all that scores are made from: their version, settings, and what was read of files."""
+    sessions = sorted(f"sessions/{path.name}" for path in (run.path / "sessions").glob("*.json"))
+    beside = ("categories", "thresholds.json", "manifest.json", *sessions)
+    settings = asdict(run.cfg) | {"trust": None}  # is a word of this command
+    made = [VERSION, settings, signals.made_from(run), tables.marks(run.path, *beside)]
+    if run.cfg.prior.run is not None:
+        folder = Path(run.cfg.prior.run).expanduser()
+        sources = (*signals.SOURCES, "config.yaml")
+        made += [tables.marks(of, *sources) for of in (folder, folder / run.path.name)]
+    return origin.hashed(made)
+
+
+def is_current(run: Run) -> bool:
+    """Return whether `scores.json` is what the stage would make now."""
+    scores = runfolder.read_json(run.path / "scores.json")
+    return scores.get(MADE_FROM) == made_from(run) and (run.path / "matrix.npz").exists()
