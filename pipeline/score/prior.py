@@ -16,7 +16,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.scoring import PriorConfig
-from bayes_at_n.pipeline.rubrics import categories, categorize
+from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.store import outcomes, rowkeys
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, Codes
@@ -66,12 +66,11 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
     if missing and cfg.weight is None:
         lacks = f"{len(missing)} of this run's questions ({', '.join(missing[:3])})"
         raise UserError(f"prior={path}: does not hold {lacks}; set prior.weight (docs/scoring.md)")
-    there = earlier.codes.shape[1]
-    trials = min(cfg.trials or there, there)
+    trials = cfg.trials or earlier.codes.shape[1]
     complete = int((earlier.codes != OWED).all(axis=0).cumprod().sum())
-    if complete < (trials if cfg.weight is None else 1) or trials < (cfg.trials or 0):
+    if complete < (trials if cfg.weight is None else 1) or earlier.codes.shape[1] < trials:
         why = f"of {path} only the first {complete} trials are graded"
-        raise UserError(f"prior.trials={cfg.trials or trials}: {why}")
+        raise UserError(f"prior.trials={trials}: {why}")
     places = [rows.get(mark, -1) for mark in marks]
     return Prior(other, places, earlier.codes[:, :trials], cfg.weight)
 
@@ -84,22 +83,20 @@ def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
     run = prior.run
     try:
         if record.get("imported"):
-            same = (
-                m.table
-                for m in categories.imported(run).values()
-                if m.record["categories"] == record["categories"]
-            )
-            if (table := next(same, None)) is None:
+            there = categories.current(run, imported=True).values()
+            same = (of.table for of in there if of.record["categories"] == record["categories"])
+            table = next(same, None)
+            if table is None:
                 raise UserError("no labels of these categories were imported")
             category = table["category"].to_numpy()
         else:
-            attempts = categorize.scored(run)
+            attempts = categories.scored(run)
             if ("C" in attempts.signals) != record["thresholds"]["verifier"]:
                 raise UserError("only one of the two runs has verdicts, so that `invalid` differs")
             parts = ("name", "description", "order", "categories")
             rubrics = {record["name"]: rubric_of.parse({key: record[key] for key in parts})}
-            made, lacking = categorize.assigned(attempts, rubrics, record["thresholds"]["values"])
-            categorize.leave_out(lacking, named=True)
+            limits = record["thresholds"]["values"]
+            made, _ = categories.assigned(attempts, rubrics, limits, named=True)
             table, category = attempts.keys, made[record["name"]]
     except (UserError, ValueError) as error:
         warn(f"prior={run.path}: {record['name']}: no prior: {error}")
