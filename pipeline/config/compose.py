@@ -352,7 +352,7 @@ def _vouched(cfg: RunConfig, typed: Sequence[str], used: Sequence[tuple[str, str
 
 
 def folders(settings: Sequence[str] = ()) -> dict[str, Path]:
-    """Name the folders of group files, the first counts first. Raises UserError: one is not there."""
+    """Name the folders of group files; the first counts first. Raises UserError: one is absent."""
     local, found = Path("configs"), {"configs": CONFIGS}
     if of_user := os.environ.get(OWN):
         path = os.path.abspath(os.path.expanduser(of_user))
