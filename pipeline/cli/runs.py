@@ -13,10 +13,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def configured(words: Sequence[str], verb: str = "") -> RunConfig:
-    """The configuration that settings compose, or of the run folder that they name, for a verb.
-
-    Raises UserError: a setting or a folder cannot be used.
-    """
+    """Compose settings, or load those of the run folder among them for a verb. Raises UserError."""
     folders, settings = overrides.folders_of(words)
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
@@ -41,10 +38,9 @@ def grade(
         from bayes_at_n.pipeline.grade.file import grade_file
 
         return grade_file(run.cfg, Path(file), Path(out))
-    from bayes_at_n.pipeline.generate.budget import Allowance  # numbers; not wanted for --help
+    from bayes_at_n.pipeline.generate.budget import Allowance
     from bayes_at_n.pipeline.grade import stage
 
-    # The array of `generate` may have been cancelled, or have come to nothing.
     if complete and (owed := len(runfolder.owed(run))) and not Allowance(run).told():
         makers = len(sessions.alive(run.path))
         remedy = f"{makers} workers are at it" if makers else "see what ended the generate job"

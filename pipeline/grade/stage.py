@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Part
 from bayes_at_n.pipeline.workers import home
-from bayes_at_n.verifiers import Grade
+from bayes_at_n.verifiers.maths.conventions import Grade
 
 _READ = [*KEY, "text", "finish_reason"]
 _SHOWN = 40  # characters of an answer in a table

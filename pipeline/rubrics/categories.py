@@ -25,8 +25,8 @@ from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.rubric import Rubric
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
+from bayes_at_n.scoring.numerics.results import Summary
 
 CATEGORIES = pa.schema(
     [("question_id", pa.string()), ("trial", pa.int32()), ("category", pa.int8())]
