@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from test_recorded import rounded
 
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.rubrics import categorize, signals
+from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.score import current
 from bayes_at_n.pipeline.store import origin
 from bayes_at_n.pipeline.store.runfolder import opened
@@ -39,7 +39,7 @@ def versions(root: Path) -> dict[str, Any]:
     del scores[current.MADE_FROM]
     made = {
         "signals": (signals.SIGNALS_TABLE.version, digits),
-        "categorize": (categorize.VERSION, {n: t.to_pylist() for n, t in tables.items()}),
+        "categorize": (categories.VERSION, {n: t.to_pylist() for n, t in tables.items()}),
         "score": (current.VERSION, rounded(scores)),
     }
     return {name: {"version": v, "hash": origin.hashed(of)} for name, (v, of) in made.items()}

@@ -124,7 +124,7 @@ run model=qwen3-4b,limo-v2 dataset=aime24,aime25 until=best  # many runs; until 
         examples="verify RUN_FOLDER labels.sample=60  # 60 attempts for people, in labels.jsonl",
     ),
     "categorize": Verb(
-        "rubrics.categorize:categorize",
+        "rubrics.categories:categorize",
         "map every attempt into each rubric; thresholds=FILE freezes quantiles",
         keys="rubric thresholds",
         reads=True,
