@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bayes_at_n.pipeline.base.console import answering
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import find, parquet, runfolder, sessions
@@ -14,13 +14,11 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 def configured(words: Sequence[str], verb: str = "") -> RunConfig:
     """Compose settings, or load those of the run folder among them for a verb. Raises UserError."""
-    folders, settings = overrides.folders_of(words)
+    folders, settings = compose.folders_of(words)
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
     if folders:
         return load_folder(Path(folders[0]), settings, verb)
-    from bayes_at_n.pipeline.config import compose  # Hydra, which `status RUN` does without
-
     return compose.load(settings)
 
 
@@ -34,13 +32,11 @@ def grade(
     """Grade a run, or a file of completions with its settings."""
     if (file is None) != (out is None) or (file and (complete or review)):
         raise UserError("--file IN and --out OUT: name both, without --complete and --review")
-    if file and out:
-        from bayes_at_n.pipeline.grade.file import grade_file
-
-        return grade_file(run.cfg, Path(file), Path(out))
     from bayes_at_n.pipeline.generate.budget import Allowance
     from bayes_at_n.pipeline.grade import stage
 
+    if file and out:
+        return stage.grade_file(run.cfg, Path(file), Path(out))
     if complete and (owed := len(runfolder.owed(run))) and not Allowance(run).told():
         makers = len(sessions.alive(run.path))
         remedy = f"{makers} workers are at it" if makers else "see what ended the generate job"
@@ -57,7 +53,7 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
-    folders, settings = overrides.folders_of(words)
+    folders, settings = compose.folders_of(words)
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
         from bayes_at_n.pipeline.settle import watch as races
 
@@ -66,9 +62,7 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         return races.status(Path(folders[0]), watch, every)
     sources: list[Path | RunConfig] = [*map(Path, folders)]
     if settings or not folders:
-        from bayes_at_n.pipeline.config import sweep
-
-        sources = [configured([*folders, *one]) for one in sweep.expand(settings)]
+        sources = [configured([*folders, *one]) for one in compose.expand(settings)]
     one_run = len(sources) == 1 and (not isinstance(sources[0], Path) or find.is_run(sources[0]))
     if check:
         from bayes_at_n.pipeline.store.check import check as read_all

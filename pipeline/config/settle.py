@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple, TypeVar
 from pydantic import Field
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.budget import BudgetConfig
 from bayes_at_n.pipeline.config.checks import (
     Above0,
@@ -163,9 +163,9 @@ def of_runs(
     """
     mine, others = compose.parted(arguments, kind, RunConfig)
     for setting in others:
-        key = overrides.parse(setting).key_or_group
+        key = compose.parse(setting).key_or_group
         if (why := own.get(key)) and not (key == "run_dir" and "${model.name}" in setting):
             raise UserError(f"{setting}: leave it out; {why}")
     datasets = [setting for setting in others if re.match(r"dataset\b", setting)]
     models = [setting for setting in others if setting not in datasets]
-    return compose.load_as(kind, mine), sweep.expand(models), sweep.expand(datasets)
+    return compose.load_as(kind, mine), compose.expand(models), compose.expand(datasets)
