@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.generate.record import Session
 from bayes_at_n.pipeline.generate.tidy import REOPEN, leave, tidy
 from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import origin, parquet, runfolder, sessions, shards, workernames
+from bayes_at_n.pipeline.store import origin, parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.suspects import UNPROVEN, settle, told, unproven
@@ -49,7 +49,7 @@ def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = 
         stack.enter_context(stopping.writable(run))
         check = stack.enter_context(home.staying(run.path, "attempts were sampled"))
         flag = stop or stack.enter_context(stopping.requests())
-        session = Session(run, workernames.worker_id(), replica)
+        session = Session(run, shards.worker_id(), replica)
         beat = stack.enter_context(
             Heartbeat(run.path, session.worker, lambda seconds: _give_up(session, seconds), check)
         )
@@ -130,7 +130,10 @@ class _Worker:
         return (self.place[key] for key in runfolder.owed(self.run))
 
     def _made_by(self, worker: str) -> set[int]:
-        durable = shards.keys(self.run.attempts, ATTEMPTS, parquet.Damage(), of=worker)
+        durable = shards.keys(
+            *(self.run.attempts, ATTEMPTS, parquet.Damage()),
+            only=lambda path: shards.worker_of(path) == worker,
+        )
         self.session.log("took over", worker=worker, attempts=len(durable))
         return {self.place[key] for key in durable if key in self.place}
 

@@ -43,11 +43,12 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     runfolder.save(run, *graded.SETTINGS)
     with home.staying(run.path, "attempts were graded") as check:
         grader = _Grader(run, wanted, damage, check)
-        if owed := GRADES_TABLE.owed(run, wanted, imported=True):
+        if owed := GRADES_TABLE.owed(run, wanted):
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            with Meter("grade", sum(map(tables.rows, owed))) as meter:
-                for part in owed:
-                    meter.advance(grader.grade(part))
+            with Meter("grade, parts", len(owed)) as meter:
+                for part, why in owed.items():
+                    grader.grade(part, why)
+                    meter.advance(1)
         GRADES_TABLE.sweep(run)
     changed = grader.report() if owed else []
     box = GRADES_TABLE.read(run, ["box"], wanted).table["box"]
@@ -76,27 +77,31 @@ class _Grader:
         self.layers, self.filtered, self.compared = Counter[str](), 0, 0
         self.changes, self.failed = list[dict[str, Any]](), list[str]()
 
-    def grade(self, part: Part) -> int:
-        """Write the grades of a part; return their number, 0 where some rows cannot be read."""
+    def grade(self, part: Part, why: str) -> None:
+        """Write the grades of a part; `why`: the inputs that were others when it was graded before.
+
+        Where some rows of a sealed part cannot be read, none are written.
+        """
         try:
             read = [*parquet.read(part.path, ATTEMPTS, _READ, self.damage)]
         except OSError as error:
             if error.errno not in atomic.GONE:
                 raise
             self.check()  # else the journal was sealed since the listing
-            return sum(
-                self.grade(p) for p in tables.parts(self.run.attempts) if p.stem == part.stem
-            )
+            for now in tables.parts(self.run.attempts):
+                if now.stem == part.stem:
+                    self.grade(now, why)
+            return
         if part.path.suffix == ".parquet" and part.path in self.damage.lines:
-            return 0
+            return
         table = self._graded(pa.Table.from_batches(read, pa.schema(map(ATTEMPTS.field, _READ))))
-        if why := GRADES_TABLE.differing(self.run, part, self.wanted):
+        if why:
             if not self.compared:
                 note(f"grade: grades so far were made otherwise ({why})")
-            self._compare(GRADES_TABLE.made(self.run, part, ["answer", "outcome"]), table)
+            before, _ = GRADES_TABLE.made(self.run.path, part.stem, ["answer", "outcome"])
+            self._compare(before, table)
         self.check()
-        GRADES_TABLE.write(self.run, part, self.wanted, table)
-        return int(table.num_rows)
+        GRADES_TABLE.write(self.run.path, part.stem, table, self.wanted, part.mark)
 
     def report(self) -> list[Any]:
         """Print what was done, and show what it changed; returns the rows of that table."""

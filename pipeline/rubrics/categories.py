@@ -103,6 +103,13 @@ def current(run: Run) -> dict[str, Recorded]:
     return usable
 
 
+def stale(run: Run) -> dict[Path, str]:
+    """Return the files of categories that are out of date."""
+    files = (run.path / "categories").glob("[!._]*.parquet")
+    usable = current(run)
+    return {path: "signals or thresholds" for path in files if path.stem not in usable}
+
+
 def imported(run: Run) -> dict[str, Recorded]:
     """The labels that came with imported records, as categories by the name of their rubric."""
     return {name: m for name, m in _stored(run).items() if m.record.get("imported")}

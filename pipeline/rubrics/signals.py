@@ -9,6 +9,7 @@ imported records, count where an attempt, or a prompt, has no list.
 
 import math
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -41,9 +42,10 @@ def make(run: Run) -> None:
     damage = parquet.Damage()
     owed = SIGNALS_TABLE.owed(run, {})
     try:
-        with Meter("signals", sum(map(tables.rows, owed))) as meter:
+        with Meter("signals, parts", len(owed)) as meter:
             for part in owed:
-                _measure(run, part, damage, meter)
+                _measure(run, part, damage)
+                meter.advance(1)
     except OSError as error:
         if error.errno not in atomic.GONE:
             raise
@@ -53,7 +55,7 @@ def make(run: Run) -> None:
     runfolder.set_aside_attempts(run, damage)
 
 
-def _measure(run: Run, part: Part, damage: parquet.Damage, meter: Meter) -> None:
+def _measure(run: Run, part: Part, damage: parquet.Damage) -> None:
     """Write the rows of a part that can be read."""
     found = [MEASURED.empty_table()]
     for batch in parquet.read(part.path, ATTEMPTS, _READ, damage):
@@ -62,9 +64,14 @@ def _measure(run: Run, part: Part, damage: parquet.Damage, meter: Meter) -> None
         repeated = pc.not_equal(batch["finish_reason"], "stop")
         columns = [*(batch[name] for name in KEY), ratio, repeated, bits]
         found.append(pa.table(dict(zip(MEASURED.names, columns, strict=True)), MEASURED))
-        meter.advance(batch.num_rows)
     if part.path.suffix == ".journal" or part.path not in damage.lines:
-        SIGNALS_TABLE.write(run, part, {}, pa.concat_tables(found))
+        rows = pa.concat_tables(found)
+        SIGNALS_TABLE.write(run.path, part.stem, rows, {}, part.mark)
+
+
+def stale(run: Run) -> dict[Path, str]:
+    """Return the files of signals that were made otherwise, and how."""
+    return SIGNALS_TABLE.stale(run, {})
 
 
 def made_from(run: Run) -> str:
@@ -93,7 +100,8 @@ def read(run: Run) -> pa.Table:
     keys = keys[keys >= 0]
     own = rowkeys.in_order(measured, of_measured, OF_ATTEMPTS, keys)
     grade = rowkeys.in_order(grades, of_grades, ["has_box", "outcome"], keys)
-    means = rowkeys.aligned(run, "means", [f"{name}_mean_logprob" for name in _BITS], keys)
+    of_means = [f"{name}_mean_logprob" for name in _BITS]
+    means = rowkeys.in_order(*rowkeys.keyed(run, "means", of_means), of_means, keys)
     prompts, completions = (_of_means(mean) for mean in means.values())
     lists = pa.array([q["prompt_logprobs"] for q in run.questions], pa.list_(pa.float32()))
     of_prompts = bits_per_token(lists, skip_first=True)

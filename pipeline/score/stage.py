@@ -91,6 +91,12 @@ def is_current(run: Run) -> bool:
     return scores.get(MADE_FROM) == made_from(run) and (run.path / "matrix.npz").exists()
 
 
+def stale(run: Run) -> dict[Path, str]:
+    """Return `scores.json` where the stage would make another one now."""
+    path = run.path / "scores.json"
+    return {path: "tables or settings"} if path.exists() and not is_current(run) else {}
+
+
 def scored(run: Run, rubrics: bool = False) -> Scored:
     """What `scores.json` is to hold, printed; nothing is written.
 

@@ -19,23 +19,21 @@ def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
     A folder named outright without a sound run is left out with a warning. Raises UserError: no
     sound run is left, or no such data set or model.
     """
-    by_dataset: dict[str, dict[Path, Path]] = {}
-    faults = []
-    for text in cfg.folders:
-        folder = Path(text).expanduser()
+    by_dataset, faults = dict[str, dict[Path, Path]](), dict[Path, UserError]()
+    for folder in (Path(text).expanduser() for text in cfg.folders):
         try:
-            runs = by_dataset.setdefault(load_folder(folder, []).dataset.name, {})
-            runs[folder.resolve()] = folder
+            dataset = load_folder(folder, []).dataset.name
+            by_dataset.setdefault(dataset, {})[folder.resolve()] = folder
         except UserError as error:
-            faults.append((folder, error))
+            faults[folder] = error
     if cfg.dataset or not cfg.folders:
         for name, paths in _in_root(cfg).items():
             by_dataset.setdefault(name, {}).update({path.resolve(): path for path in paths})
     if not by_dataset:
-        raise faults[0][1]
-    for folder, fault in faults:
+        raise next(iter(faults.values()))
+    for folder, error in faults.items():
         if folder.name[:1] not in ("_", "."):  # nobody means those; a shell's * does
-            warn(f"{foreign.printable(folder)} is left out: {fault}")
+            warn(f"{foreign.printable(folder)} is left out: {error}")
     return {name: list(runs.values()) for name, runs in by_dataset.items()}
 
 
@@ -48,17 +46,19 @@ def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
         if not known.get(name):
             there = ", ".join(known) or "nothing"
             raise UserError(f"dataset={name}: no run of it in {root}, which holds {there}")
-    chosen = {name: known[name] for name in cfg.dataset or known if known[name]}
-    models = {model for runs in chosen.values() for model in runs}
+    chosen = {name: known[name] for name in cfg.dataset or known}
+    models = sorted({path.name for runs in chosen.values() for path in runs})
     if not models:
         raise UserError(f"{root}: holds no run; run something first, or set runs=DIR")
     for model in cfg.model:
         if model not in models:
-            there = ", ".join(sorted(models))
+            there = ", ".join(models)
             raise UserError(f"model={model}: no such run folder in {root}; there are {there}")
-    asked = cfg.model or sorted(models)
-    found = {name: [runs[m] for m in asked if m in runs] for name, runs in chosen.items()}
-    return {name: paths for name, paths in found.items() if paths}
+    found = dict[str, list[Path]]()
+    for name, runs in chosen.items():
+        if paths := [run for model in cfg.model or models for run in runs if run.name == model]:
+            found[name] = paths
+    return found
 
 
 def within(folder: Path) -> list[Path]:
@@ -67,8 +67,7 @@ def within(folder: Path) -> list[Path]:
         raise UserError(f"{folder}: no such folder")
     if is_run(folder):
         return [folder]
-    runs = list(_runs(folder).values())
-    runs = runs or [run for part in _folders(folder) for run in _runs(part).values()]
+    runs = _runs(folder) or [run for part in _folders(folder) for run in _runs(part)]
     if not runs:
         raise UserError(f"{folder} is no run folder, and holds none")
     return runs
@@ -79,8 +78,8 @@ def is_run(folder: Path) -> bool:
     return os.path.lexists(folder / "config.yaml")
 
 
-def _runs(dataset: Path) -> dict[str, Path]:
-    return {path.name: path for path in _folders(dataset) if is_run(path)}
+def _runs(dataset: Path) -> list[Path]:
+    return [path for path in _folders(dataset) if is_run(path)]
 
 
 def _folders(root: Path) -> list[Path]:
@@ -103,10 +102,8 @@ def names(folders: Sequence[Path]) -> list[str]:
 def natural(name: str) -> list[tuple[bool, int, str]]:
     """Return a sort key by which numbers count by value, and before letters.
 
-    >>> sorted(["step-1000", "step-900"], key=natural)
-    ['step-900', 'step-1000']
-    >>> sorted(["final", "best", "checkpoint-20"], key=natural)
-    ['best', 'checkpoint-20', 'final']
+    >>> sorted(["step-1000", "best", "step-900"], key=natural)
+    ['best', 'step-900', 'step-1000']
     """
     parts = re.split(r"(\d+)", name)
     return [(not p.isdecimal(), int(p) if p.isdecimal() else 0, p) for p in parts if p]

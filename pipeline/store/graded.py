@@ -7,6 +7,7 @@ correct, B wrong, C no_answer. No verdict decides a response that was cut off: i
 import contextlib
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import rowkeys, verdicts
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
-from bayes_at_n.pipeline.store.tables import Derived, Inputs
+from bayes_at_n.pipeline.store.tables import Derived, Inputs, is_imported
 
 GRADES_TABLE = Derived("grades", GRADES, "grade", verifiers.VERSION)
 SETTINGS = (  # that decide a grade, for the folder where they are typed with `grade`
@@ -65,6 +66,11 @@ def inputs(run: Run) -> Inputs:
     }
 
 
+def stale(run: Run) -> dict[Path, str]:
+    """Return the files of grades that were made otherwise, and how."""
+    return GRADES_TABLE.stale(run, inputs(run))
+
+
 def ruled(run: Run, names: Sequence[str]) -> pa.Table:
     """Read the key and other columns of every grade, as the rule grader made it.
 
@@ -78,9 +84,9 @@ def ruled(run: Run, names: Sequence[str]) -> pa.Table:
 
 def made_by(run: Run) -> dict[str, Any]:
     """Return what decided the grades of a run, to be compared with another's."""
-    if GRADES_TABLE.imported(run):
-        manifest = read_json(run.manifest)
-        return {"imported": str(dict(manifest.get("imported", {})).get("fingerprint"))}
+    if any(map(is_imported, run.grades.glob("*.parquet"))):
+        imported = dict(read_json(run.manifest).get("imported", {}))
+        return {"imported": str(imported.get("fingerprint"))}
     with contextlib.suppress(UserError):
         return {"version": GRADES_TABLE.version, **inputs(run)}
     return {}
@@ -115,11 +121,11 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
             f"{run.path}: {waiting} attempts wait for the verifier, which decides what the rule"
             f" grader does not accept (dataset.judge=unmatched); run `{PROGRAM} verify`"
         )
-    said = ("the verifier says ", labels.fill_null("nothing yet"), "; the rule grader: ", rules)
     decided: dict[str, Any] = {"outcome": _OUTCOMES.take(pc.index_in(labels, _LABELS))}
     if "layer" in names:
         decided["layer"] = pa.scalar("verifier")
     if "reason" in names:
+        said = ("the verifier says ", labels.fill_null("nothing yet"), "; the rule grader: ", rules)
         decided["reason"] = pc.binary_join_element_wise(*said, ", ", table["reason"], "")
     for name, values in decided.items():
         column = pc.if_else(decides, values, table[name])

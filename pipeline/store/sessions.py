@@ -40,9 +40,6 @@ def totals(run: Run) -> Totals:
     """Sum what the sessions of a run cost."""
     records = [record for record in sessions(run.path).values() if record]
     gpu_s = [record["gpu_s"] for record in records if "gpu_s" in record]
-    return Totals(
-        len(records),
-        sum(record.get("wall_s", 0.0) for record in records),
-        sum(gpu_s) if gpu_s else None,
-        sum(record.get("completion_tokens", 0) for record in records),
-    )
+    wall_s = sum(record.get("wall_s", 0.0) for record in records)
+    tokens = sum(record.get("completion_tokens", 0) for record in records)
+    return Totals(len(records), wall_s, sum(gpu_s) if gpu_s else None, tokens)

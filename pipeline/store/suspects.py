@@ -7,7 +7,7 @@ Where it finds another, they become `attempts/_*.suspect`, which no reader count
 import time
 from pathlib import Path
 
-from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards, workernames
+from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -18,7 +18,7 @@ def unproven(run: Run, own: str = "") -> list[Path]:
     """List the unproven files of the worker `own`, and of those that are gone."""
     living = sessions.alive(run.path) - {own}
     named = (path for path in shards.files(run.attempts) if UNPROVEN in path.name)
-    return [path for path in named if workernames.worker_of(path) not in living]
+    return [path for path in named if shards.worker_of(path) not in living]
 
 
 def settle(run: Run, good: bool, own: str = "") -> None:
@@ -43,12 +43,10 @@ def trust(run: Run) -> None:
 
 def told(run: Run) -> str:
     """Say in a line how many attempts are suspect, since when and why; empty where none are."""
-    times = [
-        finished
-        for path in run.attempts.glob(f"_*.parquet{_SUSPECT}")
-        for batch in parquet.read(path, ATTEMPTS, ["finished"], parquet.Damage())
-        for finished in batch["finished"].to_pylist()
-    ]
+    times, damage = list[float](), parquet.Damage()
+    for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):
+        for batch in parquet.read(path, ATTEMPTS, ["finished"], damage):
+            times += batch["finished"].to_pylist()
     if not times:
         return ""
     since = time.strftime("%F %T", time.localtime(min(times)))

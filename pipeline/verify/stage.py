@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.prepare import models, prefetch, sizes
-from bayes_at_n.pipeline.store import rowkeys, runfolder, tables, workernames
+from bayes_at_n.pipeline.store import rowkeys, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE, inputs, made_of
@@ -69,8 +69,8 @@ def _verify(given: Run) -> None:
         home.staying(run.path, "attempts were verified") as intact,
     ):
         made_from = _inputs(run, template, made_by)
-        if owed := VERDICTS_TABLE.owed(run, made_from, imported=True):
-            if why := VERDICTS_TABLE.differing(run, owed[0], made_from):
+        if owed := VERDICTS_TABLE.owed(run, made_from):
+            if why := next(filter(None, owed.values()), ""):
                 note(f"verify: verdicts so far were made otherwise ({why})")
             made = _judged(run, judge, made_by, template, intact)
             runfolder.save_verifier(given)
@@ -137,7 +137,7 @@ def _judged(
     batches = texts.batches(itertools.chain(probes.items(), todo), total, cfg.engine.replicas)
     turns = (fill(template, asked(row))[0] for row in run.questions)
     most = work.longest + max(len(turn.encode()) for turn in turns)
-    worker, number = workernames.worker_id(), itertools.count()
+    worker, number = shards.worker_id(), itertools.count()
     answers = asker.answers(cfg, most, batches, f"{run.path}/logs/{worker}-verify-{{}}.stderr")
     with Meter("verify", total) as meter, contextlib.closing(answers):
         for hashes, answer, engine in answers:
@@ -204,7 +204,7 @@ def _derive(run: Run, made: Made, made_from: dict[str, Any], owed: set[str]) -> 
     for number, part in enumerate(work.parts):
         if part.stem in owed:
             rows = table.filter(pa.array(part_of == number))
-            VERDICTS_TABLE.write(run, part, made_from, rows)
+            VERDICTS_TABLE.write(run.path, part.stem, rows, made_from, part.mark)
             written += rows.num_rows
     VERDICTS_TABLE.sweep(run)
     note(f"verify: {written} verdicts, T={temperature:g}, calibration={v.calibration}")
