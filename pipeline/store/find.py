@@ -31,9 +31,9 @@ def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
             by_dataset.setdefault(name, {}).update({path.resolve(): path for path in paths})
     if not by_dataset:
         raise next(iter(faults.values()))
-    for folder, error in faults.items():
+    for folder, fault in faults.items():
         if folder.name[:1] not in ("_", "."):  # nobody means those; a shell's * does
-            warn(f"{foreign.printable(folder)} is left out: {error}")
+            warn(f"{foreign.printable(folder)} is left out: {fault}")
     return {name: list(runs.values()) for name, runs in by_dataset.items()}
 
 

@@ -143,7 +143,7 @@ def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
     sums = [pc.sum(column).as_py() or 0 for column in columns]  # null: nothing known
     known = [pc.count(column).as_py() for column in columns]
     paid = price(run.cfg.engine, *sums) if min(known) == counted.sum() else None
-    return Usage(int(counted.sum()), *sums, *known, spent, paid)
+    return Usage(int(counted.sum()), sums[0], sums[1], known[0], known[1], spent, paid)
 
 
 def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
