@@ -8,7 +8,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import VERBS
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import stage as prepare
-from bayes_at_n.pipeline.score import shown, stopped
+from bayes_at_n.pipeline.score import shown
 from bayes_at_n.pipeline.score import stage as score
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -67,7 +67,7 @@ def _has_more(run: Run) -> bool:
     """Return whether more trials are there and scored than are asked for: nothing is touched."""
     scores, trials = runfolder.read_json(run.path / "scores.json"), run.cfg.sampling.trials
     questions = scores.get("questions", 0)
-    if scores.get("attempts", 0) <= questions * trials or stopped.of(run):
+    if scores.get("attempts", 0) <= questions * trials or shown.stopped(run):
         return False
     if "prepare" in run.cfg.stages and prepare.questions_there(run) > questions:
         return False  # imported runs have no data set

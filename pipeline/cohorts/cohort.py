@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cohorts import differences
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.score import stopped, votes
+from bayes_at_n.pipeline.score import shown, votes
 from bayes_at_n.pipeline.store import find, outcomes
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, opened
@@ -106,9 +106,9 @@ class Cohort:
 
     def stopped(self, confidence: float) -> dict[str, dict[str, Any]]:
         """Of members whose outcomes decided how many trials there are, what may be read."""
-        how = {member.name: stopped.of(member.run) for member in self.members}
+        how = {member.name: shown.stopped(member.run) for member in self.members}
         return {
-            name: stopped.estimate(of_run, matrix, confidence)
+            name: shown.mean_of_rounds(of_run, matrix, confidence)
             for (name, of_run), matrix in zip(how.items(), self.matrix(), strict=False)
             if of_run
         }

@@ -17,8 +17,8 @@ from bayes_at_n.pipeline.cohorts.verdict import verdict
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.score import stopped, votes
-from bayes_at_n.pipeline.score.headline import apart, ordered
+from bayes_at_n.pipeline.score import votes
+from bayes_at_n.pipeline.score.shown import apart, ordered, stopped_lines
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.scoring.metrics.table import DEFAULT, parse
 
@@ -201,12 +201,7 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
 
 def swings_of(cohort: Cohort) -> Table | None:
     """The questions that votes win or lose; None where no run has the texts of its answers."""
-    models = {
-        name: (of.arrays["answers"], of.texts)
-        for name, of in zip(cohort.names, cohort.votes, strict=True)
-        if "answers" in of.arrays
-    }
-    return votes.swings(cohort.question_ids, models) if models else None
+    return votes.swings(cohort.question_ids, dict(zip(cohort.names, cohort.votes, strict=True)))
 
 
 def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
@@ -223,7 +218,7 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
                 raise
             warn(f"{cohort.dataset}: rubrics are left out: {error}")
     level = cfg.scoring.confidence
-    for line in stopped.lines(cohort.stopped(level), level):
+    for line in stopped_lines(cohort.stopped(level), level):
         warn(f"{cohort.dataset}: {line}")
     for line in apart({r["model"]: r["shrinkage"] for r in tables["leaderboard"].rows}):
         warn(f"{cohort.dataset}: {line}")

@@ -20,8 +20,8 @@ from bayes_at_n.pipeline.cohorts import priors
 from bayes_at_n.pipeline.cohorts.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.score import stopped, votes
-from bayes_at_n.pipeline.score.headline import apart, intervals, ordered, shared_luck
+from bayes_at_n.pipeline.score import votes
+from bayes_at_n.pipeline.score.shown import apart, intervals, ordered, shared_luck, stopped_lines
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECIDED
 from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
@@ -239,7 +239,7 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
                 f"{m} is left out: {why}" for m, why in votes.left_out(others(cfg), of).items()
             ]
             notes += [f"{name}: {line}" for line in lines]
-    notes += stopped.lines(cohort.stopped(s.confidence), s.confidence)
+    notes += stopped_lines(cohort.stopped(s.confidence), s.confidence)
     notes += [f"{member.name}: {member.decided}" for member in cohort.runs() if member.decided]
     return notes + [f"not alike: {line}" for line in cohort.differences]
 

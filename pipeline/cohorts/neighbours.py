@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.cohorts.cohort import Cohort
 from bayes_at_n.pipeline.cohorts.leaderboard import finished, inflation_columns, scores, title
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.score.headline import shared_luck
+from bayes_at_n.pipeline.score.shown import shared_luck
 
 _ALL_RANKS = 48  # models, up to which the probability of every rank of each has a column
 MOST_GROUPS = 100

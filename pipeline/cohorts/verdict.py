@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.cohorts.cohort import Cohort
 from bayes_at_n.pipeline.cohorts.leaderboard import scores
 from bayes_at_n.pipeline.cohorts.neighbours import groups
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.score import stopped
+from bayes_at_n.pipeline.score.shown import stopped
 from bayes_at_n.scoring.metrics.table import parse
 
 _NAMED = 5  # models that a sentence names
@@ -138,7 +138,7 @@ def verdict(cohort: Cohort, cfg: AnalysisConfig) -> Verdict:
         most=plan[2],
         other_questions=elsewhere,
         nearest=nearest,
-        stopped=any(stopped.of(member.run) for member in cohort.runs()),
+        stopped=any(stopped(member.run) for member in cohort.runs()),
     )
 
 

@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.plots.findings import most_often
 from bayes_at_n.pipeline.report.attempts import Categories
 from bayes_at_n.pipeline.rubrics.categories import counts
-from bayes_at_n.pipeline.score.headline import apart, ordered
+from bayes_at_n.pipeline.score.shown import apart, ordered
 
 Row = Mapping[str, Any]
 

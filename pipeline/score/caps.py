@@ -9,19 +9,19 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.scoring import CapsConfig
-from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes, Lengths, capped, correct
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
 
-_OF_SCORE = {"score": "score", "sigma": "σ", "low": "low", "high": "high"}
+_SCORE = {"score": "score", "sigma": "σ", "low": "low", "high": "high"}
 COLUMNS = (
-    Column("max_tokens", "max_tokens", format="{:,}"),
+    *columns("{:,}", max_tokens="max_tokens"),
     *(
         Column(key, head, r"$\sigma$" if head == "σ" else None, "{:.4f}", sigma="sigma")
-        for key, head in _OF_SCORE.items()
+        for key, head in _SCORE.items()
     ),
-    Column("truncated", "cut off", None, "{:.1%}"),
+    *columns("{:.1%}", truncated="cut off"),
     Column("tokens_per_attempt", "tokens/attempt", None, "{:,.1f}", short="per attempt"),
 )
 WHAT = (
@@ -31,17 +31,17 @@ WHAT = (
 
 
 def check(run: Run, codes: Codes, lengths: Lengths) -> None:
-    """Raises UserError: some graded attempt does not say its tokens."""
+    """Raise UserError where some graded attempt does not say its tokens."""
     graded = codes != OWED
-    lacking = int((graded & (lengths.tokens < 0)).sum())
-    if lacking:
+    if lacking := int((graded & (lengths.tokens < 0)).sum()):
         of = f"{lacking:,} of {int(graded.sum()):,} graded attempts"
         raise UserError(f"{run.path}: {of} do not say their tokens; leave out caps= and forecast=")
 
 
 def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
-    """The limits that were asked for, ascending; auto: powers of two up to the run's max_tokens,
-    from the last on under which nearly nothing (5 %) ended.
+    """Return the limits that were asked for, ascending; `auto` is powers of two up to max_tokens.
+
+    They begin with the last one below which nearly nothing (5 %) ended.
     """
     if [*caps] != [AUTO]:
         return sorted({int(cap) for cap in caps})
@@ -54,62 +54,59 @@ def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
 def points(
     codes: Codes, lengths: Lengths, caps: Iterable[int], settings: CapsConfig
 ) -> list[dict[str, Any]]:
-    """A row of `COLUMNS` for each limit, with the score that is the headline of the settings.
+    """Score the headline of the settings at each limit: rows of `COLUMNS`.
 
-    Only `max_tokens` where the attempts do not tell it.
+    Only `max_tokens` is there above what the attempts tell.
     """
-    metric, level = parse(settings.headline), settings.confidence
-    rows: list[dict[str, Any]] = []
-    graded = codes != OWED
-    tokens = lengths.tokens[graded]
+    graded, metric = codes != OWED, parse(settings.headline)
+    tokens, cut = lengths.tokens[graded], lengths.cut[graded]
+    rows = list[dict[str, Any]]()
     for cap in caps:
         rows.append({"max_tokens": cap})
-        if cap > lengths.known:
-            continue
-        score = metric.summary(correct(capped(codes, lengths.tokens, cap)), level)
-        # One that ran into its own limit is no shorter than this one lets it be.
-        over = (tokens > cap) | lengths.cut[graded]
-        rows[-1] |= dict(zip(_OF_SCORE, score, strict=True))
-        rows[-1]["truncated"] = float(over.mean())
-        rows[-1]["tokens_per_attempt"] = float(np.minimum(tokens, cap).mean())
+        if cap <= lengths.known:
+            right = correct(capped(codes, lengths.tokens, cap))
+            rows[-1] |= zip(_SCORE, metric.summary(right, settings.confidence), strict=True)
+            # One that ran into its own limit is no shorter than this one lets it be.
+            rows[-1]["truncated"] = float(((tokens > cap) | cut).mean())
+            rows[-1]["tokens_per_attempt"] = float(np.minimum(tokens, cap).mean())
     return rows
 
 
 def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
-    """What is not known of a run's lengths, or is taken for granted."""
-    said = []
+    """Say what is not known of a run's lengths, or is taken for granted."""
+    lines = []
     if max(caps) > lengths.known:
-        said.append(f"{name}: blank above {lengths.known:,.0f} tokens, where attempts were cut off")
+        lines.append(
+            f"{name}: blank above {lengths.known:,.0f} tokens, where attempts were cut off"
+        )
     if clamped := int((lengths.room < lengths.room.max()).sum()):
         least = f"{int(lengths.room.min()):,} tokens"
-        said.append(f"{name}: the context leaves less room in {clamped} questions, down to {least}")
+        lines.append(
+            f"{name}: the context leaves less room in {clamped} questions, down to {least}"
+        )
     if lengths.guessed:
         ended = "do not say how they ended; taken to have ended by themselves"
-        said.append(f"{name}: {lengths.guessed:,} attempts {ended}")
-    return said
+        lines.append(f"{name}: {lengths.guessed:,} attempts {ended}")
+    return lines
 
 
 def table(run: Run, codes: Codes, lengths: Lengths) -> Table:
-    """The curve of one run, as `scoring.caps` asks for it.
-
-    Raises UserError: some graded attempt does not say its tokens.
-    """
-    check(run, codes, lengths)
+    """Make the curve of one run, as `scoring.caps` asks for it."""
     settings = run.cfg.scoring
-    caps, level = chosen(run, settings.caps, lengths), settings.confidence
-    title = f"score by max_tokens: {run.cfg.model.name} on {run.cfg.dataset.name}"
-    said = [f"score: {parse(settings.headline).title()}; low, high: {level:.0%} interval", WHAT]
+    caps = chosen(run, settings.caps, lengths)
+    level = f"low, high: {settings.confidence:.0%} interval"
+    lines = [f"score: {parse(settings.headline).title()}; {level}", WHAT]
     rows = points(codes, lengths, caps, settings)
-    return Table(title, COLUMNS, rows, said + notes("this run", lengths, caps))
+    title = f"score by max_tokens: {run.cfg.model.name} on {run.cfg.dataset.name}"
+    return Table(title, COLUMNS, rows, lines + notes("this run", lengths, caps))
 
 
 def forecast(run: Run, codes: Codes, lengths: Lengths) -> tuple[dict[str, Any], str]:
-    """The score at the max_tokens of `scoring.forecast`, and a line that says it.
+    """Forecast the score at the max_tokens of `scoring.forecast`; return it and a line about it.
 
-    Questions whose room the context bounds stay as they are. Raises UserError: the run tells that
-    score itself, or some graded attempt does not say its tokens.
+    Questions whose room the context bounds stay as they are. Raises UserError: the attempts tell
+    that score themselves.
     """
-    check(run, codes, lengths)
     cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
     if cap <= lengths.known:
         raise UserError(f"forecast={cap}: these attempts tell that score; write caps={cap}")

@@ -19,44 +19,33 @@ from bayes_at_n.pipeline.config.scoring import PriorConfig
 from bayes_at_n.pipeline.rubrics import categories, categorize
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.store import outcomes, rowkeys
-from bayes_at_n.pipeline.store.outcomes import OWED, Codes
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, Codes
 from bayes_at_n.pipeline.store.runfolder import Run, opened
 from bayes_at_n.scoring import Counts
 
 
 class Prior(NamedTuple):
-    """A run whose trials are the prior of another one's questions."""
+    """A run whose trials are the prior of M questions of another one."""
 
-    said: str  # prior=RUN, for messages
     run: Run
     rows: list[int]  # M: where the run has each question, -1 where it does not
-    codes: Codes  # (M', N') outcomes of its own questions
-    trials: int  # how many of them count
-    weight: float | None  # of how many trials of a question they have; None: of as many as they are
+    codes: Codes  # (M', N') outcomes of its own questions in the trials that count
+    weight: float | None  # of how many trials of a question they have; None: of N'
 
     def counts(self, codes: Any, kinds: int) -> Counts:
-        """R0 from this run's categories, -1 for none, (M', N'): counts (M, C + 1)."""
-        first = codes[:, : self.trials]
-        found = categories.counts(first, kinds)
-        shares = found.sum(axis=0) / max(found.sum(), 1) * (self.weight or 0)
-        known = scoring.down_weight(Counts(found), self.weight or self.trials, kinds)
+        """Return R0 from this run's categories, -1 for none, (M', N'): counts (M, C + 1)."""
+        own, trials = categories.counts(codes, kinds), codes.shape[1]
+        shares = own.sum(axis=0) / max(own.sum(), 1) * (self.weight or 0)
+        known = scoring.down_weight(Counts(own), self.weight or trials, kinds)
         return Counts(np.concatenate([np.asarray(known.values), [shares]])[self.rows])
 
     def outcomes(self) -> Counts:
-        """R0 of correct and not: counts (M, 2)."""
-        known = self.codes != OWED
-        return self.counts(np.where(known, self.codes == outcomes.CORRECT, -1), 2)
-
-    def record(self) -> dict[str, Any]:
-        """What `scores.json` says of it."""
-        found: dict[str, Any] = {"run": str(self.run.path), "trials": self.trials}
-        if self.weight is not None:
-            found |= {"weight": self.weight, "other_questions": self.rows.count(-1)}
-        return found
+        """Return R0 of correct and not: counts (M, 2)."""
+        return self.counts(np.where(self.codes == OWED, -1, self.codes == CORRECT), 2)
 
 
 def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
-    """The prior that settings name for a run.
+    """Load the prior that settings name for a run.
 
     `marks`: its questions, M, as `Outcomes.positions` calls them, with their ids. Where `prior.run`
     is no run folder but holds one of the run's name, that is the prior. Raises UserError: no such
@@ -65,55 +54,55 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
     path = Path(str(cfg.run)).expanduser()
     if not (path / "config.yaml").exists() and (path / run.path.name).is_dir():
         path /= run.path.name
-    said = f"prior={path}"
     try:
         other = opened(path)
         earlier = outcomes.read(other)
         rows = earlier.positions()
     except UserError as error:
-        raise UserError(f"{said}: {error}") from error
+        raise UserError(f"prior={path}: {error}") from error
     if other.path.resolve() == run.path.resolve():
-        raise UserError(f"{said}: is this run itself, whose trials would count twice")
+        raise UserError(f"prior={path}: is this run itself, whose trials would count twice")
     missing = [name for mark, name in marks.items() if mark not in rows]
     if missing and cfg.weight is None:
         lacks = f"{len(missing)} of this run's questions ({', '.join(missing[:3])})"
-        raise UserError(f"{said}: does not hold {lacks}; set prior.weight (docs/scoring.md)")
-    trials = min(cfg.trials or earlier.codes.shape[1], earlier.codes.shape[1])
-    owed = earlier.codes == OWED
-    complete = int((~owed).all(axis=0).cumprod().sum())
+        raise UserError(f"prior={path}: does not hold {lacks}; set prior.weight (docs/scoring.md)")
+    there = earlier.codes.shape[1]
+    trials = min(cfg.trials or there, there)
+    complete = int((earlier.codes != OWED).all(axis=0).cumprod().sum())
     if complete < (trials if cfg.weight is None else 1) or trials < (cfg.trials or 0):
         why = f"of {path} only the first {complete} trials are graded"
         raise UserError(f"prior.trials={cfg.trials or trials}: {why}")
-    found = [rows.get(mark, -1) for mark in marks]
-    return Prior(said, other, found, earlier.codes, trials, cfg.weight)
+    places = [rows.get(mark, -1) for mark in marks]
+    return Prior(other, places, earlier.codes[:, :trials], cfg.weight)
 
 
 def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
-    """R0 of a rubric by the thresholds of the run that is scored, whose `record` it is: (M, C + 1).
+    """Return R0 of a rubric by the thresholds of the run that is scored, `record`: (M, C + 1).
 
     None, and a warning, where the prior run lacks what the rubric asks, or the same labels.
     """
+    run = prior.run
     try:
-        table, category = _categories(prior.run, record)
+        if record.get("imported"):
+            same = (
+                m.table
+                for m in categories.imported(run).values()
+                if m.record["categories"] == record["categories"]
+            )
+            if (table := next(same, None)) is None:
+                raise UserError("no labels of these categories were imported")
+            category = table["category"].to_numpy()
+        else:
+            attempts = categorize.scored(run)
+            if ("C" in attempts.signals) != record["thresholds"]["verifier"]:
+                raise UserError("only one of the two runs has verdicts, so that `invalid` differs")
+            parts = ("name", "description", "order", "categories")
+            rubrics = {record["name"]: rubric_of.parse({key: record[key] for key in parts})}
+            made, lacking = categorize.assigned(attempts, rubrics, record["thresholds"]["values"])
+            categorize.leave_out(lacking, named=True)
+            table, category = attempts.keys, made[record["name"]]
     except (UserError, ValueError) as error:
-        warn(f"{prior.said}: {record['name']}: no prior: {error}")
+        warn(f"prior={run.path}: {record['name']}: no prior: {error}")
         return None
-    codes = rowkeys.placed(table, rowkeys.question_ids(prior.run), category, prior.codes.shape, -1)
+    codes = rowkeys.placed(table, rowkeys.question_ids(run), category, prior.codes.shape, -1)
     return prior.counts(codes, len(record["categories"]))
-
-
-def _categories(run: Run, record: dict[str, Any]) -> tuple[Any, Any]:
-    """Keys and categories of a run's attempts under the rubric and thresholds of another."""
-    if record.get("imported"):
-        for same in categories.imported(run).values():
-            if same.record["categories"] == record["categories"]:
-                return same.table, same.table["category"].to_numpy()
-        raise UserError("no labels of these categories were imported")
-    attempts = categorize.scored(run)
-    if ("C" in attempts.signals) != record["thresholds"]["verifier"]:
-        raise UserError("only one of the two runs has verdicts, so that `invalid` differs")
-    keys, limits = ("name", "description", "order", "categories"), record["thresholds"]["values"]
-    rubric = rubric_of.parse({key: record[key] for key in keys})
-    made, lacking = categorize.assigned(attempts, {record["name"]: rubric}, limits)
-    categorize.leave_out(lacking, named=True)
-    return attempts.keys, made[record["name"]]

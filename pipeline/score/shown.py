@@ -1,105 +1,203 @@
-"""What `score` found, as people read it: a line, a table and what to beware of."""
+"""What `score` found, as people read it, and what they should beware of, here and in `compare`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import clock, count, counted, results, warn
+import numpy as np
+import numpy.typing as npt
+
+from bayes_at_n.pipeline.base.console import clock, count, counted, listed, percent, results, warn
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.score import stopped
-from bayes_at_n.pipeline.score.headline import apart, intervals, ordered, shared_luck
+from bayes_at_n.pipeline.store.runfolder import Run, read_json
+from bayes_at_n.scoring import INFLATION_LEVEL, SHRINKAGE_LIMIT, Inflation
 from bayes_at_n.scoring.metrics.table import Metric, parse
 
 Parts = Mapping[str, Any]
+STOPPED = "stopped"  # in the manifest, as `settle` left it
+
+
+def ordered(headline: str) -> list[str]:
+    """Order "avg" and "bayes", the headline first."""
+    return sorted(("avg", "bayes"), key=lambda name: name != headline)
 
 
 def line(scores: Parts) -> str:
-    """The score in a line: the headline and, beside it, the other of avg@N and Bayes@N.
+    """Say the headline in a line and, beside it, the other of avg@N and Bayes@N.
 
     Such as "a on d: avg@8 0.510 (95%: 0.496 to 0.524), Bayes@8 0.510 (0.497 to 0.523)".
     """
-    uniform, level = scores["uniform_prior"], f"{scores['confidence']:.0%}: "
-    told: list[str] = []
+    uniform, level, parts = scores["uniform_prior"], f"{scores['confidence']:.0%}: ", list[str]()
     for name in (n for n in ordered(scores.get("headline", "avg")) if n in uniform):
         value, sigma, low, high = [*uniform[name].values()][:4]
         form, title = f".{display.decimals([sigma])}f", parse(name).title(scores["trials"])
-        ends = f"{level * (not told)}{low:{form}} to {high:{form}}"
-        told.append(f"{title} {value:{form}} ({ends})")
-    return f"{scores['model']} on {scores['dataset']}: {', '.join(told)}"
+        parts.append(f"{title} {value:{form}} ({level}{low:{form}} to {high:{form}})")
+        level = ""
+    return f"{scores['model']} on {scores['dataset']}: {', '.join(parts)}"
 
 
 def show(scores: Parts, metrics: Sequence[Metric]) -> None:
     """Print the table of scores, the outcomes and the cost."""
-    cost = scores["cost"]
     columns = [
         Column("metric", "metric", align="left"),
         Column("value", "value", sigma="sigma"),
         Column("sigma", "σ", sigma="sigma"),
         Column("interval", f"{scores['confidence']:.0%} interval", sigma="sigma"),
     ]
-    title = f"{scores['model']} on {scores['dataset']}"
     fitted = scores["uniform_prior"].get("avg", {}).get("fitted", False)
     notes = [f"intervals: {intervals({scores['model']: fitted})}"]
-    display.show(Table(title, columns, rows(scores, metrics), notes))
+    title = f"{scores['model']} on {scores['dataset']}"
+    display.show(Table(title, columns, _rows(scores, metrics), notes))
     shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items() if share)
     size = f"{counted(scores['questions'], 'question')}, {counted(scores['attempts'], 'attempt')}"
     results.print(f"{size}: {shares}")
     places = scores.get("gold_places", {}).items()
     if parts := [f"{k} {v['mean']:.3f} ({v['low']:.3f} to {v['high']:.3f})" for k, v in places]:
         results.print(f"accuracy by the gold answer's place: {', '.join(parts)}")
-    rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
-    paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
+    cost = scores["cost"]
     if sampled := cost["completion_tokens"]:
         took = f" in {clock(cost['wall_s'])}" if cost["wall_s"] else ""  # no import says
+        rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
+        paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
         results.print(f"{count(sampled)} tokens sampled{took}{rate}{paid}")
     if rubrics := scores.get("rubrics"):
         results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} rubrics")
 
 
-def beware(scores: Parts) -> None:
-    """Warn of what makes an interval say more than it knows."""
-    uniform = scores["uniform_prior"]
-    if luck := uniform.get("avg", {}).get("inflation"):
-        found, name = [luck[key] for key in scoring.Inflation._fields], f"avg@{scores['trials']}"
-        sigma = uniform["avg"]["sigma"]
-        for text in shared_luck([name], scoring.Inflation(*found), sigma, scores["confidence"]):
-            warn(text)
-    if how := scores.get("stopped"):
-        texts = stopped.lines({scores["model"]: how}, scores["confidence"])
-    else:
-        texts = apart({scores["model"]: uniform["bayes"].get("shrinkage", 0.0)})
-    for text in texts:
-        warn(text)
+def _rows(scores: Parts, metrics: Sequence[Metric]) -> list[dict[str, Any]]:
+    """Make a row of each metric; below Bayes@N and avg@N what stands beside them."""
+    uniform, rows = scores["uniform_prior"], list[dict[str, Any]]()
 
-
-def rows(scores: Parts, metrics: Sequence[Metric]) -> list[dict[str, Any]]:
-    """A row for each metric; below Bayes@N and avg@N what stands beside them."""
-    uniform, found = scores["uniform_prior"], []
-
-    def add(name: str, parts: Parts | None) -> None:
-        if parts is not None:
-            value, sigma, low, high = list(parts.values())[:4]
-            found.append({"metric": name, "value": value, "sigma": sigma, "interval": (low, high)})
+    def add(name: str, parts: Parts) -> None:
+        value, sigma, low, high = [*parts.values()][:4]
+        rows.append({"metric": name, "value": value, "sigma": sigma, "interval": (low, high)})
 
     for metric in metrics:
-        title = metric.title(scores["trials"])
+        title, found = metric.title(scores["trials"]), scores["metrics"][metric.name]
         if title == "Pass@1" and "avg" in scores["metrics"]:
             continue  # the same number
-        prior_said = " (uniform prior)" * (metric.name == "bayes")
-        add(f"{title}{prior_said}", scores["metrics"][metric.name])
+        add(title + " (uniform prior)" * (metric.name == "bayes"), found)
         if metric.name == "bayes":
             if prior := scores.get("prior"):
                 weighed = f" as {prior['weight']:g}" if "weight" in prior else ""
                 add(f"{title} (prior: {prior['trials']} trials{weighed})", scores["with_prior"])
-            add("  were all undecided correct", uniform.get("bayes_if_undecided_were_correct"))
+            if best := uniform.get("bayes_if_undecided_were_correct"):
+                add("  were all undecided correct", best)
         elif metric.name == "avg" and "stderr_over_questions" in uniform["avg"]:
             error = uniform["avg"]["stderr_over_questions"]
-            found.append({"metric": "  questions as a sample", "sigma": error})
-        if error := scores["metrics"][metric.name].get("error"):
-            found.append({"metric": "  of it by random subsets", "sigma": error})
+            rows.append({"metric": "  questions as a sample", "sigma": error})
+        if error := found.get("error"):
+            rows.append({"metric": "  of it by random subsets", "sigma": error})
     if how := scores.get("stopped"):
         interval = (how["low"], how["high"])
-        found.append({"metric": "mean of rounds", "value": how["mean"], "interval": interval})
-    return found
+        rows.append({"metric": "mean of rounds", "value": how["mean"], "interval": interval})
+    return rows
+
+
+def beware(scores: Parts) -> None:
+    """Warn of what makes an interval say more than it knows."""
+    uniform, level, lines = scores["uniform_prior"], scores["confidence"], list[str]()
+    if luck := uniform.get("avg", {}).get("inflation"):
+        found = Inflation(*(luck[key] for key in Inflation._fields))
+        lines += shared_luck([f"avg@{scores['trials']}"], found, uniform["avg"]["sigma"], level)
+    if how := scores.get("stopped"):
+        lines += stopped_lines({scores["model"]: how}, level)
+    else:
+        lines += apart({scores["model"]: uniform["bayes"].get("shrinkage", 0.0)})
+    for text in lines:
+        warn(text)
+
+
+def apart(shrinkage: Mapping[str, float]) -> list[str]:
+    """Say in a line where avg and Bayes@N differ by more than half a sigma of Bayes@N.
+
+    `shrinkage` by name is (Bayes@N - avg@N) / sigma, :func:`scoring.shrinkage`.
+    """
+    moved = {name: sigmas for name, sigmas in shrinkage.items() if abs(sigmas) > SHRINKAGE_LIMIT}
+    if not moved:
+        return []
+    worst = max(moved, key=lambda name: abs(moved[name]))
+    return [
+        f"Bayes@N of {listed(moved, 5)} lies more than {SHRINKAGE_LIMIT:g} σ from avg"
+        f" ({worst} {moved[worst]:+.2f}), drawn to the middle by its uniform prior: its interval"
+        " covers less than it says; read avg and its interval"
+    ]
+
+
+def intervals(fitted: Mapping[str, bool]) -> str:
+    """Say which interval avg of each name has; `fitted` by name is :func:`scoring.fits`.
+
+    >>> intervals({"a": True, "b": False}), intervals({"b": False})
+    ("avg's by empirical Bayes over questions, but the plain one of b", "avg's the plain one")
+    """
+    plain = [name for name, fits in fitted.items() if not fits]
+    if len(plain) == len(fitted):
+        return "avg's the plain one"
+    but = f", but the plain one of {listed(plain, 5)}" if plain else ""
+    return f"avg's by empirical Bayes over questions{but}"
+
+
+def shared_luck(
+    names: Sequence[str], found: Inflation, sigma: npt.ArrayLike, confidence: float
+) -> list[str]:
+    """Say in a line where trials of some names vary as independent attempts hardly would.
+
+    `sigma` is that of each name's score, taking attempts as independent, and `confidence` that of
+    the intervals of what was `found`.
+    """
+    value, low, high, p, own = map(np.atleast_1d, (*found, sigma))
+    sure = np.flatnonzero(p * len(names) < INFLATION_LEVEL)
+    if not sure.size:
+        return []
+    most = sure[np.argmin(p[sure])]
+    others = [names[i] for i in sure if i != most]
+    more = f"; so, too, {listed(others, 4)}" if others else ""
+    return [
+        f"{names[most]} varies {value[most]:.2f} times ({percent(confidence)} interval"
+        f" {low[most]:.2f} to {high[most]:.2f}) as much from trial to trial as it would if attempts"
+        " were independent; they share luck, as with sampling.seeds=shared (vLLM's runner V1). σ is"
+        f" rather {own[most] * value[most] ** 0.5:.4f} than {own[most]:.4f}{more}"
+    ]
+
+
+def stopped(run: Run) -> dict[str, Any] | None:
+    """Return how sampling was stopped; None where it was not, or with other trials than now."""
+    how = read_json(run.manifest).get(STOPPED)
+    same = isinstance(how, dict) and how.get("trials") == run.cfg.sampling.trials
+    return how if same else None
+
+
+def mean_of_rounds(how: Mapping[str, Any], matrix: Any, confidence: float) -> dict[str, Any]:
+    """Add to `how` the mean of rounds, and an interval that holds whenever sampling was stopped.
+
+    `matrix` holds outcomes, (M, N), masked where owed: the first trials without a gap are rounds.
+    """
+    from bayes_at_n.scoring.sequential import MeanSequence  # Numba takes a third of a second
+
+    codes = np.ma.filled(matrix, -1).astype(np.int64)
+    rounds = int((codes >= 0).all(axis=0).cumprod().sum())
+    sequence = MeanSequence(len(codes), confidence)
+    for trial in range(rounds):
+        sequence.add(codes[:, trial], np.ones(len(codes), np.int64))
+    low, high = sequence.interval()
+    return {**how, "rounds": rounds, "mean": sequence.mean, "low": low, "high": high}
+
+
+def stopped_lines(found: Mapping[str, Mapping[str, Any]], confidence: float) -> list[str]:
+    """Say in a line what to read of runs that were stopped, by name; nothing where none was."""
+    if not found:
+        return []
+    kinds = ", ".join(dict.fromkeys(f"until={how.get('until')}" for how in found.values()))
+    means = ", ".join(
+        f"{how['mean']:.4f} ({how['low']:.4f} to {how['high']:.4f})"
+        + f" of {name}" * (len(found) > 1)
+        for name, how in found.items()
+    )
+    its = "its" if len(found) == 1 else "their"
+    return [
+        f"trials of {', '.join(found)} depend on {its} outcomes ({kinds}): read the mean of rounds,"
+        f" {means}, whose {percent(confidence)} sequence holds whenever one stops. Bayes@N is a"
+        " posterior that does not know why sampling stopped; every other interval, z and rank is"
+        " for a number of trials that was fixed before, and nothing may be pooled over trials"
+    ]

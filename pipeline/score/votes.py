@@ -1,13 +1,14 @@
 """What votes are counted from: the answers of a run's attempts, and scores of theirs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.display.table import columns as named
+from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.grade import classes
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import rowkeys
@@ -16,11 +17,9 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.metric import ANSWERS, CONFIDENCE, VERIFIER, Metric
 from bayes_at_n.scoring.metrics.votes import right
 
-_SIGNALS = {CONFIDENCE: "completion_bpt", VERIFIER: "a"}
-_OF = {CONFIDENCE: "log-probs", VERIFIER: "verdict"}
-SWINGS = 40  # questions that a table of them shows
+_SIGNALS = {CONFIDENCE: ("completion_bpt", "log-probs"), VERIFIER: ("a", "verdict")}
+_MOST = 40  # questions that a table of swings shows
 _LONGEST = 60  # characters of an answer in it
-_SHARE = "{:.3f}"
 
 
 class Evidence(NamedTuple):
@@ -31,102 +30,95 @@ class Evidence(NamedTuple):
     texts: list[list[str]]  # of each question the texts of the answers 2, 3, ...
 
 
-NOTHING = Evidence({}, dict.fromkeys((ANSWERS, *_SIGNALS), "no run, so no answers"), [])
+NOTHING = Evidence({}, {ANSWERS: "no run, so no answers"}, [])
 
 
-def read(run: Run, question_ids: Sequence[str] | None = None) -> Evidence:
-    """The answers of a run, and the scores that all attempts with an answer have.
+def read(run: Run, question_ids: Sequence[str]) -> Evidence:
+    """Read the answers of these questions, and the scores that all attempts with an answer have.
 
-    Of the questions named; None: of all. The confidence of an attempt is the geometric mean of the
-    probabilities of its tokens, 2 to the power of minus its bits per token; the verifier's score is
-    its calibrated P(A).
+    The confidence of an attempt is the geometric mean of the probabilities of its tokens, 2 to the
+    power of minus its bits per token; the verifier's score is its calibrated P(A).
     """
     try:
         found = classes.of(run)
     except UserError as error:
-        return Evidence({}, dict.fromkeys((ANSWERS, *_SIGNALS), str(error)), [])
-    places = {q["question_id"]: i for i, q in enumerate(run.questions)}
-    rows = [places[name] for name in (places if question_ids is None else question_ids)]
-    codes = masked(found.codes[rows])
-    evidence = Evidence({ANSWERS: codes}, {}, [found.texts[row] for row in rows])
+        return Evidence({}, {ANSWERS: str(error)}, [])
+    ids = pa.array(question_ids, pa.string())
+    rows = pc.index_in(ids, rowkeys.question_ids(run)).to_numpy()
+    answers = masked(found.codes[rows])
+    evidence = Evidence({ANSWERS: answers}, {}, [found.texts[row] for row in rows])
     try:
         table = signals.read(run)
     except UserError as error:
         return evidence._replace(lacking=dict.fromkeys(_SIGNALS, str(error)))
-    keys = rowkeys.encode(table, rowkeys.question_ids(run))
-    kept, cells = rowkeys.cells(keys, codes.shape[1])
-    for name, signal in _SIGNALS.items():
-        scores = np.full(found.codes.shape, np.nan)
-        scores[cells] = table[signal].to_numpy()[kept]
-        scores = scores[rows]
-        if lost := int((np.isnan(scores) & (codes.filled(OWED) > classes.NONE)).sum()):
-            why = f"{run.path}: {lost} attempts with an answer have no {_OF[name]}"
-            evidence.lacking[name] = why
+    for name, (signal, noun) in _SIGNALS.items():
+        values = table[signal].to_numpy().astype(np.float64)
+        scores = rowkeys.placed(table, ids, values, answers.shape, np.nan)
+        if lost := int((np.isnan(scores) & (answers.filled(OWED) > classes.NONE)).sum()):
+            evidence.lacking[name] = f"{run.path}: {lost} attempts with an answer have no {noun}"
         else:
             evidence.arrays[name] = np.exp2(-scores) if name == CONFIDENCE else scores
     return evidence
 
 
 def masked(array: Any) -> Any:
-    """Masked where owed."""
+    """Mask what is owed."""
     return np.ma.masked_equal(array, OWED)  # type: ignore[no-untyped-call]
 
 
 def left_out(metrics: Sequence[Metric], evidence: Evidence) -> dict[str, str]:
-    """Why metrics cannot be made of the evidence, by their names; those that can are not there."""
-    lacking = evidence.lacking
-    return {m.name: lacking[name] for m in metrics for name in m.of[::-1] if name in lacking}
+    """Say why metrics cannot be made of the evidence, by their names; nothing of the others."""
+    whys = evidence.lacking
+    return {m.name: whys[name] for m in metrics for name in m.of[::-1] if name in whys}
 
 
-def swings(
-    question_ids: Sequence[str], models: Mapping[str, tuple[Any, Sequence[Sequence[str]]]]
-) -> Table:
-    """The questions that the vote of all trials wins or loses, most of all first.
+def swings(question_ids: Sequence[str], models: Mapping[str, Evidence]) -> Table | None:
+    """List the questions that the vote of all trials wins or loses, most of all first.
 
-    `models` holds for each the answers (M, N), masked where owed, and what :class:`Evidence` has as
-    texts. A vote wins a question that fewer than half of the attempts get right, and loses one
-    whose share of right attempts it falls short of.
+    A vote wins a question that fewer than half of the attempts get right, and loses one whose share
+    of right attempts it falls short of. None where no model has answers.
     """
-    rows = [row for model, of in models.items() for row in _rows(model, question_ids, *of)]
-    rows.sort(key=lambda row: -abs(row["gain"]))
-    columns = [
-        *named(align="left", model="model", question_id="question", vote="vote"),
-        Column("avg", "right", None, _SHARE),
-        Column("value", "Cons@N", "Cons@$N$", _SHARE),
-        Column("gain", "gain", None, "{:+.3f}"),
-        Column("answers", "answers"),
-        Column("share", "commonest wrong", None, _SHARE),
-        Column("wrong", "it is", align="left"),
+    known = {model: of for model, of in models.items() if ANSWERS in of.arrays}
+    rows = [
+        {"model": model, "question_id": name} | row
+        for model, of in known.items()
+        for name, answers, texts in zip(question_ids, of.arrays[ANSWERS], of.texts, strict=True)
+        if (row := _swing(answers.compressed(), texts)) is not None
     ]
+    rows.sort(key=lambda row: -abs(row["gain"]))
     won = sum(row["vote"] == "wins" for row in rows)
     notes = [
         f"won by the vote of all trials: {won}; lost: {len(rows) - won}; right, commonest wrong:"
         " shares of attempts; answers: how many different ones there are"
     ]
-    if len(rows) > SWINGS:
-        notes.append(f"the {SWINGS} with the largest gain or loss")
-    return Table("questions that a vote wins or loses", columns, rows[:SWINGS], notes)
+    if len(rows) > _MOST:
+        notes.append(f"the {_MOST} with the largest gain or loss")
+    heads = [
+        *columns(align="left", model="model", question_id="question", vote="vote"),
+        *columns("{:.3f}", avg="right"),
+        Column("value", "Cons@N", "Cons@$N$", "{:.3f}"),
+        *columns("{:+.3f}", gain="gain"),
+        *columns(answers="answers"),
+        *columns("{:.3f}", share="commonest wrong"),
+        *columns(align="left", wrong="it is"),
+    ]
+    title = "questions that a vote wins or loses"
+    return Table(title, heads, rows[:_MOST], notes) if known else None
 
 
-def _rows(
-    model: str, question_ids: Sequence[str], codes: Any, texts: Sequence[Sequence[str]]
-) -> Iterator[dict[str, Any]]:
-    for name, row, of_question in zip(question_ids, codes, texts, strict=True):
-        given = row.compressed()
-        average = float((given == classes.RIGHT).mean())
-        vote = float(right(np.bincount(given, minlength=2)))
-        wins = average < 0.5 < vote
-        if not wins and vote >= average:
-            continue
-        common = float((given == classes.RIGHT + 1).mean())
-        yield {
-            "model": model,
-            "question_id": name,
-            "vote": "wins" if wins else "loses",
-            "avg": average,
-            "value": vote,
-            "gain": vote - average,
-            "answers": np.unique(given[given > classes.NONE]).size,
-            "share": common if common else None,
-            "wrong": of_question[0][:_LONGEST] if of_question else None,
-        }
+def _swing(answers: Any, texts: Sequence[str]) -> dict[str, Any] | None:
+    """Compare the vote of a question with its attempts; None where it neither wins nor loses."""
+    average = float((answers == classes.RIGHT).mean())
+    vote = float(right(np.bincount(answers, minlength=2)))
+    wins = average < 0.5 < vote
+    if not wins and vote >= average:
+        return None
+    return {
+        "vote": "wins" if wins else "loses",
+        "avg": average,
+        "value": vote,
+        "gain": vote - average,
+        "answers": np.unique(answers[answers > classes.NONE]).size,
+        "share": float((answers == classes.RIGHT + 1).mean()) or None,
+        "wrong": texts[0][:_LONGEST] if texts else None,
+    }

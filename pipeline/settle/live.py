@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import sweep
 from bayes_at_n.pipeline.generate import claims, stopping
-from bayes_at_n.pipeline.score.stopped import KEY
+from bayes_at_n.pipeline.score.shown import STOPPED
 from bayes_at_n.pipeline.settle import RECORD, budget, data, looks
 from bayes_at_n.pipeline.settle.data import Outcomes
 from bayes_at_n.pipeline.settle.looks import Course
@@ -183,5 +183,5 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
             how = {"until": cfg.until, "method": cfg.method, "confidence": cfg.confidence}
             how |= {"trials": trials, "folder": os.path.abspath(plan.folder)}
             manifest = runfolder.read_manifest(run)
-            if so_many == trials and manifest.get(KEY) != how:
-                runfolder.write_json(run.manifest, manifest | {KEY: how})
+            if so_many == trials and manifest.get(STOPPED) != how:
+                runfolder.write_json(run.manifest, manifest | {STOPPED: how})

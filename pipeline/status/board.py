@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bayes_at_n.pipeline.base.console import clock, count
-from bayes_at_n.pipeline.score.headline import apart
+from bayes_at_n.pipeline.score.shown import apart
 from bayes_at_n.pipeline.status.standing import RunStanding, added, by_state
 from bayes_at_n.pipeline.status.tally import RunningScore
 from bayes_at_n.pipeline.workers.records import Worker

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from bayes_at_n.pipeline.base.console import results, warn
 from bayes_at_n.pipeline.cluster import jobs
-from bayes_at_n.pipeline.score.headline import apart
+from bayes_at_n.pipeline.score.shown import apart
 from bayes_at_n.pipeline.status import board
 from bayes_at_n.pipeline.status.standing import of
 from bayes_at_n.pipeline.status.tally import Tally, scores
