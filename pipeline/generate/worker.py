@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.prepare import questions_table
 from bayes_at_n.pipeline.store import origin, parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.suspects import UNPROVEN, settle, told, unproven
+from bayes_at_n.pipeline.store.sessions import UNPROVEN, settle, told, unproven
 from bayes_at_n.pipeline.workers import heartbeat, home
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 

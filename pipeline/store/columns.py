@@ -57,12 +57,7 @@ def cut_off(finish_reasons: Any) -> Any:
 
 
 def below(limits: Any, finish_reasons: Any, tokens: Any) -> Any:
-    """Select the attempts that ended at a token limit below their limit now: bool.
-
-    >>> reasons = pa.array(["length", "length", "stop", None])
-    >>> below([8, 16, 16, 16], reasons, pa.array([8, 8, 8, 8])).to_pylist()
-    [False, True, False, False]
-    """
+    """Select the attempts that ended at a token limit below their limit now: bool."""
     short = pc.and_(pc.equal(finish_reasons, "length"), pc.less(tokens, pa.array(limits)))
     return pc.fill_null(short, False)
 

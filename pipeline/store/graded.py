@@ -24,14 +24,9 @@ from bayes_at_n.pipeline.store.runfolder import Run, read_json
 from bayes_at_n.pipeline.store.tables import Derived, Inputs, is_imported
 
 GRADES_TABLE = Derived("grades", GRADES, "grade", verifiers.VERSION)
-SETTINGS = (  # that decide a grade, for the folder where they are typed with `grade`
-    "grading",
-    "dataset.answer",
-    "dataset.boxes",
-    "dataset.pattern",
-    "dataset.conventions",
-    "model.reasoning_end",
-)
+_OF_DATASET = ("answer", "boxes", "pattern", "conventions")
+# What decides a grade, and is kept in the folder where it is typed with `grade`.
+SETTINGS = ("grading", *(f"dataset.{name}" for name in _OF_DATASET), "model.reasoning_end")
 _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
 _OUTCOMES = pa.array(["correct", "wrong", "no_answer"])  # that the labels stand for
 _LABELS = pa.array(["A", "B", "C"])
@@ -39,10 +34,7 @@ _version = functools.cache(environment.version)
 
 
 def settings(cfg: RunConfig) -> dict[str, Any]:
-    """Return what decides the grade of a (gold, answer) pair.
-
-    Raises UserError: a user's own grader is not there.
-    """
+    """Return what decides the grade of a pair. Raises UserError: a user's own grader is gone."""
     kind = verifiers.KINDS[cfg.dataset.answer.partition(":")[0]]
     answer, function = cfg.dataset.grader()
     return {
@@ -58,12 +50,10 @@ def settings(cfg: RunConfig) -> dict[str, Any]:
 
 def inputs(run: Run) -> Inputs:
     """Return what grades are made of beside the attempts. Raises as `settings`."""
-    return settings(run.cfg) | {
-        "reasoning_end": run.cfg.model.reasoning_end,
-        "boxes": run.cfg.dataset.boxes,
-        "pattern": run.cfg.dataset.pattern,
-        "strict": [q["question_id"] for q in run.questions if q["form"] == "strict"],
-    }
+    dataset, end = run.cfg.dataset, run.cfg.model.reasoning_end
+    found = {"reasoning_end": end, "boxes": dataset.boxes, "pattern": dataset.pattern}
+    strict = [q["question_id"] for q in run.questions if q["form"] == "strict"]
+    return settings(run.cfg) | found | {"strict": strict}
 
 
 def stale(run: Run) -> dict[Path, str]:
@@ -72,10 +62,7 @@ def stale(run: Run) -> dict[Path, str]:
 
 
 def ruled(run: Run, names: Sequence[str]) -> pa.Table:
-    """Read the key and other columns of every grade, as the rule grader made it.
-
-    Raises Stale: grades were made with other settings than are set.
-    """
+    """Read key and columns of every grade by the rule grader. Raises Stale: by other settings."""
     wanted = None
     with contextlib.suppress(UserError):  # on another machine, without a user's own grader
         wanted = inputs(run)

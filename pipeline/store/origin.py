@@ -19,6 +19,7 @@ from bayes_at_n.pipeline.base import journal
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.foreign import read_json
+from bayes_at_n.pipeline.store import parquet
 
 HASH, IDENTITY = "identity_hash", "identity"  # in the manifest, and of files
 QUESTIONS = "questions_hash"  # in the identity of a file: of all questions and prompts
@@ -77,11 +78,7 @@ def foreign(path: Path) -> str:
     Raises OSError: the file is gone, or may not be read.
     """
     manifest = path.parent.parent / "manifest.json"
-    try:
-        status = manifest.stat()
-    except OSError:
-        return ""
-    mine = _hash_in(manifest, status.st_ino, status.st_size, status.st_mtime_ns)
+    mine = _hash_in(manifest, parquet.fingerprint(manifest))
     its = metadata(path).get(HASH.encode(), b"").decode(errors="replace")
     if not mine or not its or mine == its:
         return ""
@@ -89,7 +86,7 @@ def foreign(path: Path) -> str:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _hash_in(manifest: Path, *_version: int) -> str:
+def _hash_in(manifest: Path, fingerprint: str) -> str:
     with contextlib.suppress(OSError, ValueError, UserError):
         return str(read_json(manifest).get(HASH, ""))
     return ""

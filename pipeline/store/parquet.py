@@ -16,8 +16,7 @@ from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.store.columns import KEY
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
-# What starts with an underscore is skipped by everything that reads a folder of Parquet files.
-HIDDEN, DAMAGED = "_", ".damaged"
+HIDDEN = "_"  # what starts so is skipped by everything that reads a folder of Parquet files
 # Columns that have few values, often.
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
 # What pyarrow raises of a damaged file, or of one that somebody else wrote.
@@ -96,7 +95,7 @@ def fingerprint(path: Path) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def put_aside(path: Path, why: str = DAMAGED) -> None:
+def put_aside(path: Path, why: str = ".damaged") -> None:
     """Rename a file so that no reader sees it."""
     path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{why}"))
 

@@ -145,8 +145,8 @@ def claim(run: Run, identity: dict[str, Any]) -> None:
     """Say in a folder that is new what its run is; of several at once the first does."""
     if not read_manifest(run):
         manifest = {origin.FORMAT: origin.NUMBER, origin.IDENTITY: identity}
-        manifest[origin.HASH] = origin.hashed(origin.said(identity))
-        lease.create(run.manifest, json.dumps(manifest))
+        its = {origin.HASH: origin.hashed(origin.said(identity))}
+        lease.create(run.manifest, json.dumps(manifest | its))
 
 
 def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dict[str, Any]:

@@ -94,10 +94,12 @@ def marks(run: Path, *names: str) -> dict[str, Any]:
     return found
 
 
-def keys_of(run: Run, part: Part, columns: pa.Schema = ATTEMPTS) -> rowkeys.Ints:
-    """Return the keys (`rowkeys.encode`) of all readable rows of a part."""
-    ids = rowkeys.question_ids(run)
-    read = parquet.read(part.path, columns, [*KEY], parquet.Damage())
+def keys_of(run: Run, part: Part) -> rowkeys.Ints:
+    """Return the keys (`rowkeys.encode`) of all readable rows of a part of attempts."""
+    ids, read = (
+        rowkeys.question_ids(run),
+        parquet.read(part.path, ATTEMPTS, [*KEY], parquet.Damage()),
+    )
     return np.concatenate([np.empty(0, np.int64), *(rowkeys.encode(batch, ids) for batch in read)])
 
 

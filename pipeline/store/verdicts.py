@@ -28,12 +28,7 @@ _CALIBRATION = ("calibration", "clip", "average", "content_free", "temperature")
 
 
 def asks(judge: str | None, outcome: Any, box: Any) -> Any:
-    """Select the attempts that the verifier decides, by columns of their grades: bool.
-
-    >>> outcome, box = pa.array(["correct", "wrong", "wrong", None]), pa.array(["boxed"] * 4)
-    >>> asks("all", outcome, box).to_pylist(), asks("unmatched", outcome, box).to_pylist()
-    ([True, True, True, False], [False, True, True, False])
-    """
+    """Select the attempts that the verifier decides, by columns of their grades: bool."""
     decided = pc.and_(pc.is_valid(outcome), pc.not_equal(box, "truncated").fill_null(True))
     if judge == "unmatched":
         decided = pc.and_(decided, pc.not_equal(outcome, "correct").fill_null(False))
@@ -60,10 +55,7 @@ def made_of(run: Run) -> dict[str, Any]:
 
 
 def read(run: Run, names: Sequence[str]) -> Rows:
-    """Read columns of all verdicts; with verifier=none whoever made them.
-
-    Raises Stale: they were made with other settings than are set, or with an older prompt.
-    """
+    """Read columns of all verdicts, of whoever made them with verifier=none. Raises Stale."""
     return VERDICTS_TABLE.read(run, names, _wanted(run))
 
 
@@ -78,9 +70,12 @@ def _wanted(run: Run) -> Inputs | None:
     if run.cfg.verifier.id is None:
         return None
     made = made_of(run)
-    asked = _asked_as(run, made)
-    template = _template(asked["prompt"], made.get("template"))
-    return made | inputs(run, "grades" in made) | {"asked": asked, "template": template}
+    found = {"asked": _asked_as(run, made), "template": made.get("template")}
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # else the file is not here
+        path = template_file(found["asked"]["prompt"]).resolve()
+        if path.is_file() and path.stat().st_size <= _MOST:
+            found["template"] = runfolder.short_hash(path.read_text("utf-8").rstrip("\n"))
+    return made | inputs(run, "grades" in made) | found
 
 
 def current(run: Run, names: Sequence[str], quiet: bool = False) -> pa.Table:
@@ -119,12 +114,3 @@ def _asked_as(run: Run, made: Inputs) -> dict[str, Any]:
         if made.get("asked") == instead:
             return instead
     return _asked(v)
-
-
-def _template(prompt: str, made: Any) -> Any:
-    """Return the hash of a prompt's file; as it was `made` where the file is not here."""
-    with contextlib.suppress(OSError, ValueError, RuntimeError):
-        path = template_file(prompt).resolve()
-        if path.is_file() and path.stat().st_size <= _MOST:
-            return runfolder.short_hash(path.read_text("utf-8").rstrip("\n"))
-    return made
