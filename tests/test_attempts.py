@@ -219,7 +219,7 @@ def test_a_disk_that_fails_later_is_an_error(
 def test_a_journal_of_the_killed_that_is_suspect_is_counted_and_taken_back(tmp_path: Path) -> None:
     run = run_of(tmp_path, "m", {"a": "."})
     Journal(run.attempts / "_w-00000-unproven.journal", ATTEMPTS).append([row(0), row(1)])
-    sessions.settle(run, good=False)
-    assert not stored(run.attempts)[0] and sessions.told(run).startswith("2 attempts")
+    sessions.prove(run, good=False)
+    assert not stored(run.attempts)[0] and sessions.suspects(run).startswith("2 attempts")
     sessions.trust(run)
     assert stored(run.attempts)[0] == [row(0), row(1)]

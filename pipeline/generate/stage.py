@@ -42,7 +42,7 @@ def _generate(run: Run) -> bool:
         note(f"generate: {raising.told(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
         sessions.trust(run)
-    if said := sessions.told(run):
+    if said := sessions.suspects(run):
         warn(f"generate: {said}")
     damage = parquet.Damage()
     if (

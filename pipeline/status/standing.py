@@ -96,7 +96,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         total=done.size,
         ungraded=int((done & ~tally.graded).sum()),
         stale=tally.stale,
-        continues="; ".join(filter(None, (continues, sessions.told(run)))),
+        continues="; ".join(filter(None, (continues, sessions.suspects(run)))),
         in_flight=min(sum(worker.in_flight for worker in alive), owed),
         tokens=int(tally.tokens.sum()),
         truncated=float(tally.truncated[done].mean()) if done.any() else 0.0,

@@ -29,7 +29,7 @@ Metadata = dict[bytes, bytes]
 _warn = functools.cache(warn)  # once a command
 
 
-def said(identity: Mapping[str, Any]) -> dict[str, Any]:
+def condensed(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return an identity with one hash in place of those of all questions and prompts."""
     rest = {k: v for k, v in identity.items() if k not in ("questions", "prompts")}
     return {QUESTIONS: hashed([identity.get("questions"), identity.get("prompts")])} | rest
@@ -42,7 +42,7 @@ def hashed(value: Any) -> str:
 
 def about(manifest: Mapping[str, Any]) -> Metadata:
     """Return the metadata of new files of attempts beside this manifest."""
-    text = json.dumps(said(manifest[IDENTITY]))
+    text = json.dumps(condensed(manifest[IDENTITY]))
     of = {HASH: str(manifest[HASH]), IDENTITY: text, FORMAT: str(NUMBER)}
     return {key.encode(): value.encode() for key, value in of.items()}
 

@@ -127,7 +127,7 @@ def read_manifest(run: Run) -> dict[str, Any]:
         manifest = foreign.read_json(run.manifest)
         if isinstance(made := manifest.get(origin.IDENTITY), dict):
             origin.check_format(run.path, manifest.get(origin.FORMAT))
-            manifest.setdefault(origin.HASH, origin.hashed(origin.said(made)))
+            manifest.setdefault(origin.HASH, origin.hashed(origin.condensed(made)))
             return manifest
     except FileNotFoundError:
         fault = "missing"
@@ -145,7 +145,7 @@ def claim(run: Run, identity: dict[str, Any]) -> None:
     """Say in a folder that is new what its run is; of several at once the first does."""
     if not read_manifest(run):
         manifest = {origin.FORMAT: origin.NUMBER, origin.IDENTITY: identity}
-        its = {origin.HASH: origin.hashed(origin.said(identity))}
+        its = {origin.HASH: origin.hashed(origin.condensed(identity))}
         lease.create(run.manifest, json.dumps(manifest | its))
 
 
@@ -171,7 +171,7 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
 def differing(there: dict[str, Any], identity: dict[str, Any]) -> list[str]:
     """Name what differs between the identities of a folder and of a command, as `check_same`."""
     if origin.QUESTIONS in there and "prompts" in identity:
-        identity = origin.said(identity)
+        identity = origin.condensed(identity)
     if there:
         there, identity = DEFAULTS | there, DEFAULTS | identity
     differences = [

@@ -59,7 +59,7 @@ def unproven(run: Run, own: str = "") -> list[Path]:
     return [path for path in named if shards.worker_of(path) not in living]
 
 
-def settle(run: Run, good: bool, own: str = "") -> None:
+def prove(run: Run, good: bool, own: str = "") -> None:
     """Count what is unproven for good, or set it aside, as a probe found."""
     if not good:  # journals of the killed, too: only parts are counted, and taken back
         living = alive(run.path) - {own}
@@ -75,11 +75,11 @@ def trust(run: Run) -> None:
     """Count all that is suspect or unproven; what the server has next is the run's model."""
     for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):
         path.rename(path.with_name(path.name[1:].removesuffix(_SUSPECT)))
-    settle(run, good=True)
+    prove(run, good=True)
     (run.path / runfolder.SERVER).unlink(missing_ok=True)
 
 
-def told(run: Run) -> str:
+def suspects(run: Run) -> str:
     """Say in a line how many attempts are suspect, since when and why; empty where none are."""
     times, damage = list[float](), parquet.Damage()
     for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):

@@ -70,9 +70,10 @@ def _wanted(run: Run) -> Inputs | None:
     if run.cfg.verifier.id is None:
         return None
     made = made_of(run)
-    found = {"asked": _asked_as(run, made), "template": made.get("template")}
+    asked = _asked_as(run, made)
+    found = {"asked": asked, "template": made.get("template")}
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # else the file is not here
-        path = template_file(found["asked"]["prompt"]).resolve()
+        path = template_file(asked["prompt"]).resolve()
         if path.is_file() and path.stat().st_size <= _MOST:
             found["template"] = runfolder.short_hash(path.read_text("utf-8").rstrip("\n"))
     return made | inputs(run, "grades" in made) | found
