@@ -39,21 +39,17 @@ def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
 
 def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
     root = Path(cfg.runs).expanduser()
-    if not root.is_dir():
-        raise UserError(f"runs={cfg.runs}: no such folder; run something first, or set runs=DIR")
-    known = {path.name: _runs(path) for path in _folders(root)}
-    for name in cfg.dataset:
-        if not known.get(name):
-            there = ", ".join(known) or "nothing"
-            raise UserError(f"dataset={name}: no run of it in {root}, which holds {there}")
-    chosen = {name: known[name] for name in cfg.dataset or known}
-    models = sorted({path.name for runs in chosen.values() for path in runs})
-    if not models:
+    known = {path.name: _runs(path) for path in _folders(root)} if root.is_dir() else {}
+    known = {dataset: runs for dataset, runs in known.items() if runs}
+    if not known:
         raise UserError(f"{root}: holds no run; run something first, or set runs=DIR")
-    for model in cfg.model:
-        if model not in models:
-            there = ", ".join(models)
-            raise UserError(f"model={model}: no such run folder in {root}; there are {there}")
+    chosen = {name: known.get(name, []) for name in cfg.dataset or known}
+    models = sorted({path.name for runs in chosen.values() for path in runs})
+    asked = [("dataset", name, [*known]) for name in cfg.dataset]
+    for key, name, there in [*asked, *(("model", name, models) for name in cfg.model)]:
+        if name not in there:
+            listed = ", ".join(there)
+            raise UserError(f"{key}={name}: no run of it in {root}; there are {listed}")
     found = dict[str, list[Path]]()
     for name, runs in chosen.items():
         if paths := [run for model in cfg.model or models for run in runs if run.name == model]:

@@ -78,7 +78,7 @@ def parts(folder: Path, damage: parquet.Damage | None = None) -> list[Part]:
         except OSError as error:
             if error.errno not in atomic.GONE:
                 raise
-            return parts(folder)  # sealed since the listing
+            return parts(folder, damage)  # sealed since the listing
         listed.append(Part(path, shards.stem(path), f"{path.suffix[1:]} {size} {end:08x}"))
     return listed
 
@@ -96,10 +96,8 @@ def marks(run: Path, *names: str) -> dict[str, Any]:
 
 def keys_of(run: Run, part: Part) -> rowkeys.Ints:
     """Return the keys (`rowkeys.encode`) of all readable rows of a part of attempts."""
-    ids, read = (
-        rowkeys.question_ids(run),
-        parquet.read(part.path, ATTEMPTS, [*KEY], parquet.Damage()),
-    )
+    ids = rowkeys.question_ids(run)
+    read = parquet.read(part.path, ATTEMPTS, [*KEY], parquet.Damage())
     return np.concatenate([np.empty(0, np.int64), *(rowkeys.encode(batch, ids) for batch in read)])
 
 
@@ -108,8 +106,8 @@ def record(path: Path, quiet: bool = False) -> dict[str, Any]:
     try:
         with parquet.opened(path) as file:
             made = json.loads((file.schema_arrow.metadata or {})[_RECORD])
-        kept = {"version": made["version"], "inputs": dict(made["inputs"])}
-        return kept | {"part": str(made["part"])}
+        made_from = {"version": made["version"], "inputs": dict(made["inputs"])}
+        return made_from | {"part": str(made["part"])}
     except FileNotFoundError:
         pass
     except parquet.DAMAGE as error:
