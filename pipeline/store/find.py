@@ -42,7 +42,8 @@ def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
     known = {path.name: _runs(path) for path in _folders(root)} if root.is_dir() else {}
     known = {dataset: runs for dataset, runs in known.items() if runs}
     if not known:
-        raise UserError(f"{root}: holds no run; run something first, or set runs=DIR")
+        why = "no such folder, or no run in it; run something first, or set runs=DIR"
+        raise UserError(f"runs={cfg.runs}: {why}")
     chosen = {name: known.get(name, []) for name in cfg.dataset or known}
     models = sorted({path.name for runs in chosen.values() for path in runs})
     asked = [("dataset", name, [*known]) for name in cfg.dataset]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.engine import EngineConfig
 from bayes_at_n.pipeline.store import graded, rowkeys, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -53,12 +54,16 @@ class Outcomes(NamedTuple):
     def positions(self) -> dict[str, int]:
         """Return the place of each question by its hash, numbered where it occurs again.
 
+        Raises UserError: a question has no hash.
+
         >>> none = np.empty((3, 0), np.int8)
         >>> Outcomes(["a", "b", "c"], ["x", "y", "x"], none, none, none).positions()
         {'x': 0, 'y': 1, 'x 2': 2}
         """
         positions, times = dict[str, int](), Counter[str]()
         for i, mark in enumerate(self.hashes):
+            if not mark:
+                raise UserError(f"question {i + 1} has no hash; prepare the run again")
             times[mark] += 1
             positions[f"{mark} {times[mark]}" if times[mark] > 1 else mark] = i
         return positions
