@@ -32,9 +32,8 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.rubrics import categories, signals, variables
-from bayes_at_n.pipeline.rubrics import categorize as stage
-from bayes_at_n.pipeline.rubrics.rubric import assign
+from bayes_at_n.pipeline.rubrics import categories, signals
+from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import GRADES, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
@@ -78,7 +77,7 @@ def measure(run: Run, args: argparse.Namespace) -> dict[str, Any]:
         timed("pyarrow alone", lambda: decode(run))
         timed("signals", lambda: signals.make(run))
         timed("joined", lambda: signals.read(run))
-        timed("categorize", lambda: stage.categorize(run))
+        timed("categorize", lambda: categories.categorize(run))
         timed("scores", lambda: categories.rubric_scores(run, categories.current(run)))
     with quiet():
         compared = conditions(run, args.every, args.rounds)
@@ -182,13 +181,13 @@ def decode(run: Run) -> None:
 
 def conditions(run: Run, every: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of trying all conditions, by our way and by the plain one, round by round."""
-    found = stage.scored(run).signals
-    values = variables.variables(found, variables.thresholds([found]))
+    found = categories.scored(run).signals
+    values = rubric_of.variables(found, rubric_of.thresholds([found]))
     numbers = {name: value for name, value in values.items() if np.ndim(value) == 0}
     arrays = {name: value for name, value in values.items() if np.ndim(value)}
     n = len(arrays["correct"])
     rows = [{name: array[i] for name, array in arrays.items()} for i in range(0, n, every)]
-    loaded = categories.load(run.cfg).values()
+    loaded = rubric_of.load(run.cfg).values()
     plain = [
         [(c.index, compile(c.when.text, c.name, "eval")) for c in ordered(rubric)]
         for rubric in loaded
@@ -196,7 +195,7 @@ def conditions(run: Run, every: int, rounds: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {"conditions": [], "row by row": []}
     for _ in range(rounds):
         began = time.perf_counter()
-        ours = [assign(rubric, values) for rubric in loaded]
+        ours = [rubric_of.assign(rubric, values) for rubric in loaded]
         seconds["conditions"].append(time.perf_counter() - began)
         began = time.perf_counter()
         theirs = [

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.rubrics.categorize import categorize
+from bayes_at_n.pipeline.rubrics.categories import categorize
 from benchmarks import categorize as made
 from benchmarks import common
 

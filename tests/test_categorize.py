@@ -21,9 +21,8 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.rubrics import categories, signals
-from bayes_at_n.pipeline.rubrics.categories import current, draw, print_rubrics
-from bayes_at_n.pipeline.rubrics.categorize import categorize
-from bayes_at_n.pipeline.rubrics.variables import THRESHOLDS
+from bayes_at_n.pipeline.rubrics.categories import categorize, current, draw, print_rubrics
+from bayes_at_n.pipeline.rubrics.rubric import THRESHOLDS
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
 

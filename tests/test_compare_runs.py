@@ -22,8 +22,8 @@ from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.cohorts.compare import compare, rankings
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.display import table as tabular
-from bayes_at_n.pipeline.rubrics import categorize
-from bayes_at_n.pipeline.rubrics.variables import THRESHOLDS
+from bayes_at_n.pipeline.rubrics import categories
+from bayes_at_n.pipeline.rubrics.rubric import THRESHOLDS
 from bayes_at_n.pipeline.store import files, runfolder
 from bayes_at_n.pipeline.store.columns import SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -481,8 +481,7 @@ def test_frozen_thresholds_serve_all_models(root: Path) -> None:
     (one,) = cohort.load(analysis.load([f"runs={root}"]))
     told = [with_signals(m.run, i, ("completion_bpt",)) for i, m in enumerate(one.members)]
     frozen = {
-        "dataset": "sums",
-        "questions": categorize.question_set(one.members[0].run),
+        **categories.population(one.members[0].run),
         "values": dict.fromkeys(THRESHOLDS, 0.25),
     }
     path = root / "frozen.json"

@@ -109,7 +109,7 @@ def test_labels_come_back_as_the_same_categories(tmp_path: Path) -> None:
     out(tmp_path / "one", "to=csv", f"out={tmp_path / 'out'}")
     back(tmp_path / "out" / "attempts.csv", tmp_path / "two", "rubric=quality")
     runs = [opened(tmp_path / name / "essays" / "mine") for name in ("one", "two")]
-    one, two = (categories.imported(run)["quality"] for run in runs)
+    one, two = (categories.current(run, imported=True)["quality"] for run in runs)
     assert one.record == two.record
     assert one.table.sort_by("question_id") == two.table.sort_by("question_id")
 

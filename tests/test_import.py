@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.imports import runs as imported_runs
 from bayes_at_n.pipeline.imports.importing import import_records
 from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.rubrics.categorize import categorize
+from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import review
 from bayes_at_n.pipeline.report import attempts
-from bayes_at_n.pipeline.rubrics import categorize, signals
+from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.settle import plan
 from bayes_at_n.pipeline.status.tally import Tally, scores
 from bayes_at_n.pipeline.store import outcomes, parquet, tables
@@ -155,7 +155,7 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
     assert len(parts) == 2 and not table(folder, "verdicts")
     assert read(run, quiet=True) == resolved(folder, "unmatched")  # "owed", never wrong
     assert "owed" in resolved(folder, "unmatched").values()
-    for refused in (lambda: outcomes.read(run), lambda: categorize.scored(run)):
+    for refused in (lambda: outcomes.read(run), lambda: categories.scored(run)):
         with pytest.raises(UserError, match=r"attempts wait for the verifier.*pipeline verify"):
             refused()
     tally = Tally(run)

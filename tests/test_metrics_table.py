@@ -9,7 +9,7 @@ import pytest
 from helpers import close, ragged
 
 from bayes_at_n import scoring
-from bayes_at_n.scoring.metrics import table
+from bayes_at_n.scoring.metrics import DEFAULT
 from bayes_at_n.scoring.metrics.metric import of_credit
 from bayes_at_n.scoring.metrics.table import FAMILIES, parse, parse_all
 from bayes_at_n.scoring.numerics.credit import at_least
@@ -125,7 +125,7 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_are_read_generously_and_written_one_way() -> None:
     names = [" Pass@08", "pass@8", "G-pass@8:.50", "PASS^4"]
     assert [metric.name for metric in parse_all(names)] == ["pass@8", "g-pass@8:0.5", "pass^4"]
-    assert [metric.name for metric in parse_all(table.DEFAULT)] == list(table.DEFAULT)
+    assert [metric.name for metric in parse_all(DEFAULT)] == list(DEFAULT)
     assert parse("g-pass@8:0.5").title(80) == "G-Pass@8 (0.5)"
     assert (parse("bayes").title(80), parse("avg").title("N")) == ("Bayes@80", "avg@N")
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.rubrics import categories, rubric, variables
-from bayes_at_n.pipeline.rubrics.conditions import compile_condition
-from bayes_at_n.pipeline.rubrics.rubric import Unsound
+from bayes_at_n.pipeline.rubrics import rubric
+from bayes_at_n.pipeline.rubrics.rubric import Condition
 
 BOOLEANS, NUMBERS = ("correct", "boxed"), ("bits", "limit")
 
@@ -42,7 +41,7 @@ def test_conditions_follow_python() -> None:
         "correct and\n  boxed",
         "1 < 2",
     ):
-        found = np.broadcast_to(compile_condition(text, BOOLEANS, NUMBERS).evaluate(values), 4)
+        found = np.broadcast_to(Condition(text, BOOLEANS, NUMBERS).evaluate(values), 4)
         expected = [bool(eval(" ".join(text.split()), {}, row)) for row in rows]
         assert found.tolist() == expected, text
 
@@ -86,14 +85,14 @@ def test_conditions_follow_python() -> None:
 )
 def test_a_bad_condition_is_one_clear_line(text: str, said: str) -> None:
     with pytest.raises(ValueError) as caught:
-        compile_condition(text, BOOLEANS, NUMBERS)
+        Condition(text, BOOLEANS, NUMBERS)
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 @given(st.text(alphabet="correctboxdbits ()<>=!&|andornot0.5-+*[]{}'\"\\:;@\n\0é", max_size=40))
 def test_any_text_is_a_condition_or_a_value_error(text: str) -> None:
     try:
-        condition = compile_condition(text, BOOLEANS, NUMBERS)
+        condition = Condition(text, BOOLEANS, NUMBERS)
     except ValueError as error:
         assert "condition" in str(error)
         return
@@ -145,17 +144,17 @@ def test_thresholds_are_the_quantiles_of_table_4(include_invalid: bool) -> None:
         "corr_p33": quantile(right, 0.33),
         "corr_p66": quantile(right, 0.66),
     }
-    found = variables.thresholds([s], include_invalid)
+    found = rubric.thresholds([s], include_invalid)
     assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_threshold_without_attempts_is_none_and_only_refused_where_it_is_needed() -> None:
     s = {"is_correct": [1, 1], "repeated_pattern": [0, 0], "completion_bpt": [0.1, 0.2]}
-    limits = variables.thresholds([s])
+    limits = rubric.thresholds([s])
     assert limits["tau_low_wrong"] is None and limits["tau_prompt"] is None
-    assert not variables.variables(s, limits)["wrong_high_conf"].any()  # type: ignore[union-attr]
+    assert not rubric.variables(s, limits)["wrong_high_conf"].any()  # type: ignore[union-attr]
     other = s | {"is_correct": [1, 0]}
-    assert "wrong_high_conf" not in variables.variables(other, limits)
+    assert "wrong_high_conf" not in rubric.variables(other, limits)
 
 
 # ---------------------------------------------------------------- boundaries, one by one
@@ -224,14 +223,14 @@ def test_a_value_exactly_at_its_threshold(
     variable: str, signal: str, value: float, expected: bool
 ) -> None:
     row = {name: np.array([v]) for name, v in (PLAIN | {signal: value}).items()}
-    assert bool(np.asarray(variables.variables(row, LIMITS)[variable])[0]) is expected
+    assert bool(np.asarray(rubric.variables(row, LIMITS)[variable])[0]) is expected
 
 
 @pytest.mark.parametrize(("bits", "expected"), [(0.6, True), (just(0.6, UP), False)])
 def test_wrong_high_conf_at_its_threshold(bits: float, expected: bool) -> None:
     for correct in (0.0, 1.0):
         row = PLAIN | {"is_correct": correct, "completion_bpt": bits}
-        found = variables.variables({k: np.array([v]) for k, v in row.items()}, LIMITS)
+        found = rubric.variables({k: np.array([v]) for k, v in row.items()}, LIMITS)
         assert bool(np.asarray(found["wrong_high_conf"])[0]) is (expected and not correct)
 
 
@@ -262,13 +261,13 @@ def test_a_category_exactly_at_its_threshold(
     name: str, changes: dict[str, float], index: int
 ) -> None:
     row = {name: np.array([v]) for name, v in (PLAIN | changes).items()}
-    found = rubric.assign(RUBRICS[name], variables.variables(row, LIMITS))
+    found = rubric.assign(RUBRICS[name], rubric.variables(row, LIMITS))
     assert found.tolist() == [index]
 
 
 # ---------------------------------------------------------------- the twelve truth tables
 
-RUBRICS = categories.load(compose.load([]))
+RUBRICS = rubric.load(compose.load([]))
 
 
 def exact(r: dict[str, Any]) -> int:
@@ -412,7 +411,7 @@ def test_the_truth_table_of_a_rubric(name: str) -> None:
             "tau_high": high,
             "tau_low_wrong": low_wrong,
         }
-        found = rubric.assign(RUBRICS[name], variables.variables(signals, limits))
+        found = rubric.assign(RUBRICS[name], rubric.variables(signals, limits))
         expected = [
             0 if row["repeated"] or row["C"] >= 0.5 else EXPECTED[name](row | limits)
             for row in ROWS
@@ -430,8 +429,8 @@ def test_there_are_twelve_rubrics_with_weights_and_words() -> None:
 
 
 def test_without_a_verifier_invalid_is_repeated_pattern() -> None:
-    row = {k: np.array([v]) for k, v in PLAIN.items() if k not in variables.VERIFIER}
-    found = variables.variables(row, LIMITS)
+    row = {k: np.array([v]) for k, v in PLAIN.items() if k not in "ABC"}
+    found = rubric.variables(row, LIMITS)
     assert not np.asarray(found["invalid"])[0] and "A_high" not in found
     with pytest.raises(ValueError, match="unknown name"):
         rubric.assign(RUBRICS["verifier-only"], found)
@@ -455,17 +454,17 @@ FOUR: dict[str, Any] = {
 
 
 def test_a_hole_shows_an_example() -> None:
-    with pytest.raises(Unsound) as caught:
+    with pytest.raises(ValueError) as caught:
         rubric.assign(rubric.parse(make("correct", "wrong and boxed")), FOUR)
-    assert caught.value.example == 3
+    assert caught.value.args[1] == 3
     assert "boxed False, correct False, wrong True" in str(caught.value)
 
 
 def test_an_overlap_must_be_declared() -> None:
     whens = ("boxed", "correct", "wrong")
-    with pytest.raises(Unsound, match=r"c0 and c1") as caught:
+    with pytest.raises(ValueError, match=r"c0 and c1") as caught:
         rubric.assign(rubric.parse(make(*whens)), FOUR)
-    assert caught.value.example == 0
+    assert caught.value.args[1] == 0
     declared = rubric.parse(make(*whens, order=["c0"]))
     assert rubric.assign(declared, FOUR).tolist() == [0, 1, 0, 2]
     later = rubric.parse(make(*whens, order=["c1", "c0"]))

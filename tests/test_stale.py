@@ -15,9 +15,10 @@ from test_verify_calibration import said
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade.stage import grade
-from bayes_at_n.pipeline.rubrics.categorize import categorize
+from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.rubrics.signals import OF_ATTEMPTS, SIGNALS_TABLE
-from bayes_at_n.pipeline.score.stage import is_current, score
+from bayes_at_n.pipeline.score.current import is_current
+from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run

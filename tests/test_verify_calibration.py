@@ -13,8 +13,8 @@ from helpers import make_run, outcome_words, write_questions
 
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import verifier_as_model
-from bayes_at_n.pipeline.rubrics.categories import load
-from bayes_at_n.pipeline.rubrics.categorize import dependence
+from bayes_at_n.pipeline.rubrics.categories import dependence
+from bayes_at_n.pipeline.rubrics.rubric import load
 from bayes_at_n.pipeline.store import graded, tables, verdicts
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage, texts

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from test_recorded import rounded
 
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.rubrics import categorize, signals
-from bayes_at_n.pipeline.score import stage as score
+from bayes_at_n.pipeline.rubrics import categories, signals
+from bayes_at_n.pipeline.score import current
 from bayes_at_n.pipeline.store import origin
 from bayes_at_n.pipeline.store.runfolder import opened
 
@@ -36,11 +36,11 @@ def versions(root: Path) -> dict[str, Any]:
     ]
     tables = {p.stem: pq.read_table(p) for p in sorted((run / "categories").glob("*.parquet"))}
     scores = json.loads((run / "scores.json").read_text().replace(str(root), "runs"))
-    del scores[score.MADE_FROM]
+    del scores[current.MADE_FROM]
     made = {
         "signals": (signals.SIGNALS_TABLE.version, digits),
-        "categorize": (categorize.VERSION, {n: t.to_pylist() for n, t in tables.items()}),
-        "score": (score.VERSION, rounded(scores)),
+        "categorize": (categories.VERSION, {n: t.to_pylist() for n, t in tables.items()}),
+        "score": (current.VERSION, rounded(scores)),
     }
     return {name: {"version": v, "hash": origin.hashed(of)} for name, (v, of) in made.items()}
 

@@ -17,6 +17,7 @@ attempt counts 1, all others 0.
 
 What mathematics leaves open (is a list ordered? is 0.333 a third?) is a `Conventions`.
 
+>>> from bayes_at_n.verifiers import compare, extract, grade_answer
 >>> text = r"<think>\boxed{3}?</think>It is \boxed{\dfrac{4}{8}}."
 >>> answer = extract(text, truncated=False).answer
 >>> answer
@@ -27,26 +28,19 @@ True
 Grade(outcome='wrong', layer='number', reason='another number', grader='math')
 """
 
-from bayes_at_n.verifiers.answers import own as own
-from bayes_at_n.verifiers.answers.choice import LETTERS as LETTERS
-from bayes_at_n.verifiers.answers.choice import lettered as lettered
-from bayes_at_n.verifiers.answers.grading import NO_ANSWER as NO_ANSWER
-from bayes_at_n.verifiers.answers.grading import Grade as Grade
-from bayes_at_n.verifiers.answers.grading import check_golds as check_golds
-from bayes_at_n.verifiers.answers.grading import failed as failed
-from bayes_at_n.verifiers.answers.grading import grade as grade
-from bayes_at_n.verifiers.answers.grading import grade_answer as grade_answer
-from bayes_at_n.verifiers.answers.grading import grader as grader
-from bayes_at_n.verifiers.answers.grading import in_form as in_form
-from bayes_at_n.verifiers.answers.kinds import KINDS as KINDS
-from bayes_at_n.verifiers.answers.kinds import Asked as Asked
-from bayes_at_n.verifiers.answers.kinds import find as find
-from bayes_at_n.verifiers.answers.kinds import problems as problems
-from bayes_at_n.verifiers.maths.boxed import Extraction as Extraction
-from bayes_at_n.verifiers.maths.boxed import Policy as Policy
-from bayes_at_n.verifiers.maths.boxed import extract as extract
-from bayes_at_n.verifiers.maths.compare import compare as compare
-from bayes_at_n.verifiers.maths.conventions import Conventions as Conventions
-from bayes_at_n.verifiers.maths.conventions import Outcome as Outcome
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from bayes_at_n.verifiers.exports import *  # noqa: F403
+else:
+
+    def __getattr__(name: str) -> Any:
+        return getattr(import_module("bayes_at_n.verifiers.exports"), name)
+
+    def __dir__() -> list[str]:
+        return dir(import_module("bayes_at_n.verifiers.exports"))
+
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of options
 VERSION = "6"  # raise it whenever an outcome may change: runs are then graded anew

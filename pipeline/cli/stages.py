@@ -8,8 +8,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import VERBS
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import stage as prepare
-from bayes_at_n.pipeline.score import shown
-from bayes_at_n.pipeline.score import stage as score
+from bayes_at_n.pipeline.score import current, shown
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -43,8 +42,8 @@ def _stages(run: Run) -> bool:
         early = stage == "verify" and {"grade", "score"} <= {*stages} and unjudged
         if early or stage == "score":
             with inside():
-                if asked("verbose") or not score.is_current(Run(run.cfg)):
-                    score.score(Run(run.cfg))
+                if asked("verbose") or not current.is_current(Run(run.cfg)):
+                    VERBS["score"].function(Run(run.cfg))
             results.print(shown.line(runfolder.read_json(run.path / "scores.json")))
         if stage == "score":
             answer(runfolder.read_json(run.path / "scores.json"))

@@ -130,7 +130,7 @@ status runs --watch  # all runs in a folder""",
         examples="verify RUN_FOLDER labels.sample=60  # 60 attempts for people, in labels.jsonl",
     ),
     "categorize": Verb(
-        "rubrics.categorize:categorize",
+        "rubrics.categories:categorize",
         "map every attempt into each rubric; thresholds=FILE freezes quantiles",
         keys="rubric thresholds",
         reads=True,

@@ -20,7 +20,8 @@ from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.score import votes
 from bayes_at_n.pipeline.score.shown import apart, ordered, stopped_lines
 from bayes_at_n.pipeline.store import files
-from bayes_at_n.scoring.metrics.table import DEFAULT, parse
+from bayes_at_n.scoring.metrics import DEFAULT
+from bayes_at_n.scoring.metrics.table import parse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

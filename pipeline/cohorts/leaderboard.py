@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECID
 from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
-from bayes_at_n.scoring.ranking.ranks import Rule
+from bayes_at_n.scoring.ranking import Rule
 
 _HEADS = {"avg": ("avg", "σ of avg", "avg low", "avg high"), "bayes": ("μ", "σ", "low", "high")}
 HEADLINE = {  # columns of a leaderboard: a score, its sigma and the ends of its interval

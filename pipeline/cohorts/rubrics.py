@@ -23,10 +23,8 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.scoring import RubricConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.rubrics import categories as rubrics
-from bayes_at_n.pipeline.rubrics import categorize, variables
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
-from bayes_at_n.pipeline.rubrics.categories import Recorded
-from bayes_at_n.pipeline.rubrics.categorize import Scored
+from bayes_at_n.pipeline.rubrics.categories import Recorded, Scored
 from bayes_at_n.pipeline.rubrics.rubric import Categories, Rubric
 from bayes_at_n.pipeline.store import rowkeys, runfolder
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -98,7 +96,9 @@ def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, list[str],
     notes = ["Bayes@N of each rubric, with its weights; categories as they were imported"]
 
     def of_labels(name: str) -> list[dict[str, Any]]:
-        return [rubrics.imported(member.run)[name].record for member in cohort.members]
+        return [
+            rubrics.current(member.run, imported=True)[name].record for member in cohort.members
+        ]
 
     if not cohort.members:
         return {}, notes, of_labels
@@ -129,13 +129,13 @@ def _computed(
     """The rubrics that are made of signals, what to say of them, and each run's thresholds."""
     attempts = _alike(cohort, [_compared(member) for member in cohort.members])
     limits = _thresholds(cohort, cfg, attempts)
-    chosen_rubrics = rubrics.load(replace(cohort.members[0].run.cfg, rubric=chosen))
+    chosen_rubrics = rubric_of.load(replace(cohort.members[0].run.cfg, rubric=chosen))
     of_runs, lacking = list[dict[str, Categories]](), dict[str, str]()
     for of_run, values in zip(attempts, limits, strict=True):
-        made, lacks = categorize.assigned(of_run, chosen_rubrics, values)
+        made, lacks = rubrics.assigned(of_run, chosen_rubrics, values, bool(chosen.names))
         of_runs.append(made)
         lacking |= lacks
-    categorize.leave_out(lacking, named=bool(chosen.names))
+    rubrics.warn_of(lacking)
     keys = [of_run.keys for of_run in attempts]
     computed = {
         name: (rubric, _placed(cohort, keys, [made[name] for made in of_runs]))
@@ -147,9 +147,9 @@ def _computed(
     notes = [f"Bayes@N of each rubric; thresholds {basis}, computed for this table"]
     verifier = "C" in attempts[0].signals
     if not verifier:
-        notes.append(categorize.FALLBACK)
+        notes.append(rubrics.FALLBACK)
     used = (rubric for rubric, _ in computed.values())
-    notes += categorize.dependence(used, [member.run for member in cohort.members])
+    notes += rubrics.dependence(used, [member.run for member in cohort.members])
     own = [
         runfolder.read_json(m.run.path / "thresholds.json").get("values") for m in cohort.members
     ]
@@ -160,7 +160,7 @@ def _computed(
 
 def _compared(member: Member) -> Scored:
     """Read the signals of a run's attempts of the questions that are compared."""
-    attempts = categorize.scored(member.run)
+    attempts = rubrics.scored(member.run)
     known = rowkeys.encode(attempts.keys, pa.array(member.question_ids, pa.string())) >= 0
     of_known = {name: values[known] for name, values in attempts.signals.items()}
     return Scored(member.run, attempts.keys.filter(pa.array(known)), of_known)
@@ -185,10 +185,10 @@ def _thresholds(
     """Return the thresholds that each run's attempts are compared with."""
     include, of_runs = cfg.thresholds.include_invalid, [one.signals for one in attempts]
     if (file := cfg.thresholds.file) is not None:
-        return [categorize.frozen(file, member.run)["values"] for member in cohort.members]
+        return [rubrics.frozen(file, member.run)["values"] for member in cohort.members]
     if cfg.thresholds.scope == "model":
-        return [variables.thresholds([of_run], include) for of_run in of_runs]
-    return [variables.thresholds(of_runs, include)] * len(of_runs)
+        return [rubric_of.thresholds([of_run], include) for of_run in of_runs]
+    return [rubric_of.thresholds(of_runs, include)] * len(of_runs)
 
 
 def _placed(cohort: Cohort, keys: list[pa.Table], labels: list[Categories]) -> Categories:
@@ -203,7 +203,7 @@ def _placed(cohort: Cohort, keys: list[pa.Table], labels: list[Categories]) -> C
 
 def _imported(cohort: Cohort, chosen: RubricConfig) -> ByRubric:
     """Labels that were imported; what some runs lack or name otherwise is left out or an error."""
-    of_runs = [rubrics.imported(member.run) for member in cohort.members]
+    of_runs = [rubrics.current(member.run, imported=True) for member in cohort.members]
     imported = {}
     for name in sorted({name for labels in of_runs for name in labels}):
         if chosen.names and name not in chosen.names:

@@ -1,6 +1,5 @@
 """How outcomes become scores: metrics, priors, rubrics and their thresholds."""
 
-import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,14 +8,15 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, Field
 
 from bayes_at_n.pipeline.config.checks import Level, Named, Positive, must, one_of
-from bayes_at_n.scoring.metrics.table import DEFAULT, parse_all
-from bayes_at_n.scoring.ranking.ranks import Method, Rule
-
-_parsed = functools.cache(parse_all)  # every run folder names the same ones
+from bayes_at_n.scoring.metrics import DEFAULT
+from bayes_at_n.scoring.ranking import Method, Rule
 
 
 def _metrics(names: list[str]) -> list[str]:
-    _parsed(tuple(names))
+    if not {*names} <= {*DEFAULT}:
+        from bayes_at_n.scoring.metrics.table import parse_all  # SciPy
+
+        parse_all(names)
     return names
 
 

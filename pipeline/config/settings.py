@@ -38,7 +38,9 @@ from bayes_at_n.pipeline.config.scoring import (
     ScoringConfig,
     ThresholdsConfig,
 )
-from bayes_at_n.verifiers import Conventions, Policy, own, problems
+from bayes_at_n.verifiers.answers import own
+from bayes_at_n.verifiers.maths.boxed import Policy
+from bayes_at_n.verifiers.maths.conventions import Conventions
 
 OFFICIAL = "official"  # the verifier.prompt that is fetched
 FOLDER = PACKAGES / "prompts" / "verifier"
@@ -140,7 +142,10 @@ class DatasetConfig:
             self.answer, self.judge = "math", self.judge or "all"
 
     def problems(self) -> Iterator[str]:
-        yield from problems(self.answer, self.pattern, Conventions(**asdict(self.conventions)))
+        if (self.answer, self.pattern, self.conventions) != ("math", None, ConventionsConfig()):
+            from bayes_at_n.verifiers.answers.kinds import problems  # a tenth of a second
+
+            yield from problems(self.answer, self.pattern, Conventions(**asdict(self.conventions)))
 
     def grader(self) -> tuple[str, str | None]:
         """The kind of answer; of a user's own grader where its file is, and the hash of that.

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.config.checks import Amount, Named, Natural
 from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.settle import check_own
-from bayes_at_n.scoring.metrics.table import DEFAULT, parse_all
+from bayes_at_n.scoring.metrics import DEFAULT
 
 # What the verb says itself about each of its runs.
 _OWN = {
@@ -100,6 +100,8 @@ class ReversalConfig(ResearchConfig):
     draws: Annotated[int, Field(ge=100, le=1_000_000)] = 4000
 
     def problems(self) -> Iterator[str]:
+        from bayes_at_n.scoring.metrics.table import parse_all
+
         for metric in parse_all(self.metrics):
             if metric.votes:
                 yield f"metrics: {metric.name} takes answers, and prr compares outcomes only"

@@ -19,7 +19,6 @@ from rich import box
 from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
-from tabulate import tabulate
 
 from bayes_at_n.pipeline.base.console import answering, clean, clean_line, results
 from bayes_at_n.pipeline.display import latex
@@ -275,6 +274,8 @@ def _tabulated(table: Table, titles: Sequence[str], form: str, escape: Callable[
     columns = _narrow(table)
     cells = [[escape(shown(c, row.get(c.key))) for c in columns] for row in table.rows]
     aligns = [column.align for column in columns] if cells else None
+    from tabulate import tabulate  # a tenth of a second, of files alone
+
     return tabulate(cells, titles, form, colalign=aligns, disable_numparse=True)
 
 

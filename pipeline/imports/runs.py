@@ -18,7 +18,6 @@ from bayes_at_n.pipeline.imports.plan import FIRST_SEED, Plan, Question, RunPlan
 from bayes_at_n.pipeline.imports.source import Source
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.rubrics.categories import Recorded
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -135,4 +134,4 @@ def _save_labels(
         "labels": [],
     }
     table = pa.table(labelled, names=categories.CATEGORIES.names)
-    categories.save(run, names.safe_name(name), Recorded(table, record))
+    categories.save(run, names.safe_name(name), table, record)

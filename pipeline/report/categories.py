@@ -6,7 +6,7 @@ from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.cohorts.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.report.attempts import Categories
-from bayes_at_n.pipeline.rubrics import categorize
+from bayes_at_n.pipeline.rubrics import categories
 
 
 def labelled(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[Cohort, Categories]:
@@ -39,7 +39,7 @@ def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
     places = []
     for place, member in enumerate(cohort.members):
         try:
-            categorize.scored(member.run)
+            categories.scored(member.run)
             places.append(place)
         except UserError as error:
             notices.append(f"{member.name} has no categories: {error}")

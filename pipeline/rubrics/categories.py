@@ -1,39 +1,49 @@
-"""Rubrics of a run: their YAML files, the categories they gave, and what those score.
+"""categorize: every attempt becomes a category of every rubric; categories stored, scored, shown.
 
 `categories/NAME.parquet` holds a row per attempt and, in its own metadata, what it was made from.
-A rubric is scored as Bayes@N with its weights, the share of a category with weight 1 for it alone.
+Thresholds are quantiles over a data set: of this run, of the cohort of runs beside it, or frozen in
+a file. `thresholds.json` says which, of which runs, and when; only `categorize` renews it.
 """
 
-import functools
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import yaml  # type: ignore[import-untyped]
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base.console import listed, mention, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.display.table import Column, Table, decimals, show
-from bayes_at_n.pipeline.rubrics import rubric as rubric_of
-from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.rubrics.rubric import Rubric
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
-from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.display.table import Column, Table, answer, decimals, show
+from bayes_at_n.pipeline.rubrics import rubric, signals
+from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, Rubric
+from bayes_at_n.pipeline.store import origin, parquet, rowkeys, runfolder, tables, verdicts
+from bayes_at_n.pipeline.store.columns import KEY, SIGNALS
+from bayes_at_n.pipeline.store.runfolder import Run, opened
 from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
 
-CATEGORIES = pa.schema(
-    [("question_id", pa.string()), ("trial", pa.int32()), ("category", pa.int8())]
-)
-FOLDER = compose.CONFIGS / "rubric"
-THRESHOLDS = "thresholds.json"  # in a run folder: those of its categories
+VERSION = 1  # raise it whenever thresholds or categories change
+FILE = "thresholds.json"  # in a run folder: those of its categories
+CATEGORIES = pa.schema([*map(SIGNALS.field, KEY), ("category", pa.int8())])
 _RECORD = b"rubric"
+_MISSING = {
+    "prompt_bpt": "log-probs of prompts: sampling.prompt_logprobs=true and an engine with them",
+    "completion_bpt": "log-probs of completions: sample with sampling.logprobs=true",
+    **dict.fromkeys("ABC", "a verifier's probabilities: `run` with verifier=NAME"),
+}
+FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
+_ALONE = (
+    "* own thresholds: quantiles of this run alone, by which the same share of any model's attempts"
+    " is confident, or short; `compare` takes those of all models together"
+)
+_BY_GRADER = "depends on the grader, whose outcomes verifier.calibration=graded reads"
 
 
 class Recorded(NamedTuple):
@@ -43,163 +53,302 @@ class Recorded(NamedTuple):
     record: dict[str, Any]
 
 
-def load(cfg: RunConfig) -> dict[str, Rubric]:
-    """Return the rubrics that a configuration names, or all of configs/rubric, with its weights.
+Mapped = Mapping[str, Recorded]  # by the name of the rubric
+Scores = dict[str, Any]
 
-    Raises UserError: no such file, two of one name, or a rubric that cannot be.
+
+class Scored(NamedTuple):
+    """The attempts of a run that can have a category."""
+
+    run: Run
+    keys: pa.Table  # question_id and trial
+    signals: Mapping[str, Any]  # arrays (n,) by name, of those that are known
+
+
+def categorize(run: Run) -> None:
+    """Map every graded attempt of a run into each rubric; with verdicts those that have one.
+
+    Raises UserError, and replaces nothing: nothing is graded, thresholds of another data set, or as
+    `rubric.load` and `assigned`. DamagedData: as `signals.make`.
     """
-    rubrics = dict[str, Rubric]()
-    for name in cfg.rubric.names or [path.stem for path in sorted(FOLDER.glob("*.yaml"))]:
-        ours = compose.files("rubric").get(name, FOLDER / f"{name}.yaml")
-        places = [ours, Path(f"{name}.yaml")]  # of a group, or beside the user
-        if name.endswith((".yaml", ".yml")) or "/" in name:
-            places = [Path(name).expanduser()]
-        path = next(filter(Path.is_file, places), None)
-        if path is None:
-            raise compose.no_choice("rubric", name)
-        if path.stem in rubrics:
-            raise UserError(f"rubric {name}: there are two of the name {path.stem}; rename one")
-        # What is not UTF-8 becomes surrogates, which YAML refuses.
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
-        rubrics[path.stem] = _parsed(str(path), text)
-    for name, weights in cfg.rubric.weights.items():
-        if name not in rubrics:
-            raise UserError(f"rubric.weights.{name}: none of the rubrics {', '.join(rubrics)}")
-        try:
-            rubrics[name] = rubric_of.with_weights(rubrics[name], weights)
-        except ValueError as error:
-            raise UserError(f"rubric.weights.{name}: {error}") from error
-    return rubrics
+    runfolder.check_same(run, runfolder.identity(run.cfg))
+    rubrics, folder = rubric.load(run.cfg), run.path / "categories"
+    signals.make(run)
+    made_from, limits = _made_from(run, rubrics), runfolder.read_json(run.path / FILE)
+    mapped = current(run) if limits.get("asked") == made_from else {}
+    if mapped and {*limits["rubrics"]} <= mapped.keys():
+        mention("categorize: nothing owed, thresholds and rubrics are as they were")
+    else:
+        attempts = scored(run)
+        limits = _thresholds(attempts)
+        made, left_out = assigned(attempts, rubrics, limits["values"], bool(run.cfg.rubric.names))
+        of_all = {"thresholds": limits, "made_from": signals.made_from(run)}
+        for old in [*folder.glob("*.p[nd][gf]"), *(folder / f"{n}.parquet" for n in left_out)]:
+            old.unlink(missing_ok=True)  # pictures, and what can be made no more
+        for name, codes in made.items():
+            labels = {"labels": _labels(rubrics[name], attempts, limits)}
+            rows = attempts.keys.append_column("category", pa.array(codes))
+            save(run, name, rows, rubrics[name].model_dump() | of_all | labels)
+        limits = limits | {"rubrics": [*made], "left_out": left_out, "asked": made_from}
+        limits["made"] = time.strftime("%Y-%m-%d")
+        runfolder.write_json(run.path / FILE, limits)
+        mapped = current(run)
+        mention(f"categorize: {attempts.keys.num_rows} attempts, {len(mapped)} rubrics")
+    left_out, values = limits["left_out"], limits["values"].items()
+    shown = (f"{name} {'none' if value is None else f'{value:.4g}'}" for name, value in values)
+    results.print(f"thresholds ({_basis(limits)}): {', '.join(shown)}")
+    for label in sorted({label for of in mapped.values() for label in of.record["labels"]}):
+        results.print(label)
+    warn_of(left_out)
+    answer({"run": run.path, "rubrics": [*mapped], "left_out": left_out, "thresholds": limits})
 
 
-@functools.lru_cache(maxsize=64)  # all of a cohort's runs, and several pages, ask for the same
-def _parsed(path: str, text: str) -> Rubric:
-    try:
-        return rubric_of.parse(yaml.safe_load(text))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UserError(f"{path}: no rubric: {one_line(error)}") from error
+def _made_from(run: Run, rubrics: Mapping[str, Rubric]) -> str:
+    """Hash all that categories rest on: signals, settings, rubrics, other runs, a file."""
+    cfg, beside = run.cfg.thresholds, dict[str, Any]()
+    if cfg.file is not None:
+        beside = tables.marks(Path.cwd(), str(Path(cfg.file).expanduser()))
+    elif cfg.scope == "cohort":
+        others = sorted(path.parent for path in run.path.resolve().parent.glob("*/signals"))
+        beside = {path.name: tables.marks(path, *signals.SOURCES) for path in others}
+    own = [signals.made_from(run), asdict(cfg), run.cfg.rubric.names, run.cfg.sampling.trials]
+    return origin.hashed([VERSION, own, {n: of.model_dump() for n, of in rubrics.items()}, beside])
 
 
-def save(run: Run, name: str, mapped: Recorded) -> None:
-    """Replace the categories of one rubric."""
-    path = run.path / "categories" / f"{name}.parquet"
-    columns = CATEGORIES.with_metadata({_RECORD: json.dumps(mapped.record)})
-    parquet.write_part(path, mapped.table.cast(columns), 1 << 16)
+def assigned(
+    attempts: Scored, rubrics: Mapping[str, Rubric], limits: Mapping[str, Any], named: bool
+) -> tuple[dict[str, Categories], dict[str, str]]:
+    """Return the category of each attempt under each rubric, and what the other rubrics lack.
+
+    Raises UserError: one that was `named` lacks something, or leaves a hole or undeclared overlap.
+    """
+    values = rubric.variables(attempts.signals, limits)
+    made, lacking = dict[str, Categories](), dict[str, str]()
+    for name, of in rubrics.items():
+        needs = rubric.needed(of.names - values.keys())
+        null = sorted(needs & THRESHOLDS.keys() - values.keys())
+        needs |= {THRESHOLDS[limit][0] for limit in null}
+        if absent := sorted(needs & {*rubric.SIGNALS} - attempts.signals.keys()):
+            lacking[name] = _MISSING.get(absent[0], absent[0])
+        elif null:
+            lacking[name] = f"the threshold {null[0]}, which is null; take another thresholds=FILE"
+        else:
+            try:
+                made[name] = rubric.assign(of, values)
+            except ValueError as error:
+                why, example = error.args
+                [row] = attempts.keys.slice(example, 1).to_pylist()
+                where = f"attempt {row['question_id']}, trial {row['trial']} of {attempts.run.path}"
+                raise UserError(f"rubric={name}: {why}: {where}") from error
+        if named and name in lacking:
+            raise UserError(f"rubric={name}: needs {lacking[name]}")
+    return made, lacking
 
 
-def current(run: Run) -> dict[str, Recorded]:
-    """Return the categories of every rubric that are current; a warning names those out of date."""
-    stored = _stored(run)
-    made_from = signals.made_from(run)
-    limits = runfolder.read_json(run.path / THRESHOLDS).items()
-    usable = {
-        name: m
-        for name, m in stored.items()
-        if m.record.get("imported")  # which rest on no signals and no thresholds
-        or (m.record.get("made_from") == made_from and m.record["thresholds"].items() <= limits)
+def warn_of(lacking: Mapping[str, str]) -> None:
+    """Warn of rubrics that are left out, and why."""
+    for why in sorted({*lacking.values()}):
+        names = ", ".join(name for name in sorted(lacking) if lacking[name] == why)
+        warn(f"{names}: left out for want of {why}")
+
+
+def scored(run: Run) -> Scored:
+    """Read the signals of attempts that can have a category. Raises UserError: there are none."""
+    table, asked = signals.read(run), ("is_correct", "c", "repeated_pattern")
+    graded, verified, ended = (table[name].is_valid().to_numpy() for name in asked)
+    graded &= table["trial"].to_numpy() < run.cfg.sampling.trials
+    kept = graded & ended
+    if (kept & verified).any():
+        kept &= verified
+    if not kept.any():
+        verb = "grade" if run.attempts.exists() or run.grades.exists() else "generate"
+        why = "no attempt is graded and says how it ended"
+        raise UserError(f"{run.path}: {why}; run `{PROGRAM} {verb}`")
+    if lacking := int((graded & ~kept).sum()):
+        warn(f"{run.path}: {lacking} attempts have no verdict or finish_reason and are left out")
+    table = table.filter(pa.array(kept)).combine_chunks()
+    known = {
+        name.upper() if name in "abc" else name: table[name].to_numpy().astype(np.float64)
+        for name in table.column_names[2:]
+        if table[name].null_count < table.num_rows  # else nothing of it is known
     }
-    if old := [name for name in stored if name not in usable]:
+    return Scored(run, table.select(KEY), known)
+
+
+def _thresholds(attempts: Scored) -> dict[str, Any]:
+    """Return the thresholds to use, with what they were computed on; raises as `frozen`.
+
+    Source: arXiv 2510.04265, Table 4; the pooling of models is our reading (docs/rubrics.md).
+    """
+    run, cfg, verifier = attempts.run, attempts.run.cfg.thresholds, "C" in attempts.signals
+    if cfg.file is not None:
+        return frozen(cfg.file, run) | {"verifier": verifier}
+    pool, others = [attempts], list[str]()
+    siblings = {path.parent for path in run.path.resolve().parent.glob("*/signals")}
+    for folder in sorted(siblings - {run.path.resolve()}) if cfg.scope == "cohort" else ():
+        try:
+            if population(other := opened(folder)) != population(run):
+                raise UserError("other questions")
+            sibling = scored(other)
+            if not cfg.include_invalid and ("C" in sibling.signals) != verifier:
+                raise UserError("only one of the two has verdicts")
+            pool.append(sibling)
+        except UserError as error:
+            others.append(f"{folder.name} ({error})")
+    if others:
+        note(f"thresholds: beside this run, and not counted: {listed(others, 3)}")
+    return {
+        **population(run),
+        "verifier": verifier,
+        "scope": "cohort" if len(pool) > 1 else "model",
+        "runs": sorted(str(run.path.parent / one.run.path.name) for one in pool),
+        "attempts": sum(one.keys.num_rows for one in pool),
+        "include_invalid": cfg.include_invalid,
+        "frozen": None,
+        "values": rubric.thresholds([one.signals for one in pool], cfg.include_invalid),
+    }
+
+
+def population(run: Run) -> dict[str, str]:
+    """Return what thresholds are of: the data set, and a hash of its questions in any order."""
+    hashes = sorted(question["question_hash"] for question in run.questions)
+    return {"dataset": run.cfg.dataset.name, "questions": runfolder.short_hash(" ".join(hashes))}
+
+
+def frozen(file: str, run: Run) -> dict[str, Any]:
+    """Read thresholds from a file. Raises UserError: none, or those of other questions."""
+    path, ours = Path(file).expanduser(), population(run)
+    try:
+        limits = foreign.read_json(path)
+        values = dict(limits.get("values", {}))
+        if values.keys() != THRESHOLDS.keys():
+            raise ValueError("holds no thresholds, as of `categorize`")
+        for name, value in values.items():
+            if value is not None and not rubric.is_number(value):
+                raise ValueError(f"{name} must be a finite number, or null")
+        for key, value in ours.items():
+            if limits.get(key) != value:
+                raise ValueError(f"{key} is {limits.get(key)}, not {value}")
+    except (OSError, TypeError, ValueError) as error:
+        raise UserError(f"thresholds={path}: {one_line(error)}") from error
+    known = {key: limits.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
+    return {**ours, **known, "frozen": str(path), "values": values}
+
+
+def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
+    """Return what to say of rubrics that ask for A or B where they are calibrated to the grader."""
+    models = [r.cfg.model.name for r in runs if verdicts.made_of(r).get("calibration") == "graded"]
+    asking = [of.name for of in rubrics if {"A", "B"} & rubric.needed(of.names)]
+    return [f"{name} of {', '.join(models)} {_BY_GRADER}" for name in asking if models]
+
+
+def _labels(of: Rubric, attempts: Scored, limits: Mapping[str, Any]) -> list[str]:
+    """Return what to say beside the scores of a rubric."""
+    known, labels = attempts.signals, dependence([of], [attempts.run])
+    if "C" not in known:
+        labels.insert(0, FALLBACK)
+    elif {"A_high", "B", "C"} <= of.names:
+        a = known["A"]
+        shy = (a < HIGH_A) & (a > np.maximum(known["B"], known["C"]))
+        share = f"{int(shy.sum())} of {a.size} attempts ({shy.mean():.2%})"
+        why = f"A is the largest but under {HIGH_A} in {share}; there the larger of B and C decides"
+        labels.insert(0, f"{of.name}: {why}")
+    alone = limits["scope"] == "model" and not limits["frozen"]
+    return [_ALONE, *labels] if alone and rubric.needed(of.names) & {*THRESHOLDS} else labels
+
+
+def save(run: Run, name: str, rows: pa.Table, record: Mapping[str, Any]) -> None:
+    """Replace the categories of one rubric."""
+    columns = CATEGORIES.with_metadata({_RECORD: json.dumps(record)})
+    parquet.write_part(run.path / "categories" / f"{name}.parquet", rows.cast(columns), 1 << 16)
+
+
+def current(run: Run, imported: bool = False) -> dict[str, Recorded]:
+    """Return the categories of every rubric that are current; a warning names those out of date.
+
+    With `imported` only labels that came with records, which rest on no signals or thresholds.
+    """
+    made_from = None if imported else signals.made_from(run)
+    limits = runfolder.read_json(run.path / FILE).items()
+    mapped, old = dict[str, Recorded](), list[str]()
+    for path in sorted((run.path / "categories").glob("[!._]*.parquet")):
+        record = dict[str, Any]()
+        try:
+            with parquet.opened(path) as file:
+                table = parquet.sound(file.read(), CATEGORIES)
+                record.update(json.loads((file.schema_arrow.metadata or {})[_RECORD]))
+        except (*parquet.DAMAGE, UserError) as error:
+            warn(f"{path}: unreadable ({one_line(error)})")
+        same = made_from is not None and record.get("made_from") == made_from
+        if record.get("imported") or (same and record["thresholds"].items() <= limits):
+            mapped[path.stem] = Recorded(table, record)
+        else:
+            old.append(path.stem)
+    if old and not imported:
         warn(f"categories of {', '.join(old)} are out of date and left out; run `categorize`")
-    return usable
+    return mapped
 
 
 def stale(run: Run) -> dict[Path, str]:
     """Return the files of categories that are out of date."""
-    files = (run.path / "categories").glob("[!._]*.parquet")
     usable = current(run)
+    files = (run.path / "categories").glob("[!._]*.parquet")
     return {path: "signals or thresholds" for path in files if path.stem not in usable}
 
 
-def imported(run: Run) -> dict[str, Recorded]:
-    """The labels that came with imported records, as categories by the name of their rubric."""
-    return {name: m for name, m in _stored(run).items() if m.record.get("imported")}
+def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = None) -> Scores:
+    """Return what `scores.json` says of rubrics, by name; a missing trial counts as nothing.
 
-
-def _stored(run: Run) -> dict[str, Recorded]:
-    """The categories of all rubrics; a file that cannot be read counts as out of date."""
-    stored = dict[str, Recorded]()
-    for path in sorted((run.path / "categories").glob("[!._]*.parquet")):
-        stored[path.stem] = Recorded(CATEGORIES.empty_table(), {})
-        try:
-            with parquet.opened(path) as file:
-                table = parquet.sound(file.read(), CATEGORIES)
-                record = json.loads((file.schema_arrow.metadata or {})[_RECORD])
-                stored[path.stem] = Recorded(table, dict(record))
-        except (*parquet.DAMAGE, UserError) as error:
-            warn(f"{path}: unreadable ({one_line(error)})")
-    return stored
-
-
-def rubric_scores(
-    run: Run,
-    mapped: Mapping[str, Recorded],
-    priors: Mapping[str, scoring.Counts | None] | None = None,
-) -> dict[str, Any]:
-    """Score rubrics (what :func:`current` returns); a missing trial counts as nothing.
-
-    `priors`: R0 by the name of the rubric. Returns by that name what `scores.json` says of it.
-    Source: arXiv 2510.04265, equations 1 and 15, Algorithm 1, and appendix D.
+    Bayes@N with a rubric's weights; for a share with weight 1 for that category. `priors`: R0 by
+    name, or None. Source: arXiv 2510.04265, equations 1 and 15, Algorithm 1, and appendix D.
     """
-    return {name: _scores(run, of, (priors or {}).get(name)) for name, of in mapped.items()}
+    scores, level = Scores(), run.cfg.scoring.confidence
+
+    def score(counted: Ints, weights: Any, R0: Any = None) -> dict[str, float]:
+        summary = map(float, bayes(counted, weights, level, R0))
+        return dict(zip(("mu", "sigma", "low", "high"), summary, strict=True))
+
+    for name, of in mapped.items():
+        rows, counted = of.record["categories"], _counts(run, of)
+        weights, numbers = [row["weight"] for row in rows], counted.sum(axis=0).tolist()
+        attempts, R0 = sum(numbers), (priors or {}).get(name)
+        scores[name] = {
+            "title": of.record["name"],
+            "weights": weights,
+            "attempts": attempts,
+            "bayes": score(counted, weights),
+            **({} if R0 is None else {"with_prior": score(counted, weights, R0)}),
+            "categories": [
+                {key: row[key] for key in ("index", "name", "weight")}
+                | {"count": number, "share": number / max(attempts, 1)}
+                | score(counted, one_hot)
+                for row, number, one_hot in zip(rows, numbers, np.eye(len(rows)), strict=True)
+            ],
+            **{key: of.record[key] for key in ("labels", "thresholds")},
+        }
+    return scores
 
 
-def _scores(run: Run, mapped: Recorded, R0: scoring.Counts | None) -> dict[str, Any]:
-    record, rows = mapped.record, mapped.record["categories"]
-    weights = [row["weight"] for row in rows]
-    of_questions = _counts(run, mapped)
-    total, attempts = of_questions.sum(axis=0).tolist(), int(of_questions.sum())
-
-    def scored(of: Any, prior: scoring.Counts | None = None) -> dict[str, float]:
-        score = bayes(of_questions, of, run.cfg.scoring.confidence, prior)
-        return dict(zip(("mu", "sigma", "low", "high"), map(float, score), strict=True))
-
-    return {
-        "title": record["name"],
-        "weights": weights,
-        "attempts": attempts,
-        "bayes": scored(weights),
-        **({} if R0 is None else {"with_prior": scored(weights, R0)}),
-        "categories": [
-            {
-                **{key: row[key] for key in ("index", "name", "weight")},
-                "count": number,
-                "share": number / max(attempts, 1),
-                **scored(one_hot),
-            }
-            for row, number, one_hot in zip(rows, total, np.eye(len(rows)), strict=True)
-        ],
-        "labels": record["labels"],
-        "thresholds": record["thresholds"],
-    }
-
-
-def bayes(
-    counted: Ints, weights: Any, confidence: float, R0: scoring.Counts | None = None
-) -> Summary:
+def bayes(counted: Ints, weights: Any, level: float, R0: scoring.Counts | None = None) -> Summary:
     """Return Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
     low, high = float(min(weights)), float(max(weights))
     bounds = (low, high) if low < high else None
-    return Summary(*scoring.bayes_ci(scoring.Counts(counted), weights, R0, confidence, bounds))
+    return Summary(*scoring.bayes_ci(scoring.Counts(counted), weights, R0, level, bounds))
 
 
 def counts(codes: Any, kinds: int) -> Ints:
-    """Count each category: codes (..., M, N), -1 for none, become (..., M, C + 1).
-
-    >>> counts(np.array([[0, 2, 2, -1], [1, 1, -1, -1]]), 3).tolist()
-    [[1, 0, 2], [0, 2, 0]]
-    """
+    """Count each category: codes (..., M, N), -1 for none, become (..., M, C + 1)."""
     return np.stack([(codes == kind).sum(axis=-1) for kind in range(kinds)], axis=-1)
 
 
 def _counts(run: Run, mapped: Recorded) -> Ints:
     """Count the categories of the trials that are scored: (M, C + 1)."""
-    ids, categories = rowkeys.question_ids(run), mapped.table["category"].to_numpy()
-    shape = len(ids), run.cfg.sampling.trials
-    codes = rowkeys.placed(mapped.table, ids, categories, shape, -1)
+    ids, codes = rowkeys.question_ids(run), mapped.table["category"].to_numpy()
+    codes = rowkeys.placed(mapped.table, ids, codes, (len(ids), run.cfg.sampling.trials), -1)
     return counts(codes, len(mapped.record["categories"]))
 
 
-def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
+def draw(run: Run, mapped: Mapped) -> list[Path]:
     """With `plots=true`, draw `categories/NAME.png` and `.pdf` of what :func:`current` returns."""
     if not run.cfg.scoring.plots:
         return []
@@ -207,54 +356,46 @@ def draw(run: Run, mapped: Mapping[str, Recorded]) -> list[Path]:
     from bayes_at_n.pipeline.plots.bars import category_shares  # matplotlib takes half a second
 
     ids = rowkeys.question_ids(run).to_pylist()
-    for name, categories in mapped.items():
-        rows = categories.record["categories"]
-        names, weights = [_label(row) for row in rows], [row["weight"] for row in rows]
-        title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {categories.record['name']}"
-        picture = category_shares(title, names, _counts(run, categories), weights, ids)
+    for name, of in mapped.items():
+        rows = of.record["categories"]
+        labels = [f"{row['index']} {row['name'].replace('_', ' ')}" for row in rows]
+        title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {of.record['name']}"
+        weights = [row["weight"] for row in rows]
+        picture = category_shares(title, labels, _counts(run, of), weights, ids)
         style.save(picture, run.path / "categories" / name)
     return [run.path / "categories" / f"{name}.png" for name in mapped]
 
 
-def basis(limits: Mapping[str, Any]) -> str:
+def print_rubrics(run: Run, scores: Scores) -> None:
+    """Show what :func:`rubric_scores` returned, and whose thresholds those are."""
+    rows = list[dict[str, Any]]()
+    sigmas = [part["sigma"] for of in scores.values() for part in of["categories"]]
+    percent = f".{max(0, decimals(sigmas) - 2)}%"
+    for of in scores.values():
+        title = of["title"] + " *" * any(label[0] == "*" for label in of["labels"])
+        ends = f"{min(of['weights']):g} to {max(of['weights']):g}"
+        rows.append({"rubric": title, "weight": ends} | _shown(of["bayes"]))
+        if "with_prior" in of:
+            rows.append({"rubric": "  with the prior"} | _shown(of["with_prior"]))
+        for part in of["categories"]:
+            label = f"- {part['index']} {part['name'].replace('_', ' ')}"
+            cells = {"weight": f"{part['weight']:g}", "share": f"{part['share']:.1%}"}
+            rows.append({"rubric": label} | cells | _shown(part, percent))
+    others = (Column(key, key) for key in ("weight", "share", "μ", "σ", "interval"))
+    notes = sorted({label for of in scores.values() for label in of["labels"]})
+    if limits := runfolder.read_json(run.path / FILE):
+        notes.append(f"thresholds: {_basis(limits)}")
+    title = f"rubrics: Bayes@N and category shares, {run.cfg.scoring.confidence:.0%} intervals"
+    show(Table(title, [Column("rubric", "rubric", align="left"), *others], rows, notes))
+
+
+def _basis(limits: Mapping[str, Any]) -> str:
     """Return what thresholds were computed from, and when."""
     if limits.get("frozen"):
         return f"frozen in {limits['frozen']}"
-    kinds = "" if limits.get("include_invalid") else ", valid ones"
-    runs = len(limits.get("runs", ()))
+    kinds, runs = "" if limits["include_invalid"] else ", valid ones", len(limits["runs"])
     whose = "this run alone" if runs == 1 else f"{runs} runs of the data set"
     return f"{whose}, {limits.get('attempts')} attempts{kinds}, of {limits['made']}"
-
-
-def print_rubrics(run: Run, scores: dict[str, Any]) -> None:
-    """Show what :func:`rubric_scores` returned, and whose thresholds those are."""
-    rows: list[dict[str, Any]] = []
-    sigmas = [part["sigma"] for rubric in scores.values() for part in rubric["categories"]]
-    form = f".{max(0, decimals(sigmas) - 2)}%"
-    for rubric in scores.values():
-        ends = f"{min(rubric['weights']):g} to {max(rubric['weights']):g}"
-        title = rubric["title"] + " *" * any(label[0] == "*" for label in rubric["labels"])
-        rows.append({"rubric": title, "weight": ends, **_shown(rubric["bayes"])})
-        if with_prior := rubric.get("with_prior"):
-            rows.append({"rubric": "  with the prior", **_shown(with_prior)})
-        for part in rubric["categories"]:
-            cells = {"rubric": f"- {_label(part)}", "share": f"{part['share']:.1%}"}
-            rows.append({**cells, "weight": part["weight"], **_shown(part, form)})
-    columns = [
-        Column("rubric", "rubric", align="left"),
-        Column("weight", "weight", format="{:g}"),
-        *(Column(key, key) for key in ("share", "μ", "σ", "interval")),
-    ]
-    labels = sorted({label for rubric in scores.values() for label in rubric["labels"]})
-    title = f"rubrics: Bayes@N and category shares, {run.cfg.scoring.confidence:.0%} intervals"
-    if limits := runfolder.read_json(run.path / THRESHOLDS):
-        labels.append(f"thresholds: {basis(limits)}")
-    if rows:
-        show(Table(title, columns, rows, labels))
-
-
-def _label(category: Mapping[str, Any]) -> str:
-    return f"{category['index']} {category['name'].replace('_', ' ')}"
 
 
 def _shown(score: Mapping[str, float], form: str = "") -> dict[str, str]:

@@ -1,125 +1,239 @@
 """Rubrics: every attempt becomes one of C + 1 categories, so that a matrix of them can be scored.
 
-A rubric is a list of categories with a condition each. Which category an attempt gets is a total
-and exclusive function:
+An attempt has nine signals (docs/rubrics.md). Thresholds are quantiles of them over a data set's
+attempts, variables compare the two, and the condition of a category names all three. Bits that are
+unknown count as infinitely many: such an attempt is `low_conf`, and enters no quantile.
 
-1. The categories that `order` names are tried first, one after the other; the first whose condition
-   holds takes the attempt. This is how an overlap is declared.
-2. All other categories are tried together, on what is left. Exactly one condition must hold: two
-   are an overlap that nobody declared, none is a hole. Either is an error with an example.
+Categories that `order` names are tried first, one after the other: the first whose condition holds
+takes the attempt, which declares an overlap. Of all others exactly one must hold for each attempt.
 
-The index of a category, by which its weight is found, has nothing to do with that order.
-
-Source: arXiv 2510.04265, appendix D and Table 5 for the categories.
+Source: arXiv 2510.04265, appendix D, Tables 4 and 5.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+import ast
+import functools
+import sys
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter, eq, ge, gt, le, lt, ne
+from pathlib import Path
+from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+import pydantic
+import yaml  # type: ignore[import-untyped]
+from pydantic import AfterValidator, Field
 
-from bayes_at_n.pipeline.rubrics.conditions import Condition, compile_condition
-from bayes_at_n.pipeline.rubrics.variables import SIGNALS, THRESHOLDS, VARIABLES
-from bayes_at_n.scoring.numerics.inputs import LARGEST_WEIGHT
+from bayes_at_n.pipeline.base.errors import UserError, did_you_mean, one_line
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.checks import must
+from bayes_at_n.pipeline.config.records import MOST_CATEGORIES
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import columns
+from bayes_at_n.scoring.numerics.inputs import LARGEST_WEIGHT, Bools
 
 Categories = npt.NDArray[np.int8]
-
-MOST_CATEGORIES = 100
-_STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
-
-
-def _line(value: str) -> str:
-    line = " ".join(value.split())
-    if not line.isprintable():
-        raise ValueError("must be text that can be printed")
-    return line
+Limits = dict[str, float | None]
+LONGEST = 500  # characters of a condition
+_ALLOWED = "only names, numbers, < <= > >= == !=, and, or, not and parentheses are"
+_COMPARE: Any = {ast.Lt: lt, ast.LtE: le, ast.Gt: gt, ast.GtE: ge, ast.Eq: eq, ast.NotEq: ne}
 
 
-def _condition(value: Any) -> Condition:
-    if not isinstance(value, str):
-        raise ValueError("must be text")
-    return compile_condition(value, VARIABLES, (*SIGNALS, *THRESHOLDS))
+class Condition:
+    """A condition on names that are true or false, `booleans`, and on `numbers`.
+
+    Python parses it, but only `_evaluate` walks the tree: no text of a user is executed. Raises
+    ValueError: naming the part that is wrong.
+    """
+
+    def __init__(self, text: Any, booleans: Iterable[str] = (), numbers: Iterable[str] = ()):
+        if not isinstance(text, str):
+            raise ValueError("must be text")
+        self.text = line = " ".join(text.split())
+        if len(line) > LONGEST:
+            raise ValueError(f"condition `{line[:40]}...` is longer than {LONGEST} characters")
+        whole = line.isprintable() and "#" not in line  # Python would leave out a comment
+        try:
+            with warnings.catch_warnings(action="ignore"):  # such as of `1or x`; it parses
+                self.tree = ast.parse(line if whole else "", mode="eval").body
+            self.evaluate(dict.fromkeys(numbers, 0.0) | dict.fromkeys(booleans, True))
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            raise ValueError(f"condition `{line[:80]}`: not understood; {_ALLOWED}") from error
+        except ValueError as error:
+            raise ValueError(f"condition `{line}`: {error}") from error
+        self.names = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
+
+    def evaluate(self, values: Mapping[str, Any]) -> Bools:
+        """Return where it holds; `values`: an array or a number for every name."""
+        return np.asarray(_evaluate(self.tree, values, True), dtype=np.bool_)
 
 
-Line = Annotated[str, AfterValidator(_line)]
+def _evaluate(node: ast.expr, values: Mapping[str, Any], condition: bool) -> Any:
+    """Evaluate a node that must be a condition, or else a number; ValueError of anything else."""
+    match node:
+        case ast.Name(id=name) if name in values:
+            value = values[name]
+        case ast.Name(id=name):
+            raise ValueError(f"`{name}` is an unknown name, {did_you_mean(name, [*values])}")
+        case ast.Constant(value=number) if is_number(number):
+            value = float(number)
+        case ast.UnaryOp(op=ast.UAdd(), operand=ast.Constant() as part):
+            value = _evaluate(part, values, False)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as part):
+            value = -_evaluate(part, values, False)
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            value = np.logical_not(_evaluate(part, values, True))
+        case ast.BoolOp(op=op, values=parts):
+            join = np.logical_and if isinstance(op, ast.And) else np.logical_or
+            value = functools.reduce(join, [_evaluate(part, values, True) for part in parts])
+        case ast.Compare(left=left, ops=ops, comparators=parts) if {*map(type, ops)} <= {*_COMPARE}:
+            sides = [_evaluate(part, values, False) for part in (left, *parts)]
+            pairs = zip(ops, sides[:-1], sides[1:], strict=True)
+            value = functools.reduce(np.logical_and, [_COMPARE[type(o)](a, b) for o, a, b in pairs])
+        case _:
+            raise ValueError(f"`{ast.unparse(node)}` is not allowed here; {_ALLOWED}")
+    if (np.asarray(value).dtype == np.bool_) != condition:
+        kinds = ("number", "condition") if condition else ("condition", "number")
+        raise ValueError("`{}` is a {}, where a {} is needed".format(ast.unparse(node), *kinds))
+    return value
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether an outside value is a finite number that a float can hold; True is none."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # NaN is not
+
+
+SIGNALS = (*columns.SIGNALS.names[2:-3], *"ABC")  # without the key; the verifier's in capitals
+THRESHOLDS = {  # of each its signal, its quantile, and the attempts it is taken over
+    "tau_high": ("completion_bpt", 0.40, "all"),
+    "tau_low_wrong": ("completion_bpt", 0.60, "wrong"),
+    "tau_prompt": ("prompt_bpt", 0.90, "all"),
+    "len_p33": ("token_ratio", 0.33, "all"),
+    "len_p66": ("token_ratio", 0.66, "all"),
+    "corr_p33": ("completion_bpt", 0.33, "correct"),
+    "corr_p66": ("completion_bpt", 0.66, "correct"),
+}
+HIGH_A = 0.60
+_compiled = functools.partial(Condition, numbers=(*SIGNALS, *THRESHOLDS))
+VARIABLES = {  # without a verifier C counts as 0
+    name: _compiled(text)
+    for name, text in {
+        "invalid": "repeated_pattern >= 0.5 or C >= 0.5",
+        "correct": "is_correct >= 0.5",
+        "wrong": "not is_correct >= 0.5",
+        "high_conf": "completion_bpt <= tau_high",
+        "low_conf": "not completion_bpt <= tau_high",
+        "wrong_high_conf": "not is_correct >= 0.5 and completion_bpt <= tau_low_wrong",
+        "ood": "prompt_bpt >= tau_prompt",
+        "ind": "not prompt_bpt >= tau_prompt",
+        "economical": "token_ratio <= len_p33",
+        "moderate": "token_ratio > len_p33 and token_ratio <= len_p66",
+        "verbose": "not token_ratio <= len_p66",
+        "boxed": "has_box >= 0.5",
+        "unboxed": "not has_box >= 0.5",
+        "A_high": f"A >= {HIGH_A}",
+    }.items()
+}
+
+
+def needed(names: Iterable[str]) -> set[str]:
+    """Return these names, and the signals and thresholds that the variables among them compare."""
+    return {*names}.union(*(VARIABLES[name].names for name in names if name in VARIABLES))
+
+
+def thresholds(runs: Sequence[Mapping[str, Any]], include_invalid: bool = True) -> Limits:
+    """Return the thresholds of a data set: quantiles of its attempts, by linear interpolation.
+
+    `runs`: arrays (n,) by name. What a run lacks enters no quantile, and invalid attempts only with
+    `include_invalid`. A threshold is None where no such attempt has a finite value.
+    """
+    pooled = {
+        name: np.concatenate([of.get(name, np.full(len(of["is_correct"]), np.nan)) for of in runs])
+        for name in runs[0]
+    }
+    known, limits = variables(pooled, {}), Limits()
+    entering = ~known["invalid"] | include_invalid
+    for name, (signal, quantile, group) in THRESHOLDS.items():
+        of = entering & known.get(group, True)
+        values = known[signal][of] if signal in known else np.empty(0)
+        values = values[np.isfinite(values)]
+        limits[name] = float(np.quantile(values, quantile)) if values.size else None
+    return limits
+
+
+def variables(signals: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all that a condition may name: signals, arrays (n,), `limits`, and variables.
+
+    What needs a missing signal, or a threshold that is None, is left out. But without C `invalid`
+    is repeated_pattern, and a threshold that only invalid attempts are compared with is NaN.
+    """
+    known: dict[str, Any] = {n: np.asarray(signals[n], np.float64) for n in SIGNALS if n in signals}
+    for name in known.keys() & {"prompt_bpt", "completion_bpt"}:
+        known[name] = np.where(np.isnan(known[name]), np.inf, known[name])
+    for name in ("invalid", "correct", "wrong"):
+        known[name] = VARIABLES[name].evaluate({"C": 0.0} | known)
+    for name, (signal, _, group) in THRESHOLDS.items():
+        if (limit := limits.get(name)) is not None:
+            known[name] = float(limit)
+        elif signal in known and not (known.get(group, True) & ~known["invalid"]).any():
+            known[name] = np.nan
+    return {n: c.evaluate(known) for n, c in VARIABLES.items() if c.names <= known.keys()} | known
+
+
+_printable = must("text that can be printed", str.isprintable)
+_condition = pydantic.PlainValidator(functools.partial(_compiled, booleans=VARIABLES))
+Line = Annotated[str, AfterValidator(str.split), AfterValidator(" ".join), _printable]
 Name = Annotated[Line, Field(min_length=1)]
-When = Annotated[Condition, BeforeValidator(_condition), PlainSerializer(lambda c: c.text)]
+When = Annotated[Condition, _condition, pydantic.PlainSerializer(attrgetter("text"))]
 Weight = Annotated[float, Field(ge=-LARGEST_WEIGHT, le=LARGEST_WEIGHT, allow_inf_nan=False)]
 
 
-class Category(BaseModel):
+class Category(pydantic.BaseModel, extra="forbid", strict=True, frozen=True):
     """One category of a rubric: its index 0..C, its condition and its weight."""
 
-    model_config = _STRICT
     index: int
     name: Name
     when: When
     weight: Weight
 
 
-class Rubric(BaseModel):
+class Rubric(pydantic.BaseModel, extra="forbid", strict=True, frozen=True):
     """A checked rubric; `categories` in the order of their index, `order` as names."""
 
-    model_config = _STRICT
     name: Name
     description: Line = ""
-    order: list[str] = Field(default_factory=list)
+    order: list[str] = []
     categories: list[Category] = Field(min_length=2, max_length=MOST_CATEGORIES)
 
-    @field_validator("categories")
+    @pydantic.field_validator("categories")
     @classmethod
-    def _sorted(cls, categories: list[Category], others: ValidationInfo) -> list[Category]:
-        categories = sorted(categories, key=lambda category: category.index)
-        names, order = [c.name for c in categories], others.data.get("order", [])
-        if [c.index for c in categories] != list(range(len(names))):
+    def _sorted(cls, found: list[Category], others: pydantic.ValidationInfo) -> list[Category]:
+        found = sorted(found, key=attrgetter("index"))
+        names, order = [c.name for c in found], others.data.get("order", [])
+        if [c.index for c in found] != list(range(len(names))):
             raise ValueError(f"index must be 0 to {len(names) - 1}, each once")
         if unknown := {*order} - {*names}:
             raise ValueError(f"`order` names {min(unknown)}, which is none of {', '.join(names)}")
         for listed in (names, order):
             if len({*listed}) < len(listed):
                 raise ValueError(f"a name is there twice in {', '.join(listed)}")
-        return categories
+        return found
 
     @property
     def weights(self) -> list[float]:
-        """One weight a category, in the order of their index."""
         return [category.weight for category in self.categories]
 
     @property
-    def names(self) -> frozenset[str]:
-        """The names that the conditions need."""
-        return frozenset[str]().union(*(category.when.names for category in self.categories))
-
-
-class Unsound(ValueError):
-    """An attempt that has no category, or several; `example` is its position."""
-
-    def __init__(self, message: str, example: int) -> None:
-        super().__init__(message)
-        self.example = example
+    def names(self) -> set[str]:
+        return set[str]().union(*(category.when.names for category in self.categories))
 
 
 def parse(definition: Any) -> Rubric:
-    """Check a rubric as it comes from YAML or JSON.
-
-    Conditions may name the signals, thresholds and variables of `variables.py`. Raises ValueError:
-    naming the first key that is wrong, and why.
-    """
+    """Check a rubric of plain values. Raises ValueError: naming the first key that is wrong."""
     try:
         return Rubric.model_validate(definition)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)[0]
     key = ".".join(map(str, found["loc"])) or "the rubric"
     why = found["msg"].removeprefix("Value error, ").replace("Input should", "must")
@@ -127,44 +241,61 @@ def parse(definition: Any) -> Rubric:
 
 
 def with_weights(rubric: Rubric, weights: Any) -> Rubric:
-    """Return the same rubric with other weights, one a category in the order of the index.
-
-    Raises ValueError: not one finite number a category.
-    """
+    """Return the same rubric with other weights, by index. Raises ValueError: they do not fit."""
     if not isinstance(weights, list) or len(weights) != len(rubric.categories):
         names = ", ".join(category.name for category in rubric.categories)
         raise ValueError(f"must be {len(rubric.categories)} numbers, one for each of {names}")
-    definition = rubric.model_dump()
-    for row, weight in zip(definition["categories"], weights, strict=True):
-        row["weight"] = weight
-    return parse(definition)
+    pairs = zip(rubric.categories, weights, strict=True)
+    rows = [category.model_dump() | {"weight": weight} for category, weight in pairs]
+    return parse(rubric.model_dump() | {"categories": rows})
+
+
+def load(cfg: RunConfig) -> dict[str, Rubric]:
+    """Return the rubrics that a configuration names, or all of configs/rubric, with its weights.
+
+    Raises UserError: no such file, two of one name, or a rubric that cannot be.
+    """
+    rubrics, files = dict[str, Rubric](), compose.files("rubric")
+    for name in cfg.rubric.names or sorted(p.stem for p in compose.CONFIGS.glob("rubric/*.yaml")):
+        path = files.get(name, Path(f"{name}.yaml"))  # of a group, or beside the user
+        if name.endswith((".yaml", ".yml")) or "/" in name:
+            path = Path(name).expanduser()
+        if not path.is_file():
+            raise compose.no_choice("rubric", name)
+        if path.stem in rubrics:
+            raise UserError(f"rubric {name}: there are two of the name {path.stem}; rename one")
+        try:
+            rubrics[path.stem] = parse(yaml.safe_load(path.read_bytes()))
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            raise UserError(f"{path}: no rubric: {one_line(error)}") from error
+    for name, weights in cfg.rubric.weights.items():
+        if name not in rubrics:
+            raise UserError(f"rubric.weights.{name}: none of the rubrics {', '.join(rubrics)}")
+        try:
+            rubrics[name] = with_weights(rubrics[name], weights)
+        except ValueError as error:
+            raise UserError(f"rubric.weights.{name}: {error}") from error
+    return rubrics
 
 
 def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
     """Return the category of every attempt: indices 0..C, int8, shape (n,).
 
-    `values` is what its conditions name: arrays of shape (n,), or numbers. Raises Unsound: an
-    attempt with no category, or with several that `order` does not settle.
+    `values` is what its conditions name: arrays (n,), or numbers. Raises ValueError, of two
+    arguments, where an attempt has no category, or several: why, and the position of the first.
     """
     (n,) = np.broadcast_shapes(*map(np.shape, values.values()))
     holds = np.array([np.broadcast_to(c.when.evaluate(values), n) for c in rubric.categories])
     rest = {category.name: category.index for category in rubric.categories}
-    first = [rest.pop(name) for name in rubric.order]
-    categories = np.full(n, -1, np.int8)
-    for i in first:
-        categories[holds[i] & (categories < 0)] = i
-    left = categories < 0
-    bad = left & (holds[list(rest.values())].sum(axis=0) != 1)
-    for i in rest.values():
-        categories[holds[i] & left] = i
+    first, others = [rest.pop(name) for name in rubric.order], [*rest.values()]
+    bad = ~holds[first].any(axis=0) & (holds[others].sum(axis=0) != 1)
+    tried = np.array([*first, *others], np.int8)
+    categories: Categories = tried[holds[tried].argmax(axis=0)]  # the first that holds
     if not bad.any():
         return categories
     example = int(np.argmax(bad))
     names = " and ".join(name for name, i in rest.items() if holds[i, example]) or "none"
-    asked = (name for name in sorted(rubric.names) if np.shape(values[name]))
-    facts = ", ".join(f"{name} {values[name][example]}" for name in asked)
-    raise Unsound(
-        f"{bad.sum()} attempts do not have exactly one category after `order`;"
-        f" the first has {names} ({facts})",
-        example,
-    )
+    arrays = (name for name in sorted(rubric.names) if np.shape(values[name]))
+    facts = ", ".join(f"{name} {values[name][example]}" for name in arrays)
+    why = f"{bad.sum()} attempts do not have exactly one category after `order`; the first has"
+    raise ValueError(f"{why} {names} ({facts})", example)

@@ -16,7 +16,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.scoring import PriorConfig
-from bayes_at_n.pipeline.rubrics import categories, categorize
+from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.store import outcomes, rowkeys
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, Codes
@@ -86,20 +86,20 @@ def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
         if record.get("imported"):
             same = (
                 m.table
-                for m in categories.imported(run).values()
+                for m in categories.current(run, imported=True).values()
                 if m.record["categories"] == record["categories"]
             )
             if (table := next(same, None)) is None:
                 raise UserError("no labels of these categories were imported")
             category = table["category"].to_numpy()
         else:
-            attempts = categorize.scored(run)
+            attempts = categories.scored(run)
             if ("C" in attempts.signals) != record["thresholds"]["verifier"]:
                 raise UserError("only one of the two runs has verdicts, so that `invalid` differs")
             parts = ("name", "description", "order", "categories")
             rubrics = {record["name"]: rubric_of.parse({key: record[key] for key in parts})}
-            made, lacking = categorize.assigned(attempts, rubrics, record["thresholds"]["values"])
-            categorize.leave_out(lacking, named=True)
+            limits = record["thresholds"]["values"]
+            made, _ = categories.assigned(attempts, rubrics, limits, named=True)
             table, category = attempts.keys, made[record["name"]]
     except (UserError, ValueError) as error:
         warn(f"prior={run.path}: {record['name']}: no prior: {error}")

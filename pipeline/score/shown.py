@@ -1,18 +1,21 @@
 """What `score` found, as people read it, and what they should beware of, here and in `compare`."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import clock, count, counted, listed, percent, results, warn
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
-from bayes_at_n.scoring import INFLATION_LEVEL, SHRINKAGE_LIMIT, Inflation
-from bayes_at_n.scoring.metrics.table import Metric, parse
+from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT
+
+if TYPE_CHECKING:  # SciPy, which `status` does without
+    from bayes_at_n.scoring.metrics.table import Metric
 
 Parts = Mapping[str, Any]
 STOPPED = "stopped"  # in the manifest, as `settle` left it
@@ -31,13 +34,14 @@ def line(scores: Parts) -> str:
     uniform, level, parts = scores["uniform_prior"], f"{scores['confidence']:.0%}: ", list[str]()
     for name in (n for n in ordered(scores.get("headline", "avg")) if n in uniform):
         value, sigma, low, high = [*uniform[name].values()][:4]
-        form, title = f".{display.decimals([sigma])}f", parse(name).title(scores["trials"])
+        form = f".{display.decimals([sigma])}f"
+        title = f"{'Bayes' if name == 'bayes' else name}@{scores['trials']}"
         parts.append(f"{title} {value:{form}} ({level}{low:{form}} to {high:{form}})")
         level = ""
     return f"{scores['model']} on {scores['dataset']}: {', '.join(parts)}"
 
 
-def show(scores: Parts, metrics: Sequence[Metric]) -> None:
+def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     """Print the table of scores, the outcomes and the cost."""
     columns = [
         Column("metric", "metric", align="left"),
@@ -65,7 +69,7 @@ def show(scores: Parts, metrics: Sequence[Metric]) -> None:
         results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} rubrics")
 
 
-def _rows(scores: Parts, metrics: Sequence[Metric]) -> list[dict[str, Any]]:
+def _rows(scores: Parts, metrics: "Sequence[Metric]") -> list[dict[str, Any]]:
     """Make a row of each metric; below Bayes@N and avg@N what stands beside them."""
     uniform, rows = scores["uniform_prior"], list[dict[str, Any]]()
 
@@ -99,7 +103,7 @@ def beware(scores: Parts) -> None:
     """Warn of what makes an interval say more than it knows."""
     uniform, level, lines = scores["uniform_prior"], scores["confidence"], list[str]()
     if luck := uniform.get("avg", {}).get("inflation"):
-        found = Inflation(*(luck[key] for key in Inflation._fields))
+        found = scoring.Inflation(*(luck[key] for key in scoring.Inflation._fields))
         lines += shared_luck([f"avg@{scores['trials']}"], found, uniform["avg"]["sigma"], level)
     if how := scores.get("stopped"):
         lines += stopped_lines({scores["model"]: how}, level)
@@ -139,7 +143,7 @@ def intervals(fitted: Mapping[str, bool]) -> str:
 
 
 def shared_luck(
-    names: Sequence[str], found: Inflation, sigma: npt.ArrayLike, confidence: float
+    names: Sequence[str], found: "scoring.Inflation", sigma: npt.ArrayLike, confidence: float
 ) -> list[str]:
     """Say in a line where trials of some names vary as independent attempts hardly would.
 
@@ -147,7 +151,7 @@ def shared_luck(
     the intervals of what was `found`.
     """
     value, low, high, p, own = map(np.atleast_1d, (*found, sigma))
-    sure = np.flatnonzero(p * len(names) < INFLATION_LEVEL)
+    sure = np.flatnonzero(p * len(names) < scoring.INFLATION_LEVEL)
     if not sure.size:
         return []
     most = sure[np.argmin(p[sure])]

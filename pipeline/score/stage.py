@@ -1,7 +1,6 @@
 """score: outcomes become an M×N matrix, and the matrix a table with honest uncertainty."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,19 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import asked, counted, mention, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.folder import dump
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
-from bayes_at_n.pipeline.rubrics import categories, signals
+from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.categories import Recorded
 from bayes_at_n.pipeline.score import caps, shown, votes
 from bayes_at_n.pipeline.score import prior as priors
-from bayes_at_n.pipeline.store import files, options, origin, outcomes, runfolder, tables, verdicts
+from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
+from bayes_at_n.pipeline.store import files, options, outcomes, runfolder, verdicts
 from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
 from bayes_at_n.verifiers import LETTERS
 
-VERSION = 1  # raise it whenever scores change
-MADE_FROM = "made_from"  # in scores.json
 Parts = dict[str, Any]
 
 
@@ -57,31 +54,6 @@ def score(run: Run, rubrics: bool = False) -> None:
     if drawn := categories.draw(run, mapped):
         mention(f"drew {len(drawn)} pictures of category shares in {drawn[0].parent}")
     mention(f"saved {run.path / 'scores.json'} and matrix.npz")
-
-
-def made_from(run: Run) -> str:
-    """Hash all that scores are made from: their version, settings, and what was read of files."""
-    sessions = sorted(f"sessions/{path.name}" for path in (run.path / "sessions").glob("*.json"))
-    beside = ("categories", categories.THRESHOLDS, "manifest.json", *sessions)
-    made = [VERSION, dump(run.cfg), signals.made_from(run), tables.marks(run.path, *beside)]
-    if run.cfg.prior.run is not None:
-        folder = Path(run.cfg.prior.run).expanduser()
-        sources = (*signals.SOURCES, "config.yaml")
-        made += [tables.marks(of, *sources) for of in (folder, folder / run.path.name)]
-    return origin.hashed(made)
-
-
-def is_current(run: Run) -> bool:
-    """Return whether `scores.json` is what the stage would make now."""
-    scores = runfolder.read_json(run.path / "scores.json")
-    return scores.get(MADE_FROM) == made_from(run) and (run.path / "matrix.npz").exists()
-
-
-def stale(run: Run) -> dict[Path, str]:
-    """Return `scores.json` where the stage would make another one now, under the same name."""
-    path = run.path / "scores.json"
-    named = runfolder.read_json(path).get("run") == str(run.path)
-    return {path: "tables or settings"} if named and not is_current(run) else {}
 
 
 def scored(

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.journal import read
+from bayes_at_n.pipeline.score import current
 from bayes_at_n.pipeline.store import (
     origin,
     outcomes,
@@ -29,7 +30,6 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes, correct
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Stale
-from bayes_at_n.scoring.metrics.table import parse
 
 _LIGHT = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
 _LISTINGS = 5  # of a folder in which journals are being sealed
@@ -183,12 +183,17 @@ def scores(tallies: Sequence[Tally]) -> list[RunningScore | None]:
     Runs of one shape are scored in one call.
     """
     alike: dict[Any, list[int]] = defaultdict(list)
+    found: list[RunningScore | None] = [None] * len(tallies)
     for i, tally in enumerate(tallies):
         begun, asked = (tally.outcomes != OWED).any(axis=1), tally.run.cfg.scoring
-        if begun.any() and not tally.waiting:
+        if not begun.any() or tally.waiting:
+            continue
+        found[i] = stored = _stored(tally.run)
+        if stored is None:
             key = asked.confidence, asked.headline, tally.outcomes.shape, begun.tobytes()
             alike[key].append(i)
-    found: list[RunningScore | None] = [None] * len(tallies)
+    if alike:
+        from bayes_at_n.scoring.metrics.table import parse  # SciPy, which takes half a second
     for (level, headline, _, begun), places in alike.items():
         matrix = correct(np.stack([tallies[i].outcomes for i in places]))
         bayes = parse("bayes").summary(matrix, level)
@@ -198,6 +203,17 @@ def scores(tallies: Sequence[Tally]) -> list[RunningScore | None]:
         for i, (*ends, attempts) in zip(places, np.transpose(parts).tolist(), strict=True):
             found[i] = RunningScore._make([*ends, level, int(attempts), headline])
     return found
+
+
+def _stored(run: Run) -> RunningScore | None:
+    """Read the score that the stage stored, where it is of what is there now."""
+    scores = runfolder.read_json(run.path / "scores.json")
+    bayes, avg = (scores.get("uniform_prior", {}).get(name) for name in ("bayes", "avg"))
+    if not avg or not current.is_current(run):  # without avg a question has no trial
+        return None
+    values = [avg["mean"], avg["low"], avg["high"], bayes["mu"], bayes["low"], bayes["high"]]
+    values += [bayes["shrinkage"], *(scores[key] for key in ("confidence", "attempts", "headline"))]
+    return RunningScore._make(values)
 
 
 def _version(path: Path) -> tuple[str, str]:

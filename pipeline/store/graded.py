@@ -22,6 +22,8 @@ from bayes_at_n.pipeline.store import rowkeys, verdicts
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
 from bayes_at_n.pipeline.store.tables import Derived, Inputs, is_imported
+from bayes_at_n.verifiers.answers import own
+from bayes_at_n.verifiers.maths.conventions import KNOWN
 
 GRADES_TABLE = Derived("grades", GRADES, "grade", verifiers.VERSION)
 _OF_DATASET = ("answer", "boxes", "pattern", "conventions")
@@ -35,13 +37,13 @@ _version = functools.cache(environment.version)
 
 def settings(cfg: RunConfig) -> dict[str, Any]:
     """Return what decides the grade of a pair. Raises UserError: a user's own grader is gone."""
-    kind = verifiers.KINDS[cfg.dataset.answer.partition(":")[0]]
+    conventions = KNOWN[cfg.dataset.answer.partition(":")[0]]
     answer, function = cfg.dataset.grader()
     return {
-        "answer": verifiers.grader(answer),
+        "answer": own.grader(answer),
         "function": function,
         "compat": cfg.grading.compat,
-        "conventions": {name: getattr(cfg.dataset.conventions, name) for name in kind.conventions},
+        "conventions": {name: getattr(cfg.dataset.conventions, name) for name in conventions},
         "timeout_s": cfg.grading.timeout_s,
         "memory_mb": cfg.grading.memory_mb,
         "packages": {name: _version(name) for name in _PACKAGES},

@@ -49,8 +49,6 @@ from bayes_at_n.scoring.numerics.checks import check_k, check_share
 from bayes_at_n.scoring.numerics.credit import at_least
 from bayes_at_n.scoring.numerics.results import Summary as Summary
 
-DEFAULT = ("bayes", "avg", "pass@1", "pass@2", "pass@4", "pass@8")
-
 
 def _pass(label: str, k: int) -> Metric:
     return of_credit(label, at_least(1, k), sigma=partial(pass_at_k_sigma, k=k))

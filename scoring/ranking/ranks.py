@@ -5,7 +5,7 @@ Tables 1 and 2 of the paper are consecutive z, dense, z = 1.645 (one-sided 95 %)
 and 2.7.1, and for the agreement of two rankings, tau_b, appendix F.1.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,8 @@ from bayes_at_n.scoring.numerics.arrays import (
 )
 from bayes_at_n.scoring.numerics.checks import check_positive
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
+from bayes_at_n.scoring.ranking import Method, Rule
 from bayes_at_n.scoring.ranking.compare import pairwise_z, signed_z
-
-Method = Literal["competition", "dense"]
-Rule = Literal["consecutive_z", "overlap"]
 
 ROUNDING = 1e-13
 """Scores closer than this share of the largest are equal but for rounding."""

@@ -13,10 +13,10 @@ Extraction(answer='B', reason='boxed', how="in the last box, by the option's tex
 """
 
 import re
-import string
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
+from bayes_at_n.verifiers import LETTERS
 from bayes_at_n.verifiers.answers.claims import last_claim
 from bayes_at_n.verifiers.maths.boxed import Extraction, extract, together
 from bayes_at_n.verifiers.maths.compare import compare as same_maths
@@ -24,7 +24,6 @@ from bayes_at_n.verifiers.maths.conventions import Conventions, Judged
 from bayes_at_n.verifiers.maths.exact import read_number
 from bayes_at_n.verifiers.maths.latex import clean
 
-LETTERS = string.ascii_uppercase
 MOST = len(LETTERS)
 LETTER = re.compile(r"[A-Z]")
 _UNKNOWN = 10  # letters that count where the options are not known

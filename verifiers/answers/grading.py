@@ -114,7 +114,7 @@ def grade(
 
     Raises RuntimeError: worker processes cannot be started.
     """
-    unique, name = dict.fromkeys(pairs), "math_verify" if plain else grader(answer)
+    unique, name = dict.fromkeys(pairs), "math_verify" if plain else own.grader(answer)
     whole = plain or kinds.of(answer) == "python"
     cheap = {p: None if whole else _grade_cheaply(*p, answer, conventions) for p in unique}
     owed = [pair for pair, decided in cheap.items() if decided is None]
@@ -145,16 +145,6 @@ def failed(error: Exception) -> Grade:
     ('error', 'limits', 'ValueError: no number')
     """
     return Grade("error", "limits", " ".join(f"{type(error).__name__}: {error}".split())[:300])
-
-
-def grader(answer: str) -> str:
-    """What a grade says of who decided: the kind, without the folder of a user's own file.
-
-    >>> grader("choice"), grader("python:/home/me/own.py:judge")
-    ('choice', 'python:own.py:judge')
-    """
-    kind, _, rest = answer.partition(":")
-    return f"{kind}:{rest.rpartition('/')[2]}" if rest else kind
 
 
 def grade_answer(

@@ -29,7 +29,7 @@ import regex
 from bayes_at_n.verifiers.answers import choice, own, parts
 from bayes_at_n.verifiers.answers.claims import last_claim
 from bayes_at_n.verifiers.maths.boxed import Extraction, Policy, extract, final_part, unboxed
-from bayes_at_n.verifiers.maths.conventions import STRICT, Conventions, Judged
+from bayes_at_n.verifiers.maths.conventions import KNOWN, STRICT, Conventions, Judged
 from bayes_at_n.verifiers.maths.exact import read_number
 from bayes_at_n.verifiers.maths.latex import MAX_CHARS, clean
 from bayes_at_n.verifiers.maths.units import agree, canonical, split_unit
@@ -53,13 +53,12 @@ class Kind(NamedTuple):
     """A grader. Where there is no `compare` an answer is compared in worker processes.
 
     `find` takes the final part of an attempt that ended; `compare` takes gold, answer and
-    conventions; `conventions` are the names of those that it knows; `gold` says why a gold answer
-    cannot be graded against, None where it can or nobody can tell beforehand.
+    conventions; `gold` says why a gold answer cannot be graded against, None where it can or nobody
+    can tell beforehand.
     """
 
     find: Callable[[str, Asked], Extraction]
     compare: Callable[[str, str, Conventions], Judged] | None
-    conventions: tuple[str, ...]
     gold: Callable[[str], str | None] = lambda gold: None if gold.strip() else "it is empty"
 
 
@@ -108,7 +107,7 @@ relative; leave it out']
         yield f"answer={answer}: {need} dataset.pattern"
     elif pattern is not None and (why := _bad_pattern(pattern)):
         yield f"pattern={pattern}: {why}"
-    known = KINDS[name].conventions
+    known = KNOWN[name]
     for field, default in vars(STRICT).items():
         if field not in known and (value := getattr(conventions, field)) != default:
             only = f"only {', '.join(known)}" if known else "and none at all"
@@ -264,18 +263,10 @@ KINDS = {
             else extract(text, truncated=False, reasoning_end=None, boxes=asked.boxes)
         ),
         None,
-        ("lists", "units", "decimals", "percent"),
     ),
-    "choice": Kind(
-        lambda text, asked: choice.find(text, asked.choices), choice.compare, (), _letter
-    ),
-    "exact": Kind(lambda text, _: _said(text), _compare_texts, ("text",)),
-    "number": Kind(
-        lambda text, _: _said(text),
-        _compare_numbers,
-        ("percent", "tolerance", "relative"),
-        _gold_of_number,
-    ),
-    "regex": Kind(_match, _compare_texts, ("text",)),
-    "python": Kind(lambda text, _: Extraction(text, "boxed"), None, ()),
+    "choice": Kind(lambda text, asked: choice.find(text, asked.choices), choice.compare, _letter),
+    "exact": Kind(lambda text, _: _said(text), _compare_texts),
+    "number": Kind(lambda text, _: _said(text), _compare_numbers, _gold_of_number),
+    "regex": Kind(_match, _compare_texts),
+    "python": Kind(lambda text, _: Extraction(text, "boxed"), None),
 }

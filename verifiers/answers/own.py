@@ -33,6 +33,16 @@ def misnamed(answer: str) -> str:
     )
 
 
+def grader(answer: str) -> str:
+    """What a grade says of who decided: the kind, without the folder of a user's own file.
+
+    >>> grader("choice"), grader("python:/home/me/own.py:judge")
+    ('choice', 'python:own.py:judge')
+    """
+    kind, _, rest = answer.partition(":")
+    return f"{kind}:{rest.rpartition('/')[2]}" if rest else kind
+
+
 def resolved(answer: str) -> tuple[str, str]:
     """`python:FILE.py:function` with the whole path, and the SHA-256 of the file, 16 hex digits.
 

@@ -5,6 +5,14 @@ from typing import Literal, get_args, get_type_hints
 
 Outcome = Literal["correct", "wrong", "no_answer", "unparsable", "timeout", "error"]
 Judged = tuple[Outcome, str]  # and why
+KNOWN: dict[str, tuple[str, ...]] = {  # by kinds of answers: the conventions that each has
+    "math": ("lists", "units", "decimals", "percent"),
+    "choice": (),
+    "exact": ("text",),
+    "number": ("percent", "tolerance", "relative"),
+    "regex": ("text",),
+    "python": (),
+}
 
 
 @dataclass(frozen=True)

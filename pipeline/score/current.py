@@ -1,0 +1,36 @@
+"""Whether scores are those of what is there now; imported by `status`, so it takes no SciPy."""
+
+from pathlib import Path
+
+from bayes_at_n.pipeline.config.folder import dump
+from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.store import origin, runfolder, tables
+from bayes_at_n.pipeline.store.runfolder import Run
+
+VERSION = 1  # raise it whenever scores change
+MADE_FROM = "made_from"  # in scores.json
+
+
+def made_from(run: Run) -> str:
+    """Hash all that scores are made from: their version, settings, and what was read of files."""
+    sessions = sorted(f"sessions/{path.name}" for path in (run.path / "sessions").glob("*.json"))
+    beside = ("categories", "thresholds.json", "manifest.json", *sessions)
+    made = [VERSION, dump(run.cfg), signals.made_from(run), tables.marks(run.path, *beside)]
+    if run.cfg.prior.run is not None:
+        folder = Path(run.cfg.prior.run).expanduser()
+        sources = (*signals.SOURCES, "config.yaml")
+        made += [tables.marks(of, *sources) for of in (folder, folder / run.path.name)]
+    return origin.hashed(made)
+
+
+def is_current(run: Run) -> bool:
+    """Return whether `scores.json` is what the stage would make now."""
+    scores = runfolder.read_json(run.path / "scores.json")
+    return scores.get(MADE_FROM) == made_from(run) and (run.path / "matrix.npz").exists()
+
+
+def stale(run: Run) -> dict[Path, str]:
+    """Return `scores.json` where the stage would make another one now, under the same name."""
+    path = run.path / "scores.json"
+    named = runfolder.read_json(path).get("run") == str(run.path)
+    return {path: "tables or settings"} if named and not is_current(run) else {}

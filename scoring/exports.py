@@ -1,0 +1,42 @@
+"""What `scoring` exports; imported with the first name that is used."""
+
+from bayes_at_n.scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
+from bayes_at_n.scoring.intervals.exact import bayes_exact_ci
+from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, Inflation, inflation
+from bayes_at_n.scoring.intervals.predicted import Corrected, prediction_powered
+from bayes_at_n.scoring.intervals.uncertainty import Uncertainty, uncertainty
+from bayes_at_n.scoring.metrics.ballots import Ballots, best_at_k, best_at_k_sigma
+from bayes_at_n.scoring.metrics.ballots import weighted_cons_at_k, weighted_cons_at_k_sigma
+from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT, avg, avg_ci, bayes, bayes_ci
+from bayes_at_n.scoring.metrics.bayes import down_weight, question_stderr, shrinkage
+from bayes_at_n.scoring.metrics.cost import sampling_cost
+from bayes_at_n.scoring.metrics.empirical import Prior, covering_ci, empirical_bayes
+from bayes_at_n.scoring.metrics.empirical import empirical_bayes_ci, fit_prior, fits
+from bayes_at_n.scoring.metrics.forecast import Forecast, forecast
+from bayes_at_n.scoring.metrics.geom import geo_spectrum_at_k, geo_spectrum_at_k_ci
+from bayes_at_n.scoring.metrics.geom import geo_spectrum_star_at_k, geo_spectrum_star_at_k_ci
+from bayes_at_n.scoring.metrics.geom import geom_at_k, geom_at_k_ci, geom_ds_at_k, geom_ds_at_k_ci
+from bayes_at_n.scoring.metrics.maxk import max_at_k, max_at_k_ci
+from bayes_at_n.scoring.metrics.passk import g_pass_at_k, g_pass_at_k_ci, naive_pass_at_k, pass_at_k
+from bayes_at_n.scoring.metrics.passk import pass_at_k_ci, pass_hat_k, pass_hat_k_ci, unanimous_at_k
+from bayes_at_n.scoring.metrics.passk import unanimous_at_k_ci
+from bayes_at_n.scoring.metrics.passk_variance import delta_variance, pass_at_k_sigma
+from bayes_at_n.scoring.metrics.passk_variance import posterior_variance, sampling_variance
+from bayes_at_n.scoring.metrics.thresholds import auc_at_k, auc_at_k_ci, g_pass_at_k_tau
+from bayes_at_n.scoring.metrics.thresholds import g_pass_at_k_tau_ci, maj_at_k, maj_at_k_ci
+from bayes_at_n.scoring.metrics.thresholds import mg_pass_at_k, mg_pass_at_k_ci
+from bayes_at_n.scoring.metrics.thresholds import mg_pass_at_k_integral, threshold_spectrum_at_k
+from bayes_at_n.scoring.metrics.thresholds import threshold_spectrum_at_k_ci
+from bayes_at_n.scoring.metrics.votes import cons_at_k, cons_at_k_ci, cons_at_k_sigma
+from bayes_at_n.scoring.numerics.inputs import Counts
+from bayes_at_n.scoring.ranking.compare import Comparison, compare, compare_scores, paired_questions
+from bayes_at_n.scoring.ranking.compare import pairwise_z
+from bayes_at_n.scoring.ranking.equivalence import Equivalence, equivalence
+from bayes_at_n.scoring.ranking.orders import compare_rankings, lehmer_hash, lehmer_unhash
+from bayes_at_n.scoring.ranking.orders import rank_scores, ranking_hash, unhash_ranking
+from bayes_at_n.scoring.ranking.planning import TrialPlan, trials_for_width, trials_to_separate
+from bayes_at_n.scoring.ranking.ranks import indistinguishable_groups, kendall_tau_b
+from bayes_at_n.scoring.ranking.ranks import probability_best, rank_distribution, ranks
+from bayes_at_n.scoring.ranking.ranks import ranks_with_uncertainty
+from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
+from bayes_at_n.scoring.ranking.trajectory import down_share, monotone_tau, progress_tau_b

@@ -1,0 +1,11 @@
+"""What `verifiers` exports; imported with the first name that is used."""
+
+from bayes_at_n.verifiers.answers import own
+from bayes_at_n.verifiers.answers.choice import lettered
+from bayes_at_n.verifiers.answers.grading import NO_ANSWER, Grade, check_golds, failed, grade
+from bayes_at_n.verifiers.answers.grading import grade_answer, in_form
+from bayes_at_n.verifiers.answers.kinds import KINDS, Asked, find, problems
+from bayes_at_n.verifiers.answers.own import grader
+from bayes_at_n.verifiers.maths.boxed import Extraction, Policy, extract
+from bayes_at_n.verifiers.maths.compare import compare
+from bayes_at_n.verifiers.maths.conventions import Conventions, Outcome
