@@ -79,7 +79,7 @@ def settings(args: argparse.Namespace) -> list[str]:
     """The pipeline settings that the arguments of `add_work` stand for."""
     found = ["sampling=demo", f"sampling.max_tokens={args.max_tokens}"]
     found += [f"sampling.trials={args.trials}"]
-    if args.model in compose.choices("model"):
+    if args.model in compose.files("model"):
         found += [f"model={args.model}"]
     else:
         found += ["model=custom", f"model.id={_absolute(args.model)}"]

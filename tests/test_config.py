@@ -62,8 +62,8 @@ NEEDS["openai"] = ["engine.url=http://node1:8000/v1"]
 @functools.cache
 def composed(name: str) -> RunConfig:
     """A model with one of the data sets: every data set has its turn."""
-    datasets = compose.choices("dataset")
-    dataset = datasets[compose.choices("model").index(name) % len(datasets)]
+    datasets, models = [*compose.files("dataset")], [*compose.files("model")]
+    dataset = datasets[models.index(name) % len(datasets)]
     needs = NEEDS.get(name, []) + NEEDS.get(dataset, [])
     return compose.load([f"model={name}", f"dataset={dataset}", *needs])
 
@@ -79,7 +79,7 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("run"), "model=custom", "model.id=a/b")
 
 
-@pytest.mark.parametrize("name", compose.choices("model"))
+@pytest.mark.parametrize("name", compose.files("model"))
 def test_every_model_composes(name: str) -> None:
     cfg = composed(name)
     assert cfg.run_dir == f"runs/{cfg.dataset.name}/{cfg.model.name}"
@@ -88,13 +88,13 @@ def test_every_model_composes(name: str) -> None:
 
 @pytest.mark.parametrize("group", ["prompt", "sampling", "engine"])
 def test_every_other_choice_composes(group: str) -> None:
-    for name in compose.choices(group):
+    for name in compose.files(group):
         needs = NEEDS.get(name, [])
         assert getattr(compose.load([f"{group}={name}", *needs]), group).name == name
 
 
 def test_the_twenty_models_of_the_paper() -> None:
-    models = [composed(name).model for name in compose.choices("model")]
+    models = [composed(name).model for name in compose.files("model")]
     known = {(model.table_id, model.short_name, model.id) for model in models}
     assert {(number, *names) for number, names in TABLE_6.items()} <= known  # others may be added
 
@@ -109,11 +109,9 @@ def test_models_keep_what_their_protocol_needs() -> None:
     }
     nano = compose.load(["model=nemotron-nano-9b-v2"]).model
     assert not nano.trust_remote_code and nano.engine_args == {"mamba_ssm_cache_dtype": "float32"}
-    of_paper = [
-        m for m in (composed(name).model for name in compose.choices("model")) if m.table_id
-    ]
+    of_paper = [m for m in (composed(name).model for name in compose.files("model")) if m.table_id]
     assert not any(m.trust_remote_code for m in of_paper)
-    assert all(model.name in compose.choices("model") for model in of_paper)  # folders of runs
+    assert all(model.name in compose.files("model") for model in of_paper)  # folders of runs
     assert compose.load(["model=openreasoning-nemotron-1.5b"]).prompt.name == "openreasoning"
 
 
@@ -235,7 +233,7 @@ prompt=nope: prompt=nope, boxed
 model=: model=, qwen3-30b
 model=null: model=null
 model=[demo,demo]: model=[demo,demo]
-~sampling.trials=3: ~sampling.trials
+~sampling.trials=3: sampling.trials
 foo: foo, KEY=VALUE
 =1: =1
 ': KEY=VALUE

@@ -8,7 +8,7 @@ from typing import Any
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.runs import configured
-from bayes_at_n.pipeline.config import compose, overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines.callable import called
 from bayes_at_n.pipeline.store import runfolder
 
@@ -104,7 +104,7 @@ def texts(given: Mapping[str, Any], group: str = "") -> list[str]:
     for key, value in given.items():
         if isinstance(value, Mapping):
             found += texts(value, f"{group}{key}.")
-        elif not group and isinstance(value, str) and key in compose.groups():
+        elif not group and isinstance(value, str) and key in compose.GROUPS:
             found.append(f"{key}={value}")
         else:
             found.append(f"{group}{key}={_text(key, value)}")
@@ -114,7 +114,7 @@ def texts(given: Mapping[str, Any], group: str = "") -> list[str]:
 def _text(key: str, value: Any) -> str:
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, str | Path):
-        return overrides.quoted(str(value))
+        return compose.quoted(str(value))
     if isinstance(value, list | tuple):
         return f"[{','.join(_text(key, one) for one in value)}]"
     if value is None or isinstance(value, bool | int | float):

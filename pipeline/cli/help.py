@@ -61,9 +61,9 @@ def _settings(verb: Verb) -> Iterator[str]:
 
     shown = keys(verb)
     of_run = {key.partition(".")[0] for key in shown} if verb.settings == RUN else {}
-    for group, choice in compose.groups().items():
+    for group, choice in compose.GROUPS.items():
         if group in of_run:
-            yield _filled(f"{group}={choice}, or ", ", ".join(compose.choices(group)))
+            yield _filled(f"{group}={choice}, or ", ", ".join(compose.files(group)))
     if shown:
         values = (f"{key}={_default(value)}" for key, value in shown.items())
         head = "settings KEY=VALUE with their defaults (GROUP. may be left out):\n"
@@ -126,10 +126,10 @@ def offered(name: str, prefix: str) -> list[str]:
 
     verb, (key, given, text) = VERBS[name], prefix.partition("=")
     of_run, known = verb.settings == RUN or verb.runs_too, keys(verb)
-    groups = [*compose.groups(), "rubric"] if of_run else ["rubric"]
+    groups = [*compose.GROUPS, "rubric"] if of_run else ["rubric"]
     if given:
         before, comma, _ = text.rpartition(",")
-        names = compose.choices(key) if key in groups else []
+        names = compose.files(key) if key in groups else []
         if key in ("dataset", "model") and not of_run:  # of the runs there are
             level = "[!_]*/" if key == "dataset" else "[!_]*/[!_]*/"
             names = sorted({path.name for path in Path("runs").glob(level)})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bayes_at_n.pipeline.base.console import answering
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import find, parquet, runfolder, sessions
@@ -17,13 +17,11 @@ def configured(words: Sequence[str], verb: str = "") -> RunConfig:
 
     Raises UserError: a setting or a folder cannot be used.
     """
-    folders, settings = overrides.folders_of(words)
+    folders, settings = compose.folders_of(words)
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
     if folders:
         return load_folder(Path(folders[0]), settings, verb)
-    from bayes_at_n.pipeline.config import compose  # Hydra, which `status RUN` does without
-
     return compose.load(settings)
 
 
@@ -61,7 +59,7 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
-    folders, settings = overrides.folders_of(words)
+    folders, settings = compose.folders_of(words)
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
         from bayes_at_n.pipeline.settle import watch as races
 
@@ -70,9 +68,7 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         return races.status(Path(folders[0]), watch, every)
     sources: list[Path | RunConfig] = [*map(Path, folders)]
     if settings or not folders:
-        from bayes_at_n.pipeline.config import sweep
-
-        sources = [configured([*folders, *one]) for one in sweep.expand(settings)]
+        sources = [configured([*folders, *one]) for one in compose.expand(settings)]
     one_run = len(sources) == 1 and (not isinstance(sources[0], Path) or find.is_run(sources[0]))
     if check:
         from bayes_at_n.pipeline.rubrics import categories, signals

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bayes_at_n.pipeline.base import engines
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import cluster as settings
-from bayes_at_n.pipeline.config import overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -81,7 +81,7 @@ def render(submission: Submission, kind: str) -> str:
         replicas=[replicas(run.cfg) for run in runs],
         stages=[stage for stage in _LATER if stage in submission.runs[0].cfg.stages],
         race=str(submission.race and os.path.abspath(submission.race)),
-        out=overrides.quoted(str(submission.out)),
+        out=compose.quoted(str(submission.out)),
         folder=str(submission.folder),
         cwd=os.getcwd(),
         python=sys.executable,

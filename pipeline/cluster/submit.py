@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cluster import jobs, scripts
 from bayes_at_n.pipeline.cluster.jobs import ask
 from bayes_at_n.pipeline.cluster.scripts import Submission
-from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -84,12 +84,12 @@ def queue(
 
 def _configurations(settings: list[str]) -> list[RunConfig]:
     """The configuration of every run that the settings name, with the engines of a task."""
-    folders, others = overrides.folders_of(settings)
+    folders, others = compose.folders_of(settings)
     [others] = compose.parted(others, RunConfig)
     if folders:
         cfgs = _of_folders(folders, others)
     else:
-        cfgs = [compose.load(combination) for combination in sweep.expand(others)]
+        cfgs = [compose.load(combination) for combination in compose.expand(others)]
     for cfg in cfgs:
         place_engines(cfg, fixed=any(one.startswith("engine.replicas=") for one in others))
     return cfgs

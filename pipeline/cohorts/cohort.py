@@ -89,8 +89,8 @@ class Cohort:
         return [
             votes.Evidence(
                 {
-                    name: votes.masked(
-                        np.concatenate([padded(of.arrays[name], trials) for of in ofs])
+                    name: np.ma.masked_equal(  # type: ignore[no-untyped-call]
+                        np.concatenate([padded(of.arrays[name], trials) for of in ofs]), OWED
                     )
                     for name in set.intersection(*(set(of.arrays) for of in ofs))
                 },

@@ -1,329 +1,396 @@
-"""What Hydra composes: a verb's settings, from `configs/`, a user's own group files and overrides.
+"""From KEY=VALUE words to checked settings: Hydra parses and composes, dataclasses check.
 
-Hydra's functions are called beneath its compose API, with a search path and schemas of one's own:
-so a user's `hydra.main` keeps its GlobalHydra and ConfigStore, and Hydra's own node is not made.
+A key may be written without its group where only one group has it (`top_p=1`), and a group alone
+is what it is mostly set for (`prior=RUN`). Where a field is a list, `key=a,b`, `key=[a,b]` and
+`key=a` all are; elsewhere commas are several runs. Hydra is imported by what needs it.
 """
 
 import contextlib
 import copy
 import functools
+import glob
+import itertools
+import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml  # type: ignore[import-untyped]
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
-from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.config import overrides, trust
+from bayes_at_n.pipeline.base.program import PROGRAM, ROOT
+from bayes_at_n.pipeline.config import trust
 from bayes_at_n.pipeline.config.checks import keys, unknown, validated
-from bayes_at_n.pipeline.config.overrides import parse
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 CONFIGS = ROOT / "configs"
 OWN = "BAYES_AT_N_CONFIGS"  # in the environment: a folder of group files that are the user's
-_FILE = re.compile(r"(\.{1,2}|~[^/]*)?/.*|\.{1,2}|~|.*\.(csv|jsonl?|parquet)", re.I | re.S)
+HELP = f"see `{PROGRAM} VERB --help` for keys and examples"
+_MOST = 1000  # combinations; more is a slip of the finger
+# Keys that their group alone stands for; "_": of a training run without a name.
+_HEADS = """assume.accuracies checkpoints._ labels.file merge.windows prior.run ranking.methods
+    rubric.names source.path study.name thresholds.file track.to verifier.engine.name"""
+_PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)/?[A-Za-z_][A-Za-z0-9_./@-]*", re.I)
+_PATH = re.compile(r"(\.{1,2}|~[^/]*)?/.*|\.{1,2}|~|.*\.(csv|jsonl?|parquet)", re.I | re.S)
 # The choices that take a path and a hub id, of the groups whose values may be such.
 _VALUES = {"model": ("custom", "custom", "id"), "dataset": ("jsonl", "hub", "path")}
 _JUDGED = ("verifier", "dataset.judge", "dataset.answer=judge")  # ask for a verifier
+_UNUSED = "launcher sweeper help hydra_help output hydra_logging job_logging"  # Hydra's groups
 _PRIMARY: dict[str, Any] = yaml.safe_load((CONFIGS / "run.yaml").read_bytes())
+# Groups of a run's configuration, and their choices where none is made.
+GROUPS: dict[str, str] = {k: v for of in _PRIMARY["defaults"][1:-1] for k, v in of.items()}
 Config = TypeVar("Config")
-Repository = Any  # Hydra's ConfigRepository, which `--help` does without
-
-for _name, _resolver in {
-    "folder_tag": lambda tag: f"-{tag}" if tag else "",
-    "project": lambda relative: str(ROOT / relative),
-    "stem": lambda path: re.sub(r"(?i)\.(jsonl?|csv|tsv|parquet)$", "", Path(path).name),
-}.items():
-    OmegaConf.register_new_resolver(_name, _resolver, replace=True)
+Composed = tuple[Any, Callable[[], list[tuple[str, str]]]]
 
 
-class Composed(NamedTuple):
-    """What Hydra composed, and of what."""
+def load_as(kind: type[Config], words: Sequence[str]) -> Config:
+    """Compose and check settings of a dataclass; run folders go to its `folders`.
 
-    node: DictConfig
-    sources: list[Any]
-    defaults: list[Any]
-    typed: list[str]  # full keys of the overrides
-
-    def files(self) -> list[tuple[str, str]]:
-        """Return packages and the files that set them, those that count most last."""
-        return [
-            (default.package or "", f"{place.provider}/{default.config_path}.yaml")
-            for default in self.defaults
-            for place in self.sources[-2:0:-1]
-            if default.config_path and place.is_config(default.config_path)
-        ]
-
-
-def load(settings: Sequence[str]) -> RunConfig:
-    """Compose the checked configuration of a run, of GROUP=CHOICE and KEY=VALUE.
-
-    Raises UserError: for an unknown key or choice, a wrong type or an impossible combination.
-
-    >>> cfg = load(["model=qwen3-30b", "dataset=aime25", "trials=40"])
-    >>> cfg.dataset.name, cfg.sampling.trials, cfg.model.name
-    ('aime25', 40, 'qwen3-30b')
+    Raises UserError: an unknown key or choice, a wrong value, an impossible combination, or a
+    setting that `./configs` must not make.
     """
-    return load_as(RunConfig, settings)
+    from omegaconf import OmegaConf
 
-
-def load_as(kind: type[Config], words: Sequence[str], here: bool = True) -> Config:
-    """Compose a checked instance of a dataclass; run folders go to its `folders`.
-
-    A run has the groups of `configs/run.yaml`, others have the user's alone; `here`: whether
-    `./configs` counts. Raises UserError: as `load`.
-    """
-    made = composed(words, kind, here)
-    try:
-        with _explaining(kind):
-            values: Any = OmegaConf.to_container(made.node, resolve=True, throw_on_missing=True)
-            cfg = validated(kind, values)
-    except UserError as error:
-        key = re.split("[=: ]", str(error))[0]
-        file = dict(made.files()).get(key.partition(".")[0])  # that says it, if nobody typed it
-        if not file or any(full.startswith(key) for full in made.typed):
-            raise
-        raise UserError(f"{file}: {error}") from error
-    if isinstance(cfg, RunConfig):
-        _vouched(made, cfg)
-        if cfg.budget.past and "budget.until" in made.typed:  # else it stops nothing but work
-            raise UserError(f"budget.until={cfg.budget.until}: is past; name a later moment")
-        cfg.trust = "true"  # all of it is typed, or in the user's own files
+    [settings] = parted(words, kind)
+    typed = [parse(setting).key_or_group for setting in settings]
+    with composed(settings, kind) as (node, used):
+        try:
+            with explaining(kind):
+                values: Any = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+                cfg = validated(kind, values)
+        except UserError as error:
+            key = re.split("[=: ]", str(error))[0]
+            by_user = any(full.startswith(key) for full in typed)
+            file = None if by_user else dict(used()).get(key.partition(".")[0])
+            raise UserError(f"{file}: {error}" if file else str(error)) from error
+        if isinstance(cfg, RunConfig):
+            if "./configs" in folders():
+                _vouched(cfg, typed, used())
+            if cfg.budget.past and "budget.until" in typed:  # else it stops nothing but work
+                raise UserError(f"budget.until={cfg.budget.until}: is past; name a later moment")
+            cfg.trust = "true"  # all of it is typed, or in the user's own files
     return cfg
 
 
-@contextlib.contextmanager
-def _explaining(kind: Any, words: Sequence[str] = ()) -> Iterator[None]:
-    """Work as Hydra's version 1.3 does, and say its errors in one line. Raises UserError."""
-    from hydra import version
+load = functools.partial(load_as, RunConfig)
+
+
+def expand(words: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
+    """Return the settings of every combination, with full keys, the last varying fastest.
+
+    Raises UserError: more than 1000 combinations, or what cannot be enumerated.
+    """
     from hydra.errors import HydraException
 
-    base = version.VersionBase.instance()
-    before = base.version_base
-    version.setbase("1.3")
+    [settings], lists = parted(words, kind), []
+    places = folders(settings)
+    for setting in settings:
+        override, values = parse(setting), [setting]
+        if override.is_sweep_override():
+            of_glob = SimpleNamespace(get_group_options=lambda group, **_: [*files(group, places)])
+            override.config_loader = of_glob
+            try:
+                several = itertools.islice(override.sweep_string_iterator(), _MOST + 1)
+                values = [f"{override.get_key_element()}={value}" for value in several]
+            except (HydraException, ValueError) as error:
+                raise UserError(f"{setting}: {error}; write range(FIRST,END,STEP)") from error
+        if not values:
+            raise UserError(f"{setting}: matches nothing")
+        lists.append(values)
+    if math.prod(map(len, lists)) > _MOST:
+        raise UserError(f"these settings make more than {_MOST} runs; name fewer values")
+    return [[*combination] for combination in itertools.product(*lists)]
+
+
+def folders_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Tell run folders, and patterns of them, from settings. Raises UserError: no such folder.
+
+    A word with `=` is a folder if one is there and it has a `/` or holds a run.
+    """
+    found, settings = [], []
+    for word in words:
+        path = os.path.expanduser(word)
+        here = os.path.isdir(path) and ("/" in word or os.path.lexists(f"{path}/config.yaml"))
+        if (word[:1] in "~+" and word[1:2] != "/") or ("=" in word and not here):
+            settings.append(word)
+        elif there := [path] if os.path.isdir(path) else sorted(glob.glob(f"{path}/")):
+            found += [folder.rstrip("/") or "/" for folder in there]
+        else:
+            raise UserError(f"{word}: neither a folder nor a setting KEY=VALUE")
+    return found, settings
+
+
+def parted(words: Sequence[str], *kinds: Any) -> list[list[str]]:
+    """Return the settings of each dataclass, with full keys, as Hydra wants them.
+
+    Run folders go to the first that has `folders`. Raises UserError: a key that none has.
+    """
+    named, settings = folders_of(words)
+    settings = [f"folders=[{','.join(map(quoted, named))}]"] * bool(named) + settings
+    paths = [setting for setting in settings if setting.startswith("hydra.searchpath=")]
+    places, found = folders(paths), [[*paths] for _ in kinds]
+    for setting in [one for one in settings if one not in paths]:
+        for kind, of in zip(kinds, found, strict=True):
+            if spelt := _spelt(setting, kind, places):
+                of += spelt
+                break
+        else:
+            key = setting.partition("=")[0].lstrip("+~") or setting
+            raise unknown(named[0] if named and key == "folders" else key, *kinds)
+    return found
+
+
+def _spelt(setting: str, kind: Any, places: dict[str, Path]) -> list[str]:
+    """Return a setting with its full key, or the choice of a file; nothing if there is none.
+
+    A model or a data set may also be a path or a hub id. Raises UserError: it is none of these.
+    """
+    override = parse(setting)
+    key, value = override.key_or_group, override.value()
+    if override.is_hydra_override():
+        raise UserError(
+            f"{key}: no such key; there is hydra.searchpath=[file://FOLDER]. Lists, ranges and"
+            " glob() make many runs, one process after the other; `submit` uses a cluster"
+        )
+    mine = [path for name, path in places.items() if name != "configs" or kind is RunConfig]
+    if _is_field(kind, key) or not any(key and (path / key).is_dir() for path in mine):
+        return _of_field(setting, kind)
+    if override.is_delete() or override.package or override.is_sweep_override():
+        return [setting]
+    if isinstance(value, str) and value:
+        local, hub, field = _VALUES.get(key, ("", "", ""))
+        is_path = field and _PATH.fullmatch(value)
+        if not is_path and any(os.path.isfile(of / key / f"{value}.yaml") for of in mine):
+            return ["+" * (key not in GROUPS and not override.is_add()) + setting]
+        if field and (is_path or re.fullmatch(r"[\w.-]+/[\w.-]+", value)):
+            text = quoted(os.path.expanduser(value))
+            return [f"{key}={local if is_path else hub}", f"{key}.{field}={text}"]
+    raise no_choice(key, setting.partition("=")[2], places)
+
+
+def _is_field(kind: Any, key: str) -> bool:
+    """Whether a key of a dataclass chooses no file: as `dataset` of `compare`, not of a run."""
+    return "." not in key and key in keys(kind) and not (kind is RunConfig and key in GROUPS)
+
+
+def _of_field(setting: str, kind: Any) -> list[str]:
+    """Return a setting of a field with its full key; nothing if the dataclass has none."""
+    override = parse(setting)
+    known = {} if override.package else keys(kind)
+    key, mark = override.key_or_group, setting[: len(setting) - len(setting.lstrip("+~"))]
+    head = next((head for head in _HEADS.split() if head.rpartition(".")[0] == key), "")
+    free = [
+        one for one in known if get_origin(known[one]) is dict and f"{key}.".startswith(f"{one}.")
+    ]
+    # Outer groups before inner ones, and the protocol's trials and temperature before others'.
+    ends = sorted(
+        (one.count("."), key == "name" or not one.startswith("sampling."), one)
+        for one in known
+        if one.endswith(f".{key}")
+    )
+    if head in known or (head and free):
+        key = head
+    elif key not in known and not free:
+        if not ends or (len(ends) > 1 and ends[0][:2] == ends[1][:2]):
+            return []
+        key = ends[0][-1]
+    _, equals, text = (override.input_line or "").partition("=")
+    if not override.is_delete():
+        mark = "++" if free else mark
+        hint = known.get(key) or get_args(known[free[0]])[1]
+        if get_origin(hint) is list:
+            text = _listed(setting, override)
+        elif str in (hint, *get_args(hint)) and isinstance(override.value(), bool | int | float):
+            text = quoted(text.strip())  # 0100 and 1.50 as they are written
+    return [f"{mark}{key}{equals}{text}"]
+
+
+def _listed(setting: str, override: Any) -> str:
+    """Return the value of a list's key in brackets, each item between commas as it is written."""
+    text = setting.partition("=")[2].strip()
+    inside = text[1:-1].strip() if text[:1] + text[-1:] == "[]" else text
+    if text[:2] == "${" or (override.is_sweep_override() and {"(", "["} & {*text}):
+        return text  # looked up, or several lists
+    if override.input_line == setting and {"'", '"', "{"} & {*inside}:
+        return f"[{inside}]"
+    items = [item.strip() for item in inside.split(",")] if inside else []
+    if "" in items:
+        raise UserError(f"{setting}: a comma with nothing beside it; leave it out")
+    return f"[{','.join(quoted(item, True) for item in items)}]"
+
+
+@functools.lru_cache(1024)
+def parse(setting: str) -> Any:
+    """Parse a setting with Hydra's grammar; a value that it cannot read is quoted.
+
+    Raises UserError: no setting, or quotes that do not close.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser  # a tenth of a second
+    from hydra.errors import HydraException
+
+    key, _, text = setting.partition("=")
+    for line in [setting, f"{key}={quoted(text, True)}"][: 1 if text[:1] in "'\"" else 2]:
+        with contextlib.suppress(HydraException):
+            return OverridesParser.create().parse_override(line)
+    remedy = "write KEY=VALUE, and special characters in quotes, as in 'KEY=\"VALUE\"'"
+    raise UserError(f"{setting}: not understood; {remedy}")
+
+
+def quoted(text: str, interpolated: bool = False) -> str:
+    r"""Quote a text as the value of a setting; `interpolated`: `${KEY}` in it is looked up.
+
+    >>> print(quoted("it's"), quoted("step-10"), quoted("10"), quoted("${x}"), quoted("${x}", True))
+    'it\'s' step-10 '10' '\${x}' '${x}'
+    """
+    if _PLAIN.fullmatch(text):
+        return text
+    text = text if interpolated else re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + "\\'" * (m[2] == "'"), text) + "'"
+
+
+@contextlib.contextmanager
+def composed(settings: Sequence[str], kind: Any) -> Iterator[Composed]:
+    """Compose settings that have full keys, and leave a user's own program its state of Hydra.
+
+    Yields them, and what lists packages and the files that set them, those that count most last.
+    Raises UserError: what Hydra and OmegaConf say, also in the block.
+    """
+    from hydra import compose, initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.utils import JobRuntime
+    from hydra.types import RunMode
+    from hydra.version import VersionBase
+    from omegaconf import OmegaConf
+
+    of_user = kind is RunConfig and {"dataset=jsonl", "dataset=hub"} & {*settings}
+    if of_user and not any(setting.startswith(_JUDGED) for setting in settings):
+        settings = ["verifier=none", *settings]
+    if many := [setting for setting in settings if parse(setting).is_sweep_override()]:
+        raise UserError(f"{many[0]}: takes one value; {HELP}")
+    places = folders(settings)
+    first, *others = [str(path.resolve()) for path in places.values()]
+    path = ",".join(quoted(f"file://{other}") for other in others)
+    words = [f"hydra.searchpath=[{path}]", *(f"~hydra/{group}" for group in _UNUSED.split())]
+    fields = [one for one in settings if _is_field(kind, one.partition("=")[0])]
+    words += [one for one in settings if one not in fields and not one.startswith("hydra.")]
+
+    def used() -> list[tuple[str, str]]:
+        loader, found = GlobalHydra.instance().config_loader(), []
+        for one in loader.compute_defaults_list("primary", words, RunMode.RUN).defaults:
+            name = f"{one.config_path}.yaml"
+            of = [f"{of}/{name}" for of, place in places.items() if (place / name).is_file()]
+            if of or not name.startswith(("hydra/", "None")):
+                found.append((one.package or "", [*of, name][0]))
+        return found
+
+    store, base = ConfigStore.instance(), VersionBase.instance()
+    kept = GlobalHydra.instance().hydra, store.repo, base.version_base
+    GlobalHydra.instance().hydra, store.repo = None, {**store.repo}
+    try:
+        with explaining(kind, settings):
+            resolver = functools.partial(OmegaConf.register_new_resolver, replace=True)
+            resolver("folder_tag", lambda tag: f"-{tag}" if tag else "")
+            resolver("project", lambda path: str(ROOT / path))
+            resolver(
+                "stem", lambda path: re.sub(r"(?i)\.(jsonl?|[ct]sv|parquet)$", "", Path(path).name)
+            )
+            store.store("settings", kind)
+            store.store("primary", _PRIMARY if kind is RunConfig else {"defaults": ["settings"]})
+            initialize_config_dir(first, JobRuntime.instance().get("name"), "1.3")
+            node = compose("primary", words)
+            for setting in fields:  # which Hydra would take for groups that have their names
+                OmegaConf.update(node, parse(setting).key_or_group, parse(setting).value())
+            yield node, used
+    finally:
+        GlobalHydra.instance().hydra, store.repo, base.version_base = kept
+
+
+@contextlib.contextmanager
+def explaining(kind: Any, words: Sequence[str] = ()) -> Iterator[None]:
+    """Raise errors of Hydra and OmegaConf as one line, with the key or file that it is about."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
         yield
     except RecursionError as error:
         text = f"{' '.join(words)}: defaults: a file inherits from itself; give it another name"
         raise UserError(text) from error
     except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError, OSError) as error:
-        raise overrides.explained(error, kind) from error
-    finally:
-        base.version_base = before
+        text, place = " ".join(str(error.__cause__ or error).split()), ""
+        if file := re.match(r"In '([^']+)': (?:\w+ raised while composing config: ?)?", text):
+            text, place = text[file.end() :], f"configs/{file[1]}.yaml: "
+        text, _, rest = text.partition(" full_key: ")
+        full, text = rest.partition(" ")[0], text or type(error).__name__
+        if missing := re.search(r"Missing mandatory value: (\S+)", text):
+            key = full if full.endswith(missing[1]) else missing[1]
+            raise UserError(f"{key}: no value; give one, such as {key}=VALUE") from error
+        if strange := re.search(r"Key '([^']+)' (?:is not in struct|not in '\w+')", text):
+            raise UserError(f"{place}{unknown(full or strange[1], kind)}") from error
+        remedy = "write \\${ where ${ is meant as text" if "nterpolation" in text else HELP
+        raise UserError(f"{place}{f'{full}: ' * bool(full)}{text}; {remedy}") from error
 
 
-def composed(words: Sequence[str], kind: Any = RunConfig, here: bool = True) -> Composed:
-    """Compose settings; nothing is checked but types.
+def _vouched(cfg: RunConfig, typed: Sequence[str], used: Sequence[tuple[str, str]]) -> None:
+    """Raise UserError for a setting of `./configs` that executes, connects or names a secret."""
+    from omegaconf import OmegaConf
 
-    Raises UserError: no such choice, or what Hydra says of files and keys.
+    by_user = tuple(f"{key}." for key in typed if key not in GROUPS)
+    for text in trust.drop(copy.deepcopy(cfg), lambda *_: ()):
+        key = text.partition("=")[0]
+        for package, file in used:
+            if file.startswith("./") and not f"{key}.".startswith(by_user):
+                part, node = key.removeprefix(f"{package}."), OmegaConf.load(file)
+                if OmegaConf.select(node, part, throw_on_resolution_failure=False) is not None:
+                    raise UserError(f"{file}: {text}: type it, or set {OWN}=FOLDER")
+
+
+def folders(settings: Sequence[str] = ()) -> dict[str, Path]:
+    """Where group files are by the names that messages give them, those first that count first.
+
+    Raises UserError: the environment or `hydra.searchpath=` names a folder that is not there.
     """
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
-    from hydra._internal.defaults_list import create_defaults_list
-
-    with _explaining(kind, words):
-        [settings] = parted(words, kind)
-        of_user = kind is RunConfig and {"dataset=jsonl", "dataset=hub"} & {*settings}
-        if of_user and not any(setting.startswith(_JUDGED) for setting in settings):
-            settings = ["verifier=none", *settings]
-        repository = repository_of(kind, settings, here)
-        asked = [one for one in map(parse, settings) if not one.is_hydra_override()]
-        if many := next((one for one in asked if one.is_sweep_override()), None):
-            raise UserError(f"{many.input_line}: takes one value; {overrides.HELP}")
-        of_files = [one for one in asked if _is_choice(kind, one.key_or_group, repository)]
-        defaults = create_defaults_list(repository, "primary", of_files, False, False).defaults
-        loader = ConfigLoaderImpl(ConfigSearchPathImpl())
-        node = loader._compose_config_from_defaults_list(defaults, repository)
-        OmegaConf.set_struct(node, True)
-        loader._apply_overrides_to_config([one for one in asked if one not in of_files], node)
-    typed = [one.key_or_group for one in asked]
-    return Composed(node, repository.get_sources(), defaults, typed)
-
-
-def shown(words: Sequence[str], kind: Any, flags: dict[str, Any]) -> str:
-    """What Hydra prints with `--info`, or with `--cfg`, `--package` and `--resolve`.
-
-    Empty where a dataclass has no such `package`. Raises UserError: what cannot be composed.
-    """
-    made, package = composed(words, kind), flags.get("package", "")
-    if flags.get("info") == "defaults":
-        return "".join(f"{d.config_path or '-':32} {d.package or '-'}\n" for d in made.defaults)
-    if flags.get("info"):
-        return "".join(f"{one.provider}: {one.path}\n" for one in made.sources[1:-1])
-    with _explaining(kind):
-        if flags.get("resolve"):
-            OmegaConf.resolve(made.node)
-        part = OmegaConf.select(made.node, package) if package else made.node
-    text = OmegaConf.to_yaml(part) if OmegaConf.is_config(part) else f"{part}\n"
-    return (f"# @package {package}\n" * bool(package) + text) * (part is not None)
-
-
-def folders(here: bool = True) -> dict[str, Path]:
-    """Where group files are, those first that count first: the user's own, and ours.
-
-    Raises UserError: the environment names a folder that is not there.
-    """
-    found = {"configs": CONFIGS}
+    local, found = Path("configs"), {"configs": CONFIGS}
     if of_user := os.environ.get(OWN):
         path = os.path.abspath(os.path.expanduser(of_user))
-        if not os.path.isdir(path):
-            raise UserError(f"{OWN}={path}: no such folder")
         found = {path: Path(path), **found}
-    local, known = Path("configs"), [path.resolve() for path in found.values()]
-    counts = here and local.is_dir() and local.resolve() not in known
-    return {"./configs": local, **found} if counts else found
-
-
-def repository_of(kind: Any, settings: Sequence[str] = (), here: bool = True) -> Repository:
-    """Hydra's view of the files that count for a dataclass.
-
-    Raises UserError: `hydra.searchpath=` among the settings names a folder that is not there.
-    """
-    from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
-    from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
-    from hydra._internal.core_plugins.file_config_source import FileConfigSource
-
-    places = [FileConfigSource(name, str(path)) for name, path in folders(here).items()]
-    places = places if kind is RunConfig else places[:-1]
-    for override in map(parse, settings):
-        if override.key_or_group == "hydra.searchpath":
-            value: Any = override.value()
-            for path in map(str, value if isinstance(value, list) else [value]):
-                if not os.path.isdir(path.removeprefix("file://")):
-                    raise UserError(f"hydra.searchpath={path}: no such folder; [file://FOLDER]")
-                places.append(FileConfigSource(path, path))
-    repository: Repository = CachingConfigRepository(ConfigRepository(ConfigSearchPathImpl()))
-    repository.delegate.sources = [_schema(kind), *places, _schema(kind)]
-    return repository
-
-
-@functools.cache  # half the time of a composition
-def _schema(kind: Any) -> Any:
-    """A dataclass and its primary config, in a ConfigStore of our own: the user has the other."""
-    from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
-    from hydra.core.config_store import ConfigStore
-
-    schema = StructuredConfigSource("schema", "structured://")
-    schema.store = object.__new__(ConfigStore)
-    schema.store.repo = {}
-    schema.store.store(name="settings", node=kind)
-    primary = _PRIMARY if kind is RunConfig else {"defaults": ["settings", "_self_"]}
-    schema.store.store(name="primary", node=OmegaConf.create(primary))
-    return schema
-
-
-def _is_choice(kind: Any, key: str, repository: Repository) -> bool:
-    """Whether a key chooses a file: where it is a field, too, of a run's own groups alone."""
-    named = key not in keys(kind) or (kind is RunConfig and key in groups())
-    return named and key != "" and bool(repository.group_exists(key))
-
-
-def parted(words: Sequence[str], *kinds: Any) -> list[list[str]]:
-    """The settings of each dataclass, with full keys, as Hydra wants them.
-
-    Folders go to the first that has `folders`. Raises UserError: one is nobody's.
-
-    >>> parted(["metrics=avg", "dataset=aime25"], RunConfig)
-    [['scoring.metrics=[avg]', 'dataset=aime25']]
-    """
-    named, settings = overrides.folders_of(words)
-    found: list[list[str]] = [[] for _ in kinds]
-    if named:
-        takers = [of for kind, of in zip(kinds, found, strict=True) if "folders" in keys(kind)]
-        if not takers:
-            raise UserError(f"{named[0]}: not a setting; write KEY=VALUE, as source=FOLDER")
-        takers[0].append(f"folders=[{','.join(map(overrides.quoted, named))}]")
-    sources = [repository_of(kind, settings) for kind in kinds] if settings else []
+    if local.is_dir() and local.resolve() not in [of.resolve() for of in found.values()]:
+        found = {"./configs": local, **found}
     for setting in settings:
-        if parse(setting).key_or_group == "hydra.searchpath":
-            for of in found:
-                of.append(setting)
-            continue
-        for kind, of, repository in zip(kinds, found, sources, strict=True):
-            if spelt := _spelt(setting, kind, repository):
-                of += spelt
-                break
-        else:
-            raise unknown(setting.partition("=")[0].lstrip("+~") or setting, *kinds)
+        if setting.startswith("hydra.searchpath="):
+            value: Any = parse(setting).value()
+            more = map(str, value if isinstance(value, list) else [value])
+            found |= {path: Path(path.removeprefix("file://")) for path in more}
+    if absent := [name for name, path in found.items() if not path.is_dir()]:
+        raise UserError(f"{absent[0]}: no such folder, of {OWN} or hydra.searchpath=[file://DIR]")
     return found
 
 
-def _spelt(setting: str, kind: Any, repository: Repository) -> list[str]:
-    """A setting with its full key, or the choice of a file; nothing if the dataclass has none.
-
-    A model or a data set may also be a path or a hub id. Raises UserError: it is none of these.
-    """
-    override = parse(setting)
-    group, value = override.key_or_group, override.value()
-    if override.is_hydra_override():
-        raise UserError(
-            f"{group}: no such key; there is hydra.searchpath=[file://FOLDER]. Lists, ranges and"
-            " glob() make many runs, one process after the other; `submit` uses a cluster"
-        )
-    if not _is_choice(kind, group, repository):
-        text = overrides.spelt(kind, setting)
-        return [] if text is None else [text]
-    if override.is_delete() or override.package or override.is_sweep_override():
-        return [setting]
-    if isinstance(value, str) and value:
-        if repository.config_exists(f"{group}/{value}"):
-            return ["+" * (group not in groups() and not override.is_add()) + setting]
-        path, hub, key = _VALUES.get(group, ("", "", "")) if kind is RunConfig else ("", "", "")
-        is_path = _FILE.fullmatch(value)
-        if key and (is_path or re.fullmatch(r"[\w.-]+/[\w.-]+", value)):
-            text = overrides.quoted(os.path.expanduser(value))
-            return [f"{group}={path if is_path else hub}", f"{group}.{key}={text}"]
-    raise no_choice(group, setting.partition("=")[2], repository.get_group_options(group))
-
-
-def _vouched(made: Composed, cfg: RunConfig) -> None:
-    """Stop at a setting of `./configs` that executes, connects or names a secret.
-
-    Raises UserError: naming file, key and value.
-    """
-    here = [(package, file) for package, file in made.files() if file.startswith("./")]
-    typed = tuple(f"{key}." for key in made.typed if key not in groups())
-    for text in trust.drop(copy.deepcopy(cfg), lambda *_: ()) if here else ():
-        key = text.partition("=")[0]
-        for package, file in here if not f"{key}.".startswith(typed) else ():
-            part = key.removeprefix(f"{package}.")
-            said = OmegaConf.select(OmegaConf.load(file), part, throw_on_resolution_failure=False)
-            if said is not None:
-                raise UserError(f"{file}: {text}: type it, or set {OWN}=FOLDER")
-
-
 def own(group: str, name: str) -> Iterator[RunConfig]:
-    """What the user's own files of a group say that may have this name, of those that are whole."""
-    for choice in choices(group, here=False):
-        if name.startswith(choice) or group == "engine":
+    """What files of a group say that may have this name: whole ones, and none of `./configs`."""
+    for choice, path in files(group).items():
+        if path.is_absolute() and (name.startswith(choice) or group == "engine"):
             with contextlib.suppress(UserError):
-                yield load_as(RunConfig, [f"{group}={choice}"], here=False)
+                yield load([f"{group}={choice}"])
 
 
-def files(group: str, here: bool = True) -> dict[str, Path]:
-    """The YAML files of a group by their names, the user's own before ours."""
-    found = [path for of in [*folders(here).values()][::-1] for path in (of / group).glob("*.yaml")]
-    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
+def files(group: str, places: dict[str, Path] | None = None) -> dict[str, Path]:
+    """The YAML files of a group by their names, those of earlier places before later ones."""
+    found = {
+        path.stem: path
+        for place in reversed((places or folders()).values())
+        for path in (place / group).glob("*.yaml")
+    }
+    return dict(sorted(found.items()))
 
 
-def choices(group: str, here: bool = True) -> list[str]:
-    """The names that `group=` takes."""
-    return [*files(group, here)]
-
-
-def groups() -> dict[str, str]:
-    """The configuration groups of a run, and their choices where none is made."""
-    return {key: one[key] for one in _PRIMARY["defaults"] if isinstance(one, dict) for key in one}
-
-
-def no_choice(group: str, name: str, known: Sequence[str] = ()) -> UserError:
+def no_choice(group: str, name: str, places: dict[str, Path] | None = None) -> UserError:
     """What to say of a name that `group=` does not take, with those that are near."""
-    hint = did_you_mean(name, known or choices(group), most=3, all_are="choose from")
+    hint = did_you_mean(name, files(group, places), most=3, all_are="choose from")
     if group in (*_VALUES, "rubric"):
         hint += f"; your own by its path: {group}=./{name if os.path.isdir(name) else 'PATH'}"
     return UserError(f"{group}={name}: no such choice ({hint})")

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.budget import BudgetConfig
 from bayes_at_n.pipeline.config.checks import (
     Above0,
@@ -167,8 +167,8 @@ def load(arguments: Sequence[str]) -> Asked:
     chosen = [a for a in others if re.match(r"dataset\b", a)]
     return Asked(
         cfg,
-        sweep.expand([a for a in others if a not in chosen]),
-        sweep.expand(chosen),
+        compose.expand([a for a in others if a not in chosen]),
+        compose.expand(chosen),
         list(arguments),
     )
 
@@ -179,6 +179,6 @@ def check_own(settings: Sequence[str], own: Mapping[str, str]) -> None:
     Raises UserError: why it is to be left out.
     """
     for setting in settings:
-        key = overrides.parse(setting).key_or_group
+        key = compose.parse(setting).key_or_group
         if (why := own.get(key)) and not (key == "run_dir" and "${model.name}" in setting):
             raise UserError(f"{setting}: leave it out; {why}")

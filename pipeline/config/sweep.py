@@ -1,11 +1,8 @@
-"""One command over several models, data sets or settings: `run model=a,b dataset=x,y`.
+"""Many runs by one command, `run model=a,b dataset=x,y`: a process for each, one after the other.
 
-Each combination is a run of its own, in a process of its own, one after the other: a model's memory
-is free before the next one loads, and one that fails does not stop the others.
+A model's memory is free before the next one loads, and a run that fails does not stop the others.
 """
 
-import itertools
-import math
 import os
 import signal
 import subprocess
@@ -17,10 +14,7 @@ from typing import Any
 from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.base.console import SAYS, note, warn
 from bayes_at_n.pipeline.base.errors import AGAIN, UserError
-from bayes_at_n.pipeline.config import compose, overrides
-from bayes_at_n.pipeline.config.settings import RunConfig
 
-MOST = 1000  # combinations; more is a slip of the finger
 PROGRAM = [sys.executable, "-m", "bayes_at_n"]
 STOPPED = {130, 143, AGAIN}  # by Ctrl-C or by the system: nothing more is begun
 
@@ -33,36 +27,8 @@ class Unfinished(UserError):
         self.exit_code = status
 
 
-def expand(settings: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
-    """The settings of every combination, with full keys, the last setting varying fastest.
-
-    Raises UserError: more than 1000 combinations, or what cannot be enumerated.
-
-    >>> expand(["model=demo,limo-v2", "trials=8", "metrics=avg"])[1]
-    ['model=limo-v2', 'sampling.trials=8', 'scoring.metrics=[avg]']
-    """
-    from hydra.errors import HydraException
-
-    lists = []
-    for setting in compose.parted(settings, kind)[0]:
-        values = [setting]
-        if (override := overrides.parse(setting)).is_sweep_override():
-            override.config_loader = compose.repository_of(kind, settings)  # of glob()
-            try:
-                several = itertools.islice(override.sweep_string_iterator(), MOST + 1)
-                values = [f"{override.get_key_element()}={value}" for value in several]
-            except (HydraException, ValueError) as error:
-                raise UserError(f"{setting}: {error}; write range(FIRST,END,STEP)") from error
-        if not values:
-            raise UserError(f"{setting}: matches nothing")
-        lists.append(values)
-    if math.prod(map(len, lists)) > MOST:
-        raise UserError(f"these settings make more than {MOST} runs; name fewer values")
-    return [list(combination) for combination in itertools.product(*lists)]
-
-
 def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ()) -> int:
-    """Run a verb for each combination; returns the worst exit status, or at once that of a stop."""
+    """Run a verb for each combination; return the worst exit status, or at once that of a stop."""
     common = set.intersection(*map(set, combinations))
     failed: dict[str, int] = {}
     for i, settings in enumerate(combinations, 1):
@@ -80,10 +46,7 @@ def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ())
 
 
 def run(folder: Path, settings: Sequence[str]) -> int:
-    """Run the stages that settings say, in a process of its own; return its exit status.
-
-    Raises Unfinished: it was stopped.
-    """
+    """Run stages in a process; return its exit status. Raises Unfinished: it was stopped."""
     if (status := child([*PROGRAM, "run", *settings])) in STOPPED:
         kept = "what is finished is kept, the same command continues"
         raise Unfinished(f"stopped at {folder}; {kept}", status)

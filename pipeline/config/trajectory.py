@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator, Field
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, overrides, sweep
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import Amount, Named, Natural
 from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -143,12 +143,12 @@ def load(arguments: Sequence[str]) -> Settings:
         raise UserError("checkpoints: give every training run a name, or none to the only one")
     check_own(others, _OWN)
     datasets = [a for a in others if re.match(r"dataset\b", a)]
-    combinations = sweep.expand([a for a in others if a not in datasets])
+    combinations = compose.expand([a for a in others if a not in datasets])
     if len(combinations) > 1:
         first, second, *_ = combinations
         [key, *_] = [
-            overrides.parse(a).key_or_group for a, b in zip(first, second, strict=True) if a != b
+            compose.parse(a).key_or_group for a, b in zip(first, second, strict=True) if a != b
         ]
         more = "; several training runs are checkpoints.NAME=FOLDER" * (key == "model")
         raise UserError(f"{key}: takes one value; only dataset= takes several{more}")
-    return Settings(cfg, combinations[0], sweep.expand(datasets))
+    return Settings(cfg, combinations[0], compose.expand(datasets))

@@ -77,7 +77,7 @@ def _run(path: Path, head: Any) -> dict[str, Any]:
     """What a log calls its task, its model and the effort to reason."""
     spec = head.eval
     called = (spec.task.rpartition("/")[2], (spec.dataset.name or "").rpartition("/")[2])
-    known = (name for name in called if names.dataset_name(name) in compose.choices("dataset"))
+    known = (name for name in called if names.dataset_name(name) in compose.files("dataset"))
     owner = spec.model.split("/")[-2:] if spec.model.count("/") > 1 else [spec.model]  # no provider
     effort = head.plan.config.reasoning_effort or spec.model_generate_config.reasoning_effort
     ids = (id for id in spec.dataset.sample_ids or [] if isinstance(id, int))

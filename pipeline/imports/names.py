@@ -109,7 +109,7 @@ def _composed(*choices: str) -> RunConfig:
 
 @functools.cache
 def _contests() -> list[str]:
-    return [name for name in compose.choices("dataset") if name not in _NO_CONTESTS]
+    return [name for name in compose.files("dataset") if name not in _NO_CONTESTS]
 
 
 @functools.cache

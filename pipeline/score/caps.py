@@ -39,10 +39,7 @@ def check(run: Run, codes: Codes, lengths: Lengths) -> None:
 
 
 def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
-    """Return the limits that were asked for, ascending; `auto` is powers of two up to max_tokens.
-
-    They begin with the last one below which nearly nothing (5 %) ended.
-    """
+    """Return the limits asked for; auto: powers of two, from where 5 % ended up to max_tokens."""
     if [*caps] != [AUTO]:
         return sorted({int(cap) for cap in caps})
     most = int(min(lengths.known, run.cfg.sampling.max_tokens))
@@ -54,10 +51,7 @@ def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
 def points(
     codes: Codes, lengths: Lengths, caps: Iterable[int], settings: CapsConfig
 ) -> list[dict[str, Any]]:
-    """Score the headline of the settings at each limit: rows of `COLUMNS`.
-
-    Only `max_tokens` is there above what the attempts tell.
-    """
+    """Make a row of `COLUMNS` at each limit, of the headline; blank above what attempts tell."""
     graded, metric = codes != OWED, parse(settings.headline)
     tokens, cut = lengths.tokens[graded], lengths.cut[graded]
     rows = list[dict[str, Any]]()
@@ -93,23 +87,22 @@ def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
 def table(run: Run, codes: Codes, lengths: Lengths) -> Table:
     """Make the curve of one run, as `scoring.caps` asks for it."""
     settings = run.cfg.scoring
-    caps = chosen(run, settings.caps, lengths)
-    level = f"low, high: {settings.confidence:.0%} interval"
-    lines = [f"score: {parse(settings.headline).title()}; {level}", WHAT]
-    rows = points(codes, lengths, caps, settings)
+    caps, metric = chosen(run, settings.caps, lengths), parse(settings.headline)
     title = f"score by max_tokens: {run.cfg.model.name} on {run.cfg.dataset.name}"
-    return Table(title, COLUMNS, rows, lines + notes("this run", lengths, caps))
+    what = f"score: {metric.title()}; low, high: {settings.confidence:.0%} interval"
+    lines = [what, WHAT, *notes("this run", lengths, caps)]
+    return Table(title, COLUMNS, points(codes, lengths, caps, settings), lines)
 
 
 def forecast(run: Run, codes: Codes, lengths: Lengths) -> tuple[dict[str, Any], str]:
     """Forecast the score at the max_tokens of `scoring.forecast`; return it and a line about it.
 
-    Questions whose room the context bounds stay as they are. Raises UserError: the attempts tell
-    that score themselves.
+    Raises UserError: the attempts tell that score themselves.
     """
     cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
     if cap <= lengths.known:
         raise UserError(f"forecast={cap}: these attempts tell that score; write caps={cap}")
+    # Questions whose room the context bounds stay as they are.
     limit = np.where(lengths.room < run.cfg.sampling.max_tokens, lengths.room, cap)
     tokens = np.maximum(lengths.tokens, 1)
     found = scoring.forecast(correct(codes), tokens, lengths.cut, limit, level)

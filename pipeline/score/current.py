@@ -1,8 +1,8 @@
 """Whether scores are those of what is there now; imported by `status`, so it takes no SciPy."""
 
+from dataclasses import asdict
 from pathlib import Path
 
-from bayes_at_n.pipeline.config.folder import dump
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import origin, runfolder, tables
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -15,7 +15,8 @@ def made_from(run: Run) -> str:
     """Hash all that scores are made from: their version, settings, and what was read of files."""
     sessions = sorted(f"sessions/{path.name}" for path in (run.path / "sessions").glob("*.json"))
     beside = ("categories", "thresholds.json", "manifest.json", *sessions)
-    made = [VERSION, dump(run.cfg), signals.made_from(run), tables.marks(run.path, *beside)]
+    settings = asdict(run.cfg) | {"trust": None}  # is a word of this command
+    made = [VERSION, settings, signals.made_from(run), tables.marks(run.path, *beside)]
     if run.cfg.prior.run is not None:
         folder = Path(run.cfg.prior.run).expanduser()
         sources = (*signals.SOURCES, "config.yaml")

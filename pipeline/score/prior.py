@@ -66,12 +66,11 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
     if missing and cfg.weight is None:
         lacks = f"{len(missing)} of this run's questions ({', '.join(missing[:3])})"
         raise UserError(f"prior={path}: does not hold {lacks}; set prior.weight (docs/scoring.md)")
-    there = earlier.codes.shape[1]
-    trials = min(cfg.trials or there, there)
+    trials = cfg.trials or earlier.codes.shape[1]
     complete = int((earlier.codes != OWED).all(axis=0).cumprod().sum())
-    if complete < (trials if cfg.weight is None else 1) or trials < (cfg.trials or 0):
+    if complete < (trials if cfg.weight is None else 1) or earlier.codes.shape[1] < trials:
         why = f"of {path} only the first {complete} trials are graded"
-        raise UserError(f"prior.trials={cfg.trials or trials}: {why}")
+        raise UserError(f"prior.trials={trials}: {why}")
     places = [rows.get(mark, -1) for mark in marks]
     return Prior(other, places, earlier.codes[:, :trials], cfg.weight)
 
@@ -84,12 +83,10 @@ def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
     run = prior.run
     try:
         if record.get("imported"):
-            same = (
-                m.table
-                for m in categories.current(run, imported=True).values()
-                if m.record["categories"] == record["categories"]
-            )
-            if (table := next(same, None)) is None:
+            there = categories.current(run, imported=True).values()
+            same = (of.table for of in there if of.record["categories"] == record["categories"])
+            table = next(same, None)
+            if table is None:
                 raise UserError("no labels of these categories were imported")
             category = table["category"].to_numpy()
         else:

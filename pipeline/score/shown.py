@@ -27,12 +27,9 @@ def ordered(headline: str) -> list[str]:
 
 
 def line(scores: Parts) -> str:
-    """Say the headline in a line and, beside it, the other of avg@N and Bayes@N.
-
-    Such as "a on d: avg@8 0.510 (95%: 0.496 to 0.524), Bayes@8 0.510 (0.497 to 0.523)".
-    """
+    """Say the score: "a on d: avg@8 0.51 (95%: 0.49 to 0.53), Bayes@8 0.51 (0.49 to 0.53)"."""
     uniform, level, parts = scores["uniform_prior"], f"{scores['confidence']:.0%}: ", list[str]()
-    for name in (n for n in ordered(scores.get("headline", "avg")) if n in uniform):
+    for name in filter(uniform.get, ordered(scores["headline"])):
         value, sigma, low, high = [*uniform[name].values()][:4]
         form = f".{display.decimals([sigma])}f"
         title = f"{'Bayes' if name == 'bayes' else name}@{scores['trials']}"
@@ -73,29 +70,30 @@ def _rows(scores: Parts, metrics: "Sequence[Metric]") -> list[dict[str, Any]]:
     """Make a row of each metric; below Bayes@N and avg@N what stands beside them."""
     uniform, rows = scores["uniform_prior"], list[dict[str, Any]]()
 
-    def add(name: str, parts: Parts) -> None:
-        value, sigma, low, high = [*parts.values()][:4]
-        rows.append({"metric": name, "value": value, "sigma": sigma, "interval": (low, high)})
+    def add(name: str, value: Any, sigma: Any, *ends: Any) -> None:
+        interval = ends[:2] or None
+        rows.append({"metric": name, "value": value, "sigma": sigma, "interval": interval})
 
     for metric in metrics:
         title, found = metric.title(scores["trials"]), scores["metrics"][metric.name]
         if title == "Pass@1" and "avg" in scores["metrics"]:
             continue  # the same number
-        add(title + " (uniform prior)" * (metric.name == "bayes"), found)
+        add(title + " (uniform prior)" * (metric.name == "bayes"), *found.values())
         if metric.name == "bayes":
             if prior := scores.get("prior"):
                 weighed = f" as {prior['weight']:g}" if "weight" in prior else ""
-                add(f"{title} (prior: {prior['trials']} trials{weighed})", scores["with_prior"])
+                add(
+                    f"{title} (prior: {prior['trials']} trials{weighed})",
+                    *scores["with_prior"].values(),
+                )
             if best := uniform.get("bayes_if_undecided_were_correct"):
-                add("  were all undecided correct", best)
+                add("  were all undecided correct", *best.values())
         elif metric.name == "avg" and "stderr_over_questions" in uniform["avg"]:
-            error = uniform["avg"]["stderr_over_questions"]
-            rows.append({"metric": "  questions as a sample", "sigma": error})
+            add("  questions as a sample", None, uniform["avg"]["stderr_over_questions"])
         if error := found.get("error"):
-            rows.append({"metric": "  of it by random subsets", "sigma": error})
+            add("  of it by random subsets", None, error)
     if how := scores.get("stopped"):
-        interval = (how["low"], how["high"])
-        rows.append({"metric": "mean of rounds", "value": how["mean"], "interval": interval})
+        add("mean of rounds", how["mean"], None, how["low"], how["high"])
     return rows
 
 
@@ -114,10 +112,7 @@ def beware(scores: Parts) -> None:
 
 
 def apart(shrinkage: Mapping[str, float]) -> list[str]:
-    """Say in a line where avg and Bayes@N differ by more than half a sigma of Bayes@N.
-
-    `shrinkage` by name is (Bayes@N - avg@N) / sigma, :func:`scoring.shrinkage`.
-    """
+    """Say where Bayes@N is far from avg; by name :func:`scoring.shrinkage`, in its own sigmas."""
     moved = {name: sigmas for name, sigmas in shrinkage.items() if abs(sigmas) > SHRINKAGE_LIMIT}
     if not moved:
         return []
@@ -147,8 +142,7 @@ def shared_luck(
 ) -> list[str]:
     """Say in a line where trials of some names vary as independent attempts hardly would.
 
-    `sigma` is that of each name's score, taking attempts as independent, and `confidence` that of
-    the intervals of what was `found`.
+    `sigma` of each name's score takes attempts as independent; `confidence`: of what was `found`.
     """
     value, low, high, p, own = map(np.atleast_1d, (*found, sigma))
     sure = np.flatnonzero(p * len(names) < scoring.INFLATION_LEVEL)

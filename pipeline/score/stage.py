@@ -59,11 +59,10 @@ def score(run: Run, rubrics: bool = False) -> None:
 def scored(
     run: Run, rubrics: bool = False
 ) -> tuple[Parts, Outcomes, Mapping[str, Recorded], Table | None]:
-    """Compute and print what `scores.json` is to hold; nothing is written.
+    """Compute and print what `scores.json` is to hold; write nothing.
 
-    `rubrics`: print scores of rubrics instead of metrics. Returns it with the outcomes, the
-    categories of rubrics and the curve of `caps=`. Raises UserError: nothing is graded, the prior
-    run does not fit, or the attempts do not tell their lengths.
+    `rubrics`: print their scores, not metrics. Returns also outcomes, categories and the curve of
+    `caps=`. Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     graded = outcomes.read(run)
@@ -85,12 +84,11 @@ def scored(
     if not rubrics:
         shown.show(scores, metrics)
     shown.beware(scores)
-    if (swings := votes.swings(graded.question_ids, {run.cfg.model.name: evidence})) is not None:
-        display.show(swings)
-        scores["votes"] = [dict(row) for row in swings.rows]
-    if curve is not None:
-        display.show(curve)
-        scores["caps"] = [dict(row) for row in curve.rows]
+    swings = votes.swings(graded.question_ids, {run.cfg.model.name: evidence})
+    for name, table in (("votes", swings), ("caps", curve)):
+        if table is not None:
+            display.show(table)
+            scores[name] = [dict(row) for row in table.rows]
     if forecast is not None:
         scores["forecast"], line = forecast
         results.print(line)
@@ -115,9 +113,8 @@ def _metrics(run: Run, graded: Outcomes) -> tuple[list[Metric], votes.Evidence]:
     if short := ", ".join(metric.title() for metric in metrics if metric.k > least):
         warn(f"{short}: left out: a question has only {counted(least, 'graded attempt')}")
     metrics = [metric for metric in metrics if metric.k <= least]
-    evidence = votes.NOTHING
-    if any(metric.votes for metric in metrics):
-        evidence = votes.read(run, graded.question_ids)
+    voting = any(metric.votes for metric in metrics)
+    evidence = votes.read(run, graded.question_ids) if voting else votes.NOTHING
     left_out = votes.left_out(metrics, evidence)
     for name, why in left_out.items():
         warn(f"{name}: left out: {why}")
@@ -157,8 +154,7 @@ def _scores(
         prior = priors.load(run.cfg.prior, run, ids)
         scores["prior"] = {"run": str(prior.run.path), "trials": prior.codes.shape[1]}
         if prior.weight is not None:
-            others = {"weight": prior.weight, "other_questions": prior.rows.count(-1)}
-            scores["prior"] |= others
+            scores["prior"] |= {"weight": prior.weight, "other_questions": prior.rows.count(-1)}
         posterior = scoring.bayes_ci(matrix, None, prior.outcomes(), level, (0.0, 1.0))
         scores["with_prior"] = _named(posterior)
         of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
@@ -195,28 +191,25 @@ def _uniform_prior(graded: Outcomes, summaries: Mapping[str, Summary], level: fl
 
 
 def _by_place(run: Run, matrix: Any, level: float) -> Parts:
-    """Average the (M, N) outcomes where the gold answer stood at A, at B, ...
+    """Average the (M, N) outcomes where the gold answer stood at A, B, ...; empty without options.
 
-    Empty without options. Intervals take questions as a sample; places of one are left out.
+    Intervals take questions as a sample; places of one are left out.
     """
     if not all(row["choices"] for row in run.questions):
         return {}
     trials, found = range(matrix.shape[1]), Parts()
-    shown_golds = (
-        [options.as_shown(run.cfg, row, t)["gold"] for t in trials] for row in run.questions
-    )
-    golds = np.array([[LETTERS.index(gold) for gold in of] for of in shown_golds])
-    for place in range(golds.max() + 1):
-        here: Any = np.ma.masked_where(golds != place, matrix)  # type: ignore[no-untyped-call]
+    golds = [[options.as_shown(run.cfg, row, t)["gold"] for t in trials] for row in run.questions]
+    for letter in LETTERS:
+        here: Any = np.ma.masked_where(np.array(golds) != letter, matrix)  # type: ignore[no-untyped-call]
         here = here[here.count(axis=1) > 0]
         if len(here) >= 2:
             mean, sigma, low, high = scoring.clustered_ci(here, confidence=level)
-            parts = {"mean": mean, "sigma": sigma, "low": max(0.0, low), "high": min(1.0, high)}
-            found[LETTERS[place]] = parts | {"questions": len(here), "attempts": int(here.count())}
+            parts = _named((mean, sigma, max(0.0, low), min(1.0, high)), "mean")
+            found[letter] = parts | {"questions": len(here), "attempts": int(here.count())}
     return found
 
 
-def _named(summary: Summary, mean: str = "mu") -> Parts:
+def _named(summary: Sequence[float], mean: str = "mu") -> Parts:
     return dict(zip((mean, "sigma", "low", "high"), summary, strict=True))
 
 
@@ -224,10 +217,8 @@ def _shares(graded: Outcomes) -> dict[str, float]:
     """Compute the shares of outcomes, and of boxes that explain a missing answer."""
     counts = {name: (graded.codes == code).sum() for code, name in enumerate(OUTCOMES)}
     boxes = {name: (graded.boxes == code).sum() for code, name in enumerate(BOXES)}
-    counts["truncated"] = boxes["truncated"]
-    counts["unboxed"] = boxes["no_box"] + boxes["unclosed"]
-    total = (graded.codes != OWED).sum()
-    return {name: float(number / total) for name, number in counts.items()}
+    counts |= {"truncated": boxes["truncated"], "unboxed": boxes["no_box"] + boxes["unclosed"]}
+    return {name: float(of / (graded.codes != OWED).sum()) for name, of in counts.items()}
 
 
 def _cost(run: Run) -> Parts:

@@ -20,6 +20,15 @@ from bayes_at_n.scoring.metrics.votes import right
 _SIGNALS = {CONFIDENCE: ("completion_bpt", "log-probs"), VERIFIER: ("a", "verdict")}
 _MOST = 40  # questions that a table of swings shows
 _LONGEST = 60  # characters of an answer in it
+_COLUMNS = (
+    *columns(align="left", model="model", question_id="question", vote="vote"),
+    Column("avg", "right", format="{:.3f}"),
+    Column("value", "Cons@N", "Cons@$N$", "{:.3f}"),
+    Column("gain", "gain", format="{:+.3f}"),
+    Column("answers", "answers"),
+    Column("share", "commonest wrong", format="{:.3f}"),
+    Column("wrong", "it is", align="left"),
+)
 
 
 class Evidence(NamedTuple):
@@ -45,7 +54,7 @@ def read(run: Run, question_ids: Sequence[str]) -> Evidence:
         return Evidence({}, {ANSWERS: str(error)}, [])
     ids = pa.array(question_ids, pa.string())
     rows = pc.index_in(ids, rowkeys.question_ids(run)).to_numpy()
-    answers = masked(found.codes[rows])
+    answers: Any = np.ma.masked_equal(found.codes[rows], OWED)  # type: ignore[no-untyped-call]
     evidence = Evidence({ANSWERS: answers}, {}, [found.texts[row] for row in rows])
     try:
         table = signals.read(run)
@@ -61,11 +70,6 @@ def read(run: Run, question_ids: Sequence[str]) -> Evidence:
     return evidence
 
 
-def masked(array: Any) -> Any:
-    """Mask what is owed."""
-    return np.ma.masked_equal(array, OWED)  # type: ignore[no-untyped-call]
-
-
 def left_out(metrics: Sequence[Metric], evidence: Evidence) -> dict[str, str]:
     """Say why metrics cannot be made of the evidence, by their names; nothing of the others."""
     whys = evidence.lacking
@@ -73,18 +77,25 @@ def left_out(metrics: Sequence[Metric], evidence: Evidence) -> dict[str, str]:
 
 
 def swings(question_ids: Sequence[str], models: Mapping[str, Evidence]) -> Table | None:
-    """List the questions that the vote of all trials wins or loses, most of all first.
+    """List the questions that the vote of all trials wins or loses; None where nobody has answers.
 
-    A vote wins a question that fewer than half of the attempts get right, and loses one whose share
-    of right attempts it falls short of. None where no model has answers.
+    It wins one that fewer than half of the attempts get right, and loses one where it is right less
+    often than they are.
     """
     known = {model: of for model, of in models.items() if ANSWERS in of.arrays}
-    rows = [
-        {"model": model, "question_id": name} | row
-        for model, of in known.items()
-        for name, answers, texts in zip(question_ids, of.arrays[ANSWERS], of.texts, strict=True)
-        if (row := _swing(answers.compressed(), texts)) is not None
-    ]
+    rows = list[dict[str, Any]]()
+    for model, of in known.items():
+        for name, given, texts in zip(question_ids, of.arrays[ANSWERS], of.texts, strict=True):
+            answers = given.compressed()
+            average = float((answers == classes.RIGHT).mean())
+            vote = float(right(np.bincount(answers, minlength=2)))
+            if average < 0.5 < vote or vote < average:
+                row: dict[str, Any] = {"model": model, "question_id": name}
+                row |= {"vote": "wins" if vote > average else "loses", "avg": average}
+                row |= {"value": vote, "gain": vote - average}
+                row["answers"] = np.unique(answers[answers > classes.NONE]).size
+                row["share"] = float((answers == classes.RIGHT + 1).mean()) or None
+                rows.append(row | {"wrong": texts[0][:_LONGEST] if texts else None})
     rows.sort(key=lambda row: -abs(row["gain"]))
     won = sum(row["vote"] == "wins" for row in rows)
     notes = [
@@ -93,32 +104,5 @@ def swings(question_ids: Sequence[str], models: Mapping[str, Evidence]) -> Table
     ]
     if len(rows) > _MOST:
         notes.append(f"the {_MOST} with the largest gain or loss")
-    heads = [
-        *columns(align="left", model="model", question_id="question", vote="vote"),
-        *columns("{:.3f}", avg="right"),
-        Column("value", "Cons@N", "Cons@$N$", "{:.3f}"),
-        *columns("{:+.3f}", gain="gain"),
-        *columns(answers="answers"),
-        *columns("{:.3f}", share="commonest wrong"),
-        *columns(align="left", wrong="it is"),
-    ]
     title = "questions that a vote wins or loses"
-    return Table(title, heads, rows[:_MOST], notes) if known else None
-
-
-def _swing(answers: Any, texts: Sequence[str]) -> dict[str, Any] | None:
-    """Compare the vote of a question with its attempts; None where it neither wins nor loses."""
-    average = float((answers == classes.RIGHT).mean())
-    vote = float(right(np.bincount(answers, minlength=2)))
-    wins = average < 0.5 < vote
-    if not wins and vote >= average:
-        return None
-    return {
-        "vote": "wins" if wins else "loses",
-        "avg": average,
-        "value": vote,
-        "gain": vote - average,
-        "answers": np.unique(answers[answers > classes.NONE]).size,
-        "share": float((answers == classes.RIGHT + 1).mean()) or None,
-        "wrong": texts[0][:_LONGEST] if texts else None,
-    }
+    return Table(title, _COLUMNS, rows[:_MOST], notes) if known else None

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bayes_at_n.pipeline.cluster import submit as cluster
-from bayes_at_n.pipeline.config import compose, overrides
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import settle as config
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.settle import RECORD, data, live, plan
@@ -26,7 +26,7 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
 
     Raises UserError: a setting, a folder or a run cannot work, or Slurm refused.
     """
-    race = any((Path(of) / RECORD).is_file() for of in overrides.folders_of(settings)[0])
+    race = any((Path(of) / RECORD).is_file() for of in compose.folders_of(settings)[0])
     if not race and not any(map(config.is_until, settings)):
         cluster.submit(settings, dry_run)
         return

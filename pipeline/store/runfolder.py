@@ -214,12 +214,12 @@ def save(run: Run, *names: str) -> None:
     """Save these settings in the folder, by dotted key; the rest is this command's own."""
     with settling(run):
         there = load_folder(run.path, [])
-        before = dump(there)
+        before = asdict(there)
         for name in names:
             *groups, key = name.split(".")
             of_folder, own = (reduce(getattr, groups, cfg) for cfg in (there, run.cfg))
             setattr(of_folder, key, getattr(own, key))
-        if dump(there) != before:
+        if asdict(there) != before:
             save_config(run, there)
 
 

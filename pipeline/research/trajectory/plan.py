@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.overrides import quoted
+from bayes_at_n.pipeline.config.compose import quoted
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.trajectory import Settings
 from bayes_at_n.pipeline.prepare import questions
