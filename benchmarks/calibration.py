@@ -209,18 +209,19 @@ def _on_a_run(folder: Path) -> None:
     from bayes_at_n.pipeline.store.runfolder import Run
     from bayes_at_n.pipeline.store.verdicts import made_of
     from bayes_at_n.pipeline.verify import calibrate as stored
-    from bayes_at_n.pipeline.verify import quality, texts
+    from bayes_at_n.pipeline.verify import stage
 
     run = Run(load_folder(folder, []))
-    _, views, _ = quality.judged(run)
-    keys, seen, truth = views.at(views.truth >= 0)
-    logprobs, questions = seen.astype(np.float64), keys >> 32
-    table, _ = texts.read(texts.folder(run, made_of(run)["verifier"]))
-    said = dict(zip(table["judged"].to_pylist(), texts.of_labels(table, "logprob_"), strict=True))
+    attempts = stored.judged(run)
+    seen = attempts.filter(attempts["truth"].is_valid())
+    truth, questions = seen["truth"].to_numpy(), seen["key"].to_numpy() >> 32
+    logprobs = stored.of_labels(seen, "logprob_").astype(np.float64)
+    table, _ = stage.read(stage.folder(run, made_of(run)["verifier"]))
+    said = dict(zip(table["judged"].to_pylist(), stored.of_labels(table, "logprob_"), strict=True))
     free, n = {}, len(run.cfg.verifier.content_free)
     for kind in ("contextual", "question"):
         run.cfg.verifier.calibration = kind
-        hashes = [texts.digest(candidate) for candidate in stored.probes(run)]
+        hashes = [stage.digest(candidate) for candidate in stored.probes(run)]
         if all(name in said for name in hashes):
             of = np.array([said[name] for name in hashes]).reshape(-1, n, 3).swapaxes(0, 1)
             free[kind] = np.broadcast_to(baseline(of), (len(run.questions), 3))

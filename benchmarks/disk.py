@@ -18,6 +18,7 @@ overhead: the same attempts as the frames that the writer appends, if each went 
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import journal
@@ -103,7 +104,8 @@ def _arrow(folder: Path) -> dict[str, int]:
         found["lists"] += sum(column.nbytes for column in columns.values())
         found["all_columns"] += batch.nbytes
         found["without_logprobs"] += columns["logprobs"].null_count
-        found["frames"] += sum(len(journal.encode([r], ATTEMPTS)) for r in batch.to_pylist())
+        rows = (pa.RecordBatch.from_pylist([r], schema=ATTEMPTS) for r in batch.to_pylist())
+        found["frames"] += sum(len(journal.framed(row.serialize())) for row in rows)
     return found
 
 

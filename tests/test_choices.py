@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.score import stage as score
 from bayes_at_n.pipeline.store import options, parquet
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify.prompts import asked
+from bayes_at_n.pipeline.verify.prompts import as_candidate
 from bayes_at_n.prompts import options as lines_of
 from bayes_at_n.verifiers import LETTERS
 
@@ -237,7 +237,7 @@ def test_letters_of_attempts_are_those_of_the_table(
 def test_the_verifier_sees_the_options(prepared_choices: Any) -> None:
     run = prepared_choices("trial", "prompt.shuffle=trial")
     row = options.as_shown(run.cfg, run.questions[0], 2)
-    candidate = asked(row)
+    candidate = as_candidate(row)
     assert candidate.gold == f"{row['gold']}) {run.questions[0]['choices'][0]}"
     assert candidate.question.endswith(f"D) {row['choices'][3]}")
 

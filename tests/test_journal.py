@@ -138,7 +138,7 @@ def test_frames_with_other_columns_are_damage_not_a_crash(tmp_path: Path) -> Non
 @settings(deadline=None, max_examples=60)
 @given(st.binary(max_size=300), st.binary(max_size=300))
 def test_any_bytes_around_a_frame_are_survived(before: bytes, after: bytes) -> None:
-    frame = journal.encode(FRAMES[1], SMALL)
+    frame = journal.framed(pa.RecordBatch.from_pylist(FRAMES[1], schema=SMALL).serialize())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.journal"
         path.write_bytes(before + frame + after)

@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.status.tally import Tally, scores
 from bayes_at_n.pipeline.store import outcomes, parquet, tables
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import stage, texts
+from bayes_at_n.pipeline.verify import stage
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 VERIFIER = [
@@ -149,7 +149,7 @@ def test_all_outcomes_are_labels_and_a_change_is_noticed(
         real(path, *more)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(texts, "_ROWS", 8)
+        patched.setattr(stage, "_ROWS", 8)
         patched.setattr(parquet, "write_part", die)
         stage.verify(run)
     assert len(parts) == 2 and not table(folder, "verdicts")
@@ -202,10 +202,11 @@ def test_nothing_to_ask_and_nothing_graded(tmp_path: Path) -> None:
     asked = ["verifier.id=/nowhere", "verifier.engine=transformers", "dataset.judge=unmatched"]
     run = make_run(tmp_path / "right", {"a": "11", "b": "1~"}, *asked)
     assert (outcomes.read(run).codes == [[CORRECT, CORRECT], [CORRECT, NO_ANSWER]]).all()
-    assert not texts.survey(run, "{response}").keys.size
+    assert not len(stage.survey(run, "{response}"))
+    stage.verify(make_run(tmp_path / "demo", {"a": "11"}, *VERIFIER, "dataset.judge=unmatched"))
     ungraded = make_run(tmp_path / "new", {"a": "1+"}, *asked)
     with pytest.raises(UserError, match=r"1 attempts are not graded.*unmatched.*`grade` first"):
-        texts.survey(ungraded, "{response}")
+        stage.survey(ungraded, "{response}")
 
 
 @pytest.mark.parametrize("judge", ["unmatched", "all"])

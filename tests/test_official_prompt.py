@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.prepare import published
 from bayes_at_n.pipeline.store import tables
 from bayes_at_n.pipeline.store import verdicts as stored
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import quality, stage
+from bayes_at_n.pipeline.verify import calibrate, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template, uses_answer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -303,7 +303,7 @@ def test_two_labels_behind_the_beginning_of_an_answer(
         np.testing.assert_allclose([row["logprob_a"], row["logprob_b"]], exact, atol=1e-3)
         assert row["logprob_c"] == -np.inf and row["c"] == row["raw_c"] == row["direct_c"] == 0
         assert row["a"] + row["b"] == pytest.approx(1) and row["label"] in "AB"
-    measures = quality.pooled([run])
+    measures = calibrate.pooled([run])
     assert measures is not None and measures["before"]["nll"] < 10  # no answer is none of A: B
     record = stored.made_of(run)
     assert record["asked"]["kind"] == "plain" and record["verifier"]["prefix"] == " So: "

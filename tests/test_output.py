@@ -82,6 +82,17 @@ def test_what_a_step_mentions_is_said_only_when_all_is(
     assert told() == ["note", "warning"] and console.answering()
 
 
+def test_numbers_and_names_in_sentences() -> None:
+    clocks = [console.clock(s) for s in (42, 125, 11_040, 180_000)]
+    assert clocks == ["42 s", "2 min 05 s", "3 h 04 min", "2 d 02 h"]
+    assert [console.count(n) for n in (950, 68_800, 2.93e9)] == ["950", "68.8k", "2.93G"]
+    assert [console.percent(x) for x in (0.975, 1 - 0.9)] == ["97.5 %", "10 %"]
+    counted = console.counted(1, "GPU"), console.counted(2400.0, "point")
+    assert counted == ("1 GPU", "2,400 points")
+    names = console.listed("a"), console.listed("abc"), console.listed("abcde", 3)
+    assert names == ("a", "a, b and c", "a, b, c and 2 more")
+
+
 def test_values_have_the_digits_of_their_sigma() -> None:
     columns = [
         Column("model", "model", align="left"),

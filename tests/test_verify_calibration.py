@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import make_run, outcome_words, write_questions
@@ -16,9 +17,9 @@ from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.rubrics.categories import dependence
 from bayes_at_n.pipeline.rubrics.rubric import load
 from bayes_at_n.pipeline.store import graded, tables, verdicts
+from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, stage, texts
-from bayes_at_n.pipeline.verify.asker import Answer
+from bayes_at_n.pipeline.verify import calibrate, stage
 from bayes_at_n.pipeline.verify.prompts import read_template
 from bayes_at_n.verifiers.judge.labels import log_softmax
 
@@ -66,14 +67,16 @@ def said(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray]) -> None
     `nothing`: what it says without content, by question.
     """
     template = read_template(run.cfg.verifier)
-    made_by = texts.identity(run.cfg, verifier_as_model(run.cfg), template)
-    hashes = [name.decode() for name in texts.survey(run, template).hashes]
+    made_by = stage.identity(run.cfg, verifier_as_model(run.cfg), template)
+    hashes = stage.survey(run, template)["judged"].to_pylist()
     probes = calibrate.probes(run)
-    hashes += [texts.digest(probe) for probe in probes]
+    hashes += [stage.digest(probe) for probe in probes]
     of_probes = [nothing[probe.question_id] for probe in probes]
-    values = np.vstack([logprobs, *of_probes]).astype(np.float32)
-    rows = texts.rows(hashes, Answer(values, [9] * len(hashes), [False] * len(hashes)))
-    texts.write(texts.folder(run, made_by) / "w-00000.parquet", rows, {"verifier": made_by})
+    values = calibrate.label_columns(np.vstack([logprobs, *of_probes]), "logprob_")
+    of = {"judged": hashes, "tokens": [9] * len(hashes), "cut": [False] * len(hashes)}
+    rows = pa.table(of | values, schema=LABEL_LOGPROBS)
+    (folder := stage.folder(run, made_by)).mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, folder / "w-00000.parquet")
     stage.verify(run)
 
 
@@ -116,7 +119,7 @@ def test_verdicts_on_recorded_log_probs_change_only_with_the_version(tmp_path: P
     nothing = {"": log_softmax(np.array([1.0, 0, 9]))} | dict.fromkeys(
         marks, np.log([0.5, 0.3, 0.2])
     )
-    said(run, texts.of_labels(recorded, "logprob_"), nothing)
+    said(run, calibrate.of_labels(recorded, "logprob_"), nothing)
     found, columns = list[Any](), [f"{kind}{x}" for kind in ("base_", "direct_", "") for x in "abc"]
     for how in ("contextual", "graded", "none", "contextual verifier.clip=null"):
         run = again(run, *f"verifier.calibration={how}".split())

@@ -2,7 +2,6 @@
 or cannot start."""
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -26,7 +25,7 @@ from bayes_at_n.pipeline.prepare import sizes
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import asker, stage
-from bayes_at_n.pipeline.workers import devices, heartbeat
+from bayes_at_n.pipeline.workers import devices
 
 TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
 MARKS = {"q1": "001000010000", "q2": "000010000100"}
@@ -111,44 +110,59 @@ def nobody_left() -> Iterator[None]:
     assert not left
 
 
-# Loads at once, and thinks otherwise of every candidate; the first that has answered is killed.
+# Loads at once, and thinks otherwise of every candidate; the first that has answered dies or hangs.
 PRETENDED = """
-import contextlib, os, signal, zlib
+import contextlib, os, signal, time, zlib
 import numpy as np
-from bayes_at_n.pipeline.verify import asker
+import pyarrow as pa
+from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
+from bayes_at_n.pipeline.verify import asker, calibrate
 class Judge:
     answered = False
     def __init__(self, cfg, most):
         self.engine, self.described = self, {{"device": cfg.engine.device}}
-    def ask(self, candidates, got_on):
+    def ask(self, batch, got_on):
         got_on()
         with contextlib.suppress(FileExistsError):
             if self.answered:
-                os.close(os.open({killed!r}, os.O_CREAT | os.O_EXCL))
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.close(os.open({ended!r}, os.O_CREAT | os.O_EXCL))
+                {ending}
         self.answered = True
-        rngs = (np.random.default_rng(zlib.crc32(str(c).encode())) for c in candidates)
+        rngs = (np.random.default_rng(zlib.crc32(str(c).encode())) for c in batch[1])
         logprobs = np.log([rng.dirichlet([1, 1, 1]) for rng in rngs]).astype(np.float32)
-        tokens = [len(c.response) for c in candidates]
-        return asker.Answer(logprobs, tokens, [False] * len(tokens))
+        columns = {{"judged": batch[0], "tokens": [len(c.response) for c in batch[1]]}}
+        columns |= {{"cut": [False] * len(logprobs)}}
+        columns |= calibrate.label_columns(logprobs, "logprob_")
+        return pa.table(columns, schema=LABEL_LOGPROBS)
     def close(self):
         pass
 asker.Judge = Judge
 """
+IMPATIENT = (
+    "from bayes_at_n.pipeline.workers import heartbeat as h; h.HEARTBEAT_S, h.HANG_S = 0.1, 2"
+)
 
 
-@pytest.mark.parametrize("pretended", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "by SIGKILL"),
+        ("time.sleep(3600)", "its engine hung"),
+        pytest.param("", "by SIGKILL", marks=pytest.mark.soak),  # a real one
+    ],
+)
+def test_two_replicas_give_the_same_verdicts_also_when_one_ends(
     run: Run,
     tmp_path: Path,
     tiny_model: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
-    pretended: bool,
+    ending: str,
+    told: str,
 ) -> None:
-    if pretended:
-        code = PRETENDED.format(killed=str(tmp_path / "killed"))
-        program = f"{code}from bayes_at_n.pipeline.verify.asker import main; main()"
+    if ending:
+        code = PRETENDED.format(ended=str(tmp_path / "ended"), ending=ending)
+        program = f"{IMPATIENT}\n{code}from bayes_at_n.pipeline.verify.asker import main; main()"
         monkeypatch.setattr(asker, "PROGRAM", [sys.executable, "-c", program])
         monkeypatch.setattr(asker, "Judge", asker.Judge)  # taken back at the end
         exec(code, {})
@@ -158,13 +172,14 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
     stage.verify(again(run, TWO, by_question))
     said = capsys.readouterr().err
     assert "loading verifier" in said and "2 replicas" in said
-    assert "by SIGKILL" in said and said.count("the others go on") == 1
+    assert told in said and said.count("the others go on") == 1
     assert "24 attempts judged with 30 prompts" in said
     parts = list(run.path.glob("label_logprobs/*/*.parquet"))
     engine = json.loads(pq.read_schema(parts[0]).metadata[b"made_by"])["engine"]
     assert (engine["replicas"], engine["device"]) == (2, "cpu")
     assert len(parts) > 4  # several for each
-    assert not list((run.path / "logs").glob("*-verify-*"))
+    logs = [*(run.path / "logs").glob("*-verify-*")]
+    assert len(logs) == ("hung" in told)  # one that hangs says so
     one = of_demo(
         tmp_path / "one",
         tiny_model,
@@ -177,30 +192,6 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
     assert_same(run, one, 1e-4)
     stage.verify(again(run, by_question))  # how many judged is no part of what verdicts are
     assert "nothing owed" in capsys.readouterr().err
-
-
-@pytest.mark.soak
-def test_a_replica_that_hangs_is_left_out(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.5)
-    monkeypatch.setattr(heartbeat, "HANG_S", 20.0)
-    every, ask = list[asker.Replica](), asker.Replica.ask
-
-    def noted(self: asker.Replica, *given: Any) -> Any:
-        every.append(self)
-        return ask(self, *given)
-
-    def stop() -> None:  # one that is at work: to load, it may take as long as it likes
-        next(replica for replica in every if replica.batch).signal(signal.SIGSTOP)
-
-    monkeypatch.setattr(asker.Replica, "ask", noted)
-    when_written(monkeypatch, stop)
-    stage.verify(again(run, TWO))
-    said = capsys.readouterr().err
-    assert "was killed: its engine did not answer for 20 s" in said
-    assert said.count("the others go on") == 1
-    assert len(verdicts(run)) == 24
 
 
 def test_replicas_that_all_die_are_one_error(

@@ -32,8 +32,7 @@ from bayes_at_n.pipeline.prepare import models, questions, questions_table
 from bayes_at_n.pipeline.store import parquet, runfolder, tables, verdicts
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import stage, texts
-from bayes_at_n.pipeline.verify.calibrate import Views
+from bayes_at_n.pipeline.verify import calibrate, stage
 from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.verifiers.judge.agreement import agreement
@@ -301,7 +300,7 @@ def test_what_of_engine_and_weights_decides_a_verdict(
 ) -> None:
     def identity(*overrides: str) -> dict[str, Any]:
         cfg = again(run, *overrides).cfg
-        return texts.identity(cfg, verifier_as_model(cfg), TEMPLATE)
+        return stage.identity(cfg, verifier_as_model(cfg), TEMPLATE)
 
     same = identity()
     assert same["engine"] == "transformers" and "engine_args" not in same
@@ -360,7 +359,7 @@ def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) ->
 def test_a_folder_that_is_renamed_while_it_is_verified_is_not_made_again(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches, moved = texts.batches, run.path.with_name("moved")
+    batches, moved = stage.batches, run.path.with_name("moved")
 
     def moving(*arguments: Any) -> Any:
         for number, batch in enumerate(batches(*arguments)):
@@ -368,8 +367,8 @@ def test_a_folder_that_is_renamed_while_it_is_verified_is_not_made_again(
                 run.path.rename(moved)
             yield batch
 
-    monkeypatch.setattr(texts, "_ROWS", 4)
-    monkeypatch.setattr(texts, "batches", moving)
+    monkeypatch.setattr(stage, "_ROWS", 4)
+    monkeypatch.setattr(stage, "batches", moving)
     with pytest.raises(UserError, match="renamed or replaced while attempts were verified"):
         stage.verify(run)
     assert not run.path.exists() and len([*moved.glob("label_logprobs/*/*.parquet")]) == 1
@@ -380,10 +379,10 @@ import os, signal, sys
 from pathlib import Path
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.verify import stage, texts
+from bayes_at_n.pipeline.verify import stage
 from bayes_at_n.pipeline.store.runfolder import Run
 
-texts._ROWS = 4
+stage._ROWS = 4
 real, parts = parquet.write_part, []
 def write_part(path, table, *more):
     parts.append(path)
@@ -426,9 +425,9 @@ from bayes_at_n.pipeline.engines.transformers import TransformersEngine
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import stage, texts
+from bayes_at_n.pipeline.verify import stage
 
-texts._ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
+stage._ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
 real = parquet.write_part
 def write_part(path, table):
     real(path, table)
@@ -445,7 +444,7 @@ def test_an_engine_that_does_not_answer_ends_the_process_and_nothing_is_lost(
     log = run.path.with_name("log")
     assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == heartbeat.HUNG
     said = log.read_text()
-    assert "verifier.engine=transformers hangs: it did not answer for 0.5 s" in said
+    assert "verifier.engine=transformers hangs: no answer in 0.5 s" in said
     assert "the same command continues" in said and "Traceback" not in said
     assert judged(run) == 4
     stage.verify(run)
@@ -643,13 +642,14 @@ def test_what_shows_a_broken_verifier_stops_before_anything_is_kept(run: Run) ->
 def test_one_label_for_everything_is_noticed_over_batches(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"q": "1"})
     logprobs = np.log(np.linspace([0.9, 0.05, 0.01], [0.5, 0.2, 0.2], 36))
-    truth = np.array([0] * 15 + [1] * 12 + [-1] * 9)
-    views = Views(np.arange(36), logprobs.astype(np.float32), truth)
-    base = np.log([[0.3] * 3] * 36)
+    truth = pa.array([0] * 15 + [1] * 12 + [None] * 9)
+    columns = calibrate.label_columns(np.log([[0.3] * 3] * 36), "base_")
+    columns |= calibrate.label_columns(logprobs, "logprob_")
+    attempts = pa.table({"truth": truth} | columns)
     for few in (np.arange(20), np.r_[:20, 27:36]):  # five wrong prove nothing, timeouts neither
-        stage.check(run, views.at(few), base[few])
+        stage.check(run, attempts.take(few))
     with pytest.raises(UserError, match=r"27 attempts.* A, .* 15 correct"):
-        stage.check(run, views, base)
+        stage.check(run, attempts)
 
 
 def test_what_cannot_be_verified_is_one_line(

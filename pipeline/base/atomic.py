@@ -46,13 +46,10 @@ def sweep(folder: Path) -> None:
     """Remove the drafts of killed processes; once a process, for it lists the folder."""
     for path in folder.glob(".*.tmp"):
         with contextlib.suppress(OSError):
-            made = _DRAFT.fullmatch(path.name)
-            if made and made[1] == where():
-                left = not psutil.pid_exists(int(made[2]))
-            else:
-                left = bool(made) and time.time() - path.stat().st_mtime > _OLD_S
-            if left:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if made := _DRAFT.fullmatch(path.name):
+                here, age = made[1] == where(), time.time() - path.stat().st_mtime
+                if not psutil.pid_exists(int(made[2])) if here else age > _OLD_S:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def sync_folder(folder: Path) -> None:
@@ -65,18 +62,11 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when the block ends well, and else is gone.
-
-    With `sync` a power cut does not take it back. Raises OSError: what was there stays.
-    """
+def _placing(path: Path, sync: bool) -> Iterator[Path]:
+    """Let a draft, which the block writes, take the place of `path` at its end."""
     temporary = draft(path)
     try:
-        with temporary.open("wb") as file:
-            yield file
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
+        yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -85,30 +75,35 @@ def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
     sweep(path.parent)
 
 
+@contextlib.contextmanager
+def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` when the block ends well, and else is gone.
+
+    With `sync` a power cut does not take it back. Raises OSError: what was there stays.
+    """
+    with _placing(path, sync) as temporary, temporary.open("wb") as file:
+        yield file
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
 def replace_all(contents: Mapping[Path, bytes | None]) -> None:
     """Replace several files, in order, when all that is new is written; None: it goes, first.
 
     Raises OSError: one could not be written; then all stay as they were.
     """
-    drafts = dict[Path, Path]()
-    try:
-        for path, content in contents.items():
-            if content is not None:
+    with contextlib.ExitStack() as drafts:
+        for path in reversed([*contents]):  # the last that is entered takes its place first
+            if (content := contents[path]) is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                drafts[path] = draft(path)
-                with drafts[path].open("wb") as file:
+                with drafts.enter_context(_placing(path, True)).open("wb") as file:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
-        for path in contents.keys() - drafts.keys():
-            path.unlink(missing_ok=True)
-        for path, temporary in drafts.items():
-            temporary.replace(path)
-            sync_folder(path.parent)
-            sweep(path.parent)
-    finally:
-        for temporary in drafts.values():
-            temporary.unlink(missing_ok=True)
+        for path in contents:
+            if contents[path] is None:
+                path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, sync: bool = True) -> None:
@@ -119,7 +114,4 @@ def write_text(path: Path, text: str, sync: bool = True) -> None:
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Replace a file atomically by one JSON value a line."""
-    with replacing(path) as file:
-        for row in rows:
-            line = json.dumps(row, ensure_ascii=False) + "\n"
-            file.write(line.encode(errors="backslashreplace"))
+    write_text(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))

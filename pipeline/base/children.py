@@ -27,10 +27,7 @@ _spawn_untamed = util.spawnv_passfds
 
 @contextlib.contextmanager
 def tamed() -> Iterator[None]:
-    """Let processes started inside by `os.fork` or `multiprocessing` die with their parent.
-
-    They have a process group of their own, and ignore a scheduler's warning.
-    """
+    """Let processes started inside by `os.fork` or `multiprocessing` die with their parent."""
     global _parent
     _parent, util.spawnv_passfds = os.getpid(), _spawn
     try:
@@ -54,8 +51,8 @@ os.register_at_fork(after_in_child=_tame)
 def _spawn(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
     """Start a fresh program by a fork that is tamed: what `_tame` sets outlives `exec`."""
     if "--multiprocessing-fork" not in args:  # the resource tracker, which ends by itself
-        # It would tell of the shared memory of an engine that was killed.
         ignoring = f"import signal; signal.signal({int(signal.SIGUSR1)}, signal.SIG_IGN)"
+        # Else it would warn of the shared memory of an engine that was killed.
         args = [args[0], "-W", "ignore", *args[1:-1], f"{ignoring}; {args[-1]}"]
         return _spawn_untamed(path, args, passfds)
     if pid := os.fork():
@@ -86,7 +83,6 @@ def forked(work: Callable[[], Iterator[Any]], seconds: float, size: int) -> Iter
     ours, theirs = context.Pipe(duplex=False)
 
     def child() -> None:
-        ours.close()
         signal.setitimer(signal.ITIMER_PROF, seconds)
         with room(size):
             for item in work():

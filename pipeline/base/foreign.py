@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bayes_at_n.pipeline.base.errors import UserError
 
 ROOM = 512 << 20  # bytes of memory beside four times the file
@@ -21,8 +23,7 @@ _MOST = 1 << 28  # bytes of a file that is read whole; the manifest of a million
 _SMALL = 1 << 20  # bytes of a line whose objects take no memory to speak of
 # How a text begins that a spreadsheet would run, but for numbers; apostrophes may be in front.
 FORMULA = r"'*(?:[\t-\r ]*(?:[=@]|[+\-][0-9.]*[^0-9.])|[\t\r])"
-# Place, cells by the names of their columns, and what is wrong with them.
-CsvRows = Iterator[tuple[str, dict[str, str] | None, str]]
+CsvRows = Iterator[tuple[str, dict[str, str] | None, str]]  # place, cells by column, what is wrong
 
 
 def check(path: Path) -> None:
@@ -70,9 +71,9 @@ def room(size: int) -> Iterator[None]:
     """
     before = soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if sys.platform == "linux":
-        held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        limits = [x for x in (held + ROOM + 4 * size, soft, hard) if x != resource.RLIM_INFINITY]
-        resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
+        most = psutil.Process().memory_info().vms + ROOM + 4 * size
+        limit = min(x for x in (most, soft, hard) if x != resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     try:
         yield
     finally:
@@ -82,14 +83,11 @@ def room(size: int) -> Iterator[None]:
 def lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
     """Yield number and bytes of every line of a file; None for one of over MOST_LINE bytes."""
     with path.open("rb") as file:
-        for number in itertools.count(1):
-            if not (line := file.readline(MOST_LINE)):
-                return
-            whole = len(line) < MOST_LINE or line.endswith(b"\n")
-            yield number, line if whole else None
-            while not whole:
-                rest = file.readline(MOST_LINE)
-                whole = not rest or rest.endswith(b"\n")
+        for number, line in enumerate(iter(lambda: file.readline(MOST_LINE), b""), 1):
+            piece = line
+            while len(piece) == MOST_LINE and not piece.endswith(b"\n"):
+                piece = file.readline(MOST_LINE)
+            yield number, line if piece is line else None
 
 
 def json_value(line: bytes) -> Any:
@@ -130,10 +128,6 @@ def csv_table(source: Iterator[tuple[str, bytes]]) -> tuple[list[str], CsvRows]:
     Cells are parted by the comma, semicolon or tab that the first line has most of. Empty rows are
     left out, and columns at the end that have no name. A record that cannot be parsed is skipped to
     the end of its lines. Raises ValueError: the names cannot be read, or one is there twice.
-
-    >>> names, rows = csv_table(iter([("line 1", b"Nr; Text;;\\r\\n"), ("line 2", b'1;"a;b"\\n')]))
-    >>> names, list(rows)
-    (['Nr', 'Text'], [('line 2', {'Nr': '1', 'Text': 'a;b'}, '')])
     """
     first = next(source, ("line 1", b"\n"))
     heads = re.sub('"[^"]*"', "", first[1].decode(errors="replace"))
@@ -145,15 +139,15 @@ def csv_table(source: Iterator[tuple[str, bytes]]) -> tuple[list[str], CsvRows]:
     twice = [name for name in names if names.count(name) > 1]
     if damage or twice:
         raise ValueError(f"{place}: {damage or f'{twice[0]} is there twice'}")
-    return names, _csv_rows(names, records)
 
+    def rows() -> CsvRows:
+        for place, cells, damage in records:
+            if not damage and (len(cells) < len(names) or any(cells[len(names) :])):
+                damage = f"{len(cells)} of {len(names)} columns" * any(cells)
+            if damage or any(cells):
+                yield place, None if damage else dict(zip(names, cells, strict=False)), damage
 
-def _csv_rows(names: list[str], records: Iterator[tuple[str, list[str], str]]) -> CsvRows:
-    for place, cells, damage in records:
-        if not damage and (len(cells) < len(names) or any(cells[len(names) :])):
-            damage = f"{len(cells)} of {len(names)} columns" * any(cells)
-        if damage or any(cells):
-            yield place, None if damage else dict(zip(names, cells, strict=False)), damage
+    return names, rows()
 
 
 def _csv_records(
@@ -174,8 +168,7 @@ def _csv_records(
     reader = csv.reader(map(text, source), delimiter=delimiter, strict=True)
     while True:
         places.clear()
-        size = 0
-        cells, damage = list[str](), ""
+        size, cells, damage = 0, list[str](), ""
         try:
             cells = next(reader)
         except StopIteration:
@@ -184,5 +177,6 @@ def _csv_records(
             damage = "not UTF-8"
         except csv.Error as error:
             damage = str(error).replace("unexpected end of data", "a quote that is not closed")
-        more = f", and {len(places) - 1} lines behind it" * (len(places) > 1)
-        yield places[0], cells, damage and f"{damage}{more}"
+        if damage and len(places) > 1:
+            damage += f", and {len(places) - 1} lines behind it"
+        yield places[0], cells, damage

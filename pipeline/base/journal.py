@@ -1,8 +1,7 @@
 """Append-only files of checksummed Arrow batches, where a finished attempt becomes durable.
 
-A Parquet file is readable only when complete, so a worker first appends to a journal. Each frame
-is a marker, the payload's length, its CRC-32 and the payload, one Arrow record batch. A torn tail
-or a flipped bit costs the frames it touches: the reader goes on at the next marker.
+Each frame is a marker, the payload's length, its CRC-32 and the payload, one Arrow record batch. A
+torn tail or a flipped bit costs the frames it touches: the reader goes on at the next marker.
 """
 
 import os
@@ -35,14 +34,14 @@ class Journal:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(path.parent)  # or a power cut takes the name, and with it every row
         if columns.metadata:
-            self._write(_framed(columns.serialize()))
+            self._write(columns.serialize())
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Write the rows as one frame. Raises OSError: what was appended before stays readable."""
-        self._write(encode(rows, self.columns))
+        self._write(pa.RecordBatch.from_pylist(rows, schema=self.columns).serialize())
 
-    def _write(self, frame: bytes) -> None:
-        view = memoryview(frame)
+    def _write(self, payload: pa.Buffer) -> None:
+        view = memoryview(frame := framed(payload))
         try:
             while view:
                 view = view[os.write(self._file, view) :]
@@ -59,12 +58,8 @@ class Journal:
         os.close(self._file)
 
 
-def encode(rows: list[dict[str, Any]], columns: pa.Schema) -> bytes:
-    """Return rows as one frame."""
-    return _framed(pa.RecordBatch.from_pylist(rows, schema=columns).serialize())
-
-
-def _framed(payload: pa.Buffer) -> bytes:
+def framed(payload: pa.Buffer) -> bytes:
+    """Return a serialized batch or schema as one frame."""
     return _HEAD.pack(MARKER, payload.size, zlib.crc32(payload)) + bytes(payload)
 
 

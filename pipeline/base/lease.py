@@ -2,11 +2,9 @@
 
 A lease is a file that appears with its content by a hard link, which fails if the name exists
 and is atomic on NFS and Lustre too, where locks often are not. Its holder touches it every few
-seconds; a holder that died on this host, or was silent for two minutes, has lost it.
-
-A lost lease is never deleted and made anew: between the two steps a third process could slip in.
-Whoever wants to replace or remove a lease first takes a lease on exactly that, a file named after
-the content it replaces, and then renames over it.
+seconds; a holder that died on this host, or was silent for two minutes, has lost it. A lost lease
+is not deleted and made anew, for a third process could slip in: whoever replaces or removes one
+first takes a lease on exactly that, a file named after the content, and then renames over it.
 """
 
 import hashlib
@@ -45,25 +43,28 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
     `work` is what the holder does, for the message to whoever comes second; `wait` until the other
     holder is done. Raises Taken: somebody else holds it. OSError: it cannot be written.
     """
-    own, said = token(), False
+    own, message = token(), ""
     while (other := _acquire(path, own)) is not None:
-        holder = fields(other)
-        message = (
-            f"{path}: another process is {work} here (host {holder.get('host')}, pid"
-            f" {holder.get('pid')}, since {holder.get('since')})"
-        )
+        who = ", ".join(f"{key} {fields(other).get(key)}" for key in ("host", "pid", "since"))
         if not wait:
-            raise Taken(f"{message}; wait for it or stop it. If it is gone for good, delete it")
-        if not said:
-            note(f"{message}; waiting for it")
-        said = True
+            remedy = "wait for it or stop it. If it is gone for good, delete it"
+            raise Taken(f"{path}: another process is {work} here ({who}); {remedy}")
+        if not message:
+            note(message := f"{path}: another process is {work} here ({who}); waiting for it")
         time.sleep(WAIT_S)
     for claim in path.parent.glob(f"{path.name}.*"):  # of a process that was killed letting go
         if expired(claim):
             claim.unlink(missing_ok=True)
     atomic.sweep(path.parent)  # drafts of leases, too
     stop = threading.Event()
-    renewing = threading.Thread(target=_renew, args=(path, own, stop), daemon=True)
+
+    def renew() -> None:
+        while not stop.wait(RENEW_S):
+            with suppress(OSError):
+                if read(path) == own:
+                    os.utime(path)
+
+    renewing = threading.Thread(target=renew, daemon=True)
     renewing.start()
     try:
         yield
@@ -93,27 +94,18 @@ def _acquire(path: Path, own: str) -> str | None:
         if not expired(path):
             return other
         rival = _acquire(claim := _claim(path, other), own)
-        if read(path) != other:
+        if read(path) == other:  # which only the holder of the claim may change
             if rival is None:
-                claim.unlink(missing_ok=True)
-        elif rival is None:  # only the holder of this claim may change that
-            claim.rename(path)
-            return None
-        else:
-            return rival  # about to replace the lost lease
+                claim.rename(path)
+            return rival
+        if rival is None:
+            claim.unlink(missing_ok=True)
     return None
 
 
 def _claim(path: Path, token: str) -> Path:
     """Name the right to change a lease that holds this token."""
     return path.with_name(f"{path.name}.{hashlib.sha256(token.encode()).hexdigest()[:16]}")
-
-
-def _renew(path: Path, token: str, stop: threading.Event) -> None:
-    while not stop.wait(RENEW_S):
-        with suppress(OSError):
-            if read(path) == token:
-                os.utime(path)
 
 
 def create(path: Path, text: str) -> bool:
@@ -158,9 +150,9 @@ def fields(token: str) -> dict[str, Any]:
         return {}
 
 
-def gone(token: str) -> bool | None:
-    """Return whether the process of a token has ended; None: that cannot be known on this host."""
-    holder = fields(token)
+def _ended(path: Path) -> bool | None:
+    """Return whether the holder's process has ended; None: that cannot be known on this host."""
+    holder = fields(read(path) or "")
     if holder.get("where") != atomic.where():
         return None
     try:
@@ -190,20 +182,19 @@ def silent(path: Path, now: float) -> bool:
 
 def expired(path: Path, patience: float = 0.0) -> bool:
     """Return whether the holder has ended or, unless it may be suspended here, fell silent."""
-    ended = gone(read(path) or "")
+    ended = _ended(path)
     return silent(path, now_of(path.parent) - patience) if ended is None else ended
 
 
 def is_dead(path: Path, now: float) -> bool:
     """Return whether there is no holder, its process ended, or it fell silent."""
-    return silent(path, now) or bool(gone(read(path) or ""))
+    return silent(path, now) or bool(_ended(path))
 
 
 def living(folder: Path) -> set[str]:
     """Return the names of the leases in a folder whose holders live; it may be read-only."""
-    paths = list(folder.glob(f"*{SUFFIX}"))
-    now = now_of(folder) if paths else 0.0
-    return {path.name.removesuffix(SUFFIX) for path in paths if not is_dead(path, now)}
+    now = now_of(folder)
+    return {path.stem for path in folder.glob(f"*{SUFFIX}") if not is_dead(path, now)}
 
 
 def now_of(folder: Path) -> float:

@@ -1,8 +1,4 @@
-"""The program's name, as whoever started it called it, and the place of its own files.
-
-Configurations, the demo and the template of batch scripts stand beside the packages in a checkout;
-a wheel carries them inside `pipeline`, with the same paths below `ROOT`.
-"""
+"""The program's name, as whoever started it called it, and the place of its own files."""
 
 import os
 import sys
@@ -11,7 +7,7 @@ from pathlib import Path
 
 IMPORTED_FROM = Path(__file__).absolute().parents[3]  # of sys.path; `bayes_at_n/pipeline` is a link
 PACKAGES = Path(__file__).resolve().parents[2]  # where `pipeline` and its neighbours lie
-_INSTALLED = PACKAGES / "pipeline" / "_files"
+_INSTALLED = PACKAGES / "pipeline" / "_files"  # of a wheel: what stands beside the packages here
 ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGES
 
 _SCRIPT = "bayes-at-n"  # [project.scripts] of pyproject.toml
@@ -21,10 +17,8 @@ _INHERITED = "BAYES_AT_N_CALLED"  # by the processes that a command starts
 def name(called: str, environment: Mapping[str, str]) -> str:
     """Return the program's name from the first word of its command line.
 
-    >>> name("/usr/bin/bayes-at-n", {}), name("/src/pipeline/__main__.py", {}), name("pytest", {})
-    ('bayes-at-n', 'python -m pipeline', 'python -m pipeline')
-    >>> name("/src/pipeline/__main__.py", {"BAYES_AT_N_CALLED": "bayes-at-n"})
-    'bayes-at-n'
+    >>> name("/bin/bayes-at-n", {}), name("pytest", {}), name("pytest", {_INHERITED: "bayes-at-n"})
+    ('bayes-at-n', 'python -m pipeline', 'bayes-at-n')
     """
     if Path(os.path.realpath(called)).stem == _SCRIPT:  # .exe; a link has a name of its own
         return Path(called).stem
@@ -37,7 +31,6 @@ PROGRAM = name(sys.argv[0], os.environ)
 
 def set_environment() -> None:
     """Set what processes and libraries read when they start: our name, and to be less noisy."""
-    os.environ.setdefault(_INHERITED, PROGRAM)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is not there
+    quiet = {"TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    quiet |= {"TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}  # that torch is not there
+    os.environ |= {_INHERITED: PROGRAM} | quiet | os.environ

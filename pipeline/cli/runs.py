@@ -35,13 +35,11 @@ def grade(
     """Grade a run, or a file of completions with its settings."""
     if (file is None) != (out is None) or (file and (complete or review)):
         raise UserError("--file IN and --out OUT: name both, without --complete and --review")
-    if file and out:
-        from bayes_at_n.pipeline.grade.file import grade_file
-
-        return grade_file(run.cfg, Path(file), Path(out))
     from bayes_at_n.pipeline.generate.budget import Allowance  # numbers; not wanted for --help
     from bayes_at_n.pipeline.grade import stage
 
+    if file and out:
+        return stage.grade_file(run.cfg, Path(file), Path(out))
     # The array of `generate` may have been cancelled, or have come to nothing.
     if complete and (owed := len(runfolder.owed(run))) and not Allowance(run).told():
         makers = len(sessions.alive(run.path))

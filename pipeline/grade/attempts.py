@@ -1,14 +1,13 @@
 """Find the answers of attempts and grade them, each pair of gold answer and answer once."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import options
 from bayes_at_n.pipeline.store.graded import settings
 from bayes_at_n.verifiers import NO_ANSWER, Extraction, Grade
 
@@ -24,22 +23,11 @@ _WHY = {
 
 
 class Attempt(NamedTuple):
-    """What grading needs to know of an attempt, and of its question where the kind asks for it."""
+    """A response, and what the attempt saw of its question, as `store.options.as_shown`."""
 
-    gold: str
+    question: Mapping[str, Any]  # gold, `SEEN`, and `order` where its options had their own
     text: str
     truncated: bool
-    question: dict[str, Any] = {}  # noqa: RUF012 (never written to): `SEEN` of it
-    order: tuple[int, ...] = ()  # of its options, see store.options.order
-
-
-def attempt(
-    cfg: RunConfig, question: dict[str, Any], trial: int, text: str, truncated: bool
-) -> Attempt:
-    """Return an attempt at a question of a run, with gold letter and options as it saw them."""
-    shown = options.as_shown(cfg, question, trial)
-    order = options.order(cfg, question, trial)
-    return Attempt(shown["gold"], text, truncated, {n: shown[n] for n in SEEN}, order)
 
 
 def whole(cfg: RunConfig) -> bool:
@@ -53,30 +41,32 @@ def grade(cfg: RunConfig, attempts: Sequence[Attempt]) -> list[tuple[Extraction,
     With `grading.compat` math_verify judges whole texts, a user's own grader final parts; of those
     the box, if there is one, is only written down. Raises UserError: as `grade_pairs`.
     """
-    boxes = found = [_find(cfg, a, "math" if whole(cfg) else cfg.dataset.answer) for a in attempts]
+    own, kind = whole(cfg), cfg.dataset.answer
+    boxes = found = [_find(cfg, a, "math" if own else kind) for a in attempts]
     if cfg.grading.compat is not None:
-        return [*zip(boxes, grade_pairs(cfg, [(a.gold, a.text) for a in attempts]), strict=True)]
-    if whole(cfg):
-        found = [_find(cfg, a, cfg.dataset.answer) for a in attempts]
-    pairs = [
-        (a.gold, verifiers.own.packed(x.answer, a.question) if whole(cfg) else x.answer)
-        for a, x in zip(attempts, found, strict=True)
-        if x.answer is not None
-    ]
-    judged, graded = iter(grade_pairs(cfg, pairs)), []
-    for a, box, x in zip(attempts, boxes, found, strict=True):
+        judged = grade_pairs(cfg, [(a.question["gold"], a.text) for a in attempts])
+        return [*zip(boxes, judged, strict=True)]
+    if own:
+        found = [_find(cfg, a, kind) for a in attempts]
+    pairs, graded = list[Pair](), list[tuple[Extraction, Grade]]()
+    for (question, *_), x in zip(attempts, found, strict=True):
+        if x.answer is not None:
+            seen = {name: question[name] for name in SEEN}
+            text = verifiers.own.packed(x.answer, seen) if own else x.answer
+            pairs.append((question["gold"], text))
+    grades = iter(grade_pairs(cfg, pairs))
+    for (question, *_), box, x in zip(attempts, boxes, found, strict=True):
         if x.answer is None:
-            outcome: Any = x.reason if x.reason in ("timeout", "error") else "no_answer"
-            layer = "none" if outcome == "no_answer" else "limits"
-            why, grader = x.how or _WHY.get(x.reason, ""), verifiers.grader(cfg.dataset.answer)
-            grade = Grade(outcome, layer, why, grader)
+            failed, why = x.reason in ("timeout", "error"), x.how or _WHY.get(x.reason, "")
+            outcome: Any = x.reason if failed else "no_answer"
+            grade = Grade(outcome, "limits" if failed else "none", why, verifiers.grader(kind))
         else:
-            grade = next(judged)
-            if a.question.get("form") == "strict":  # grades are known without the form
-                grade = verifiers.in_form(grade, a.gold, x.answer)
-            if how := _in_table(x, a).how:  # other attempts with the answer need not share it
+            grade = next(grades)
+            if question["form"] == "strict":  # grades are known without the form
+                grade = verifiers.in_form(grade, question["gold"], x.answer)
+            if how := _in_table(x, question).how:  # others with the answer need not share it
                 grade = grade._replace(reason=f"{grade.reason}, {how}")
-        graded.append((_in_table(box, a), grade))
+        graded.append((_in_table(box, question), grade))
     return graded
 
 
@@ -107,25 +97,26 @@ def grade_pairs(cfg: RunConfig, pairs: Sequence[Pair]) -> list[Grade]:
 
 def _find(cfg: RunConfig, attempt: Attempt, answer: str) -> Extraction:
     """Find an answer; an exception of the grader is why there is none: no response ends a run."""
-    choices, boxes = tuple(attempt.question.get("choices") or ()), cast(Any, cfg.dataset.boxes)
+    gold, choices = attempt.question["gold"], tuple(attempt.question["choices"] or ())
+    boxes = cast(Any, cfg.dataset.boxes)
     try:
         return verifiers.find(
             attempt.text,
             answer=answer,
             truncated=attempt.truncated,
             reasoning_end=cfg.model.reasoning_end,
-            asked=verifiers.Asked(boxes, cfg.dataset.pattern or "", choices, attempt.gold),
+            asked=verifiers.Asked(boxes, cfg.dataset.pattern or "", choices, gold),
         )
     except Exception as error:
         return Extraction(None, "error", verifiers.failed(error).reason)
 
 
-def _in_table(found: Extraction, attempt: Attempt) -> Extraction:
+def _in_table(found: Extraction, question: Mapping[str, Any]) -> Extraction:
     """Name letters as the questions table does, where an attempt saw its options otherwise."""
-    letters = (found.answer or "").split(", ")
-    known = verifiers.LETTERS[: len(attempt.order)]
+    order, letters = question.get("order", ()), (found.answer or "").split(", ")
+    known = verifiers.LETTERS[: len(order)]
     if not all(letter in known and len(letter) == 1 for letter in letters):
         return found
-    stored = sorted(verifiers.LETTERS[attempt.order[known.index(letter)]] for letter in letters)
+    stored = sorted(verifiers.LETTERS[order[known.index(letter)]] for letter in letters)
     how = f"{found.how}, shown as {found.answer}".removeprefix(", ")
     return found._replace(answer=", ".join(stored), how=how)

@@ -1,18 +1,9 @@
-r"""review.jsonl: what a person should look at before believing the numbers of a run.
-
-One JSON object a line, most suspicious first. Kinds:
-
-common_wrong   the most common wrong answers of a question; if attempts agree on one, the gold
-               answer may be wrong (`gold_in_doubt`; docs/grading.md says what that is worth)
-error          the grader failed
-timeout        the comparison was stopped
-unparsable     nobody could tell
-disagreement   plain math_verify, asked about `\boxed{answer}`, says otherwise (`grade --review`)
-"""
+"""review.jsonl: what a person should look at before believing the numbers of a run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +15,13 @@ from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.graded import ruled
 from bayes_at_n.pipeline.store.runfolder import Run, opened
 
-# In the order of the list; common wrong answers of questions with a good gold answer come last.
-KINDS = ("error", "timeout", "unparsable", "disagreement", "common_wrong")
+KINDS = (  # of entries, in the order of the list; those at a gold answer in doubt come first
+    "error",  # the grader failed
+    "timeout",  # the comparison was stopped
+    "unparsable",  # nobody could tell
+    "disagreement",  # plain math_verify, asked about `\boxed{answer}`, says otherwise
+    "common_wrong",  # the most common wrong answers of a question
+)
 _TOP = 3  # wrong answers of a question
 _TRIALS = 5  # shown of one answer
 _LONGEST = 1000  # characters of an answer; longer ones are never parsed
@@ -45,20 +41,29 @@ def path(run: Run) -> Path:
 def write(run: Run, ask_math_verify: bool) -> None:
     """Write the list of a graded run, and say how long it is."""
     groups, doubted = _groups(run), in_doubt(run)
-    entries = [{"kind": g["outcome"], **g} for g in groups if g["outcome"] in KINDS]
-    attempts, correct, listed_of = Counter[str](), Counter[str](), Counter[str]()
+    attempts, correct, common = Counter[str](), Counter[str](), Counter[str]()
     for group in groups:
         attempts[group["question_id"]] += group["count"]
         correct[group["question_id"]] += group["count"] * (group["outcome"] == "correct")
+    entries = list[Group]()
     for group in groups:
-        name = group["question_id"]
-        if group["outcome"] == "wrong" and group["answer"] is not None and listed_of[name] < _TOP:
-            listed_of[name] += 1
+        name, outcome = group["question_id"], group["outcome"]
+        if outcome in KINDS:
+            entries.append({"kind": outcome, **group})
+        elif outcome == "wrong" and group["answer"] is not None and common[name] < _TOP:
+            common[name] += 1
             share = round(group["count"] / attempts[name], 4)
             doubt = {"correct": correct[name], "gold_in_doubt": name in doubted}
             entries.append({"kind": "common_wrong", **group, "share": share, **doubt})
     if ask_math_verify:
-        entries += _disagreements(run, groups)
+        answered = [g for g in groups if g["answer"] is not None and g["gold"] is not None]
+        note(f"review: asking math_verify about {len(answered)} answers")
+        cfg = replace(run.cfg, grading=replace(run.cfg.grading, compat="math_verify"))
+        plain = grade_pairs(cfg, [(g["gold"], rf"\boxed{{{g['answer']}}}") for g in answered])
+        for group, outcome in zip(answered, (grade.outcome for grade in plain), strict=True):
+            differ = (group["outcome"] == "correct") != (outcome == "correct")
+            if differ and outcome != "timeout":
+                entries.append({"kind": "disagreement", **group, "math_verify": outcome})
     entries.sort(key=lambda e: (not e.get("gold_in_doubt"), KINDS.index(e["kind"])))
     for entry in entries:
         entry["answer"] = entry["answer"] and entry["answer"][:_LONGEST]
@@ -78,29 +83,13 @@ def _groups(run: Run) -> list[Group]:
     keys = ["question_id", "answer", "outcome"]
     table = ruled(run, [*keys, "layer", "reason"]).group_by(keys, use_threads=False)
     rows = table.aggregate([("layer", "first"), ("reason", "first"), ("trial", "list")])
-    names = {"layer_first": "layer", "reason_first": "reason", "trial_list": "trials"}
-    groups = rows.rename_columns([names.get(n, n) for n in rows.column_names]).to_pylist()
+    groups = rows.rename_columns([*keys, "layer", "reason", "trials"]).to_pylist()
     for group in groups:
         group["gold"] = golds.get(group["question_id"])
         group["count"] = len(group["trials"])
         group["trials"] = sorted(group["trials"])[:_TRIALS]
     # In an order of their own: that of the files is who was first to finish what.
     return sorted(groups, key=lambda g: (-g["count"], *(str(g[key]) for key in keys)))
-
-
-def _disagreements(run: Run, groups: list[Group]) -> list[Group]:
-    """Return answers that one of the two calls correct and the other does not, but no timeouts."""
-    cfg = deepcopy(run.cfg)
-    cfg.grading.compat = "math_verify"
-    answered = [g for g in groups if g["answer"] is not None and g["gold"] is not None]
-    note(f"review: asking math_verify about {len(answered)} answers")
-    plain = grade_pairs(cfg, [(g["gold"], rf"\boxed{{{g['answer']}}}") for g in answered])
-    return [
-        {"kind": "disagreement", **group, "math_verify": said.outcome}
-        for group, said in zip(answered, plain, strict=True)
-        if (group["outcome"] == "correct") != (said.outcome == "correct")
-        and said.outcome != "timeout"
-    ]
 
 
 def contradiction(models: Sequence[Mapping[str | None, int]]) -> str | None:
@@ -122,14 +111,11 @@ def contradiction(models: Sequence[Mapping[str | None, int]]) -> str | None:
 def in_doubt(run: Run) -> set[str]:
     """Return the questions whose gold answer is in doubt, by all graded models beside the run."""
     models = {run.cfg.model.id: _counts(run)}
-    for folder in sorted(run.path.resolve().parent.iterdir()):
-        try:
-            if (folder / "grades").is_dir():
-                other = opened(folder)
-                if other.cfg.model.id not in models:
-                    models[other.cfg.model.id] = _counts(other)
-        except UserError:  # what is wrong with it, its own verbs say
-            continue
+    for grades in sorted(run.path.resolve().parent.glob("*/grades/")):
+        with suppress(UserError):  # what is wrong with it, its own verbs say
+            other = opened(grades.parent)
+            if other.cfg.model.id not in models:
+                models[other.cfg.model.id] = _counts(other)
     hashes = {row["question_hash"]: row["question_id"] for row in run.questions}
     return {
         hashes[mark]

@@ -1,27 +1,30 @@
-"""grade: every attempt's answer is compared with the gold answer."""
+"""grade: every attempt's answer is compared with the gold answer; of a run, or line by line."""
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
 
-from bayes_at_n.pipeline.base import atomic
+from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base import atomic, foreign
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table, answer, columns, show
 from bayes_at_n.pipeline.grade import attempts, review
-from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, tables
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, FILTERED, GRADES, KEY, cut_off
+from bayes_at_n.pipeline.store import graded, options, parquet, rowkeys, runfolder, tables
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, FILTERED, GRADES, KEY, cut_off
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.tables import Part
+from bayes_at_n.pipeline.store.tables import Inputs, Part
 from bayes_at_n.pipeline.workers import home
-from bayes_at_n.verifiers import Grade
 
-_READ = [*KEY, "text", "finish_reason"]
+_READ = pa.schema([ATTEMPTS.field(name) for name in (*KEY, "text", "finish_reason")])
 _SHOWN = 40  # characters of an answer in a table
 _UNBOXED = 0.9  # share of the attempts that ended, from which on a warning says so
 
@@ -41,16 +44,12 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         remedy = f"`{PROGRAM} generate` samples them, and a matrix of outcomes has none"
         raise UserError(f"{run.path}: no attempts to grade; {remedy}")
     runfolder.save(run, *graded.SETTINGS)
+    changed: list[Any] = []
     with home.staying(run.path, "attempts were graded") as check:
-        grader = _Grader(run, wanted, damage, check)
         if owed := GRADES_TABLE.owed(run, wanted):
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            with Meter("grade, parts", len(owed)) as meter:
-                for part, why in owed.items():
-                    grader.grade(part, why)
-                    meter.advance(1)
+            changed = _grade(run, owed, wanted, damage, check)
         GRADES_TABLE.sweep(run)
-    changed = grader.report() if owed else []
     box = GRADES_TABLE.read(run, ["box"], wanted).table["box"]
     if not owed:
         mention(f"grade: nothing owed, all {len(box)} attempts are graded")
@@ -66,114 +65,92 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     answer({"run": run.path, "attempts": len(box), "changes": changed, "review": review.path(run)})
 
 
-class _Grader:
-    """Grades parts of a run, one after the other."""
-
-    def __init__(
-        self, run: Run, wanted: tables.Inputs, damage: parquet.Damage, check: home.Check
-    ) -> None:
-        self.run, self.wanted, self.damage, self.check = run, wanted, damage, check
-        self.ids = rowkeys.question_ids(run)
-        self.layers, self.filtered, self.compared = Counter[str](), 0, 0
-        self.changes, self.failed = list[dict[str, Any]](), list[str]()
-
-    def grade(self, part: Part, why: str) -> None:
-        """Write the grades of a part; `why`: the inputs that were others when it was graded before.
-
-        Where some rows of a sealed part cannot be read, none are written.
-        """
-        try:
-            read = [*parquet.read(part.path, ATTEMPTS, _READ, self.damage)]
-        except OSError as error:
-            if error.errno not in atomic.GONE:
-                raise
-            self.check()  # else the journal was sealed since the listing
-            for now in tables.parts(self.run.attempts):
-                if now.stem == part.stem:
-                    self.grade(now, why)
-            return
-        if part.path.suffix == ".parquet" and part.path in self.damage.lines:
-            return
-        table = self._graded(pa.Table.from_batches(read, pa.schema(map(ATTEMPTS.field, _READ))))
-        if why:
-            if not self.compared:
-                note(f"grade: grades so far were made otherwise ({why})")
-            before, _ = GRADES_TABLE.made(self.run.path, part.stem, ["answer", "outcome"])
-            self._compare(before, table)
-        self.check()
-        GRADES_TABLE.write(self.run.path, part.stem, table, self.wanted, part.mark)
-
-    def report(self) -> list[Any]:
-        """Print what was done, and show what it changed; returns the rows of that table."""
-        total = self.layers.total()
-        if self.filtered:
-            share = f"{self.filtered} of {total} attempts ({self.filtered / total:.1%})"
-            note(f"grade: a content filter ended {share}: no answer, counted as wrong")
-        if self.failed:
-            n, first = len(self.failed), self.failed[0]
-            warn(f"grade: the grader failed on {n} attempts, first on {first}")
-        shares = [f"{name} {n / total:.1%}" for name, n in self.layers.most_common()]
-        mention(f"grade: {total} attempts, decided by: {', '.join(shares)}")
-        if not self.compared:
-            return []
-        path = self.run.grades / "_changes.jsonl"
-        atomic.write_jsonl(path, self.changes)
-        if not self.changes:
-            note(f"grade: no outcome changed in {self.compared} attempts graded before")
-            return []
-        table = _changes(self.changes, self.compared)
-        show(table)
-        note(f"grade: every change is in {path}")
-        return [*table.rows]
-
-    def _graded(self, rows: pa.Table) -> pa.Table:
-        """Return the grades of those attempts whose questions the run has."""
-        keys = rowkeys.encode(rows, self.ids)
-        rows, keys = rows.filter(pa.array(keys >= 0)), keys[keys >= 0]
-        ends, questions = rows["finish_reason"], self.run.questions
-        texts, cut = rows["text"].fill_null(""), cut_off(ends).fill_null(False)
-        found = attempts.grade(
-            self.run.cfg,
-            [
-                attempts.attempt(
-                    self.run.cfg, questions[key >> 32], key & 0xFFFFFFFF, text.as_py(), of.as_py()
-                )
-                for key, text, of in zip(keys.tolist(), texts, cut, strict=True)
-            ],
-        )
-        made = {name: rows[name] for name in KEY} | {
-            "has_box": [one.reason == "boxed" for one, _ in found],
-            "box": [one.reason for one, _ in found],
-            "answer": [one.answer for one, _ in found],
-            **{name: [getattr(of, name) for _, of in found] for name in Grade._fields},
-        }
-        self.failed += [
-            f"{rows[KEY[0]][i]} trial {rows[KEY[1]][i]}: {of.reason}"
-            for i, (_, of) in enumerate(found)
-            if of.outcome == "error"
-        ]
-        self.layers.update(of.layer for _, of in found)
-        self.filtered += pc.sum(pc.equal(ends, FILTERED)).as_py() or 0
-        return pa.table(made, schema=GRADES)
-
-    def _compare(self, there: pa.Table, new: pa.Table) -> None:
-        """Note which outcomes of a part new grades change."""
-        self.compared += there.num_rows
-        old = there.rename_columns([*KEY, "answer_before", "from"])
-        both = new.select([*KEY, "answer", "layer", "reason", "outcome"]).join(
-            old, [*KEY], join_type="inner"
-        )
-        both = both.rename_columns(["to" if n == "outcome" else n for n in both.column_names])
-        changed = both.filter(pc.not_equal(both["from"], both["to"]))
-        golds = {row["question_id"]: row["gold"] for row in self.run.questions}
-        self.changes += [
-            row | {"gold": golds[row["question_id"]]}
-            for row in changed.sort_by([(name, "ascending") for name in KEY]).to_pylist()
-        ]
+def _grade(
+    run: Run, owed: dict[Part, str], wanted: Inputs, damage: parquet.Damage, check: home.Check
+) -> list[Any]:
+    """Grade parts and print what was done; return the rows of the table of changes."""
+    layers, failed, changes = Counter[str](), list[Any](), list[dict[str, Any]]()
+    filtered, compared, ids = 0, 0, rowkeys.question_ids(run)
+    todo = [*owed.items()]
+    with Meter("grade, parts", len(todo)) as meter:
+        for part, why in todo:
+            try:
+                read = [*parquet.read(part.path, ATTEMPTS, _READ.names, damage)]
+            except OSError as error:
+                if error.errno not in atomic.GONE:
+                    raise
+                check()  # else the journal was sealed since the listing
+                todo += [(p, why) for p in tables.parts(run.attempts) if p.stem == part.stem]
+                continue
+            if part.path.suffix == ".parquet" and part.path in damage.lines:
+                continue
+            rows = pa.Table.from_batches(read, _READ)
+            rows = rows.filter(pa.array(rowkeys.encode(rows, ids) >= 0))
+            table = _graded(run, rows)
+            layers.update(table["layer"].to_pylist())
+            failed += table.filter(pc.equal(table["outcome"], "error")).to_pylist()
+            filtered += pc.sum(pc.equal(rows["finish_reason"], FILTERED)).as_py() or 0
+            if why:
+                if not compared:
+                    note(f"grade: grades so far were made otherwise ({why})")
+                before, _ = GRADES_TABLE.made(run.path, part.stem, ["answer", "outcome"])
+                compared += before.num_rows
+                changes += _changes(run, before, table)
+            check()
+            GRADES_TABLE.write(run.path, part.stem, table, wanted, part.mark)
+            meter.advance(1)
+    total = layers.total()
+    if filtered:
+        share = f"{filtered} of {total} attempts ({filtered / total:.1%})"
+        note(f"grade: a content filter ended {share}: no answer, counted as wrong")
+    if failed:
+        first = "{question_id} trial {trial}: {reason}".format(**failed[0])
+        warn(f"grade: the grader failed on {len(failed)} attempts, first on {first}")
+    shares = [f"{name} {n / total:.1%}" for name, n in layers.most_common()]
+    mention(f"grade: {total} attempts, decided by: {', '.join(shares)}")
+    return _report(run, changes, compared) if compared else []
 
 
-def _changes(changes: Sequence[dict[str, Any]], compared: int) -> Table:
-    """Make a table of how often which outcome became which, with an example."""
+def _graded(run: Run, rows: pa.Table) -> pa.Table:
+    """Return the grades of attempts at questions of the run."""
+    questions = {row["question_id"]: row for row in run.questions}
+    cut = cut_off(rows["finish_reason"]).fill_null(False)
+    values = (*(rows[name] for name in KEY), rows["text"].fill_null(""), cut)
+    found = attempts.grade(
+        run.cfg,
+        [
+            attempts.Attempt(options.as_shown(run.cfg, questions[name], trial), text, of)
+            for name, trial, text, of in zip(*(v.to_pylist() for v in values), strict=True)
+        ],
+    )
+    made = {name: rows[name] for name in KEY} | {
+        "has_box": [one.reason == "boxed" for one, _ in found],
+        "box": [one.reason for one, _ in found],
+        "answer": [one.answer for one, _ in found],
+        **{name: [getattr(of, name) for _, of in found] for name in verifiers.Grade._fields},
+    }
+    return pa.table(made, schema=GRADES)
+
+
+def _changes(run: Run, before: pa.Table, table: pa.Table) -> list[dict[str, Any]]:
+    """List the outcomes of a part that new grades change, with what they were before."""
+    new = table.select([*KEY, "answer", "layer", "reason", "outcome"])
+    new = new.rename_columns([*new.column_names[:-1], "to"])
+    old = before.rename_columns([*KEY, "answer_before", "from"])
+    both = new.join(old, [*KEY], join_type="inner")
+    changed = both.filter(pc.not_equal(both["from"], both["to"]))
+    golds = {row["question_id"]: row["gold"] for row in run.questions}
+    ordered = changed.sort_by([(name, "ascending") for name in KEY]).to_pylist()
+    return [row | {"gold": golds[row["question_id"]]} for row in ordered]
+
+
+def _report(run: Run, changes: Sequence[dict[str, Any]], compared: int) -> list[Any]:
+    """Write all changes, and print how often which outcome became which, with an example."""
+    path = run.grades / "_changes.jsonl"
+    atomic.write_jsonl(path, changes)
+    if not changes:
+        note(f"grade: no outcome changed in {compared} attempts graded before")
+        return []
     counts = Counter((change["from"], change["to"]) for change in changes)
     examples = {(change["from"], change["to"]): change for change in reversed(changes)}
     rows = []
@@ -182,7 +159,62 @@ def _changes(changes: Sequence[dict[str, Any]], compared: int) -> Table:
         names = ("question_id", "gold", "answer", "reason")
         row = {name: " ".join(example[name].split())[:_SHOWN] for name in names}
         rows.append(row | {"kind": " → ".join(kind), "count": count})
-    heads = [*columns(align="left", kind="from → to"), *columns(count="count")]
-    heads += columns(align="left", question_id="for example", gold="gold", answer="answer")
-    heads += columns(align="left", reason="why")
-    return Table(f"{len(changes)} of {compared} outcomes changed", heads, rows)
+    heads = columns(align="left", kind="from → to") + columns(count="count")
+    example = {"question_id": "for example", "gold": "gold", "answer": "answer", "reason": "why"}
+    heads += columns(align="left", **example)
+    show(Table(f"{len(changes)} of {compared} outcomes changed", heads, rows))
+    note(f"grade: every change is in {path}")
+    return rows
+
+
+_Text = InstanceOf[str]  # with surrogates, which JSON may hold
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(strict=True)
+    completion: _Text
+    gold: _Text
+    truncated: bool | None = None
+    finish_reason: _Text | None = None
+    choices: list[_Text] | None = None
+
+
+def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
+    """Grade every row of a JSON Lines file; the same rows come out, in order, with grades added.
+
+    A row is an object with `completion` and `gold`, and may say `truncated` or a `finish_reason`
+    ("length" or "repetition": cut off) and, of multiple choice, its `choices` in the order in which
+    they were shown; every other field passes through, but those of a grade are replaced.
+    Raises UserError: for a bad row, before anything is graded, or a file that cannot be used.
+    """
+    if not source.exists() or source.is_dir():
+        raise UserError(f"--file {source}: no such file")
+    if not target.parent.is_dir() or target.is_dir() or target.resolve() == source.resolve():
+        raise UserError(f"--out {target}: name another file, in a folder that is there")
+    rows = list[dict[str, Any]]()
+    for place, row in foreign.json_lines(source):
+        try:
+            _Row.model_validate(row)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_input=False)[0]
+            raise UserError(f"{source}, {place}: {wrong['loc'][0]}: {wrong['msg']}") from None
+        rows.append(row)
+    golds = [row["gold"] for row in rows]
+    if cfg.dataset.answer == "choice":
+        try:
+            golds = verifiers.lettered([(row["gold"], row.get("choices") or ()) for row in rows])
+        except ValueError as error:
+            raise UserError(f"{source}: the gold answers {error}") from error
+    given = list[attempts.Attempt]()
+    for gold, row in zip(golds, rows, strict=True):
+        cut = bool(row.get("truncated")) or row.get("finish_reason") in CUT
+        question = {name: row.get(name) for name in attempts.SEEN} | {"gold": gold}
+        given.append(attempts.Attempt(question, row["completion"], cut))
+    for row, (extraction, made) in zip(rows, attempts.grade(cfg, given), strict=True):
+        row |= {"answer": extraction.answer, **made._asdict()}
+    atomic.write_jsonl(target, rows)
+    outcomes = Counter(row["outcome"] for row in rows)
+    listed = "".join(f", {name} {count}" for name, count in outcomes.most_common())
+    note(f"grade: {len(rows)} rows{listed}")
+    note(f"saved {target}")
+    answer({"file": target, "rows": len(rows), "outcomes": dict(outcomes)})

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.plots import calibration, caps, leaderboard
 from bayes_at_n.pipeline.report.data import Lengths
 from bayes_at_n.pipeline.store.outcomes import OWED
-from bayes_at_n.pipeline.verify import quality
+from bayes_at_n.pipeline.verify import calibrate
 from bayes_at_n.scoring.metrics.table import parse
 
 POINTS = 1_000  # of a line of ranks
@@ -43,7 +43,7 @@ def figures(
             order = [cohort.names.index(row["model"]) for row in tables["leaderboard"].rows]
             names = [cohort.names[i] for i in order]
             yield settling(names, matrix.filled(0)[order], told)
-        calibrated = quality.pooled([member.run for member in cohort.members])
+        calibrated = calibrate.pooled([member.run for member in cohort.members])
         if calibrated is not None:
             drawn = calibration.reliability("", calibrated)
             many = f"{calibrated['attempts']:,} graded attempts"

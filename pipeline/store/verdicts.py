@@ -1,4 +1,4 @@
-"""Read verdicts: calibrated probabilities, derived from log-probs of labels (verify/texts.py)."""
+"""Read verdicts: calibrated probabilities, derived from log-probs of labels (verify/stage.py)."""
 
 import contextlib
 import functools

@@ -1,33 +1,52 @@
-"""What is subtracted from log-probs of the labels, and the temperature: neither asks the model.
+"""From log-probs of labels to probabilities, and what these are worth by grader and people.
 
-`verifier.calibration` says what: see docs/verifier.md. Only `graded` reads the grader's outcomes.
+Nothing here asks the model. Attempts are tables with `key` (`rowkeys.encode`), `logprob_*` and
+`truth`, null where the grader cannot say (a timeout, an answer that it cannot read).
 """
 
-from typing import Any, NamedTuple, cast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.store import rowkeys
+from bayes_at_n.pipeline.base import atomic, foreign
+from bayes_at_n.pipeline.base.console import mention, note, percent, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.display.table import Table, columns, show
+from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder, verdicts
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import people
-from bayes_at_n.pipeline.verify.prompts import Candidate, asked
-from bayes_at_n.verifiers.judge import calibration
-from bayes_at_n.verifiers.judge.calibration import Fit
+from bayes_at_n.pipeline.verify.prompts import Candidate, as_candidate
+from bayes_at_n.scoring import prediction_powered
+from bayes_at_n.verifiers.judge import agreement, calibration, quality
 from bayes_at_n.verifiers.judge.labels import LABELS, Floats
 
+_TITLES = {"nll": "log-loss", "brier": "Brier score", "ece": "ECE", "auroc": "AUROC of P(A)"}
+_END = 2000  # characters of a response's end, for people
+_MANY = 20  # attempts of which a sound verifier hardly accepts all
 
-class Views(NamedTuple):
-    """What verifier and grader say of n attempts."""
 
-    keys: Ints  # (n,) see rowkeys.encode
-    logprobs: npt.NDArray[np.float32]  # (n, 3)
-    truth: Ints  # (n,) see `texts.true_labels`
+def true_labels(outcome: Any, run: Run) -> Any:
+    """Return the labels that outcomes stand for, 0 (A), 1 (B), 2 (C; B if a verifier lacks it)."""
+    label = pc.index_in(outcome, value_set=pa.array(["correct", "wrong", "no_answer"]))
+    most = 2 if run.cfg.verifier.labels.invalid else 1
+    return pc.min_element_wise(label, most, skip_nulls=False)
 
-    def at(self, rows: Any) -> "Views":
-        """Those at these places."""
-        return Views(*(column[rows] for column in self))
+
+def of_labels(rows: Any, kind: str = "") -> npt.NDArray[Any]:
+    """Stack the columns of A, B and C, (n, 3): "logprob_", "base_" or "" (calibrated)."""
+    return np.stack([rows[f"{kind}{label.lower()}"].to_numpy() for label in LABELS], axis=1)
+
+
+def label_columns(values: npt.NDArray[Any], kind: str = "") -> dict[str, Any]:
+    """Make the columns that `of_labels` stacks."""
+    return {f"{kind}{label.lower()}": values[:, i] for i, label in enumerate(LABELS)}
 
 
 def probes(run: Run) -> list[Candidate]:
@@ -35,58 +54,251 @@ def probes(run: Run) -> list[Candidate]:
     v = run.cfg.verifier
     if v.calibration == "contextual":
         return [Candidate("", text, text, text, text) for text in v.content_free]
-    rows = [asked(row) for row in run.questions] if v.calibration == "question" else []
+    rows = [as_candidate(row) for row in run.questions] if v.calibration == "question" else []
     return [row._replace(response=text) for row in rows for text in v.content_free]
 
 
-def baselines(run: Run, said: Floats, views: Views) -> Floats:
-    """Make the baseline of every question, (M, 3).
+def with_labels(run: Run, attempts: pa.Table, logprobs: pa.Table, probes: list[str]) -> pa.Table:
+    """Add the log-probs of their texts to attempts, without those that have none, and `base_*`.
 
-    `said`: log-probs of `probes`, (p, 3). Content-free, a baseline moves A against B only; with
-    verifier.clip=null it is the printed formula's: of all three labels, and unbounded.
+    Without baselines while one of the `probes` is not judged. These move A against B only; with
+    verifier.clip=null they are the printed formula's: of all labels, and unbounded.
     """
-    v, base = run.cfg.verifier, np.zeros(len(LABELS))
-    if v.calibration == "graded":
-        base = _of_attempts(run, views)
-    elif said.size:
-        strings = said.astype(np.float64).reshape(-1, len(v.content_free), 3).swapaxes(0, 1)
+    rows = logprobs.take(pc.index_in(attempts["judged"], value_set=logprobs["judged"]))
+    for name in rows.column_names[1:]:
+        attempts = attempts.append_column(name, rows[name])
+    attempts = attempts.filter(rows["judged"].is_valid())
+    free = logprobs.take(pc.index_in(pa.array(probes, pa.string()), value_set=logprobs["judged"]))
+    if free["judged"].null_count and len(attempts):
+        return attempts
+    v, base, questions = run.cfg.verifier, np.zeros(3), attempts["key"].to_numpy() >> 32
+    seen = attempts.filter(attempts["truth"].is_valid())
+    # Where verdicts decide, the grader is not believed; a few grades say too little.
+    few = run.cfg.dataset.judge or len(seen) < calibration.LEAST_LABELLED
+    if v.calibration == "graded" and not few:
+        scores, truth = of_labels(seen, "logprob_"), seen["truth"].to_numpy()
+        lean = calibration.clipped(calibration.of_attempts(scores, truth), v.clip).round(6)
+        of = truth, seen["key"].to_numpy() >> 32, v.temperature
+        base = lean if calibration.lowers_loss(scores, lean, *of) else base
+    elif len(free) and len(attempts):
+        strings = of_labels(free, "logprob_").astype(np.float64)
+        strings = strings.reshape(-1, len(v.content_free), 3).swapaxes(0, 1)
         base = calibration.baseline(strings, cast(Any, v.average))
         base = base if v.clip is None else calibration.a_against_b(base)
         base = calibration.clipped(base, v.clip).round(6) + 0.0
-    return np.broadcast_to(base, (len(run.questions), 3))
+    bases = np.broadcast_to(base, (len(run.questions), 3))[questions]
+    for name, values in label_columns(bases, "base_").items():
+        attempts = attempts.append_column(name, pa.array(values))
+    return attempts
 
 
-def _of_attempts(run: Run, views: Views) -> Floats:
-    """By how much labels are said too often by the grader's outcomes; zeros where it is unsure."""
-    v, nothing, seen = run.cfg.verifier, np.zeros(len(LABELS)), views.at(views.truth >= 0)
-    if run.cfg.dataset.judge or seen.keys.size < calibration.LEAST_LABELLED:
-        return nothing  # the grader is not believed, or has not said enough
-    base = calibration.of_attempts(seen.logprobs, seen.truth)
-    base = calibration.clipped(base, v.clip).round(6)
-    of = seen.truth, seen.keys >> 32, v.temperature
-    return base if calibration.lowers_loss(seen.logprobs, base, *of) else nothing
-
-
-def fit(run: Run, views: Views, bases: Floats) -> tuple[Fit | None, str]:
-    """Fit T to labels of people; `bases`: (n, 3). Also says it in words.
-
-    None where the fit is worth nothing: then the configured T stays.
-    """
+def fit(run: Run, attempts: pa.Table) -> tuple[calibration.Fit | None, str]:
+    """Fit T to labels of people, and say it in words; None: the configured T stays."""
     if run.cfg.labels.file is None:
         return None, "needs labels=FILE"
-    of, right = people.labelled(run)
-    at = rowkeys.rows_of(of, np.where(views.truth >= 0, views.keys, -1))
-    rows = at[at >= 0]
-    scores = views.logprobs[rows].astype(np.float64) - bases[rows]
+    keys = _keys(outcomes.read(run, quiet=True).ruled)
+    places, right = _read(run, keys)
+    seen = attempts.filter(attempts["truth"].is_valid())
+    at = rowkeys.rows_of(keys[places], seen["key"].to_numpy())
+    bases = of_labels(seen, "base_").astype(np.float32)  # as they are stored
+    scores = (of_labels(seen, "logprob_").astype(np.float64) - bases)[at[at >= 0]]
     # People say right or not right, which is the surer of B and C.
     scores[:, 1], scores[:, 2] = scores[:, 1:].max(axis=1), -np.inf
-    truth, questions = 1 - right[at >= 0], of[at >= 0] >> 32
+    truth, groups = 1 - right[at >= 0].astype(np.int64), keys[places][at >= 0] >> 32
     try:
-        found = calibration.fit_temperature(scores, np.zeros(3), truth, groups=questions)
+        fitted = calibration.fit_temperature(scores, np.zeros(3), truth, groups=groups)
     except ValueError as error:
         return None, str(error)
-    t, stderr = found.temperature, found.stderr
+    t, stderr = fitted.temperature, fitted.stderr
     if stderr is None:
         return None, f"T ran to {t:g}, the end of its range: never wrong, or worse than chance"
-    told = f"T = {t:.3f} (standard error {stderr:.3f}) fitted to {found.fitted} labels of people"
-    return found._replace(temperature=round(t, 6)), told
+    words = f"T = {t:.3f} (standard error {stderr:.3f}) fitted to {fitted.fitted} labels of people"
+    return fitted._replace(temperature=round(t, 6)), words
+
+
+def judged(run: Run, names: Sequence[str] = ()) -> pa.Table:
+    """Return verdicts as attempts, with `base_*`, the grader's `outcome` and other columns."""
+    every = [f"{kind}{x}" for kind in ("logprob_", "base_") for x in "abc"]
+    table = verdicts.read(run, [*every, *names]).table
+    keys = pa.array(rowkeys.encode(table, rowkeys.question_ids(run)))
+    table = table.append_column("key", keys).sort_by("key")  # sums do not depend on who wrote what
+    outcome = graded.aligned(run, ["outcome"], table["key"].to_numpy())["outcome"]
+    return table.append_column("outcome", outcome).append_column("truth", true_labels(outcome, run))
+
+
+def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Measure the calibration of several runs together; None: one has no verdicts, or another T."""
+    paths = [run.path / "verdicts" / "_calibration.json" for run in runs]
+    temperatures: set[Any] = {runfolder.read_json(path).get("temperature") for path in paths}
+    if None in temperatures or len(temperatures) != 1:
+        return None
+    return _measured(pa.concat_tables(map(judged, runs)), temperatures.pop())
+
+
+def _measured(attempts: pa.Table, temperature: float) -> dict[str, Any] | None:
+    seen = attempts.filter(attempts["truth"].is_valid())
+    logprobs, bases = of_labels(seen, "logprob_"), of_labels(seen, "base_")
+    truth = seen["truth"].to_numpy()
+    return quality.report(logprobs, bases, truth, temperature) if truth.size else None
+
+
+def report(run: Run) -> None:
+    """Show what verdicts are worth, and write it into `verdicts/_calibration.json`."""
+    attempts, judge = judged(run, ["a", "b", "c", "cut"]), run.cfg.dataset.judge
+    if cut := np.count_nonzero(attempts["cut"].to_numpy()):
+        share = f"{cut} of {len(attempts)} responses ({percent(cut / len(attempts))})"
+        mention(f"verify: {share} were cut in the middle")
+    if judge:
+        every = outcomes.read(run, quiet=True)
+        results.print(outcomes.who(run, every))
+        n = every.deciders()
+        if judge == "unmatched" and n["accepted"] == n["verifier"] >= _MANY:
+            accepted = f"the verifier accepts all {n['verifier']} that the rule grader does not"
+            warn(f"{accepted}: is it broken? dataset.judge=all asks it about the others, too")
+    if judge == "unmatched":  # its sample says nothing of all attempts
+        return
+    # Where verdicts decide, people see those on what the rules could not read, too.
+    seen = attempts.filter(attempts["outcome" if judge else "truth"].is_valid())
+    if not len(seen):
+        note("verify: no grades to compare the verdicts with; run `grade`")
+        return
+    temperature, fitted = run.cfg.verifier.temperature, None
+    if run.cfg.verifier.fit_temperature:
+        best, words = fit(run, attempts)
+        if best is None:
+            warn(f"verifier.fit_temperature: {words}; the configured T stays")
+        else:
+            mention(f"verify: {words}")
+            temperature = best.temperature
+            fitted = {"temperature": temperature, "stderr": best.stderr, "fitted": best.fitted}
+    correct = pc.equal(seen["outcome"], "correct").to_numpy()
+    both = agreement.agreement(correct, of_labels(seen).argmax(axis=1))
+    measures = _measured(attempts, temperature) or {}
+    _show(measures, both, len(attempts) - len(seen))
+    if measures:
+        measures |= {"fit": fitted, "truth": "the grader's outcomes"}
+    measures |= {"agreement": both.table.tolist(), "kappa": both.cohen.kappa}
+    runfolder.write_json(run.path / "verdicts" / "_calibration.json", measures)
+
+
+def _show(measures: dict[str, Any], both: agreement.Agreement, left_out: int) -> None:
+    """Show the calibration, the 2x3 table of grader against verifier, and kappa."""
+    if measures:
+        rows, heads = list[dict[str, Any]](), columns(align="left", measure="measure")
+        for name in ("accuracy", *_TITLES):
+            values = {side: measures[side][name] for side in ("before", "after")}
+            shown = {side: "undefined" if v is None else v for side, v in values.items()}
+            rows.append({"measure": _TITLES.get(name, name), **shown})
+        after = f"calibrated, T = {measures['temperature']:g}"
+        heads += columns("{:.3f}", before="softmax", after=after)
+        title = f"calibration against the grader, {measures['attempts']} graded attempts"
+        show(Table(title, heads, rows))
+    heads, rows = columns(align="left", grader="grader"), []
+    heads += columns(A="A correct", B="B incorrect", C="C invalid")
+    for i, name in enumerate(("correct", "not correct")):
+        shares = zip(LABELS, both.table[i], both.percent.filled(0)[i], strict=True)
+        rows.append({"grader": name} | {x: f"{n} ({share:.1f} %)" for x, n, share in shares})
+    extra = f" ({left_out} on which the grader has no view are left out)" if left_out else ""
+    show(Table(f"grader and verifier, {both.table.sum()} attempts{extra}", heads, rows))
+    cohen, kappa = both.cohen, "undefined, since both know one word only"
+    if cohen.kappa is not None:
+        kappa = f"{cohen.kappa:.3f} (standard error {cohen.stderr:.3f})"
+    by_chance = f"by chance {cohen.expected:.1%}; Cohen's kappa {kappa}"
+    results.print(f"agree on {cohen.observed:.1%}, {by_chance}")
+    differ = both.table[0, 1:].sum() + both.table[1, 0]
+    mention(f"verify: {differ} disagreements; the page of `report` lists them, surest first")
+
+
+def people(run: Run) -> dict[str, Any]:
+    """Draw `labels.sample` attempts into `labels.jsonl`; correct avg@N by those in `labels.file`.
+
+    Returns what `labels.json` holds, too. Raises UserError: a file that cannot be used.
+    """
+    size, file, path = run.cfg.labels.sample, run.cfg.labels.file, run.path / "labels.jsonl"
+    if size is None and file is None:
+        return {}
+    codes = outcomes.read(run, quiet=True).codes
+    if not (keys := _keys(codes)).size:
+        raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
+    if size is not None and path.exists():
+        warn(f"labels.sample={size}: {path} is there and stays; move it to have another drawn")
+    elif size is not None:
+        rng = np.random.default_rng([run.cfg.sampling.seed or 0, keys.size])
+        keys = keys[rng.permutation(keys.size)[:size]]
+        ends = {i: text[-_END:] for i, text in rowkeys.responses(run, keys, parquet.Damage())}
+        answers = graded.aligned(run, ["answer"], keys)["answer"].to_pylist()
+        rows, names = list[dict[str, Any]](), ("question_id", "problem", "gold")
+        for i, key in enumerate(keys.tolist()):
+            of = {name: run.questions[key >> 32][name] for name in names}
+            shown = {"trial": key & 0xFFFFFFFF, "answer": answers[i], "end": ends.get(i, "")}
+            rows.append({"correct": None} | of | shown)
+        atomic.write_jsonl(path, rows)
+        then = f"set each `correct` to true or false; `{PROGRAM} verify {run.path} labels={path}`"
+        note(f"verify: {len(rows)} attempts to label are in {path}: {then}")
+    return {} if file is None else _corrected(run, codes)
+
+
+def _keys(codes: outcomes.Codes) -> Ints:
+    question, trial = np.nonzero(codes != OWED)
+    return question.astype(np.int64) << 32 | trial
+
+
+def _read(run: Run, keys: Ints) -> tuple[Ints, Floats]:
+    """Read positions in `keys` of the attempts that people labelled: 1 for correct, 0 for not."""
+    path = Path(run.cfg.labels.file or "").expanduser()
+    if not path.is_file():
+        raise UserError(f"labels={path}: no such file; labels.sample=60 writes one to fill in")
+    ids = [q["question_id"] for q in run.questions]
+    place = {(ids[key >> 32], key & 0xFFFFFFFF): i for i, key in enumerate(keys.tolist())}
+    labels: dict[int, float] = {}
+    for where, row in foreign.json_lines(path):
+        if (correct := row.get("correct")) is None:
+            continue
+        name, trial = str(row.get("question_id")), row.get("trial")
+        at = place.get((name, trial)) if type(trial) is int else None
+        if at is None or at in labels or not isinstance(correct, bool):
+            needs = "question_id and trial of a graded attempt, each once, and `correct`: true"
+            raise UserError(f"{path}, {where}: needs {needs}, false or null")
+        labels[at] = float(correct)
+    if not labels:
+        raise UserError(f"{path}: no row has `correct` set to true or false")
+    return np.array(list(labels), np.int64), np.array(list(labels.values()))
+
+
+def _corrected(run: Run, codes: outcomes.Codes) -> dict[str, Any]:
+    """Correct avg@N by the grader, and by the verifier's label, with labels of people."""
+    keys, trials, level = _keys(codes), (codes != OWED).sum(axis=1), run.cfg.scoring.confidence
+    weights = 1 / (trials[keys >> 32] * (trials > 0).sum())  # of an attempt in avg, sum 1
+    at, labels = _read(run, keys)
+    codes, verdict = codes[codes != OWED], verdicts.aligned(run, ["a", "label"], keys)
+    # Where the grader cannot say, P(A) of the verifier stands for it.
+    p = pc.fill_null(verdict["a"], 0.0).to_numpy()
+    grader = np.where(np.isin(codes, UNDECIDED), p, codes == CORRECT).clip(0, 1)
+    verifier = pc.fill_null(pc.equal(verdict["label"], "A").cast("float64"), np.nan).to_numpy()
+    made: dict[str, Any] = {"file": str(run.cfg.labels.file), "labels": at.size}
+    made["confidence"], rows = level, list[dict[str, Any]]()
+
+    def corrected(who: str, view: Floats) -> dict[str, float]:
+        mean = prediction_powered(view, labels, at, weights, level)
+        rows.append({"who": who, "value": mean.value, "interval": (mean.low, mean.high)})
+        return mean._asdict()
+
+    for who, view in (("grader", grader), ("verifier", verifier)):
+        if unseen := np.count_nonzero(np.isnan(view)):  # without a verdict
+            note(f"verify: labels: the {who} has no view of {unseen} attempts")
+            continue
+        confusion = [[int(((labels == a) & (view[at] == b)).sum()) for b in (1, 0)] for a in (1, 0)]
+        (kept, missed), (accepted, rejected) = confusion
+        value, errors = float(weights @ view), {"missed": f"{missed} of {kept + missed}"}
+        errors["accepted"] = f"{accepted} of {accepted + rejected}"
+        rows.append({"who": who, "value": value, **errors})
+        set_right = corrected(f"{who}, set right", view)
+        made[who] = {"value": value, "corrected": set_right, "confusion": confusion}
+    made["labels_alone"] = corrected("labels alone", np.zeros(keys.size))
+    heads = [*columns(align="left", who="score by"), *columns("{:.4f}", value="value")]
+    heads += columns("{:.4f}", interval=f"{level:.0%} interval")
+    heads += columns(missed="missed", accepted="let pass")
+    notes = ["missed: right ones called wrong; let pass: wrong ones called right"]
+    show(Table(f"{at.size} labels of people, {keys.size} attempts", heads, rows, notes))
+    runfolder.write_json(run.path / "labels.json", made)
+    return made

@@ -3,10 +3,10 @@
 What is judged is untrusted text. Three things keep it in its field:
 
 - Fields are encoded as plain text: a control token spelt out in them (``<|im_end|>``) becomes the
-  tokens of its characters. Only the chat template around the user's turn makes control tokens.
-- A tag of the template, such as ``<Candidate Response End>``, gets round brackets wherever a field
-  spells its letters, whatever the case and whatever stands between them, also where only the
-  tokenizer's normaliser would make the tag. Of its fences other quotes are made.
+  tokens of its characters. Only the chat template makes control tokens.
+- A tag of the template, such as ``<The End>``, gets round brackets wherever a field spells its
+  letters, in any case and with anything between them, also where only the tokenizer's normaliser
+  would make the tag. Of its fences other quotes are made.
 - A prompt that is too long is cut in the middle of the response: no end can be pushed out.
 """
 
@@ -18,14 +18,8 @@ from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.config.settings import (
-    FIELDS,
-    FOLDER,
-    OFFICIAL,
-    RunConfig,
-    VerifierConfig,
-    template_file,
-)
+from bayes_at_n.pipeline.config import settings
+from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, RunConfig, VerifierConfig
 from bayes_at_n.pipeline.prepare import models, published
 from bayes_at_n.prompts import PromptError, control_tokens, options, plain, render, turns
 from bayes_at_n.verifiers import LETTERS
@@ -48,15 +42,6 @@ class Candidate(NamedTuple):
     answer: str
 
 
-def asked(question: Mapping[str, Any]) -> Candidate:
-    """Make what a verifier is told of a row of the questions table, with options and gold text."""
-    problem, gold = question["problem"], question["gold"]
-    if choices := question["choices"]:
-        problem = f"{problem}\n\n{options(choices)}"
-        gold = f"{gold}) {choices[LETTERS.index(gold)]}"
-    return Candidate(question["question_id"], problem, gold, "", "")
-
-
 class Prompt(NamedTuple):
     """Token ids up to the answer slot, and whether the response's middle was left out."""
 
@@ -64,20 +49,22 @@ class Prompt(NamedTuple):
     cut: bool
 
 
-def here(cfg: RunConfig, made: str | None) -> RunConfig:
-    """Replace the official prompt, while it is not here, by the one that stands in for it.
+def as_candidate(question: Mapping[str, Any]) -> Candidate:
+    """Make a candidate without response of a row of the questions table, with options and gold."""
+    problem, gold = question["problem"], question["gold"]
+    if choices := question["choices"]:
+        problem = f"{problem}\n\n{options(choices)}"
+        gold = f"{gold}) {choices[LETTERS.index(gold)]}"
+    return Candidate(question["question_id"], problem, gold, "", "")
 
-    Not where verdicts are `made` by it: no machine puts them aside because it lacks the prompt.
-    """
+
+def with_fallback(cfg: RunConfig, made: str | None) -> RunConfig:
+    """Replace the official prompt by its fallback; not if it or verdicts `made` by it are here."""
     v, instead = cfg.verifier, cfg.verifier.official.fallback
-    if v.prompt != OFFICIAL or instead is None or made == str(v.official):
+    if v.prompt != OFFICIAL or not instead or made == str(v.official) or published.read(v.official):
         return cfg
-    if published.read(v.official):
-        return cfg
-    warn(
-        f"verifier.prompt={OFFICIAL}: is not on this machine, so it is asked with {instead}:"
-        f" figures are not {v.name}'s as published. {published.REMEDY}"
-    )
+    why = f"verifier.prompt={OFFICIAL}: is not on this machine, so it is asked with {instead}"
+    warn(f"{why}: figures are not {v.name}'s as published. {published.REMEDY}")
     return replace(cfg, verifier=replace(v, prompt=instead))
 
 
@@ -86,28 +73,22 @@ def read_template(cfg: VerifierConfig) -> str:
 
     Raises UserError: it is missing, unreadable, or has no usable ``{response}`` or ``{answer}``.
     """
-    path = template_file(cfg.prompt)
+    path = settings.template_file(cfg.prompt)
     try:
-        official = cfg.prompt == OFFICIAL
-        template = published.template(cfg.official) if official else path.read_text("utf-8")
+        if cfg.prompt == OFFICIAL:
+            template = published.template(cfg.official)
+        else:
+            template = path.read_text("utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
-        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.txt")))
-        raise UserError(
-            f"verifier.prompt={cfg.prompt}: {one_line(error)}; choose from {names}, or name a file"
-        ) from error
-    template = template if official else template.rstrip("\n")
+        why = f"verifier.prompt={cfg.prompt}: {one_line(error)}"
+        names = ", ".join(sorted(p.stem for p in settings.FOLDER.glob("*.txt")))
+        raise UserError(f"{why}; choose from {names}, or name a file") from error
     bad = [field for field in _LIKE_FIELD.findall(template) if not _FIELD.fullmatch(field)]
-    if bad or template.count(_judged(template)) != 1 or template.count("{response") > 1:
-        raise UserError(
-            f"{path}: must contain {{response}} once, without a width (or {{answer}} instead), and"
-            f" other fields as {{NAME}} or {{NAME:_<12}} {' '.join(bad)}"
-        )
+    judged = "{response}" if "{response" in template else "{answer}"
+    if bad or template.count(judged) != 1 or template.count("{response") > 1:
+        others = f"other fields as {{NAME}} or {{NAME:_<12}} {' '.join(bad)}"
+        raise UserError(f"{path}: must contain {{response}} once (or {{answer}}), and {others}")
     return template
-
-
-def _judged(template: str) -> str:
-    """The field that holds what is judged."""
-    return "{response}" if "{response" in template else "{answer}"
 
 
 def uses_answer(template: str) -> bool:
@@ -116,35 +97,40 @@ def uses_answer(template: str) -> bool:
 
 
 def neutral(text: str, template: str) -> str:
-    """Put round brackets around whatever in a text reads as a tag of the template; no fence of it.
+    """Put round brackets around what reads as a tag of the template, quotes for its fences.
 
     >>> neutral("2 < response  end>, < / a>, <b>, ````", "<Response End> </a> ```")
     "2 ( response  end), ( / a), <b>, '''`"
     """
     for tag in sorted({*_TAG.findall(template)}):
-        if not tag.startswith("<"):
+        if tag.startswith("<"):
+            letters = re.findall(r"[^\W_]", tag) or [re.escape(tag[1:-1])]
+            inside = _FILLER + _FILLER.join(letters) + _FILLER
+            text = re.sub(rf"<({inside})>", r"(\1)", text, flags=re.IGNORECASE)
+        else:
             text = text.replace(tag, "'''")  # of the same length: engines are sized before
-            continue
-        letters = re.findall(r"[^\W_]", tag) or [re.escape(tag[1:-1])]
-        inside = _FILLER + _FILLER.join(letters) + _FILLER
-        text = re.sub(rf"<({inside})>", r"(\1)", text, flags=re.IGNORECASE)
     return text
 
 
-def fill(template: str, candidate: Candidate) -> tuple[str, int, int]:
+def fill(template: str, candidate: Candidate, normalise: Any = None) -> tuple[str, int, int]:
     """Make the user's turn; return where in it the response begins and ends, too, in characters.
 
     A field with fill, alignment and width is padded or cut to the width; other braces are LaTeX and
-    stay. Tags of the template lose their brackets in what goes into the fields. A template without
-    ``{response}`` has the extracted answer judged, of a response without one the response.
+    stay. Tags of the template lose their brackets in fields, those that `normalise` would make,
+    too. Without ``{response}`` the extracted answer is judged, without one the response.
     """
-    judged = _judged(template)
+    judged = "{response}" if "{response" in template else "{answer}"
     if judged == "{answer}":
         candidate = candidate._replace(answer=candidate.answer or candidate.response)
 
     def value(field: re.Match[str]) -> str:
         name, filler, alignment, width = field.groups()
-        text = neutral(getattr(candidate, name), template)
+        text = getattr(candidate, name)
+        if normalise is not None:  # some put marks in front of every text: without tags it stays
+            normal = normalise(text)
+            neutralised = neutral(normal, template)
+            text = text if neutralised == normal else neutralised
+        text = neutral(text, template)
         return text if width is None else f"{text[: int(width)]:{filler or ' '}{alignment}{width}}"
 
     before, response, after = (_FIELD.sub(value, part) for part in template.partition(judged))
@@ -154,11 +140,12 @@ def fill(template: str, candidate: Candidate) -> tuple[str, int, int]:
 class Prompts:
     """Makes a verifier's prompts, of `context` tokens with their answer, and knows its label ids.
 
-    Raises UserError: without a fast tokenizer, with a chat template unless the prompt is plain, for
-    a label of several tokens, or for token ids that are those of another text.
+    Raises UserError: no fast tokenizer or chat template, or a label of several tokens.
     """
 
     def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int) -> None:
+        from tokenizers import Tokenizer
+
         self.cfg, self.tokenizer, self.template = cfg, tokenizer, read_template(cfg)
         try:
             kwargs = dict(cfg.chat_template_kwargs)
@@ -170,91 +157,53 @@ class Prompts:
             raise UserError(f"verifier.id={cfg.id}: {error}; a verifier needs one") from error
         parts = frame.split(_USER)
         if len(parts) != 2 or not getattr(tokenizer, "is_fast", False):
-            raise UserError(
-                f"verifier.id={cfg.id}: cannot be used: its chat template does not write the"
-                " user's text once, or its tokenizer is not a fast one"
-            )
-        self.before, self.after = map(self._ids, parts)
-        labels = {name: text for name, text in vars(cfg.labels).items() if text is not None}
-        self.label_ids = [self._label(parts[1], name, text) for name, text in labels.items()]
-        self.plain, self.control = _plain(tokenizer)
+            why = "its chat template does not write the user's text once, or its tokenizer is slow"
+            raise UserError(f"verifier.id={cfg.id}: cannot be used: {why}")
+
+        def encoded(text: str) -> list[int]:
+            return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+        self.before, self.after = map(encoded, parts)
+        self.label_ids = list[int]()
+        for name, label in vars(cfg.labels).items():
+            if label is not None:
+                *front, last = encoded(parts[1] + label)
+                if front != self.after:
+                    pieces = tokenizer.convert_ids_to_tokens([*front, last][len(self.after) :])
+                    why = f"must be one token at the answer slot; {cfg.id} makes {pieces} of it"
+                    raise UserError(f"verifier.labels.{name}={label}: {why}")
+                self.label_ids.append(last)
+        # Of fields: the tokenizer without its control tokens, whose ids no text may give.
+        every = "".join([*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()])
+        control = set(control_tokens(tokenizer, every))
+        raw = json.loads(tokenizer.backend_tokenizer.to_str())
+        added = (t for t in raw["added_tokens"] if not t["special"])
+        raw["added_tokens"] = [t for t in added if t["content"] not in control]
+        raw["truncation"] = raw["padding"] = raw["post_processor"] = None
+        self.plain = Tokenizer.from_str(json.dumps(raw))
+        self.control = frozenset(tokenizer.convert_tokens_to_ids(sorted(control)))
         self.cut = self.plain.encode(CUT, add_special_tokens=False).ids
         self.room = context - 1 - len(self.before) - len(self.after)
 
     def build(self, candidates: Sequence[Candidate]) -> list[Prompt]:
-        """Make the prompt of every candidate, in order.
-
-        Raises UserError: when a question and its gold answer alone are too long.
-        """
-        filled = [fill(self.template, self._normal(candidate)) for candidate in candidates]
-        texts = [text for text, _, _ in filled]
-        encodings = self.plain.encode_batch(texts, add_special_tokens=False)
+        """Make prompts. Raises UserError: one is too long without a response, or ill-encoded."""
+        normalise = getattr(self.plain.normalizer, "normalize_str", None)
+        filled = [fill(self.template, candidate, normalise) for candidate in candidates]
+        encodings = self.plain.encode_batch([turn[0] for turn in filled], add_special_tokens=False)
         prompts = []
-        for candidate, turn, encoding in zip(candidates, filled, encodings, strict=True):
+        for candidate, (text, start, end), of in zip(candidates, filled, encodings, strict=True):
             name = candidate.question_id
-            models.check_tokens(self.cfg, self.tokenizer, name, turn[0], encoding.ids)
-            ids = [i for i in encoding.ids if i not in self.control]
+            models.check_tokens(self.cfg, self.tokenizer, name, text, of.ids)
+            ids = [i for i in of.ids if i not in self.control]
             if cut := len(ids) > self.room:
-                ids = self._shortened(name, encoding, *turn[1:])
+                both = zip(of.ids, of.offsets, strict=True)
+                spans = [span for i, span in both if i not in self.control]
+                inside = [n for n, (a, b) in enumerate(spans) if start <= a <= b <= end]
+                first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
+                room = self.room - (len(ids) - (last - first)) - len(self.cut)
+                if room < 2:
+                    why = f"even without a response, for the verifier's {self.room} tokens"
+                    raise UserError(f"{name}: too long, {why}; take another, or verifier=none")
+                ids = [*ids[: first + room - room // 2], *self.cut, *ids[last - room // 2 :]]
             prompts.append(Prompt([*self.before, *ids, *self.after], cut))
         return prompts
-
-    def _normal(self, candidate: Candidate) -> Candidate:
-        """The candidate; a field in which the tokenizer's normaliser would make a tag, without it.
-
-        Other fields stay as they are: some normalisers put marks in front of every text.
-        """
-        if self.plain.normalizer is None:
-            return candidate
-
-        def without_tags(value: str) -> str:
-            normal = self.plain.normalizer.normalize_str(value)
-            neutralised = neutral(normal, self.template)
-            return value if neutralised == normal else neutralised
-
-        return Candidate(candidate.question_id, *map(without_tags, candidate[1:]))
-
-    def _shortened(self, name: str, encoding: Any, start: int, end: int) -> list[int]:
-        """Keep as much of both ends of the response as the context holds."""
-        tokens = zip(encoding.ids, encoding.offsets, strict=True)
-        plain = [(i, span) for i, span in tokens if i not in self.control]
-        ids = [i for i, _ in plain]
-        inside = [n for n, (_, (a, b)) in enumerate(plain) if start <= a and b <= end]
-        first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
-        room = self.room - (len(ids) - (last - first)) - len(self.cut)
-        if room < 2:
-            raise UserError(
-                f"{name}: too long for the verifier even without a response: its context leaves"
-                f" {self.room} tokens; take one with more, or verifier=none"
-            )
-        head, tail = room - room // 2, room // 2
-        return [*ids[: first + head], *self.cut, *ids[last - tail :]]
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def _label(self, after: str, name: str, text: str) -> int:
-        """The id of a label at the answer slot."""
-        ids, known = self._ids(after + text), len(self.after)
-        if ids[:known] != self.after or len(ids) != known + 1:
-            pieces = self.tokenizer.convert_ids_to_tokens(ids[known:])
-            raise UserError(
-                f"verifier.labels.{name}={text}: must be one token at the answer slot;"
-                f" {self.cfg.id}'s tokenizer makes {len(ids) - known} of it ({pieces})"
-            )
-        return ids[-1]
-
-
-def _plain(tokenizer: Any) -> tuple[Any, frozenset[int]]:
-    """The tokenizer without its control tokens, and their ids, which no text may give."""
-    from tokenizers import Tokenizer
-
-    every = "".join([*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()])
-    control = set(control_tokens(tokenizer, every))
-    raw = json.loads(tokenizer.backend_tokenizer.to_str())
-    raw["added_tokens"] = [
-        t for t in raw["added_tokens"] if t["content"] not in control and not t["special"]
-    ]
-    raw["truncation"] = raw["padding"] = raw["post_processor"] = None
-    ids = tokenizer.convert_tokens_to_ids(sorted(control))
-    return Tokenizer.from_str(json.dumps(raw)), frozenset(ids)

