@@ -65,9 +65,13 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         sources = [configured([*folders, *one]) for one in compose.expand(settings)]
     one_run = len(sources) == 1 and (not isinstance(sources[0], Path) or find.is_run(sources[0]))
     if check:
+        from bayes_at_n.pipeline.rubrics import categories, signals
+        from bayes_at_n.pipeline.score import current
+        from bayes_at_n.pipeline.store import graded, verdicts
         from bayes_at_n.pipeline.store.check import check as read_all
 
-        read_all([s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources])
+        paths = [s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources]
+        read_all(paths, [one.stale for one in (graded, verdicts, signals, categories, current)])
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
     elif one_run and not answering():

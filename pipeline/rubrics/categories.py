@@ -289,6 +289,13 @@ def current(run: Run, imported: bool = False) -> dict[str, Recorded]:
     return mapped
 
 
+def stale(run: Run) -> dict[Path, str]:
+    """Return the files of categories that are out of date."""
+    usable = current(run)
+    files = (run.path / "categories").glob("[!._]*.parquet")
+    return {path: "signals or thresholds" for path in files if path.stem not in usable}
+
+
 def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = None) -> Scores:
     """Return what `scores.json` says of rubrics, by name; a missing trial counts as nothing.
 
