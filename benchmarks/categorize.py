@@ -148,12 +148,12 @@ def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
     key = {"question_id": [qid for qid, _ in keys], "trial": [trial for _, trial in keys]}
     words = np.array(["correct", "wrong"])[rng.integers(0, 2, n)]
     grades = key | {"has_box": rng.random(n) < 0.9, "outcome": words}
-    GRADES_TABLE.save(run.path, "grades", filled(grades, n, GRADES))
+    GRADES_TABLE.write(run.path, "grades", filled(grades, n, GRADES))
     abc = rng.dirichlet([0.5, 0.5, 0.2], n)
     verdicts = key | {name: abc[:, i] for i, name in enumerate("abc")}
     table = filled(verdicts, n, VERDICTS)
     for start in range(0, n, PART):
-        VERDICTS_TABLE.save(folder, f"part-{start:08d}", table.slice(start, PART))
+        VERDICTS_TABLE.write(folder, f"part-{start:08d}", table.slice(start, PART))
     return Run(run.cfg)
 
 

@@ -45,7 +45,7 @@ from bayes_at_n.pipeline.generate import worker
 from bayes_at_n.pipeline.generate.claim_files import ClaimFiles
 from bayes_at_n.pipeline.generate.claims import Claims
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import parquet, runfolder, shards, workernames
+from bayes_at_n.pipeline.store import parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
@@ -215,7 +215,7 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
     worker.work(run, replica=0)
     positions = [place[question, trial] for question, trial, _, _ in engine.log]
     np.savez(
-        run.path / f"{workernames.worker_id()}.npz",
+        run.path / f"{shards.worker_id()}.npz",
         position=positions,
         begun=[begun for *_, begun, _ in engine.log],
         ended=[ended for *_, ended in engine.log],

@@ -106,7 +106,7 @@ def make(folder: Path, name: str, args: argparse.Namespace, seed: int) -> Run:
         grades = {"has_box": pa.array([True] * len(part)), "box": ["boxed"] * len(part)}
         grades |= {"answer": answers, "outcome": np.where(right, "correct", "wrong")}
         grades |= {name: ["exact"] * len(part) for name in ("layer", "reason", "grader")}
-        GRADES_TABLE.save(run.path, f"made-{start:08d}", full(key | grades, GRADES))
+        GRADES_TABLE.write(run.path, f"made-{start:08d}", full(key | grades, GRADES))
     if args.tokens:
         signals.make(run)
     return run

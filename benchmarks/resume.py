@@ -83,7 +83,7 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
             for key in chosen
         ]
         table = pa.Table.from_pylist(grades, schema=GRADES)
-        GRADES_TABLE.save(run.path, f"benchmark-{part:05d}", table)
+        GRADES_TABLE.write(run.path, f"benchmark-{part:05d}", table)
     size = sum(path.stat().st_size for path in run.attempts.iterdir())
     common.out.print(
         f"made {len(keys)} attempts of {tokens} tokens in {part + 1} parts, {size / 2**20:.0f} MiB,"

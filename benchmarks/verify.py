@@ -97,7 +97,7 @@ def variant(args: argparse.Namespace, base: Run, folder: Path, distinct: bool, t
             table = table.filter(pc.less(table["trial"], trials))
             stem = f"benchmark-{first:07d}"
             if columns is GRADES:
-                GRADES_TABLE.save(run.path, stem, table)
+                GRADES_TABLE.write(run.path, stem, table)
             else:
                 parquet.write_part(target / f"{stem}.parquet", table)
     return run

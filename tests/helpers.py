@@ -275,9 +275,9 @@ def add_grades(run: Run, stem: str, grades: Sequence[Mapping[str, Any]]) -> None
     table = pa.Table.from_pylist(list(grades), schema=GRADES)
     of = [part for part in tables.parts(run.attempts) if part.stem == stem]
     if of:
-        graded.GRADES_TABLE.write(run, of[0], graded.inputs(run), table)
+        graded.GRADES_TABLE.write(run.path, stem, table, graded.inputs(run), of[0].mark)
     else:
-        graded.GRADES_TABLE.save(run.path, stem, table)
+        graded.GRADES_TABLE.write(run.path, stem, table)
 
 
 def add_verdicts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -294,7 +294,7 @@ def add_verdicts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
         blank = [dict.fromkeys(VERDICTS.names) | dict(row) for row in of.values()]
         table = pa.Table.from_pylist(blank, schema=VERDICTS)
         mine = pa.array([key in keys for key in rowkeys.encode(table, ids).tolist()], pa.bool_())
-        verdicts.VERDICTS_TABLE.save(run.path, part.stem, table.filter(mine))
+        verdicts.VERDICTS_TABLE.write(run.path, part.stem, table.filter(mine))
 
 
 def change_attempts(
@@ -302,9 +302,9 @@ def change_attempts(
 ) -> list[Path]:
     """Write each part anew with changed rows, beside the same grades; returns the parts."""
     for path in (paths := sorted(run.attempts.glob("*.parquet"))):
-        rows = [change(row) for row in parquet.read_table(path, ATTEMPTS)]
+        rows = [change(row) for row in parquet.whole(path, ATTEMPTS).to_pylist()]
         beside = run.grades / path.name
-        grades = parquet.read_table(beside, GRADES) if beside.exists() else []
+        grades = parquet.whole(beside, GRADES).to_pylist() if beside.exists() else []
         parquet.write_part(path, pa.Table.from_pylist(rows, schema=ATTEMPTS), **how)
         if grades:
             add_grades(run, path.stem, grades)

@@ -15,7 +15,7 @@ from test_journal import small_disk
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.generate import writer as attempts
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
-from bayes_at_n.pipeline.store import parquet, shards, suspects
+from bayes_at_n.pipeline.store import parquet, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 
@@ -219,7 +219,7 @@ def test_a_disk_that_fails_later_is_an_error(
 def test_a_journal_of_the_killed_that_is_suspect_is_counted_and_taken_back(tmp_path: Path) -> None:
     run = run_of(tmp_path, "m", {"a": "."})
     Journal(run.attempts / "_w-00000-unproven.journal", ATTEMPTS).append([row(0), row(1)])
-    suspects.settle(run, good=False)
-    assert not stored(run.attempts)[0] and suspects.told(run).startswith("2 attempts")
-    suspects.trust(run)
+    sessions.prove(run, good=False)
+    assert not stored(run.attempts)[0] and sessions.suspects(run).startswith("2 attempts")
+    sessions.trust(run)
     assert stored(run.attempts)[0] == [row(0), row(1)]

@@ -222,7 +222,7 @@ def test_an_interrupted_regrade_goes_on_and_mixes_nothing(
 ) -> None:
     run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2\%}"]})
     [part] = run.attempts.glob("*.parquet")
-    rows = parquet.read_table(part, ATTEMPTS)
+    rows = parquet.whole(part, ATTEMPTS).to_pylist()
     for number, row in enumerate(rows):
         table = pa.Table.from_pylist([row], ATTEMPTS)
         parquet.write_part(run.attempts / f"{number}.parquet", table)
@@ -323,7 +323,7 @@ def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "common_wrong 4, unparsable 1" in err and str(run.path / "review.jsonl") in err
     # Which attempt was finished first says nothing.
     [part] = run.grades.glob("*.parquet")
-    add_grades(run, part.stem, parquet.read_table(part, GRADES)[::-1])
+    add_grades(run, part.stem, parquet.whole(part, GRADES).to_pylist()[::-1])
     review.write(run, ask_math_verify=False)
     assert lines(run.path / "review.jsonl") == entries
 
@@ -332,7 +332,7 @@ def test_disagreements_with_math_verify(tmp_path: Path) -> None:
     run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2_7}", r"\boxed{3}"]})
     stage.grade(run)
     [part] = run.grades.glob("*.parquet")
-    rows = parquet.read_table(part, GRADES)
+    rows = parquet.whole(part, GRADES).to_pylist()
     rows[2]["outcome"] = "correct"  # what nobody else would say
     add_grades(run, part.stem, rows)
     assert main(["grade", "--review", str(run.path)]) == 0

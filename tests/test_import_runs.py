@@ -201,7 +201,7 @@ def test_what_is_not_sound_is_refused_and_the_rest_comes(there: Path, tmp_path: 
     assert "5 of 6 runs not imported" in said
     assert all(f"{name} (" in said for name in ("attempts/00000.parquet", "questions.parquet"))
     assert "m2/config.yaml: engine.name" in said
-    assert "config.yaml (not what the manifest says: sampling.temperature is 0.6 there" in said
+    assert "sampling.temperature is 0.6 there and 0.5 here" in said
     assert "config.yaml (cut off: run_dir, its last key, is not there)" in said
     runs = tmp_path / "runs"
     assert [p.name for p in (runs / "sums").iterdir()] == ["m"]

@@ -620,7 +620,7 @@ def test_processes_write_a_share_of_a_run_each(
     shutil.copytree(runs / "set" / "evil", folder)
     paths = [*(folder / "attempts").glob("*.parquet")]
     path, schema = paths[0], parquet.pq.read_schema(paths[0])
-    rows = [row for one in paths for row in parquet.read_table(one, schema)]
+    rows = [row for one in paths for row in parquet.whole(one, schema).to_pylist()]
     run = runfolder.opened(folder)
     grades = graded.ruled(run, graded.GRADES_TABLE.columns.names[2:]).to_pylist()
     half = len(rows) // 2

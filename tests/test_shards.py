@@ -22,7 +22,7 @@ import pytest
 from bayes_at_n.pipeline.base import atomic, foreign
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.store import parquet, shards, workernames
+from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 SMALL = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
@@ -298,7 +298,7 @@ WRITER = """
     from pathlib import Path
     import pyarrow as pa
     from bayes_at_n.pipeline.base import atomic
-    from bayes_at_n.pipeline.store import shards, workernames
+    from bayes_at_n.pipeline.store import shards
     from bayes_at_n.pipeline.base.journal import Journal
     names = {"question_id": pa.string(), "trial": pa.int32(), "text": pa.string()}
     columns = pa.schema(names)
@@ -378,7 +378,7 @@ def test_workers_have_names_of_their_own() -> None:
 
 
 def _name(_: int) -> str:
-    return workernames.worker_id()
+    return shards.worker_id()
 
 
 def test_small_text_files_are_replaced_whole(tmp_path: Path) -> None:

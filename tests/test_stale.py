@@ -5,18 +5,24 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import make_run, outcome_words
+from test_verify_calibration import said
 
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.rubrics.categories import categorize
+from bayes_at_n.pipeline.rubrics.signals import OF_ATTEMPTS, SIGNALS_TABLE
+from bayes_at_n.pipeline.score.current import is_current
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards
+from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify.stage import verify
 
 TEXTS = {"a": [r"\boxed{2}"] * 4, "b": [r"\boxed{2}", r"\boxed{3}", r"\boxed{2}", "none"]}
 RIGHT = {"a": ["correct"] * 4, "b": ["correct", "wrong", "correct", "no_answer"]}
@@ -33,7 +39,7 @@ def run(tmp_path: Path, undrawn: None) -> Run:
 def sampled_anew(run: Run, **changes: str) -> None:
     """`a1="\\boxed{3}"`: the attempt is lost, and made again by another worker with this text."""
     [old] = run.attempts.glob("*.parquet")
-    rows = parquet.read_table(old, ATTEMPTS)
+    rows = parquet.whole(old, ATTEMPTS).to_pylist()
     named = {f"{row['question_id']}{row['trial']}": row for row in rows}
     old.unlink()
     new = [named.pop(name) | {"text": text} for name, text in changes.items()]
@@ -59,7 +65,7 @@ def test_parts_without_grades_are_pending(run: Run) -> None:
 
 def test_a_journal_is_graded_as_far_as_it_goes(run: Run) -> None:
     [part] = run.attempts.glob("*.parquet")
-    rows = parquet.read_table(part, ATTEMPTS)
+    rows = parquet.whole(part, ATTEMPTS).to_pylist()
     part.unlink()
     journal = Journal(run.attempts / "_w-00000.journal", ATTEMPTS)
     for row in rows[:2]:
@@ -96,22 +102,58 @@ def test_every_reader_names_grades_of_other_settings(
     assert main(["score", str(run.path)]) == main(["status", str(run.path), "--check"]) == 0
 
 
-def test_attempts_are_read_once_to_be_graded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    [path] = run.grades.glob("*.parquet")
-    path.unlink()
+def test_each_stage_reads_attempts_once_and_again_none(
+    tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`verify` looks at keys first, and would read texts that nobody has judged once more."""
+    run = make_run(tmp_path / "run", {"a": "++++", "b": "++++"}, "verifier=demo", texts=TEXTS)
+    grade(Run(run.cfg))
+    logprobs = np.log([[0.7, 0.2, 0.1]] * 8)
+    said(run, logprobs, {"": logprobs[0], "a": logprobs[0], "b": logprobs[0]})
+    for path in [*run.path.glob("grades/*.parquet"), *run.path.glob("verdicts/*.parquet")]:
+        path.unlink()
     read, seen = parquet.read, list[tuple[str, ...]]()
 
     def counted(of: Path, columns: pa.Schema, names: list[str], *more: Any) -> Any:
         if of.parent == run.attempts:
-            seen.append(tuple(names))
+            seen.append(tuple(names[2:]))
         return read(of, columns, names, *more)
 
     monkeypatch.setattr(parquet, "read", counted)
-    grade(Run(run.cfg))
-    assert seen == [("question_id", "trial", "text", "finish_reason")]
-    grade(Run(run.cfg))
+    text, keys = ("text",), ()
+    once = [
+        [("text", "finish_reason")],
+        [keys, text],
+        [("finish_reason", "completion_tokens", "logprobs")],
+        [("prompt_tokens", "completion_tokens")],
+    ]
+    for again in (False, True):
+        for stage, expected in zip((grade, verify, categorize, score), once, strict=True):
+            seen.clear()
+            stage(Run(run.cfg))
+            assert seen == ([] if again and stage is not score else expected), stage
     outcome_words(run)
-    assert len(seen) == 1
+    assert is_current(run) and seen == once[-1]
+
+
+def test_check_names_every_stale_file(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    categorize(run)
+    score(run)
+    assert main(["status", str(run.path), "--check"]) == 0
+    [part] = tables.parts(run.attempts)
+    measured, _ = SIGNALS_TABLE.made(run.path, part.stem, OF_ATTEMPTS)
+    SIGNALS_TABLE.write(run.path, part.stem, measured, {"older": 1}, part.mark)
+    (run.path / "thresholds.json").unlink()
+    capsys.readouterr()
+    assert main(["status", str(run.path), "--check"]) == 1
+    named = {
+        line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "stale: made" in line
+    }
+    files = [*run.path.glob("signals/*"), *run.path.glob("categories/*"), run.path / "scores.json"]
+    assert named == {str(path) for path in files}
+    categorize(Run(run.cfg))
+    score(Run(run.cfg))
+    assert main(["status", str(run.path), "--check"]) == 0
 
 
 def spoil(path: Path, column: str) -> None:
@@ -147,7 +189,7 @@ def test_bits_that_rot_are_found_and_owed(
 def test_every_file_of_a_folder_is_read(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     score(run)
     [part] = run.attempts.glob("*.parquet")
-    rows = parquet.read_table(part, ATTEMPTS)
+    rows = parquet.whole(part, ATTEMPTS).to_pylist()
     [grades] = run.grades.glob("*.parquet")
     spoil(grades, "outcome")
     spoil(run.path / "questions.parquet", "gold")

@@ -99,8 +99,9 @@ def stored(run: Run, *columns: str) -> np.ndarray:
 def regrade(run: Run, change: Callable[[Any], Any]) -> None:
     """Replace a run's grades; its verdicts are pending."""
     [part] = tables.parts(run.attempts)
-    table = graded.GRADES_TABLE.made(run, part, graded.GRADES_TABLE.columns.names)
-    graded.GRADES_TABLE.write(run, part, graded.inputs(run), change(table))
+    grades = graded.GRADES_TABLE
+    table, _ = grades.made(run.path, part.stem, grades.columns.names)
+    grades.write(run.path, part.stem, change(table), graded.inputs(run), part.mark)
     (run.path / "verdicts" / f"{part.stem}.parquet").unlink()
 
 

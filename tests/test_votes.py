@@ -345,7 +345,7 @@ def test_outcomes_without_texts_have_no_votes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(tmp_path / "run", {"q1": "1100"})
-    rows = parquet.read_table(next(run.grades.glob("*.parquet")), GRADES)
+    rows = parquet.whole(next(run.grades.glob("*.parquet")), GRADES).to_pylist()
     add_grades(run, "00000", [{**row, "answer": None} for row in rows])
     with pytest.raises(UserError, match="2 wrong attempts have no text"):
         classes.of(run)

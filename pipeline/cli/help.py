@@ -17,8 +17,7 @@ usage: {program} VERB [FOLDER ...] [GROUP=CHOICE ...] [KEY=VALUE ...] [--help]
 
 Evaluate reasoning models: N trials of every question, graded and scored with credible intervals.
 
-{verbs}
-examples:
+{verbs}examples:
 {examples}
 
 more of a verb: {program} VERB --help; of the program: --version
@@ -31,14 +30,11 @@ and in fish: register-python-argcomplete --shell fish bayes-at-n | source
 def text(name: str | None) -> str:
     """Return the help of a verb; without one, that of the program."""
     if name is None:
-        groups = [
-            f"{group}:\n"
-            + "".join(f"  {verb:12} {VERBS[verb].summary}\n" for verb in names.split())
-            for group, names in GROUPS.items()
-        ]
-        return _ALL.format(
-            program=PROGRAM, verbs="\n".join(groups), examples=_examples(VERBS["run"])
-        )
+        verbs = ""
+        for group, names in GROUPS.items():
+            lines = (f"  {verb:12} {VERBS[verb].summary}\n" for verb in names.split())
+            verbs += f"{group}:\n{''.join(lines)}\n"
+        return _ALL.format(program=PROGRAM, verbs=verbs, examples=_examples(VERBS["run"]))
     verb = VERBS[name]
     parser = argparse.ArgumentParser(
         f"{PROGRAM} {name}",
@@ -60,20 +56,19 @@ def _settings(verb: Verb) -> Iterator[str]:
     from bayes_at_n.pipeline.config import compose
 
     shown = keys(verb)
-    of_run = {key.partition(".")[0] for key in shown} if verb.settings == RUN else {}
+    of_run = {key.partition(".")[0] for key in shown if verb.settings == RUN}
     for group, choice in compose.GROUPS.items():
         if group in of_run:
             yield _filled(f"{group}={choice}, or ", ", ".join(compose.files(group)))
     if shown:
-        values = (f"{key}={_default(value)}" for key, value in shown.items())
-        head = "settings KEY=VALUE with their defaults (GROUP. may be left out):\n"
-        yield head + _filled("  ", "  ".join(values))
+        values = "  ".join(f"{key}={_default(value)}" for key, value in shown.items())
+        yield "settings KEY=VALUE with defaults (GROUP. may be left out):\n" + _filled("  ", values)
     if verb.runs_too or (verb.settings == RUN and verb.keys is not None):
         yield f"and the settings of `run`: {PROGRAM} run --help"
 
 
 def keys(verb: Verb) -> dict[str, Any]:
-    """Every key that concerns a verb, with its default.
+    """Return every key that concerns a verb, with its default.
 
     >>> keys(VERBS["verify"])["labels.sample"], "model.id" in keys(VERBS["verify"])
     (None, False)
@@ -88,16 +83,17 @@ def keys(verb: Verb) -> dict[str, Any]:
 
 
 def _default(value: object) -> str:
-    """As it would be written after KEY=."""
+    """Return a value as it would be written after KEY=."""
     named = {"???": "VALUE", "None": "null", "True": "true", "False": "false"}
     text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
     return named.get(text, text)
 
 
 def _filled(head: str, words: str) -> str:
-    """Lines of at most 98 letters, of which the first begins with the head."""
-    options: dict[str, Any] = {"subsequent_indent": "  ", "break_on_hyphens": False}
-    return textwrap.fill(words, 98, initial_indent=head, **options)
+    """Return lines of at most 98 letters, of which the first begins with the head."""
+    return textwrap.fill(
+        words, 98, initial_indent=head, subsequent_indent="  ", break_on_hyphens=False
+    )
 
 
 def complete() -> None:
@@ -117,7 +113,7 @@ def complete() -> None:
 
 
 def offered(name: str, prefix: str) -> list[str]:
-    """The settings and run folders that may stand behind a verb and begin so.
+    """Return the settings and run folders that may stand behind a verb and begin so.
 
     >>> [*offered("run", "sampling=p"), *offered("run", "model=limo-v2,qwen3-3")]
     ['sampling=paper', 'model=limo-v2,qwen3-30b']
@@ -143,10 +139,10 @@ def offered(name: str, prefix: str) -> list[str]:
 
 
 def _folders(prefix: str) -> Iterator[str]:
-    """Run folders, and folders with runs at most two levels below."""
-    place, slash, _ = prefix.rpartition("/")
-    for path in sorted(Path(f"{place}{slash}" or ".").expanduser().glob("[!.]*/")):
+    """Yield run folders, and folders with runs at most two levels below."""
+    place = prefix[: prefix.rfind("/") + 1]
+    for path in sorted(Path(place or ".").expanduser().glob("[!.]*/")):
         if (path / "questions.parquet").is_file():
-            yield f"{place}{slash}{path.name}"
-        elif [*path.glob("*/questions.parquet"), *path.glob("*/*/questions.parquet")]:
-            yield f"{place}{slash}{path.name}/"
+            yield f"{place}{path.name}"
+        elif any(next(path.glob(f"{way}/questions.parquet"), None) for way in ("*", "*/*")):
+            yield f"{place}{path.name}/"

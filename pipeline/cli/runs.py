@@ -13,10 +13,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def configured(words: Sequence[str], verb: str = "") -> RunConfig:
-    """The configuration that settings compose, or of the run folder that they name, for a verb.
-
-    Raises UserError: a setting or a folder cannot be used.
-    """
+    """Compose settings, or load those of the run folder among them for a verb. Raises UserError."""
     folders, settings = compose.folders_of(words)
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
@@ -35,12 +32,11 @@ def grade(
     """Grade a run, or a file of completions with its settings."""
     if (file is None) != (out is None) or (file and (complete or review)):
         raise UserError("--file IN and --out OUT: name both, without --complete and --review")
-    from bayes_at_n.pipeline.generate.budget import Allowance  # numbers; not wanted for --help
+    from bayes_at_n.pipeline.generate.budget import Allowance
     from bayes_at_n.pipeline.grade import stage
 
     if file and out:
         return stage.grade_file(run.cfg, Path(file), Path(out))
-    # The array of `generate` may have been cancelled, or have come to nothing.
     if complete and (owed := len(runfolder.owed(run))) and not Allowance(run).told():
         makers = len(sessions.alive(run.path))
         remedy = f"{makers} workers are at it" if makers else "see what ended the generate job"
@@ -69,9 +65,13 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         sources = [configured([*folders, *one]) for one in compose.expand(settings)]
     one_run = len(sources) == 1 and (not isinstance(sources[0], Path) or find.is_run(sources[0]))
     if check:
+        from bayes_at_n.pipeline.rubrics import categories, signals
+        from bayes_at_n.pipeline.score import current
+        from bayes_at_n.pipeline.store import graded, verdicts
         from bayes_at_n.pipeline.store.check import check as read_all
 
-        read_all([s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources])
+        paths = [s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources]
+        read_all(paths, [one.stale for one in (graded, verdicts, signals, categories, current)])
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
     elif one_run and not answering():

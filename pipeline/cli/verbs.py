@@ -1,7 +1,4 @@
-"""What the command line can do: a table of verbs, which help, completion and dispatch all read.
-
-Functions and settings are named and not imported: `--help` should not wait for an engine.
-"""
+"""The verbs, for help, completion and dispatch; functions are named: help waits for no engine."""
 
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -22,10 +19,10 @@ class Verb:
     summary: str
     keys: str | None = None  # groups and keys that concern it, for its help; None: all of them
     settings: str = RUN  # MODULE:CLASS, of pipeline.config, of its primary config
-    # MODULE:FUNCTION that makes what the function gets: if not its settings, or each run.
-    load: str | None = None
-    # The function's keyword arguments: what a switch does, or how argparse declares an option.
-    flags: Mapping[str, str | dict[str, Any]] = field(default_factory=dict)
+    load: str | None = None  # MODULE:FUNCTION that makes the argument, if not settings or each run
+    flags: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # keyword arguments, as argparse has them
     words: tuple[str, ...] = ()  # the same, as a word among settings
     examples: str = ""  # a line each, without the program's name
     runs_too: bool = False  # takes settings of `run` beside its own
@@ -62,8 +59,7 @@ VERBS = {
 run  # the demo: a tiny model on this machine
 run model=qwen3-30b dataset=aime25  # again continues where it stopped
 run model=FOLDER_OR_HUB_ID dataset=./FILE.csv  # of your own
-run model=qwen3-4b,limo-v2 dataset=aime24,aime25  # one after the other
-run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until settled""",
+run model=qwen3-4b,limo-v2 dataset=aime24,aime25 until=best  # many runs; until settled""",
     ),
     "status": Verb(
         "cli.runs:status",
@@ -76,9 +72,7 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until settled""",
             "--every": {"metavar": "SECONDS", "type": float, "help": "of reports (default 30)"},
             "--check": "read everything and name damaged files; exit 1 if there are any",
         },
-        examples="""\
-status RUN_FOLDER
-status runs --watch  # all runs in a folder""",
+        examples="status runs --watch  # all runs in a folder",
     ),
     "compare": Verb(
         "cohorts.compare:compare",

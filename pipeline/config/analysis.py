@@ -57,8 +57,7 @@ class EquivalenceConfig:
 
     folders: list[str] = field(default_factory=list)  # A and B
     margin: Points = 1.0
-    # Attempts of A that B's engine is given; 0: none, and no engine is loaded.
-    replay: Natural = 200
+    replay: Natural = 200  # attempts of A that B's engine is given; 0: none is loaded
     out: Named | None = None
     trust: Trust = "false"  # use what B's folder says of its engine
 
@@ -69,7 +68,7 @@ class EquivalenceConfig:
 
 
 def load(arguments: Sequence[str]) -> AnalysisConfig:
-    """Settings from the command line. Raises UserError: one that cannot work."""
+    """Compose settings from the command line. Raises UserError: one that cannot work."""
     from bayes_at_n.pipeline.config import compose  # Hydra, which `status` need not import
 
     return compose.load_as(AnalysisConfig, arguments)

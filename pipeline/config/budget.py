@@ -7,10 +7,12 @@ from typing import Annotated
 
 from bayes_at_n.pipeline.config.checks import Amount, must
 
-# ISO 8601, in this machine's zone unless it says another.
-Moment = Annotated[
-    str, must("a moment, as 2026-12-01T08:00", lambda v: datetime.fromisoformat(v).astimezone())
-]
+
+def _parsed(moment: str) -> datetime:
+    return datetime.fromisoformat(moment).astimezone()  # in this machine's zone without another
+
+
+Moment = Annotated[str, must("a moment, as 2026-12-01T08:00", _parsed)]
 
 
 @dataclass
@@ -18,30 +20,19 @@ class BudgetConfig:
     """Limits of generating, none by default; a resource, they never change what a run *is*."""
 
     tokens: Amount | None = None  # sampled ones, of completions
-    # Hours that workers hold their GPUs, loading too; a worker without any counts as one.
-    gpu_hours: Amount | None = None
+    gpu_hours: Amount | None = None  # loading too; a worker without a GPU counts as one
     money: Amount | None = None  # at engine.price_in and engine.price_out
     until: Moment | None = None
 
     @property
     def given(self) -> dict[str, float | str]:
-        """The limits that are set, by their keys.
-
-        >>> BudgetConfig(tokens=5e6).given
-        {'tokens': 5000000.0}
-        """
+        """The limits that are set, by their keys."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
     @property
     def moment(self) -> float | None:
-        """`until` in Unix seconds.
-
-        >>> BudgetConfig(until="1970-01-01T01:00+00:00").moment
-        3600.0
-        """
-        if self.until is None:
-            return None
-        return datetime.fromisoformat(self.until).astimezone().timestamp()
+        """`until` in Unix seconds."""
+        return None if self.until is None else _parsed(self.until).timestamp()
 
     @property
     def past(self) -> bool:

@@ -9,7 +9,7 @@ import difflib
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pydantic import AfterValidator as After
@@ -24,14 +24,6 @@ AUTO = "auto"
 _hints: Any = functools.cache(get_type_hints)  # most of the time that a setting takes
 _STRICT = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 _MOST = 3  # problems that one message names
-_SHORTER = {  # in what pydantic says
-    "Value error, ": "",
-    "Input should": "must",
-    "List should": "must",
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-    "a dictionary": "a group of settings",
-}
 
 
 def must(be: str, when: Any) -> After:
@@ -50,10 +42,9 @@ def one_of(*names: str) -> After:
     """Limit a field to some texts; the message names the nearest."""
 
     def check(value: str) -> str:
-        if value not in names:
-            hint = did_you_mean(value, names, all_are="choose from")
-            raise ValueError(f"no such choice ({hint})")
-        return value
+        if value in names:
+            return value
+        raise ValueError(f"no such choice ({did_you_mean(value, names, all_are='choose from')})")
 
     return After(check)
 
@@ -78,27 +69,23 @@ Trust = Annotated[str, Before(lambda v: str(v).lower()), one_of("false", "true",
 
 
 def validated(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Make settings of plain values, and check all of them.
+    """Check plain values, all of them, and make settings of these.
 
     Raises UserError: one line with the full keys, their values and what they must be.
 
     >>> from bayes_at_n.pipeline.config.scoring import PriorConfig
-    >>> validated(PriorConfig, {"run": "runs/a", "trials": 0, "wait": 1})
+    >>> validated(PriorConfig, {"trials": 8})
     Traceback (most recent call last):
-    bayes_at_n.pipeline.base.errors.UserError: trials=0: must be at least 1; wait: no such key ...
+    bayes_at_n.pipeline.base.errors.UserError: trials=8 without prior=RUN: name the run folder ...
     """
     try:
         cfg: T = _adapter(kind).validate_python(dict(values))  # type: ignore[arg-type]
+        groups = [*_groups(cfg)]
+        values = {f"{of}{key}": one for of, group in groups for key, one in vars(group).items()}
+        lines = [f"{k}: no value; write {k}=VALUE" for k, one in values.items() if one == MISSING]
+        lines = lines or [f"{of}{line}" for of, group in groups for line in _problems(group)]
     except ValidationError as error:
         lines = [_line(kind, found) for found in error.errors(include_url=False)]
-    else:
-        groups = [*_groups(cfg)]
-        lines = [
-            f"{of}{key}: no value; give one, such as {of}{key}=VALUE"
-            for of, group in groups
-            for key, value in vars(group).items()
-            if value == MISSING
-        ] or [f"{of}{line}" for of, group in groups for line in getattr(group, "problems", tuple)()]
     if not lines:
         return cfg
     more = f"; and {len(lines) - _MOST} more" if len(lines) > _MOST else ""
@@ -111,27 +98,29 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _groups(cfg: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The groups within groups, and all of them last; each with what its full keys begin with."""
-    for f in fields(cfg):
-        if is_dataclass(value := getattr(cfg, f.name)):
-            yield from _groups(value, f"{prefix}{f.name}.")
+    """Yield groups within groups, and all of them last; each with what its full keys begin with."""
+    for name, value in vars(cfg).items():
+        if is_dataclass(value):
+            yield from _groups(value, f"{prefix}{name}.")
     yield prefix, cfg
 
 
+def _problems(group: Any) -> Iterator[str]:
+    yield from getattr(group, "problems", tuple)()
+
+
 def _line(kind: Any, error: Any) -> str:
-    """What is wrong with one value, in one line of bounded length."""
+    """Say what is wrong with one value, in one line of bounded length."""
     key = ".".join(part for part in error["loc"] if isinstance(part, str) and part != "[key]")
     if error["type"] == "unexpected_keyword_argument":
         return str(unknown(key, kind))
-    value, why = error["input"], error["msg"].partition(" or an instance of ")[0]
-    for long, short in _SHORTER.items():
-        why = why.replace(long, short)
+    value, why = error["input"], error["msg"].removeprefix("Value error, ")
     text = " ".join((value if isinstance(value, str) else json.dumps(value, default=str)).split())
     return f"{key}={text:.200}: {why}" if not key.endswith("url") else f"{key}: {why}"
 
 
 def keys(kind: Any) -> Mapping[str, Any]:
-    """Every key of a dataclass, with dots, and its type; groups before their own keys."""
+    """Return every key of a dataclass, with dots, and its type; groups before their own keys."""
     hints = {}
     for name, hint in _hints(kind).items():
         hints[name] = hint
@@ -142,13 +131,10 @@ def keys(kind: Any) -> Mapping[str, Any]:
 
 def unknown(key: str, *kinds: Any) -> UserError:
     """Say that there is no such key, with those that were perhaps meant, or all beside it."""
-    known = [name for kind in kinds for name in keys(kind)]
-    leaves = {name: name.rpartition(".")[2] for name in known}
-    leaf = key.rpartition(".")[2]
-    near = [name for name in known if leaves[name] == leaf or (key, name) == ("runs", "run_dir")]
-    close = difflib.get_close_matches(leaf, leaves.values(), n=1)
-    near = near or difflib.get_close_matches(key, known, n=1)
-    near = near or [name for name in known if leaves[name] in close]
+    known = {name: name.rpartition(".")[2] for kind in kinds for name in keys(kind)}
+    leaf = "run_dir" if key == "runs" else key.rpartition(".")[2]
+    close = [leaf] if leaf in known.values() else difflib.get_close_matches(leaf, known.values(), 1)
+    near = [name for name in known if known[name] in close]
     beside = [name for name in known if "." not in name]
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(beside)}"
     return UserError(f"{key}: no such key ({hint})")

@@ -13,26 +13,24 @@ _UNITS = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1 << 20}  # in MiB, as S
 
 
 def seconds(time: str) -> int | None:
-    """A time limit in seconds; None when it is none.
+    """Return a time limit in seconds; None when it is none.
 
     >>> seconds("24:00:00"), seconds("2-12:30:00"), seconds("24:00"), seconds("90")
     (86400, 217800, None, None)
     """
-    if not (parts := _TIME.fullmatch(time)):
-        return None
-    days, hours, minutes, rest = (int(part or 0) for part in parts.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    parts = _TIME.fullmatch(time)
+    units = zip(parts.groups("0"), (86400, 3600, 60, 1), strict=True) if parts else ()
+    return sum(int(number) * unit for number, unit in units) if parts else None
 
 
 def share(memory: str, parts: int) -> str:
-    """A part of a task's memory, for a job with fewer GPUs.
+    """Return a part of a task's memory, for a job with fewer GPUs.
 
     >>> share("1000G", 8), share("0", 8)
     ('128000M', '0')
     """
-    shape = _MEMORY.fullmatch(memory)
-    assert shape
-    return f"{int(int(shape[1]) * _UNITS[shape[2]] / parts)}M" if int(shape[1]) else memory
+    number, unit = _MEMORY.findall(memory)[0]
+    return f"{int(int(number) * _UNITS[unit] / parts)}M" if int(number) else memory
 
 
 _WORD, _OPTION = re.compile(r"[^\s'\"]+"), re.compile("-[^\n]*")

@@ -21,6 +21,7 @@ from bayes_at_n.pipeline.config.checks import (
 # Of a request, what other settings say.
 _SAID = {"model", "prompt", "messages", "token_ids", "input_ids", "sampling_params", "n", "stream"}
 _SAID |= {"temperature", "top_p", "top_k", "seed", "max_tokens", "logprobs", "prompt_logprobs"}
+Lacks = Annotated[str, one_of("logprobs", "prompt_logprobs")]
 _HERE = [name for name, of in KINDS.items() if not of.in_process]
 
 
@@ -43,30 +44,22 @@ class EngineConfig:
     key = "engine"  # where these settings stand, for messages
     lighter = "sampling.max_tokens or engine.batch_size"  # settings: lower, they take less memory
     name: Annotated[str, one_of(*KINDS)] = MISSING
-    # Sequences that run at once; auto: 256, or as many as a GPU's cache has room for.
-    batch_size: Auto = 256
+    batch_size: Auto = 256  # sequences at once; auto: 256, or what a GPU's cache has room for
     in_flight: Positive | None = None  # requests with the engine; of vLLM three batches by default
-    # Processes that share the run, each with GPUs of its own (data parallel); auto: all GPUs work.
-    replicas: Auto = AUTO
+    replicas: Auto = AUTO  # processes that share the run, each with GPUs of its own; auto: all
     tensor_parallel_size: Auto = 1  # GPUs of one replica; auto: as few as the model fits
     gpu_memory_utilization: Share = 0.9
-    # vLLM's kernels whose results do not depend on the batch; GPUs only, and slower.
-    batch_invariant: bool = False
+    batch_invariant: bool = False  # vLLM's kernels for it; GPUs only, and slower
     device: str | None = None  # transformers only: cpu, cuda, cuda:1, mps
-    # What a million tokens of prompts and of completions cost, in whatever money one counts in.
-    price_in: Amount | None = None
-    price_out: Amount | None = None
+    price_in: Amount | None = None  # of a million tokens of prompts, in whatever money
+    price_out: Amount | None = None  # of completions
     args: dict[str, Any] = field(default_factory=dict)  # of a server: fields of every request
-    # engine=openai: its address, which ends in /v1; a key is only ever read from the environment.
-    url: Url = field(default_factory=list)
+    url: Url = field(default_factory=list)  # engine=openai: its address, which ends in /v1
     served_name: str | None = None  # of the model; default: the only one, or model.id
-    key_env: str = "OPENAI_API_KEY"
+    key_env: str = "OPENAI_API_KEY"  # in the environment: the key
     # completions and generate: token ids; chat: chat turns; auto: token ids where it takes them
     api: Annotated[str, one_of("auto", "completions", "chat", "generate")] = "auto"
-    # Of what a run asks for, what a server may lack.
-    allow_missing: list[Annotated[str, one_of("logprobs", "prompt_logprobs")]] = field(
-        default_factory=list
-    )
+    allow_missing: list[Lacks] = field(default_factory=list)  # of what a run asks for
     patience_s: Amount = 300.0  # a failing request is sent again for so long
     timeout_s: Above0 = 3600.0  # of one request
 
@@ -106,8 +99,7 @@ class VerifierEngineConfig:
     url: Url = field(default_factory=list)
     served_name: str | None = None
     key_env: str | None = None
-    # Processes that judge at once, each with GPUs of its own; auto: all GPUs work.
-    replicas: Auto = AUTO
+    replicas: Auto = AUTO  # processes that judge at once, each with GPUs of its own; auto: all
     tensor_parallel_size: Positive = 1  # GPUs of one replica
     gpu_memory_utilization: Share | None = None
     device: str | None = None

@@ -25,6 +25,7 @@ class Method(NamedTuple):
 
 _BEATEN = "every model beats some other and is beaten, itself or by a chain of others"
 _MIXED = "no model that is always right, or always wrong"
+_LONG = {"max_iter": 5000}
 _GROUPS = {
     "inverse_difficulty borda majority_judgment rasch_mml rasch_mml_credible": Method("L M N"),
     "thompson": Method("L M N + 10,000 L", "", {"seed": SEED}),
@@ -37,17 +38,13 @@ _GROUPS = {
     "bradley_terry bradley_terry_davidson rao_kupper": Method("L² M N", _BEATEN, error=1e-5),
     "plackett_luce bradley_terry_luce": Method("L² M N", _BEATEN, error=1e-5),
     "bayesian_mcmc": Method("L² M N + 6,000 L²", "", {"seed": SEED}),
-    "rasch rasch_2pl rasch_3pl dynamic_irt": Method(
-        "L M N", _MIXED, {"max_iter": 5000}, True, 1e-5
-    ),
-    "rasch_map rasch_2pl_map rasch_3pl_map mirt": Method(
-        "L M N", "", {"max_iter": 5000}, True, 1e-5
-    ),
+    "rasch rasch_2pl rasch_3pl dynamic_irt": Method("L M N", _MIXED, _LONG, True, 1e-5),
+    "rasch_map rasch_2pl_map rasch_3pl_map mirt": Method("L M N", "", _LONG, True, 1e-5),
     "davidson_luce": Method("L⁴ M N", _BEATEN, error=1e-5),
     "davidson_luce_map": Method("L⁴ M N", error=1e-5),
 }
+# All of scorio.rank 0.2.3 but avg, bayes, pass_at_k and its kin, which are scores here.
 METHODS = {name: method for names, method in _GROUPS.items() for name in names.split()}
-"""All of scorio.rank 0.2.3 but avg, bayes, pass_at_k and its kin, which are scores here."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.config.checks import FolderName, Named, must, one_of
 from bayes_at_n.pipeline.config.scoring import ComparisonConfig
 from bayes_at_n.pipeline.config.settings import PROJECT, TRACKERS
 
-KINDS = {
+KINDS = {  # of records, and what makes them; `pipeline.imports.formats` reads them
     "trace": "Parquet",  # one row an attempt, as in scorio-trace
     "inspect": "inspect_ai",  # .eval and JSON
     "lighteval": "lighteval",
@@ -28,8 +28,7 @@ KINDS = {
     "csv": "CSV",
     "runs": "this program",  # run folders of another machine
 }
-"""The kinds of records, as the command line calls them; `pipeline.imports.formats` reads them."""
-FORMATS = {
+FORMATS = {  # by name the FUNCTION that writes an `Export` into an empty folder, as MODULE:FUNCTION
     "csv": "bayes_at_n.pipeline.exports.flat:write_csv",
     "parquet": "bayes_at_n.pipeline.exports.flat:write_parquet",
     "hf": "bayes_at_n.pipeline.exports.hub:write_scores",
@@ -39,7 +38,6 @@ FORMATS = {
     "lm_eval": "bayes_at_n.pipeline.exports.lm_eval:write",
     **dict.fromkeys(TRACKERS, "bayes_at_n.pipeline.exports.trackers:send"),
 }
-"""By the names of formats MODULE:FUNCTION, which writes an `Export` into an empty folder."""
 MOST_CATEGORIES = 100
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # OWNER/NAME
 HubId = Annotated[str, must("OWNER/NAME of a data set on the hub", HUB_ID.fullmatch)]

@@ -35,7 +35,7 @@ class MetricsConfig:
 
 @dataclass
 class CapsConfig(MetricsConfig):
-    """Scores of the same attempts under smaller limits of tokens."""
+    """The headline, and scores of the same attempts under smaller limits of tokens."""
 
     # Which score comes first and orders models; the other stands beside it (docs/scoring.md).
     headline: Annotated[str, one_of("avg", "bayes")] = "avg"
@@ -57,9 +57,7 @@ class ComparisonConfig(CapsConfig):
 
     z: Annotated[float, Field(gt=0, le=8)] = 1.645  # below it ranks are shared; one-sided 95 %
     rule: Annotated[str, one_of(*get_args(Rule))] = "consecutive_z"  # overlap: of z sigma
-    method: Annotated[str, one_of(*get_args(Method))] = (
-        "dense"  # 1, 2, 2, 3; competition: 1, 2, 2, 4
-    )
+    method: Annotated[str, one_of(*get_args(Method))] = "dense"  # 1, 2, 2, 3; or 1, 2, 2, 4
 
 
 @dataclass

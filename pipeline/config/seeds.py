@@ -6,11 +6,9 @@ from typing import Any
 
 from bayes_at_n.pipeline.config.settings import RunConfig
 
-_BITS = 53  # whole numbers that every reader of JSON takes exactly (RFC 8259, section 6)
-
 
 def attempt_seed(cfg: RunConfig, question_id: str, trial: int) -> int | None:
-    """The seed of one attempt; None where `sampling.seed` is null.
+    """Return the seed of one attempt; None where `sampling.seed` is null.
 
     With `sampling.seeds=shared` it is `sampling.seed` + trial for every question and model, the
     protocol of arXiv 2510.04265, appendix F.3. With `independent` it is a hash: of the ASCII JSON
@@ -27,16 +25,13 @@ def attempt_seed(cfg: RunConfig, question_id: str, trial: int) -> int | None:
     >>> attempt_seed(cfg, "q1", 17)
     3151302375135660
     """
-    s = cfg.sampling
-    if s.seed is None or s.seeds == "shared":
-        return None if s.seed is None else s.seed + trial
-    return _hashed([s.seed, cfg.dataset.name, question_id, cfg.model.name, trial])
+    if cfg.sampling.seed is None or cfg.sampling.seeds == "shared":
+        return None if cfg.sampling.seed is None else cfg.sampling.seed + trial
+    return _hashed([cfg.sampling.seed, cfg.dataset.name, question_id, cfg.model.name, trial])
 
 
 def continued_seed(seed: int | None, position: int) -> int | None:
-    """The seed with which an attempt goes on after so many tokens, from the one it was begun with.
-
-    The hash of `attempt_seed` of [seed, position]: never the random numbers of its first tokens.
+    """Return the seed of an attempt that goes on after so many tokens: hash of [seed, position].
 
     >>> continued_seed(1251, 32768), continued_seed(None, 32768)
     (3164383247724405, None)
@@ -47,11 +42,10 @@ def continued_seed(seed: int | None, position: int) -> int | None:
 def option_order(
     cfg: RunConfig, question_id: str, count: int, trial: int | None = None
 ) -> tuple[int, ...]:
-    """Which of a question's options, counted from 0, stands at each place of its prompt.
+    """Return which of a question's options, counted from 0, stands at each place of its prompt.
 
-    With `prompt.shuffle` they are in the order of the hash of `attempt_seed` of
-    [prompt.shuffle_seed, dataset.name, question_id, trial, option], where trial is null for
-    `question`: the same order for every model. It never changes.
+    With `prompt.shuffle` options are in the order of the hash of [prompt.shuffle_seed,
+    dataset.name, question_id, trial, option], with trial null for `question`. It never changes.
 
     >>> from bayes_at_n.pipeline.config.settings import DatasetConfig, PromptConfig
     >>> cfg = RunConfig(dataset=DatasetConfig(name="gpqa"), prompt=PromptConfig(shuffle="trial"))
@@ -60,11 +54,11 @@ def option_order(
     """
     if cfg.prompt.shuffle == "none":
         return tuple(range(count))
-    about = [cfg.prompt.shuffle_seed, cfg.dataset.name, question_id]
-    about.append(trial if cfg.prompt.shuffle == "trial" else None)
+    of = trial if cfg.prompt.shuffle == "trial" else None
+    about = [cfg.prompt.shuffle_seed, cfg.dataset.name, question_id, of]
     return tuple(sorted(range(count), key=lambda option: _hashed([*about, option])))
 
 
 def _hashed(parts: list[Any]) -> int:
     digest = hashlib.blake2b(json.dumps(parts, separators=(",", ":")).encode(), digest_size=8)
-    return int.from_bytes(digest.digest(), "big") >> (64 - _BITS)
+    return int.from_bytes(digest.digest(), "big") >> 11  # 53 bits: every reader of JSON takes them

@@ -75,7 +75,6 @@ class ModelConfig:
     context: Positive | None = None  # tokens; default: the model's own config
     trust_remote_code: bool = False
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
-    # For templates that print today's date.
     template_date: Annotated[str, must("a date, YYYY-MM-DD", date.fromisoformat)] | None = None
     system: str | None = None
     reasoning_end: str | None = "</think>"  # the answer is looked for after this marker
@@ -98,7 +97,6 @@ class FieldNames:
     solution: str = "solution"  # of examples, where prompt.solved shows it
     form: str | None = None  # "strict" in it: an answer must have the form of the gold answer
     answer: str = "answer"  # of multiple choice a letter, an index from 0, or an option's text
-    # Of multiple choice: a column with a list of options, or a list of columns.
     choices: Annotated[Any, must("a column's name, or a list of them", _are_columns)] = None
 
 
@@ -168,15 +166,12 @@ class PromptConfig:
     template: str = MISSING
     kind: Kind = "chat"
     prefix: str = ""  # how the answer begins: the model goes on, and it is graded with the rest
-    # Texts that end an attempt where the model writes them.
-    stop: list[Annotated[str, Field(min_length=1)]] = field(default_factory=list)
+    stop: list[Annotated[str, Field(min_length=1)]] = field(default_factory=list)  # end an attempt
     shots: Annotated[int, Field(ge=0, le=1000)] = 0  # solved examples in front of the question
     shots_from: Named | None = None  # a file, or a split of the data set
     shots_seed: int | None = None  # their order; null: as they come
     solved: str = "{solution}"  # an example's answer, with {solution} or {answer} of its row
-    # "user": put the system text in front of the user's turn
-    system_role: Annotated[str, one_of("system", "user")] = "system"
-
+    system_role: Annotated[str, one_of("system", "user")] = "system"  # user: before the user's turn
     # The order of `{choices}`: as the data set has it, one for each question, or for each attempt.
     shuffle: Annotated[str, one_of("none", "question", "trial")] = "none"
     shuffle_seed: Seed = 0
@@ -264,19 +259,15 @@ class VerifierConfig:
     context: Positive | None = None  # tokens; default: the model's own config
     trust_remote_code: bool = False
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
-    # What is subtracted from the log-probs: see docs/verifier.md.
     calibration: Annotated[str, one_of("contextual", "question", "graded", "none")] = "contextual"
-    # Nats; null: the formula as printed, all of it and of C, too.
-    clip: Above0 | None = 1.0
+    clip: Above0 | None = 1.0  # nats; null: the formula as printed, all of it and of C, too
     content_free: Annotated[
         list[str], Field(min_length=1), must("each once", lambda texts: len({*texts}) == len(texts))
     ] = field(default_factory=lambda: ["N/A", "", "[MASK]"])
-    # Of the baselines over content_free.
-    average: Annotated[str, one_of("probability", "logit")] = "probability"
+    average: Annotated[str, one_of("probability", "logit")] = "probability"  # of the baselines
     temperature: Above0 = 1.5
     fit_temperature: bool = False  # to labels of people
-    # Mean of the labels' under which the stage stops.
-    least_mass: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    least_mass: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of labels; under it the stage stops
     batch_size: Positive = 256  # prompts that run at once
     engine: VerifierEngineConfig = field(default_factory=VerifierEngineConfig)
 

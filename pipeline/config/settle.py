@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 
 UNTIL = "best, top:K, order, above:MODEL or width:W"
 _UNTIL = re.compile(r"best|order|top:([1-9]\d*)|above:(.+)|width:(0?\.\d*[1-9]\d*)", re.DOTALL)
+Config = TypeVar("Config")
 BLOCK = 8  # trials between two looks, so that loading a model pays
 # What the verb says itself about each of its runs.
 _OWN = {
@@ -42,9 +43,7 @@ class Until(NamedTuple):
 
 
 def until(text: str) -> Until:
-    """What `until=` asks for.
-
-    Raises ValueError: it is none of those there are.
+    """Read what `until=` asks for. Raises ValueError: it is none of those there are.
 
     >>> until("top:3"), until("width:0.02").width
     (Until(kind='top', k=3, model='', width=0.0), 0.02)
@@ -78,9 +77,7 @@ class Assumed:
     # Of each model in their order, as shares. How they spread over questions is assumed, too.
     accuracies: list[Annotated[float, Field(ge=0, le=1)]] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)  # graded runs of models of the same names
-    tokens: list[Above0] = field(
-        default_factory=list
-    )  # of an attempt, the mean: one, or one a model
+    tokens: list[Above0] = field(default_factory=list)  # of an attempt, mean: one, or one a model
     speed: list[Above0] = field(default_factory=list)  # tokens a second on one GPU: as tokens
     price: Above0 | None = None  # of a million sampled tokens
 
@@ -141,44 +138,34 @@ def is_until(argument: str) -> bool:
     return argument.startswith("until=")
 
 
-def is_stages(argument: str) -> bool:
-    """Whether it says which stages there are."""
-    return argument.startswith("stages=")
-
-
 def load(arguments: Sequence[str]) -> Asked:
-    """Settings from the command line.
+    """Read own keys, and keys of `run`: model=a,b are two models, dataset=x,y two data sets.
 
-    `arguments`: KEY=VALUE; own keys, and any key of `run`, where model=a,b are two models and
-    dataset=x,y two data sets. Raises UserError: an unknown key or a value that cannot work.
+    Raises UserError: an unknown key or a value that cannot work.
 
-    >>> asked = load(["model=a,b", "dataset=x,y", "until=order"])
-    >>> asked.contenders, asked.datasets
+    >>> load(["model=a,b", "dataset=x,y", "until=order"])[1:3]
     ([['model=a'], ['model=b']], [['dataset=x'], ['dataset=y']])
     """
-    mine, others = compose.parted(arguments, SettleConfig, RunConfig)
-    cfg = compose.load_as(SettleConfig, mine)
-    if cfg.replay or cfg.folders:
-        if others:
-            where = "replay=" if cfg.replay else "a folder of `settle`"
-            raise UserError(f"{' '.join(others)}: not with {where}, whose runs are there")
-        return Asked(cfg, [], [], list(arguments))
-    check_own(others, _OWN)
-    chosen = [a for a in others if re.match(r"dataset\b", a)]
-    return Asked(
-        cfg,
-        compose.expand([a for a in others if a not in chosen]),
-        compose.expand(chosen),
-        list(arguments),
-    )
+    asked = Asked(*of_runs(arguments, SettleConfig, _OWN), list(arguments))
+    others = [*asked.contenders[0], *asked.datasets[0]]
+    if others and (asked.cfg.replay or asked.cfg.folders):
+        raise UserError(f"{' '.join(others)}: not with folders, whose runs are there")
+    return asked
 
 
-def check_own(settings: Sequence[str], own: Mapping[str, str]) -> None:
-    """Refuse settings of runs that a verb says itself; but a `run_dir` that tells runs apart.
+def of_runs(
+    arguments: Sequence[str], kind: type[Config], own: Mapping[str, str]
+) -> tuple[Config, list[list[str]], list[list[str]]]:
+    """Part the settings of a verb from those of the runs that it makes.
 
-    Raises UserError: why it is to be left out.
+    `own`: settings of runs that the verb says itself, and why; but a `run_dir` may tell runs apart.
+    Returns the verb's, and for each model and each data set those that choose it. Raises UserError.
     """
-    for setting in settings:
+    mine, others = compose.parted(arguments, kind, RunConfig)
+    for setting in others:
         key = compose.parse(setting).key_or_group
         if (why := own.get(key)) and not (key == "run_dir" and "${model.name}" in setting):
             raise UserError(f"{setting}: leave it out; {why}")
+    datasets = [setting for setting in others if re.match(r"dataset\b", setting)]
+    models = [setting for setting in others if setting not in datasets]
+    return compose.load_as(kind, mine), compose.expand(models), compose.expand(datasets)

@@ -1,7 +1,4 @@
-"""Which studies are made, with which seed and how many replicates.
-
-Presets are files in `configs/study/`; a setting of its own replaces one number of the preset.
-"""
+"""Which studies are made, with which seed and how many replicates: presets in `configs/study/`."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -16,12 +13,8 @@ from bayes_at_n.pipeline.config.rankings import RankingConfig
 from bayes_at_n.pipeline.config.scoring import RubricConfig, ThresholdsConfig
 
 STUDIES = ("coins", "separation", "priors", "ranks", "tau", "convergence", "rubrics", "cost")
-"""Names of studies, in the order in which they are made; each is a module of this folder."""
 EXTRA = ("rankings",)  # made only where they are named: of another paper, with another library
-SIMULATED = ("coins", "separation", "priors")
-"""Those that need no runs."""
-
-
+SIMULATED = ("coins", "separation", "priors")  # these need no runs
 Count = Annotated[int, Field(ge=2)]
 
 
@@ -52,20 +45,15 @@ def plan(
     thresholds: ThresholdsConfig | None = None,
     ranking: RankingConfig | None = None,
 ) -> StudyPlan:
-    """The counts of a preset, with the user's own in place of some, and how rubrics are made.
-
-    Raises UserError: an unknown preset.
+    """Return the counts of a preset, or the user's own in their place. Raises UserError: no such.
 
     >>> plan(StudyConfig(preset="quick", matrices=7)).matrices
     7
-    >>> plan(StudyConfig()).convergence_replicates
-    100000
     """
     from bayes_at_n.pipeline.config.compose import files  # Hydra: only for studies
 
     if cfg.preset not in (presets := files("study")):
-        known = ", ".join(presets)
-        raise UserError(f"study.preset={cfg.preset}: no such preset; choose from {known}")
+        raise UserError(f"study.preset={cfg.preset}: no such preset: {', '.join(presets)}")
     counts = yaml.safe_load(presets[cfg.preset].read_text(encoding="utf-8"))
     ranking = ranking or RankingConfig()
     own = vars(cfg) | {f"ranking_{key}": of for key, of in vars(ranking).items()}
@@ -75,5 +63,5 @@ def plan(
 
 
 def named(cfg: StudyConfig) -> list[str]:
-    """The studies asked for, in the order above; STUDIES when none is named."""
+    """Return the studies asked for, in the order above; STUDIES when none is named."""
     return [name for name in (*STUDIES, *EXTRA) if name in (cfg.name or STUDIES)]

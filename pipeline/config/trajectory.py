@@ -8,11 +8,9 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator, Field
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import Amount, Named, Natural
 from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
-from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.config.settle import check_own
+from bayes_at_n.pipeline.config.settle import of_runs
 from bayes_at_n.scoring.metrics import DEFAULT
 
 # What the verb says itself about each of its runs.
@@ -22,9 +20,7 @@ _OWN = {
     "model.id": "checkpoints= says where the weights are",
     "model.checkpoint": "checkpoints= says which ones",
 }
-_LETTERS = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
-
-
+_LETTERS = r"_|[A-Za-z0-9][A-Za-z0-9_.-]*"
 Windows = Annotated[list[Annotated[int, Field(ge=2)]], AfterValidator(lambda v: sorted({*v}))]
 Draws = Annotated[int, Field(ge=2, le=1_000_000)]
 
@@ -50,8 +46,7 @@ class PriceSettings:
 class ResearchConfig(MetricsConfig):
     """What `trajectory` and `prr` share: metrics, the seed of their draws, prices, a folder."""
 
-    # avg and bayes are always there.
-    metrics: Metrics = field(default_factory=lambda: [*DEFAULT, "pass@16"])
+    metrics: Metrics = field(default_factory=lambda: [*DEFAULT, "pass@16"])  # and avg, bayes
     seed: Natural = 0
     prices: PriceSettings = field(default_factory=PriceSettings)
     out: Named | None = None
@@ -70,6 +65,17 @@ class TrajectoryConfig(ResearchConfig):
     merge: MergeSettings = field(default_factory=MergeSettings)
     greedy: bool = True  # a greedy attempt of every question, too
     replicates: Draws = 2000  # bootstrap over trials
+
+    def problems(self) -> Iterator[str]:
+        for name, folders in self.checkpoints.items():
+            if not re.fullmatch(_LETTERS, name):
+                yield f"checkpoints.{name}: a training run's name is letters, digits, - . and _"
+            if not folders:
+                yield f"checkpoints{f'.{name}' * (name != '_')}: takes folders, FIRST,SECOND"
+        if not self.checkpoints:
+            yield "checkpoints: none named; write checkpoints=FOLDER, which holds them"
+        if "_" in self.checkpoints and len(self.checkpoints) > 1:
+            yield "checkpoints: give every training run a name, or none to the only one"
 
 
 @dataclass
@@ -96,8 +102,7 @@ class ReversalConfig(ResearchConfig):
 
     before: list[str] = field(default_factory=list)  # run folders, or globs of them
     after: list[str] = field(default_factory=list)  # of the same models, in the same order
-    # From the posterior of each side.
-    draws: Annotated[int, Field(ge=100, le=1_000_000)] = 4000
+    draws: Annotated[int, Field(ge=100, le=1_000_000)] = 4000  # from the posterior of each side
 
     def problems(self) -> Iterator[str]:
         from bayes_at_n.scoring.metrics.table import parse_all
@@ -119,36 +124,18 @@ class Settings(NamedTuple):
 
 
 def load(arguments: Sequence[str]) -> Settings:
-    """Settings from the command line.
+    """Read own keys, and keys of `run`, where dataset=a,b is two data sets.
 
-    `arguments`: KEY=VALUE; own keys, and any key of `run`, where dataset=a,b is two data sets.
     Raises UserError: an unknown key or a value that cannot work, in one line.
 
     >>> asked = load(["model=demo", "checkpoints=a,b", "merge=4,8", "dataset=x,y"])
     >>> asked.cfg.checkpoints, asked.cfg.merge.windows, asked.run, asked.datasets
     ({'': ['a', 'b']}, [4, 8], ['model=demo'], [['dataset=x'], ['dataset=y']])
     """
-    mine, others = compose.parted(arguments, TrajectoryConfig, RunConfig)
-    cfg = compose.load_as(TrajectoryConfig, mine)
+    cfg, combinations, datasets = of_runs(arguments, TrajectoryConfig, _OWN)
     cfg.checkpoints = {"" if name == "_" else name: of for name, of in cfg.checkpoints.items()}
-    for name, patterns in cfg.checkpoints.items():
-        if not re.fullmatch(f"({_LETTERS})?", name):
-            letters = "the name of a training run is letters, digits, - . and _"
-            raise UserError(f"checkpoints.{name}: {letters}")
-        if not isinstance(patterns, list) or not patterns:
-            raise UserError(f"checkpoints{f'.{name}' * bool(name)}: takes folders, FIRST,SECOND")
-    if not cfg.checkpoints:
-        raise UserError("checkpoints: none named; write checkpoints=FOLDER, which holds them")
-    if "" in cfg.checkpoints and len(cfg.checkpoints) > 1:
-        raise UserError("checkpoints: give every training run a name, or none to the only one")
-    check_own(others, _OWN)
-    datasets = [a for a in others if re.match(r"dataset\b", a)]
-    combinations = compose.expand([a for a in others if a not in datasets])
     if len(combinations) > 1:
-        first, second, *_ = combinations
-        [key, *_] = [
-            compose.parse(a).key_or_group for a, b in zip(first, second, strict=True) if a != b
-        ]
+        key = next(a for a, b in zip(*combinations[:2], strict=True) if a != b).partition("=")[0]
         more = "; several training runs are checkpoints.NAME=FOLDER" * (key == "model")
         raise UserError(f"{key}: takes one value; only dataset= takes several{more}")
-    return Settings(cfg, combinations[0], compose.expand(datasets))
+    return Settings(cfg, combinations[0], datasets)

@@ -59,14 +59,14 @@ def check(cfg: RunConfig, path: Path, own: Own, verb: str, typed: Collection[str
 
 
 def _gives_a_key_away(cfg: RunConfig, key: str) -> bool:
-    """Whether a setting names what may be no key, or a host that would get one."""
+    """Return whether a setting names what may be no key, or a host that would get one."""
     variable = (key.startswith("verifier.") and cfg.verifier.engine.key_env) or cfg.engine.key_env
     odd = key.endswith(".key_env") and not variable.endswith("_API_KEY")
     return odd or (key.endswith(".url") and bool(os.environ.get(variable)))
 
 
 def _foreign(cfg: RunConfig, own: Own) -> dict[str, Any]:
-    """The settings in question by full key, but for groups that stand so in an own file."""
+    """Return the settings in question by full key, but for groups that stand so in an own file."""
     found = {}
     for key in _VERBS:
         value = attrgetter(key)(cfg)
@@ -87,7 +87,7 @@ def _foreign(cfg: RunConfig, own: Own) -> dict[str, Any]:
 
 
 def _said(cfg: RunConfig, group: str) -> list[Any]:
-    """The settings in question of a group, and its revision."""
+    """Return the settings in question of a group, and its revision."""
     known = [attrgetter(key)(cfg) for key in _VERBS if key.startswith(f"{group}.")]
     return [*known, getattr(getattr(cfg, group), "revision", None)]
 
@@ -99,36 +99,35 @@ def drop(cfg: RunConfig, own: Own) -> list[str]:
     """
     gone: dict[str, Any] = {}
     for key, value in _foreign(cfg, own).items():
+        if _PATH.fullmatch(key):
+            continue
         group, _, name = key.rpartition(".")
         kept = _NOT_HERE.get(name, attrgetter(key)(_DEFAULT))
         if isinstance(value, dict):
-            inside = {k: f"{k} {v}" if isinstance(v, dict) else k for k, v in value.items()}
-            loads = {k: v for k, v in value.items() if _LOADS_CODE.search(inside[k])}
-            gone |= {f"{key}.{k}": v for k, v in loads.items()}
-            kept = {k: v for k, v in value.items() if k not in loads}
-        elif not _PATH.fullmatch(key):
-            gone[key] = value
+            text = {k: f"{k} {v}" if isinstance(v, dict) else k for k, v in value.items()}
+            kept = {k: v for k, v in value.items() if not _LOADS_CODE.search(text[k])}
+            gone |= {f"{key}.{k}": v for k, v in value.items() if k not in kept}
         else:
-            continue
+            gone[key] = value
         setattr(attrgetter(group)(cfg), name, kept)
     return [f"{key}={value!r:.200}" for key, value in gone.items()]
 
 
 def sign(text: str) -> str:
-    """The HMAC of a text under this user's key; empty, with a warning, if no key can be kept."""
+    """Return a text's HMAC under this user's key; empty, with a warning, if no key can be kept."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     key, data = _key(Path(state)), text.encode(errors="backslashreplace")  # as files are written
     return hmac.new(key, data, "sha256").hexdigest() if key else ""
 
 
 def is_own(text: str, mark: object) -> bool:
-    """Whether this user's `sign` gave that mark to a text."""
+    """Return whether this user's `sign` gave that mark to a text."""
     return bool(mark) and mark == sign(text)
 
 
 @functools.cache  # one warning for all the folders that a command reads
 def _key(state: Path) -> bytes:
-    """This user's random key, the same on all machines with one home; empty if there is none."""
+    """Return this user's key, the same on all machines with one home; empty if there is none."""
     path = state / "bayes-at-n" / "key"
     try:
         if not path.exists():

@@ -10,7 +10,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.generate.record import COUNTS
-from bayes_at_n.pipeline.store import sessions, workernames
+from bayes_at_n.pipeline.store import sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.process import Process
 
@@ -50,7 +50,7 @@ class Replica(Process):
     def read(self, sessions: Mapping[str, Mapping[str, Any]]) -> None:
         """Take in what the process last said of itself; `sessions` by the names of workers."""
         if self.process is not None:
-            own = f"-{workernames.node()}-{self.process.pid}"
+            own = f"-{shards.node()}-{self.process.pid}"
             names = [name for name in sessions if name.endswith(own) and name > self.since]
             self.record = sessions[names[0]] if names else {}
 

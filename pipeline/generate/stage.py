@@ -8,7 +8,7 @@ from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import REOPEN, leave
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.prepare import prefetch, raising, served, sizes
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions, suspects
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
@@ -41,15 +41,15 @@ def _generate(run: Run) -> bool:
     if cut := runfolder.continuing(run):
         note(f"generate: {raising.told(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
-        suspects.trust(run)
-    if said := suspects.told(run):
+        sessions.trust(run)
+    if said := sessions.suspects(run):
         warn(f"generate: {said}")
     damage = parquet.Damage()
     if (
         not runfolder.owed(run, damage)
         and not damage.lines
         and not runfolder.missing_prompt_logprobs(run)
-        and not suspects.unproven(run)
+        and not sessions.unproven(run)
     ):
         mention(
             f"generate: nothing owed, all {len(run.keys)} attempts are there"

@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.generate import stopping
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
 from bayes_at_n.pipeline.generate.replica_process import Replica
-from bayes_at_n.pipeline.store import runfolder, sessions, workernames
+from bayes_at_n.pipeline.store import runfolder, sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import devices, heartbeat, home
 
@@ -34,7 +34,7 @@ def supervise(run: Run) -> None:
     when all are given up and attempts are still owed. Interrupted: after a signal; finished
     attempts are kept.
     """
-    folder, name = run.path / "logs", workernames.worker_id()
+    folder, name = run.path / "logs", shards.worker_id()
     replicas = [
         Replica(number, share, folder / f"{name}-{number}.stderr")
         for number, share in enumerate(devices.shares(run.cfg))

@@ -20,10 +20,10 @@ from bayes_at_n.pipeline.generate.record import Session
 from bayes_at_n.pipeline.generate.tidy import REOPEN, leave, tidy
 from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import origin, parquet, runfolder, sessions, shards, workernames
+from bayes_at_n.pipeline.store import origin, parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.suspects import UNPROVEN, settle, told, unproven
+from bayes_at_n.pipeline.store.sessions import UNPROVEN, prove, suspects, unproven
 from bayes_at_n.pipeline.workers import heartbeat, home
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
@@ -49,7 +49,7 @@ def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = 
         stack.enter_context(stopping.writable(run))
         check = stack.enter_context(home.staying(run.path, "attempts were sampled"))
         flag = stop or stack.enter_context(stopping.requests())
-        session = Session(run, workernames.worker_id(), replica)
+        session = Session(run, shards.worker_id(), replica)
         beat = stack.enter_context(
             Heartbeat(run.path, session.worker, lambda seconds: _give_up(session, seconds), check)
         )
@@ -60,8 +60,8 @@ def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = 
             state = "stopped" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
             session.end(state, str(error) or type(error).__name__)
             if isinstance(error, Replaced):
-                settle(run, good=False, own=session.worker)
-                raise UserError(f"{error}. {told(run)}".strip()) from None
+                prove(run, good=False, own=session.worker)
+                raise UserError(f"{error}. {suspects(run)}".strip()) from None
             raise
         session.end("done")
     leave(run)
@@ -115,7 +115,7 @@ class _Worker:
             raise self._interrupted() from None
         try:
             self.beat.check()
-            settle(run, good=True)
+            prove(run, good=True)
             self.session.loaded(owed, engine.describe())
             self._sample(engine)
             if not self.stop.signal_number:
@@ -130,7 +130,10 @@ class _Worker:
         return (self.place[key] for key in runfolder.owed(self.run))
 
     def _made_by(self, worker: str) -> set[int]:
-        durable = shards.keys(self.run.attempts, ATTEMPTS, parquet.Damage(), of=worker)
+        durable = shards.keys(
+            *(self.run.attempts, ATTEMPTS, parquet.Damage()),
+            only=lambda path: shards.worker_of(path) == worker,
+        )
         self.session.log("took over", worker=worker, attempts=len(durable))
         return {self.place[key] for key in durable if key in self.place}
 
@@ -206,7 +209,7 @@ class _Worker:
             writer.cut()
         same, self.probed = engine.same(_PROBE_S), time.monotonic()
         if same:
-            settle(self.run, good=True, own=self.session.worker)
+            prove(self.run, good=True, own=self.session.worker)
         return same
 
     def _drive(self, engine: engines.Engine, meter: Meter) -> None:

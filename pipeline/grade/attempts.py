@@ -9,7 +9,8 @@ from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store.graded import settings
-from bayes_at_n.verifiers import NO_ANSWER, Extraction, Grade
+from bayes_at_n.verifiers.maths.boxed import Extraction
+from bayes_at_n.verifiers.maths.conventions import NO_ANSWER, Grade
 
 Pair = tuple[str, str]  # gold answer and answer, or the whole text where that is judged
 

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.store import graded, options, parquet, rowkeys, runfold
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, FILTERED, GRADES, KEY, cut_off
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.tables import Part
+from bayes_at_n.pipeline.store.tables import Inputs, Part
 from bayes_at_n.pipeline.workers import home
 
 _READ = pa.schema([ATTEMPTS.field(name) for name in (*KEY, "text", "finish_reason")])
@@ -46,7 +46,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     runfolder.save(run, *graded.SETTINGS)
     changed: list[Any] = []
     with home.staying(run.path, "attempts were graded") as check:
-        if owed := GRADES_TABLE.owed(run, wanted, imported=True):
+        if owed := GRADES_TABLE.owed(run, wanted):
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
             changed = _grade(run, owed, wanted, damage, check)
         GRADES_TABLE.sweep(run)
@@ -66,20 +66,21 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
 
 
 def _grade(
-    run: Run, owed: list[Part], wanted: tables.Inputs, damage: parquet.Damage, check: home.Check
+    run: Run, owed: dict[Part, str], wanted: Inputs, damage: parquet.Damage, check: home.Check
 ) -> list[Any]:
     """Grade parts and print what was done; return the rows of the table of changes."""
     layers, failed, changes = Counter[str](), list[Any](), list[dict[str, Any]]()
     filtered, compared, ids = 0, 0, rowkeys.question_ids(run)
-    with Meter("grade", sum(map(tables.rows, owed))) as meter:
-        for part in owed:
+    todo = [*owed.items()]
+    with Meter("grade, parts", len(todo)) as meter:
+        for part, why in todo:
             try:
                 read = [*parquet.read(part.path, ATTEMPTS, _READ.names, damage)]
             except OSError as error:
                 if error.errno not in atomic.GONE:
                     raise
                 check()  # else the journal was sealed since the listing
-                owed += [p for p in tables.parts(run.attempts) if p.stem == part.stem]
+                todo += [(p, why) for p in tables.parts(run.attempts) if p.stem == part.stem]
                 continue
             if part.path.suffix == ".parquet" and part.path in damage.lines:
                 continue
@@ -89,15 +90,15 @@ def _grade(
             layers.update(table["layer"].to_pylist())
             failed += table.filter(pc.equal(table["outcome"], "error")).to_pylist()
             filtered += pc.sum(pc.equal(rows["finish_reason"], FILTERED)).as_py() or 0
-            if why := GRADES_TABLE.differing(run, part, wanted):
+            if why:
                 if not compared:
                     note(f"grade: grades so far were made otherwise ({why})")
-                before = GRADES_TABLE.made(run, part, ["answer", "outcome"])
+                before, _ = GRADES_TABLE.made(run.path, part.stem, ["answer", "outcome"])
                 compared += before.num_rows
                 changes += _changes(run, before, table)
             check()
-            GRADES_TABLE.write(run, part, wanted, table)
-            meter.advance(table.num_rows)
+            GRADES_TABLE.write(run.path, part.stem, table, wanted, part.mark)
+            meter.advance(1)
     total = layers.total()
     if filtered:
         share = f"{filtered} of {total} attempts ({filtered / total:.1%})"

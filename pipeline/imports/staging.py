@@ -153,7 +153,7 @@ def _write(folder: Path, number: int, rows: pa.Table) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / table / f"import-{number:05d}.parquet"
         if table in _DERIVED:
-            _DERIVED[table].save(folder, file.stem, made)
+            _DERIVED[table].write(folder, file.stem, made)
             continue
         parquet.write_part(file, made, _GROUPS[table == "attempts"])
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config.settings import DatasetConfig
 from bayes_at_n.pipeline.prepare import files
 from bayes_at_n.pipeline.prepare.golds import mend
 from bayes_at_n.pipeline.prepare.hub import OFFLINE, from_hub
-from bayes_at_n.verifiers import LETTERS, check_golds, lettered
+from bayes_at_n.verifiers import LETTERS
 
 # What JSON and Python make of \f, \b, \v and \a when somebody forgot to escape the backslash.
 _LOST_ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
@@ -105,7 +106,7 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
             " dataset.fields.form=NAME, or null if no question asks for a form"
         )
     questions = with_letters(cfg, questions, source)
-    reasons = check_golds((question.gold for question in questions), answer=cfg.answer)
+    reasons = verifiers.check_golds((question.gold for question in questions), answer=cfg.answer)
     for question in questions:
         if reason := reasons[question.gold]:
             gold = f"gold answer {question.gold[:60]!r}: {reason}"
@@ -151,7 +152,7 @@ def with_letters(cfg: DatasetConfig, questions: list[Question], source: str) -> 
     if cfg.fields.choices is None and cfg.answer != "choice":
         return questions
     try:
-        letters = lettered([(question.gold, question.choices) for question in questions])
+        letters = verifiers.lettered([(question.gold, question.choices) for question in questions])
     except ValueError as error:
         raise UserError(f"{source}: the gold answers {error}") from error
     return [replace(q, gold=letter) for q, letter in zip(questions, letters, strict=True)]

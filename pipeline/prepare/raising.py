@@ -34,7 +34,7 @@ def check(run: Run, built: "Built", identity: dict[str, Any]) -> Cut:
     if not raised and not runfolder.was_raised(run):
         return {}
     rows = built.rows()
-    cut = runfolder.cut_short(run, rows)
+    cut = runfolder.continuing(run, rows)
     if raised and cut and (why := _why_not(run, rows, cut)):
         raise UserError(refusal(run, why))
     return cut

@@ -1,6 +1,5 @@
 """A model that a server holds, before it is asked anything: through which interface, how long."""
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,8 @@ def facts(run: Run, tokenizer: Any | None) -> "Facts | None":
     """
     if not kind(run.cfg.engine.name).served:
         return None
+    import asyncio
+
     from bayes_at_n.pipeline.servers import served  # an HTTP client takes a while to import
     from bayes_at_n.pipeline.servers.pool import Pool
 

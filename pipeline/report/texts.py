@@ -154,7 +154,9 @@ def _attempts(
 ) -> Iterator[tuple[int, tuple[str, int], str, Any, Any]]:
     """Attempt, its key, text, tokens and log-probs, one at a time: token lists stay small."""
     asked = pa.array(ids, pa.string())
-    for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage, stems=stems):
+    for batch in shards.batches(
+        run.attempts, ATTEMPTS, _COLUMNS, damage, only=lambda path: shards.stem(path) in stems
+    ):
         places = rowkeys.rows_of(rowkeys.encode(batch, asked), keys)
         if trials is not None:
             places = np.where(batch["trial"].to_numpy() < trials, places, -1)

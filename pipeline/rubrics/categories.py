@@ -26,8 +26,8 @@ from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, R
 from bayes_at_n.pipeline.store import origin, parquet, rowkeys, runfolder, tables, verdicts
 from bayes_at_n.pipeline.store.columns import KEY, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run, opened
-from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
+from bayes_at_n.scoring.numerics.results import Summary
 
 VERSION = 1  # raise it whenever thresholds or categories change
 FILE = "thresholds.json"  # in a run folder: those of its categories
@@ -287,6 +287,13 @@ def current(run: Run, imported: bool = False) -> dict[str, Recorded]:
     if old and not imported:
         warn(f"categories of {', '.join(old)} are out of date and left out; run `categorize`")
     return mapped
+
+
+def stale(run: Run) -> dict[Path, str]:
+    """Return the files of categories that are out of date."""
+    usable = current(run)
+    files = (run.path / "categories").glob("[!._]*.parquet")
+    return {path: "signals or thresholds" for path in files if path.stem not in usable}
 
 
 def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = None) -> Scores:

@@ -7,6 +7,7 @@ Imported means of log-probs count where there is no list of them.
 
 import math
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,7 @@ def make(run: Run) -> None:
     """Measure new parts of attempts, a batch at a time. Raises DamagedData: some are unreadable."""
     damage, owed = parquet.Damage(), SIGNALS_TABLE.owed(run, {})
     try:
-        with Meter("signals", sum(map(tables.rows, owed))) as meter:
+        with Meter("signals, parts", len(owed)) as meter:
             for part in owed:
                 measured = [MEASURED.empty_table()]
                 for batch in parquet.read(part.path, ATTEMPTS, _READ, damage):
@@ -43,9 +44,10 @@ def make(run: Run) -> None:
                     bits = _nullable(bits_per_token(batch["logprobs"]))
                     columns = [*(batch[name] for name in KEY), ratio, repeated, bits]
                     measured.append(pa.table(columns, names=MEASURED.names).cast(MEASURED))
-                    meter.advance(batch.num_rows)
                 if part.path.suffix == ".journal" or part.path not in damage.lines:
-                    SIGNALS_TABLE.write(run, part, {}, pa.concat_tables(measured))
+                    rows = pa.concat_tables(measured)
+                    SIGNALS_TABLE.write(run.path, part.stem, rows, {}, part.mark)
+                meter.advance(1)
     except OSError as error:
         if error.errno not in atomic.GONE:
             raise
@@ -53,6 +55,11 @@ def make(run: Run) -> None:
         return
     SIGNALS_TABLE.sweep(run)
     runfolder.set_aside_attempts(run, damage)
+
+
+def stale(run: Run) -> dict[Path, str]:
+    """Return the files of signals that were made otherwise, and how."""
+    return SIGNALS_TABLE.stale(run, {})
 
 
 def made_from(run: Run) -> str:
@@ -85,7 +92,8 @@ def read(run: Run) -> pa.Table:
     if run.cfg.dataset.judge == "unmatched" and verdict["a"].null_count:
         mention("signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty")
         verdict = {name: pa.nulls(keys.size, pa.float32()) for name in verdict}
-    means = rowkeys.aligned(run, "means", ["prompt_mean_logprob", "completion_mean_logprob"], keys)
+    of_means = ["prompt_mean_logprob", "completion_mean_logprob"]
+    means = rowkeys.in_order(*rowkeys.keyed(run, "means", of_means), of_means, keys)
     prompts, completions = (
         _nullable(-mean.cast(pa.float64()).fill_null(np.nan).to_numpy() / math.log(2) + 0.0)
         for mean in means.values()

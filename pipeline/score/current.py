@@ -28,3 +28,10 @@ def is_current(run: Run) -> bool:
     """Return whether `scores.json` is what the stage would make now."""
     scores = runfolder.read_json(run.path / "scores.json")
     return scores.get(MADE_FROM) == made_from(run) and (run.path / "matrix.npz").exists()
+
+
+def stale(run: Run) -> dict[Path, str]:
+    """Return `scores.json` where the stage would make another one now, under the same name."""
+    path = run.path / "scores.json"
+    named = runfolder.read_json(path).get("run") == str(run.path)
+    return {path: "tables or settings"} if named and not is_current(run) else {}

@@ -30,7 +30,7 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
     if not race and not any(map(config.is_until, settings)):
         cluster.submit(settings, dry_run)
         return
-    stages = [setting for setting in settings if config.is_stages(setting)]
+    stages = [setting for setting in settings if setting.startswith("stages=")]
     planned = plan.make(config.load([one for one in settings if one not in stages]))
     goal, contenders = planned.goal, planned.contenders
     (live.announce if dry_run else live.begin)(planned)

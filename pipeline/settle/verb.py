@@ -60,7 +60,7 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
 
     Returns the exit status of the stages. Raises UserError and OSError: as `run`.
     """
-    stages = [s for s in settings if config.is_stages(s)]
+    stages = [s for s in settings if s.startswith("stages=")]
     asked = config.load([setting for setting in settings if setting not in stages])
     if asked.cfg.replay or asked.cfg.folders:
         raise UserError("until=: with settings such as model=a dataset=b, not with folders")

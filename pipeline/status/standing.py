@@ -9,7 +9,7 @@ from typing import Any
 from bayes_at_n.pipeline.cluster.jobs import UNKNOWN, Job
 from bayes_at_n.pipeline.prepare import raising
 from bayes_at_n.pipeline.status.tally import RunningScore, Tally
-from bayes_at_n.pipeline.store import suspects
+from bayes_at_n.pipeline.store import sessions
 from bayes_at_n.pipeline.store.outcomes import price
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.records import Worker, workers
@@ -96,7 +96,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
         total=done.size,
         ungraded=int((done & ~tally.graded).sum()),
         stale=tally.stale,
-        continues="; ".join(filter(None, (continues, suspects.told(run)))),
+        continues="; ".join(filter(None, (continues, sessions.suspects(run)))),
         in_flight=min(sum(worker.in_flight for worker in alive), owed),
         tokens=int(tally.tokens.sum()),
         truncated=float(tally.truncated[done].mean()) if done.any() else 0.0,

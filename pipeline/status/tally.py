@@ -25,7 +25,6 @@ from bayes_at_n.pipeline.store import (
     rowkeys,
     runfolder,
     shards,
-    workernames,
 )
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes, correct
@@ -110,7 +109,7 @@ class Tally:
 
     def finish_times(self, worker: str) -> npt.NDArray[np.float64]:
         """When the attempts of one worker were finished, in Unix seconds; unsorted."""
-        own = re.compile(rf"{re.escape(worker)}-\d+{workernames.ENDINGS}")
+        own = re.compile(rf"{re.escape(worker)}-\d+{shards.ENDINGS}")
         numbers = [i for i, stem in enumerate(self._stems()) if own.fullmatch(stem)]
         return self.finished[np.isin(self._source, numbers)]
 

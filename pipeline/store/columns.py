@@ -14,8 +14,7 @@ QUESTIONS = pa.schema(
         ("problem", pa.string()),
         ("gold", pa.string()),
         ("question_hash", pa.string()),  # SHA-256 of problem and gold, first 16 hex digits
-        # The exact text the model sees; of a server that takes chat turns, these as JSON.
-        ("prompt", pa.string()),
+        ("prompt", pa.string()),  # the exact text that the model sees; chat turns as JSON
         ("prompt_token_ids", pa.list_(pa.int32())),  # null for chat turns
         ("prompt_logprobs", pa.list_(pa.float32())),  # null until generated; NaN at position 0
         ("max_tokens", pa.int32()),  # the asked length, clamped to the model's context
@@ -45,30 +44,20 @@ ATTEMPTS = pa.schema(
         ("first_token", pa.float64()),  # null where a server gives whole answers
         # Of one that was continued: `started` and `first_token` are later by the time it lay still.
         ("finished", pa.float64()),
-        # How many of its tokens were there before a raised `sampling.max_tokens` let it go on, the
-        # last time; null: it was sampled in one go.
+        # Its tokens before a raised `sampling.max_tokens` last let it go on; null: in one go.
         ("continued_from", pa.int32()),
     ]
 )
 
 
 def cut_off(finish_reasons: Any) -> Any:
-    """Select the attempts that did not end by themselves: bool, null where not known.
-
-    >>> cut_off(pa.array(["stop", "length", "repetition", None])).to_pylist()
-    [False, True, True, None]
-    """
+    """Select the attempts that did not end by themselves: bool, null where not known."""
     cut = pc.is_in(finish_reasons, value_set=pa.array(CUT))
     return pc.if_else(pc.is_valid(finish_reasons), cut, None)
 
 
 def below(limits: Any, finish_reasons: Any, tokens: Any) -> Any:
-    """Select the attempts that ended at a token limit below their limit now: bool.
-
-    >>> reasons = pa.array(["length", "length", "stop", None])
-    >>> below([8, 16, 16, 16], reasons, pa.array([8, 8, 8, 8])).to_pylist()
-    [False, True, False, False]
-    """
+    """Select the attempts that ended at a token limit below their limit now: bool."""
     short = pc.and_(pc.equal(finish_reasons, "length"), pc.less(tokens, pa.array(limits)))
     return pc.fill_null(short, False)
 
@@ -87,28 +76,25 @@ GRADES = pa.schema(
 )
 
 
-def _of_labels(name: str) -> list[pa.Field]:
-    return [pa.field(name.format(label), pa.float32()) for label in "abc"]
-
-
 # A verifier's labels: a correct, b incorrect, c invalid. Log-probs are natural, of the label's
 # token at the answer slot, under the full vocabulary.
+_LOGPROBS = [(f"logprob_{label}", pa.float32()) for label in "abc"]
 LABEL_LOGPROBS = pa.schema(
     [
         ("judged", pa.string()),  # hash of what was judged: question, gold, response and answer
-        *_of_labels("logprob_{}"),
+        *_LOGPROBS,
         ("tokens", pa.int32()),  # of the verifier's prompt
         ("cut", pa.bool_()),  # the middle of the response was left out
     ]
 )
+# Of each label also what was subtracted (verify/calibrate.py), exp(logprob), the softmax over the
+# three and, calibrated, softmax((logprob - base) / T).
+_KINDS = ("base_", "raw_", "direct_", "")
 VERDICTS = pa.schema(
     [
         *_KEY_FIELDS,
-        *_of_labels("logprob_{}"),
-        *_of_labels("base_{}"),  # what was subtracted: see verify/calibrate.py
-        *_of_labels("raw_{}"),  # exp(logprob)
-        *_of_labels("direct_{}"),  # softmax over the three
-        *_of_labels("{}"),  # calibrated: softmax((logprob - base) / T)
+        *_LOGPROBS,
+        *((f"{kind}{label}", pa.float32()) for kind in _KINDS for label in "abc"),
         ("mass", pa.float32()),  # raw_a + raw_b + raw_c
         ("label", pa.string()),  # A, B or C, the largest of the calibrated
         ("tokens", pa.int32()),

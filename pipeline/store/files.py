@@ -1,5 +1,6 @@
 """Results of a verb or study as files: tables in every form, figures, pages, and their record."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -45,34 +46,22 @@ def write(
             made |= style.pictures(figure, folder / stem)
     files = sorted(str(path.relative_to(folder)) for path in made)
     text = json.dumps(plain({**record, "files": files}), indent=2, ensure_ascii=False)
-    result = folder / f"{name}.json"
+    result, own, stale = folder / f"{name}.json", folder.resolve(), list[Path]()
     folder.mkdir(parents=True, exist_ok=True)
     with lease.held(folder / "results.lease", "writing results", wait=True):
-        stale = _stale(result, set(files))
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, UserError):
+            listed = {*map(str, foreign.read_json(result)["files"])} - {*files}
+            paths = ((own / name).resolve() for name in listed)  # what is elsewhere stays
+            stale = [path for path in paths if path.is_relative_to(own) and path.is_file()]
         atomic.replace_all(made | dict.fromkeys(stale) | {result: f"{text}\n".encode()})
-        for parent in {path.parent for path in stale} - {folder.resolve()}:
+        for parent in {path.parent for path in stale} - {own}:
             if not any(parent.iterdir()):
                 parent.rmdir()
     return [*made, result]
 
 
-def _stale(record: Path, files: set[str]) -> list[Path]:
-    """Return what an earlier record lists and is not among the files now; nothing elsewhere."""
-    folder = record.parent.resolve()
-    try:
-        listed = map(str, foreign.read_json(record)["files"])
-    except (OSError, ValueError, LookupError, TypeError, UserError):
-        return []
-    paths = ((folder / name).resolve() for name in {*listed} - files)
-    return [path for path in paths if path.is_relative_to(folder) and path.is_file()]
-
-
 def file_stem(text: str) -> str:
-    """Return a text as a file name without suffix.
-
-    >>> file_stem("samples_my set/2")
-    'samples_my_set_2'
-    """
+    """Return a text as a file name without suffix."""
     return re.sub(r"[^\w.-]", "_", text)
 
 

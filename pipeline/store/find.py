@@ -19,21 +19,19 @@ def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
     A folder named outright without a sound run is left out with a warning. Raises UserError: no
     sound run is left, or no such data set or model.
     """
-    by_dataset: dict[str, dict[Path, Path]] = {}
-    faults = []
-    for text in cfg.folders:
-        folder = Path(text).expanduser()
+    by_dataset, faults = dict[str, dict[Path, Path]](), dict[Path, UserError]()
+    for folder in (Path(text).expanduser() for text in cfg.folders):
         try:
-            runs = by_dataset.setdefault(load_folder(folder, []).dataset.name, {})
-            runs[folder.resolve()] = folder
+            dataset = load_folder(folder, []).dataset.name
+            by_dataset.setdefault(dataset, {})[folder.resolve()] = folder
         except UserError as error:
-            faults.append((folder, error))
+            faults[folder] = error
     if cfg.dataset or not cfg.folders:
         for name, paths in _in_root(cfg).items():
             by_dataset.setdefault(name, {}).update({path.resolve(): path for path in paths})
     if not by_dataset:
-        raise faults[0][1]
-    for folder, fault in faults:
+        raise next(iter(faults.values()))
+    for folder, fault in faults.items():
         if folder.name[:1] not in ("_", "."):  # nobody means those; a shell's * does
             warn(f"{foreign.printable(folder)} is left out: {fault}")
     return {name: list(runs.values()) for name, runs in by_dataset.items()}
@@ -41,24 +39,23 @@ def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
 
 def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
     root = Path(cfg.runs).expanduser()
-    if not root.is_dir():
-        raise UserError(f"runs={cfg.runs}: no such folder; run something first, or set runs=DIR")
-    known = {path.name: _runs(path) for path in _folders(root)}
-    for name in cfg.dataset:
-        if not known.get(name):
-            there = ", ".join(known) or "nothing"
-            raise UserError(f"dataset={name}: no run of it in {root}, which holds {there}")
-    chosen = {name: known[name] for name in cfg.dataset or known if known[name]}
-    models = {model for runs in chosen.values() for model in runs}
-    if not models:
-        raise UserError(f"{root}: holds no run; run something first, or set runs=DIR")
-    for model in cfg.model:
-        if model not in models:
-            there = ", ".join(sorted(models))
-            raise UserError(f"model={model}: no such run folder in {root}; there are {there}")
-    asked = cfg.model or sorted(models)
-    found = {name: [runs[m] for m in asked if m in runs] for name, runs in chosen.items()}
-    return {name: paths for name, paths in found.items() if paths}
+    known = {path.name: _runs(path) for path in _folders(root)} if root.is_dir() else {}
+    known = {dataset: runs for dataset, runs in known.items() if runs}
+    if not known:
+        why = "no such folder, or no run in it; run something first, or set runs=DIR"
+        raise UserError(f"runs={cfg.runs}: {why}")
+    chosen = {name: known.get(name, []) for name in cfg.dataset or known}
+    models = sorted({path.name for runs in chosen.values() for path in runs})
+    asked = [("dataset", name, [*known]) for name in cfg.dataset]
+    for key, name, there in [*asked, *(("model", name, models) for name in cfg.model)]:
+        if name not in there:
+            listed = ", ".join(there)
+            raise UserError(f"{key}={name}: no run of it in {root}; there are {listed}")
+    found = dict[str, list[Path]]()
+    for name, runs in chosen.items():
+        if paths := [run for model in cfg.model or models for run in runs if run.name == model]:
+            found[name] = paths
+    return found
 
 
 def within(folder: Path) -> list[Path]:
@@ -67,8 +64,7 @@ def within(folder: Path) -> list[Path]:
         raise UserError(f"{folder}: no such folder")
     if is_run(folder):
         return [folder]
-    runs = list(_runs(folder).values())
-    runs = runs or [run for part in _folders(folder) for run in _runs(part).values()]
+    runs = _runs(folder) or [run for part in _folders(folder) for run in _runs(part)]
     if not runs:
         raise UserError(f"{folder} is no run folder, and holds none")
     return runs
@@ -79,8 +75,8 @@ def is_run(folder: Path) -> bool:
     return os.path.lexists(folder / "config.yaml")
 
 
-def _runs(dataset: Path) -> dict[str, Path]:
-    return {path.name: path for path in _folders(dataset) if is_run(path)}
+def _runs(dataset: Path) -> list[Path]:
+    return [path for path in _folders(dataset) if is_run(path)]
 
 
 def _folders(root: Path) -> list[Path]:
@@ -103,10 +99,8 @@ def names(folders: Sequence[Path]) -> list[str]:
 def natural(name: str) -> list[tuple[bool, int, str]]:
     """Return a sort key by which numbers count by value, and before letters.
 
-    >>> sorted(["step-1000", "step-900"], key=natural)
-    ['step-900', 'step-1000']
-    >>> sorted(["final", "best", "checkpoint-20"], key=natural)
-    ['best', 'checkpoint-20', 'final']
+    >>> sorted(["step-1000", "best", "step-900"], key=natural)
+    ['best', 'step-900', 'step-1000']
     """
     parts = re.split(r"(\d+)", name)
     return [(not p.isdecimal(), int(p) if p.isdecimal() else 0, p) for p in parts if p]

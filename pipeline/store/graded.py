@@ -7,6 +7,7 @@ correct, B wrong, C no_answer. No verdict decides a response that was cut off: i
 import contextlib
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,19 +21,14 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import rowkeys, verdicts
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
-from bayes_at_n.pipeline.store.tables import Derived, Inputs
+from bayes_at_n.pipeline.store.tables import Derived, Inputs, is_imported
 from bayes_at_n.verifiers.answers import own
 from bayes_at_n.verifiers.maths.conventions import KNOWN
 
 GRADES_TABLE = Derived("grades", GRADES, "grade", verifiers.VERSION)
-SETTINGS = (  # that decide a grade, for the folder where they are typed with `grade`
-    "grading",
-    "dataset.answer",
-    "dataset.boxes",
-    "dataset.pattern",
-    "dataset.conventions",
-    "model.reasoning_end",
-)
+_OF_DATASET = ("answer", "boxes", "pattern", "conventions")
+# What decides a grade, and is kept in the folder where it is typed with `grade`.
+SETTINGS = ("grading", *(f"dataset.{name}" for name in _OF_DATASET), "model.reasoning_end")
 _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
 _OUTCOMES = pa.array(["correct", "wrong", "no_answer"])  # that the labels stand for
 _LABELS = pa.array(["A", "B", "C"])
@@ -40,10 +36,7 @@ _version = functools.cache(environment.version)
 
 
 def settings(cfg: RunConfig) -> dict[str, Any]:
-    """Return what decides the grade of a (gold, answer) pair.
-
-    Raises UserError: a user's own grader is not there.
-    """
+    """Return what decides the grade of a pair. Raises UserError: a user's own grader is gone."""
     conventions = KNOWN[cfg.dataset.answer.partition(":")[0]]
     answer, function = cfg.dataset.grader()
     return {
@@ -59,19 +52,19 @@ def settings(cfg: RunConfig) -> dict[str, Any]:
 
 def inputs(run: Run) -> Inputs:
     """Return what grades are made of beside the attempts. Raises as `settings`."""
-    return settings(run.cfg) | {
-        "reasoning_end": run.cfg.model.reasoning_end,
-        "boxes": run.cfg.dataset.boxes,
-        "pattern": run.cfg.dataset.pattern,
-        "strict": [q["question_id"] for q in run.questions if q["form"] == "strict"],
-    }
+    dataset, end = run.cfg.dataset, run.cfg.model.reasoning_end
+    found = {"reasoning_end": end, "boxes": dataset.boxes, "pattern": dataset.pattern}
+    strict = [q["question_id"] for q in run.questions if q["form"] == "strict"]
+    return settings(run.cfg) | found | {"strict": strict}
+
+
+def stale(run: Run) -> dict[Path, str]:
+    """Return the files of grades that were made otherwise, and how."""
+    return GRADES_TABLE.stale(run, inputs(run))
 
 
 def ruled(run: Run, names: Sequence[str]) -> pa.Table:
-    """Read the key and other columns of every grade, as the rule grader made it.
-
-    Raises Stale: grades were made with other settings than are set.
-    """
+    """Read key and columns of every grade by the rule grader. Raises Stale: by other settings."""
     wanted = None
     with contextlib.suppress(UserError):  # on another machine, without a user's own grader
         wanted = inputs(run)
@@ -80,9 +73,9 @@ def ruled(run: Run, names: Sequence[str]) -> pa.Table:
 
 def made_by(run: Run) -> dict[str, Any]:
     """Return what decided the grades of a run, to be compared with another's."""
-    if GRADES_TABLE.imported(run):
-        manifest = read_json(run.manifest)
-        return {"imported": str(dict(manifest.get("imported", {})).get("fingerprint"))}
+    if any(map(is_imported, run.grades.glob("*.parquet"))):
+        imported = dict(read_json(run.manifest).get("imported", {}))
+        return {"imported": str(imported.get("fingerprint"))}
     with contextlib.suppress(UserError):
         return {"version": GRADES_TABLE.version, **inputs(run)}
     return {}
@@ -117,11 +110,11 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
             f"{run.path}: {waiting} attempts wait for the verifier, which decides what the rule"
             f" grader does not accept (dataset.judge=unmatched); run `{PROGRAM} verify`"
         )
-    said = ("the verifier says ", labels.fill_null("nothing yet"), "; the rule grader: ", rules)
     decided: dict[str, Any] = {"outcome": _OUTCOMES.take(pc.index_in(labels, _LABELS))}
     if "layer" in names:
         decided["layer"] = pa.scalar("verifier")
     if "reason" in names:
+        said = ("the verifier says ", labels.fill_null("nothing yet"), "; the rule grader: ", rules)
         decided["reason"] = pc.binary_join_element_wise(*said, ", ", table["reason"], "")
     for name, values in decided.items():
         column = pc.if_else(decides, values, table[name])

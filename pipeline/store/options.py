@@ -19,18 +19,13 @@ def as_shown(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> dict[str, An
     """Return a row of the questions table with options and gold letter as a trial saw them."""
     shown = dict(row)
     if places := order(cfg, row, trial):
-        shown["choices"] = [row["choices"][place] for place in places]
-        shown["order"] = places
+        shown |= {"order": places, "choices": [row["choices"][place] for place in places]}
         shown["gold"] = letter(shown, row["gold"])
     return shown
 
 
 def letter(shown: Mapping[str, Any], answer: str) -> str:
-    """Return the letter that an attempt saw at an option; what is no letter stays.
-
-    >>> letter({"order": (2, 0, 1)}, "A"), letter({"order": (2, 0, 1)}, "5"), letter({}, "A")
-    ('B', '5', 'A')
-    """
+    """Return the letter that an attempt saw at an option; what is no letter stays."""
     places = shown.get("order", ())
     known = LETTERS[: len(places)]
     return LETTERS[places.index(known.index(answer))] if answer and answer in known else answer

@@ -19,6 +19,7 @@ from bayes_at_n.pipeline.base import journal
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.foreign import read_json
+from bayes_at_n.pipeline.store import parquet
 
 HASH, IDENTITY = "identity_hash", "identity"  # in the manifest, and of files
 QUESTIONS = "questions_hash"  # in the identity of a file: of all questions and prompts
@@ -28,12 +29,8 @@ Metadata = dict[bytes, bytes]
 _warn = functools.cache(warn)  # once a command
 
 
-def said(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity with one hash in place of those of all questions and prompts.
-
-    >>> sorted(said({"sampling.seed": 1, "questions": {"q1": "0a"}, "prompts": {"q1": "0b"}}))
-    ['questions_hash', 'sampling.seed']
-    """
+def condensed(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity with one hash in place of those of all questions and prompts."""
     rest = {k: v for k, v in identity.items() if k not in ("questions", "prompts")}
     return {QUESTIONS: hashed([identity.get("questions"), identity.get("prompts")])} | rest
 
@@ -45,7 +42,7 @@ def hashed(value: Any) -> str:
 
 def about(manifest: Mapping[str, Any]) -> Metadata:
     """Return the metadata of new files of attempts beside this manifest."""
-    text = json.dumps(said(manifest[IDENTITY]))
+    text = json.dumps(condensed(manifest[IDENTITY]))
     of = {HASH: str(manifest[HASH]), IDENTITY: text, FORMAT: str(NUMBER)}
     return {key.encode(): value.encode() for key, value in of.items()}
 
@@ -55,21 +52,24 @@ def check_format(folder: Path, there: Any) -> None:
     number = 1 if there is None else there
     if number != NUMBER:
         reader = f"commit {_READERS[number]}" if number in _READERS else "a later version"
-        raise UserError(
-            f"{folder}: has format {number}, which {reader} reads; this version reads {NUMBER}"
-        )
+        line = f"has format {number}, which {reader} reads; this version reads {NUMBER}"
+        raise UserError(f"{folder}: {line}")
+
+
+def schema(path: Path) -> pa.Schema:
+    """Return the columns of a Parquet file; none if it is damaged. Raises OSError."""
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        return pa.schema([])
 
 
 def metadata(path: Path) -> Metadata:
     """Return the metadata of a part or a journal; none if it is damaged. Raises OSError."""
-    try:
-        if path.suffix == ".journal":
-            return journal.metadata(path)
-        return dict(pq.read_schema(path).metadata or {})
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if getattr(error, "errno", None) is not None:
-            raise
-        return {}
+    journals = path.suffix == ".journal"
+    return journal.metadata(path) if journals else dict(schema(path).metadata or {})
 
 
 def foreign(path: Path) -> str:
@@ -78,11 +78,7 @@ def foreign(path: Path) -> str:
     Raises OSError: the file is gone, or may not be read.
     """
     manifest = path.parent.parent / "manifest.json"
-    try:
-        status = manifest.stat()
-    except OSError:
-        return ""
-    mine = _hash_in(manifest, status.st_ino, status.st_size, status.st_mtime_ns)
+    mine = _hash_in(manifest, parquet.fingerprint(manifest))
     its = metadata(path).get(HASH.encode(), b"").decode(errors="replace")
     if not mine or not its or mine == its:
         return ""
@@ -90,7 +86,7 @@ def foreign(path: Path) -> str:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _hash_in(manifest: Path, *_version: int) -> str:
+def _hash_in(manifest: Path, fingerprint: str) -> str:
     with contextlib.suppress(OSError, ValueError, UserError):
         return str(read_json(manifest).get(HASH, ""))
     return ""
@@ -101,13 +97,13 @@ def manifest(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
 
     Raises UserError: they do not say of which run they are, or are of several.
     """
-    known = [(file, said) for file in files if HASH.encode() in (said := metadata(file))]
-    runs = {said[HASH.encode()]: file.name for file, said in known}
+    known = {file: made for file in files if HASH.encode() in (made := metadata(file))}
+    runs = {made[HASH.encode()]: file.name for file, made in known.items()}
     with contextlib.suppress(KeyError, ValueError, RecursionError, TypeError):
         [its] = runs
-        file, latest = max(known, key=lambda one: one[0].name.lstrip("_"))  # of a raised cap
-        check_format(path.parent, int(latest.get(FORMAT.encode(), b"1")))
-        identity = dict(json.loads(latest[IDENTITY.encode()]))
+        file = max(known, key=lambda file: file.name.lstrip("_"))  # of a raised cap
+        check_format(path.parent, int(known[file].get(FORMAT.encode(), b"1")))
+        identity = dict(json.loads(known[file][IDENTITY.encode()]))
         _warn(f"{path}: {fault}; attempts/{file.name} says what it was, `prepare` writes it")
         return {FORMAT: NUMBER, HASH: its.decode(), IDENTITY: identity}
     if not files:

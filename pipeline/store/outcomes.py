@@ -1,7 +1,7 @@
 """Read outcomes, tokens and times of a run, once for all who score, compare or watch it."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,38 +41,29 @@ class Outcomes(NamedTuple):
         return np.where(self.boxes < 0, np.int8(-1), cut)
 
     def deciders(self) -> dict[str, int]:
-        """Count the outcomes that each grader decided; empty where no verifier does.
-
-        >>> one = [np.array([[code]], np.int8) for code in (CORRECT, 0, WRONG)]
-        >>> Outcomes(["a"], ["x"], *one, np.array([[True]])).deciders()
-        {'rule': 0, 'verifier': 1, 'accepted': 1, 'rejected': 0, 'owed': 0}
-        """
+        """Count the outcomes that each grader decided; empty where no verifier does."""
         if self.judged is None:
             return {}
         judged, right, known = self.judged, self.codes == CORRECT, self.codes != OWED
-        kinds = {
-            "rule": ~judged & known,
-            "verifier": judged & known,
-            "accepted": right & (self.ruled != CORRECT),  # by the verifier, not by the rules
-            "rejected": judged & known & ~right & (self.ruled == CORRECT),
-            "owed": judged & ~known,
-        }
+        kinds = {"rule": ~judged & known, "verifier": judged & known}
+        kinds["accepted"] = right & (self.ruled != CORRECT)  # by the verifier, not by the rules
+        kinds["rejected"] = judged & known & ~right & (self.ruled == CORRECT)
+        kinds["owed"] = judged & ~known
         return {kind: int(which.sum()) for kind, which in kinds.items()}
 
     def positions(self) -> dict[str, int]:
         """Return the place of each question by its hash, numbered where it occurs again.
 
-        Raises UserError: a question has no id or no hash.
+        Raises UserError: a question has no hash.
 
         >>> none = np.empty((3, 0), np.int8)
         >>> Outcomes(["a", "b", "c"], ["x", "y", "x"], none, none, none).positions()
         {'x': 0, 'y': 1, 'x 2': 2}
         """
-        positions: dict[str, int] = {}
-        times: Counter[str] = Counter()
-        for i, (name, mark) in enumerate(zip(self.question_ids, self.hashes, strict=True)):
-            if not mark or name is None:
-                raise UserError(f"question {i + 1} has no id or no hash; prepare the run again")
+        positions, times = dict[str, int](), Counter[str]()
+        for i, mark in enumerate(self.hashes):
+            if not mark:
+                raise UserError(f"question {i + 1} has no hash; prepare the run again")
             times[mark] += 1
             positions[f"{mark} {times[mark]}" if times[mark] > 1 else mark] = i
         return positions
@@ -90,13 +81,11 @@ class Usage(NamedTuple):
     price: float | None  # see `price`; None, too, where some attempt does not say its tokens
 
     @property
-    def prompt_mean(self) -> float | None:
-        """Mean tokens of an attempt's prompt; None where no attempt says it."""
+    def prompt_mean(self) -> float | None:  # tokens an attempt; None where no attempt says it
         return self.prompt_tokens / self.prompts_known if self.prompts_known else None
 
     @property
     def completion_mean(self) -> float | None:
-        """Mean tokens of a completion; None where no attempt says it."""
         return self.completion_tokens / self.completions_known if self.completions_known else None
 
 
@@ -118,12 +107,15 @@ def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcom
     """
     shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
     table = graded.graded(run, quiet=quiet) if table is None else table
-    read = {"codes": ("outcome", OUTCOMES), "boxes": ("box", BOXES), "ruled": ("ruled", OUTCOMES)}
-    codes = {
-        name: rowkeys.placed(table, ids, coded(table[column], known), shape, OWED)
-        for name, (column, known) in read.items()
+    columns = {
+        "codes": ("outcome", OUTCOMES),
+        "boxes": ("box", BOXES),
+        "ruled": ("ruled", OUTCOMES),
     }
-    decided = None
+    codes, decided = dict[str, Codes](), None
+    for name, (column, known) in columns.items():  # null and other words are OWED, -1
+        places = pc.fill_null(pc.index_in(table[column], pa.array(known)), OWED).to_numpy()
+        codes[name] = rowkeys.placed(table, ids, places.astype(np.int8), shape, OWED)
     if run.cfg.dataset.judge:
         decided = rowkeys.placed(table, ids, table["judged"].to_numpy() == 1, shape, False)
     hashes = [q["question_hash"] for q in run.questions]
@@ -145,15 +137,13 @@ def who(run: Run, found: Outcomes) -> str:
 def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
     """Sum the tokens of the first trials of these questions, or all, and the run's sessions."""
     ids = rowkeys.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())
-    names = ("prompt_tokens", "completion_tokens")
-    table = rowkeys.streamed(run, "attempts", names)
+    table = rowkeys.streamed(run, "attempts", ["prompt_tokens", "completion_tokens"])
     counted, _ = rowkeys.cells(rowkeys.encode(table, ids), run.cfg.sampling.trials)
-    table = table.filter(pa.array(counted))
-    sums = [pc.sum(table[name]).as_py() or 0 for name in names]  # null: nothing known
-    known = [pc.count(table[name]).as_py() for name in names]
-    paid = price(run.cfg.engine, *sums) if min(known) == table.num_rows else None
-    spent = sessions.totals(run)
-    return Usage(table.num_rows, sums[0], sums[1], known[0], known[1], spent, paid)
+    columns, spent = table.filter(pa.array(counted)).columns[2:], sessions.totals(run)
+    sums = [pc.sum(column).as_py() or 0 for column in columns]  # null: nothing known
+    known = [pc.count(column).as_py() for column in columns]
+    paid = price(run.cfg.engine, *sums) if min(known) == counted.sum() else None
+    return Usage(int(counted.sum()), sums[0], sums[1], known[0], known[1], spent, paid)
 
 
 def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
@@ -163,18 +153,17 @@ def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
     off earlier only up to its own length. A text stopped by the detector of repetition has ended.
     """
     rows = {q["question_id"]: q["max_tokens"] for q in run.questions}
-    ids = [*rows] if question_ids is None else [*question_ids]
-    asked, trials = run.cfg.sampling.max_tokens, run.cfg.sampling.trials
-    room = np.array([asked if rows[qid] is None else rows[qid] for qid in ids], np.int64)
+    ids = pa.array(rows if question_ids is None else question_ids, pa.string())
+    asked, shape = run.cfg.sampling.max_tokens, (len(ids), run.cfg.sampling.trials)
+    room = np.array([asked if (n := rows[qid]) is None else n for qid in ids.to_pylist()], np.int64)
     table = rowkeys.streamed(run, "attempts", ["completion_tokens", "finish_reason"])
-    kept, cell = rowkeys.cells(rowkeys.encode(table, pa.array(ids, pa.string())), trials)
-    tokens = np.full((len(ids), trials), -1, np.int64)
-    cut, unsaid = np.zeros(tokens.shape, bool), np.zeros(tokens.shape, bool)
-    ends = table["finish_reason"]
+    ends, n = table["finish_reason"], table["completion_tokens"].fill_null(-1).to_numpy()
     limited = pc.equal(ends, "length").fill_null(False)
-    tokens[cell] = table["completion_tokens"].fill_null(-1).to_numpy()[kept]
-    cut[cell] = limited.to_numpy()[kept]
-    unsaid[cell] = ends.is_null().to_numpy()[kept]
+    tokens = rowkeys.placed(table, ids, n.astype(np.int64), shape, -1)
+    cut, unsaid = (
+        rowkeys.placed(table, ids, which.to_numpy(), shape, False)
+        for which in (limited, ends.is_null())
+    )
     full = tokens >= room[:, None]
     cut |= unsaid & full
     told = np.where(full, np.maximum(tokens, asked), tokens)[cut]
@@ -200,31 +189,14 @@ def price(engine: EngineConfig, prompt_tokens: float, completion_tokens: float) 
     >>> price(EngineConfig("vllm", price_in=0.5, price_out=2.0), 4e6, 1e6)
     4.0
     """
-    if engine.price_in is None and engine.price_out is None:
-        return None
-    paid_in, paid_out = engine.price_in or 0.0, engine.price_out or 0.0
-    return (prompt_tokens * paid_in + completion_tokens * paid_out) / MILLION
-
-
-def coded(words: pa.Array | pa.ChunkedArray, known: Iterable[str]) -> Codes:
-    """Encode words as their positions among those known, -1 for null and others: int8.
-
-    >>> coded(pa.array(["timeout", None, "correct", "?"]), OUTCOMES).tolist()
-    [4, -1, 0, -1]
-    """
-    places = pc.fill_null(pc.index_in(words, pa.array(list(known))), -1)
-    codes: Codes = places.to_numpy().astype(np.int8)
-    return codes
+    prices = engine.price_in, engine.price_out
+    paid = prompt_tokens * (prices[0] or 0.0) + completion_tokens * (prices[1] or 0.0)
+    return None if prices == (None, None) else paid / MILLION
 
 
 def words(codes: npt.ArrayLike) -> npt.NDArray[np.str_]:
-    """Decode codes into words of OUTCOMES, "owed" without a grade; of the same shape.
-
-    >>> words([[0, 4, OWED]]).tolist()
-    [['correct', 'timeout', 'owed']]
-    """
-    of_code: npt.NDArray[np.str_] = np.array([*OUTCOMES, "owed"])[np.asarray(codes)]
-    return of_code
+    """Decode codes into words of OUTCOMES, "owed" without a grade; of the same shape."""
+    return np.array([*OUTCOMES, "owed"])[np.asarray(codes)]  # type: ignore[no-any-return]
 
 
 def correct(codes: npt.ArrayLike) -> Any:

@@ -16,8 +16,7 @@ from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.store.columns import KEY
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
-# What starts with an underscore is skipped by everything that reads a folder of Parquet files.
-HIDDEN, DAMAGED = "_", ".damaged"
+HIDDEN = "_"  # what starts so is skipped by everything that reads a folder of Parquet files
 # Columns that have few values, often.
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
 # What pyarrow raises of a damaged file, or of one that somebody else wrote.
@@ -34,9 +33,11 @@ class Damage:
 
     lines: dict[Path, list[str]] = field(default_factory=dict)
 
-    def add(self, path: Path, line: str) -> None:
-        """Add a line on a file."""
-        self.lines.setdefault(path, []).append(line)
+    def add(self, path: Path, line: str, error: BaseException | None = None) -> None:
+        """Add a line on a file. Raises the error: the disk or the rights are at fault."""
+        if isinstance(error, OSError) and error.errno is not None:
+            raise error
+        self.lines.setdefault(path, []).append(f"{line} ({one_line(error)})" if error else line)
 
     def __str__(self) -> str:
         return "; ".join(line for lines in self.lines.values() for line in lines)
@@ -60,9 +61,9 @@ def writer(file: Any, columns: pa.Schema) -> pq.ParquetWriter:
         compression="zstd",
         use_dictionary=sorted(_FEW.intersection(columns.names)),
         column_encoding={
-            name: "BYTE_STREAM_SPLIT"
-            for name in ("logprobs.list.element", "prompt_logprobs.list.element")
-            if name.split(".")[0] in columns.names
+            f"{name}.list.element": "BYTE_STREAM_SPLIT"
+            for name in ("logprobs", "prompt_logprobs")
+            if name in columns.names
         },
         write_page_checksum=True,
     )
@@ -94,7 +95,7 @@ def fingerprint(path: Path) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def put_aside(path: Path, why: str = DAMAGED) -> None:
+def put_aside(path: Path, why: str = ".damaged") -> None:
     """Rename a file so that no reader sees it."""
     path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{why}"))
 
@@ -104,47 +105,47 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Stream columns of the rows to `keep` of a part or journal; adds to `damage`."""
     if path.suffix == ".journal":
-        sound, lines, _ = journal.read(path, columns)
+        frames, lines, _ = journal.read(path, columns)
         for line in lines:
             damage.add(path, line)
-        for batch in sound:
-            yield (batch if keep is None else batch.filter(keep(batch))).select(names)
+        for frame in frames:
+            yield (frame if keep is None else frame.filter(keep(frame))).select(names)
         return
     try:
         file = opened(path)
     except DAMAGE as error:
-        _raise_unless_damage(error)
-        damage.add(path, f"{path.name}: unreadable ({one_line(error)})")
+        damage.add(path, f"{path.name}: unreadable", error)
         return
     size = 1 if _HEAVY.intersection(names) else _AT_ONCE
     with file:
         groups = range(file.num_row_groups)
-        spans = [list(groups[start : start + size]) for start in groups[::size]][::-1]
+        spans = [groups[start : start + size] for start in groups[::size]][::-1]
         while spans:
             span = spans.pop()
             try:
-                table = _wanted(file, span, columns, names, keep)
+                table = _rows(file, [*span], columns, names, keep)
             except DAMAGE as error:
-                _raise_unless_damage(error)
-                if len(span) > 1:
-                    spans += [[group] for group in reversed(span)]
+                if len(span) > 1 and getattr(error, "errno", None) is None:
+                    spans += [range(group, group + 1) for group in reversed(span)]
                     continue
-                rows = file.metadata.row_group(*span).num_rows
-                damage.add(path, f"{path.name}: {rows} damaged rows ({one_line(error)})")
+                n = file.metadata.row_group(span[0]).num_rows
+                damage.add(path, f"{path.name}: {n} damaged rows", error)
                 continue
             yield from table.combine_chunks().to_batches()
 
 
-def _wanted(
+def _rows(
     file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep | None
 ) -> pa.Table:
     """Read columns of those rows of some groups that are to be kept."""
-    if keep is None:
-        return _groups(file, groups, columns, names)
-    wanted = keep(_groups(file, groups, columns, list(KEY)))
-    if not pc.any(wanted).as_py():
-        groups, wanted = [], wanted.slice(0, 0)  # passed over
-    return _groups(file, groups, columns, names).filter(wanted)
+    if keep is not None:
+        wanted = keep(_rows(file, groups, columns, list(KEY), None))
+        if not pc.any(wanted).as_py():
+            groups, wanted = [], wanted.slice(0, 0)  # passed over
+        return _rows(file, groups, columns, names, None).filter(wanted)
+    threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # of few rows they only cost
+    table = file.read_row_groups(groups, columns=names, use_threads=threads)
+    return sound(table.select(names), pa.schema([columns.field(name) for name in names]))
 
 
 def opened(path: Path) -> pq.ParquetFile:
@@ -159,15 +160,6 @@ def whole(path: Path, columns: pa.Schema) -> pa.Table:
         return sound(file.read().select(columns.names), columns)
 
 
-def _groups(
-    file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str]
-) -> pa.Table:
-    """Read columns of some groups of rows."""
-    threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # of few rows they only cost
-    table = file.read_row_groups(groups, columns=names, use_threads=threads)
-    return sound(table.select(names), pa.schema([columns.field(name) for name in names]))
-
-
 def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
     """Cast a table that others may have written, and validate it. Raises one of `DAMAGE`."""
     table = table.cast(columns)
@@ -175,15 +167,3 @@ def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
     if any(table[name].null_count for name in KEY if name in columns.names):
         raise ValueError(f"a row without {' or '.join(KEY)}")
     return table
-
-
-def _raise_unless_damage(error: BaseException) -> None:
-    """Raise an error with a number: the disk or the rights are at fault, not the data."""
-    if isinstance(error, OSError) and error.errno is not None:
-        raise error
-
-
-def read_table(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:
-    """Read a small single-file table as rows."""
-    rows: list[dict[str, Any]] = whole(path, columns).to_pylist()
-    return rows

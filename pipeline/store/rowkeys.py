@@ -19,9 +19,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, MEANS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 Ints = npt.NDArray[np.int64]
-
-TABLES = {"attempts": ATTEMPTS, "means": MEANS}
-"""Per table of attempts, by its folder in a run, its columns."""
+TABLES = {"attempts": ATTEMPTS, "means": MEANS}  # sampled ones, by their folder in a run
 
 
 def question_ids(run: Run) -> pa.Array:
@@ -82,41 +80,31 @@ def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
     return np.where(known[at] == keys, at, -1)
 
 
-def aligned(
-    run: Run, table: str, names: Sequence[str], keys: Ints, damage: parquet.Damage | None = None
-) -> dict[str, pa.Array]:
-    """Read columns of a table, as `streamed`, in the order of `keys`; null without a row."""
-    rows, known = keyed(run, table, names, damage)
-    return in_order(rows, known, names, keys)
-
-
 def in_order(rows: pa.Table, known: Ints, names: Sequence[str], keys: Ints) -> dict[str, pa.Array]:
-    """Put columns of a table, whose rows have the keys `known`, in the order of `keys`."""
+    """Put columns of a table, whose rows have the keys `known`, in the order of `keys`.
+
+    Null without a row.
+    """
     at = rows_of(keys, known)
     places = pa.array(at, mask=at < 0)
     return {name: rows[name].take(places).combine_chunks() for name in names}
 
 
-def keyed(
-    run: Run, table: str, names: Sequence[str], damage: parquet.Damage | None = None
-) -> tuple[pa.Table, Ints]:
+def keyed(run: Run, table: str, names: Sequence[str]) -> tuple[pa.Table, Ints]:
     """Read the rows of `streamed` whose questions the run has, and the key of each row."""
-    rows = streamed(run, table, names, damage)
+    rows = streamed(run, table, names)
     keys = encode(rows, question_ids(run))
     return rows.filter(pa.array(keys >= 0)).combine_chunks(), keys[keys >= 0]
 
 
-def streamed(
-    run: Run, table: str, names: Sequence[str], damage: parquet.Damage | None = None
-) -> pa.Table:
-    """Read the key and other columns of one of `TABLES`; without `damage` a warning says it."""
-    columns, names = TABLES[table], [*KEY, *names]
-    unreadable = damage or parquet.Damage()
-    batches = shards.batches(run.path / table, columns, names, unreadable)
+def streamed(run: Run, table: str, names: Sequence[str]) -> pa.Table:
+    """Read the key and other columns of one of `TABLES`; a warning names what is unreadable."""
+    columns, names, damage = TABLES[table], [*KEY, *names], parquet.Damage()
+    batches = shards.batches(run.path / table, columns, names, damage)
     rows = pa.Table.from_batches(batches, pa.schema([columns.field(name) for name in names]))
-    if damage is None and unreadable.lines:
+    if damage.lines:
         remedy = f"`{PROGRAM} status --check {run.path}` sets them aside, and `run` makes them anew"
-        warn(f"{run.path}: {table}: {unreadable}; they do not count; {remedy}")
+        warn(f"{run.path}: {table}: {damage}; they do not count; {remedy}")
     return rows.combine_chunks()
 
 

@@ -22,15 +22,8 @@ from bayes_at_n.pipeline.store import origin, parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 
 # Of the model's settings those that change what is sampled or stored; prompts are hashed.
-_MODEL_KEYS = (
-    "dtype",
-    "tokenizer",
-    "context",
-    "system",
-    "engine_args",
-    "skip_special_tokens",
-    "chat_template_kwargs",
-)
+_MODEL_KEYS = """dtype tokenizer context system engine_args skip_special_tokens
+    chat_template_kwargs"""
 # Engine arguments that only say how a machine is used; others may change what is sampled.
 _RESOURCES = """block_size cpu_offload_gb device_map disable_log_stats distributed_executor_backend
     enable_chunked_prefill enable_prefix_caching enforce_eager gpu_memory_utilization max_num_seqs
@@ -38,10 +31,10 @@ _RESOURCES = """block_size cpu_offload_gb device_map disable_log_stats distribut
     num_gpu_blocks_override pipeline_parallel_size tensor_parallel_size"""
 _CAP = "sampling.max_tokens"
 TRIALS = "sampling.trials", "budget"  # settings that a worker may change in a folder
-# Settings that an identity names only where they are others than these.
+# Settings that an identity names only where they are others than these; which shots is hashed.
 DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": []}
-DEFAULTS["prompt.shots"] = 0  # which ones is hashed
-DEFAULTS |= {"prompt.shuffle": "none", "prompt.shuffle_seed": 0, "engine.args": {}}
+DEFAULTS |= {"prompt.shots": 0, "prompt.shuffle": "none", "prompt.shuffle_seed": 0}
+DEFAULTS["engine.args"] = {}
 SERVER = "server.json"  # in the run folder: how the server answered that the run began with
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
 UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader` of the engine that failed
@@ -75,14 +68,15 @@ class Run:
         """The rows of questions.parquet. Raises UserError: none, or a folder of another format."""
         if (manifest := read_json(self.manifest)).get(origin.IDENTITY):
             origin.check_format(self.path, manifest.get(origin.FORMAT))
+        file = self.path / "questions.parquet"
         try:
-            return parquet.read_table(self.path / "questions.parquet", QUESTIONS)
+            rows: list[dict[str, Any]] = parquet.whole(file, QUESTIONS).to_pylist()
+            return rows
         except FileNotFoundError:
             remedy = f"run `{PROGRAM} prepare` or `run` with the same settings first"
             raise UserError(f"{self.path}: not prepared yet; {remedy}") from None
         except parquet.DAMAGE as error:
             remedy = "delete it and run `prepare` again, attempts are kept"
-            file = self.path / "questions.parquet"
             raise UserError(f"{file}: unreadable ({error}); {remedy}") from error
 
     @property
@@ -110,12 +104,10 @@ def identity(cfg: RunConfig) -> dict[str, Any]:
     optional["engine.args"] = {k: v for k, v in cfg.engine.args.items() if k not in free}
     return {
         **{f"sampling.{k}": v for k, v in sampling.items()},
-        **{f"model.{k}": getattr(cfg.model, k) for k in _MODEL_KEYS},
+        **{f"model.{k}": getattr(cfg.model, k) for k in _MODEL_KEYS.split()},
         **{k: optional[k] for k, default in DEFAULTS.items() if optional[k] != default},
         "prompt.template": cfg.prompt.template,
-        "dataset.name": cfg.dataset.name,
-        "model.name": cfg.model.name,
-        "engine.name": cfg.engine.name,
+        **{f"{k}.name": getattr(cfg, k).name for k in ("dataset", "model", "engine")},
     }
 
 
@@ -130,13 +122,13 @@ def read_manifest(run: Run) -> dict[str, Any]:
     Where it is lost or damaged, what attempts say of the run. Raises UserError: they say nothing,
     or a folder is in its place.
     """
+    fault = "no identity"
     try:
         manifest = foreign.read_json(run.manifest)
         if isinstance(made := manifest.get(origin.IDENTITY), dict):
             origin.check_format(run.path, manifest.get(origin.FORMAT))
-            manifest.setdefault(origin.HASH, origin.hashed(origin.said(made)))
+            manifest.setdefault(origin.HASH, origin.hashed(origin.condensed(made)))
             return manifest
-        fault = "no identity"
     except FileNotFoundError:
         fault = "missing"
     except (ValueError, UserError) as error:
@@ -153,8 +145,8 @@ def claim(run: Run, identity: dict[str, Any]) -> None:
     """Say in a folder that is new what its run is; of several at once the first does."""
     if not read_manifest(run):
         manifest = {origin.FORMAT: origin.NUMBER, origin.IDENTITY: identity}
-        manifest[origin.HASH] = origin.hashed(origin.said(identity))
-        lease.create(run.manifest, json.dumps(manifest))
+        its = {origin.HASH: origin.hashed(origin.condensed(identity))}
+        lease.create(run.manifest, json.dumps(manifest | its))
 
 
 def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dict[str, Any]:
@@ -179,21 +171,20 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
 def differing(there: dict[str, Any], identity: dict[str, Any]) -> list[str]:
     """Name what differs between the identities of a folder and of a command, as `check_same`."""
     if origin.QUESTIONS in there and "prompts" in identity:
-        identity = origin.said(identity)
+        identity = origin.condensed(identity)
     if there:
         there, identity = DEFAULTS | there, DEFAULTS | identity
     differences = [
         f"{key} is {there[key]!r} there and {identity[key]!r} here"
-        for key in sorted({*there, *identity} - {"questions", "prompts"})
-        if key in there and key in identity and there[key] != identity[key]
+        for key in sorted((there.keys() & identity.keys()) - {"questions", "prompts"})
+        if there[key] != identity[key]
     ]
-    for what, noun in (("questions", "question"), ("prompts", "prompt")):
-        if what in identity:
-            old, new = there.get(what, {}), identity[what]
-            gone = [qid for qid in old if qid not in new]
-            changed = [qid for qid in old if qid in new and old[qid] != new[qid]]
-            differences += [f"{noun} {', '.join(gone[:3])} is gone"] * bool(gone)
-            differences += [f"{noun} {', '.join(changed[:3])} has changed"] * bool(changed)
+    for noun in ("question", "prompt"):
+        old, new = there.get(f"{noun}s", {}), identity.get(f"{noun}s", {})
+        gone = [qid for qid in old if qid not in new] if new else []
+        changed = [qid for qid in old if qid in new and old[qid] != new[qid]]
+        differences += [f"{noun} {', '.join(gone[:3])} is gone"] * bool(gone)
+        differences += [f"{noun} {', '.join(changed[:3])} has changed"] * bool(changed)
     return differences
 
 
@@ -206,13 +197,9 @@ def raised(run: Run, identity: dict[str, Any]) -> tuple[int, int] | None:
     return before, now
 
 
-def save_config(run: Run) -> None:
-    """Write the resolved configuration that the run is used with now; but for what holds once."""
-    _write(run, replace(run.cfg, **_ONCE))
-
-
-def _write(run: Run, cfg: RunConfig) -> None:
-    """Write settings, under a keyed mark if all of them are the user's."""
+def save_config(run: Run, there: RunConfig | None = None) -> None:
+    """Write settings: those in use, but for what holds once; marked if all are the user's."""
+    cfg = there or replace(run.cfg, **_ONCE)
     text = dump(cfg)
     own = f"# {trust.sign(text)}\n" if run.cfg.trust == cfg.trust == "true" else ""
     atomic.write_text(run.path / "config.yaml", own + text)
@@ -233,7 +220,7 @@ def save(run: Run, *names: str) -> None:
             of_folder, own = (reduce(getattr, groups, cfg) for cfg in (there, run.cfg))
             setattr(of_folder, key, getattr(own, key))
         if asdict(there) != before:
-            _write(run, there)
+            save_config(run, there)
 
 
 def save_verifier(run: Run) -> None:
@@ -257,14 +244,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def owed(run: Run, damage: parquet.Damage | None = None) -> list[tuple[str, int]]:
     """List the keys without a finished attempt; `damage` gets what is unreadable."""
-    done = shards.keys(run.attempts, ATTEMPTS, damage or parquet.Damage())
-    done -= continuing(run).keys()
+    done = shards.keys(run.attempts, ATTEMPTS, damage or parquet.Damage()) - continuing(run).keys()
     return [key for key in run.keys if key not in done]
-
-
-def continuing(run: Run) -> dict[tuple[str, int], int]:
-    """The attempts that a raised cap lets go on, in the order of `keys`: their tokens so far."""
-    return cut_short(run, run.questions) if was_raised(run) else {}
 
 
 def ending(run: Run) -> str:
@@ -280,11 +261,15 @@ def was_raised(run: Run) -> bool:
         return False
 
 
-def cut_short(run: Run, rows: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
-    """Return the tokens of attempts cut below the limits of the questions `rows`, in key order."""
-    limits = {row["question_id"]: row["max_tokens"] for row in rows}
-    found: dict[tuple[str, int], int] = {}
-    names = [*KEY, "finish_reason", "completion_tokens"]
+def continuing(run: Run, rows: list[dict[str, Any]] | None = None) -> dict[tuple[str, int], int]:
+    """Return the tokens so far of attempts that a raised cap lets go on, in the order of `keys`.
+
+    `rows`: the questions with limits that are not raised yet, but will be.
+    """
+    if rows is None and not was_raised(run):
+        return {}
+    limits = {row["question_id"]: row["max_tokens"] for row in rows or run.questions}
+    names, found = [*KEY, "finish_reason", "completion_tokens"], dict[tuple[str, int], int]()
     for batch in shards.batches(run.attempts, ATTEMPTS, names, parquet.Damage()):
         ids, trials, reasons, tokens = batch.columns
         short = below([limits.get(name, 0) for name in ids.to_pylist()], reasons, tokens)
@@ -310,12 +295,12 @@ def reader(run: Run) -> list[str | None]:
 
 def set_aside_attempts(run: Run, damage: parquet.Damage) -> None:
     """Set damaged parts aside. Raises DamagedData: there were some; their rows are owed again."""
-    journals = {p: lines for p, lines in damage.lines.items() if p.suffix == ".journal"}
-    if journals:
-        warn(f"attempts still being written, or torn: {parquet.Damage(journals)}")
-    parts = parquet.Damage({p: v for p, v in damage.lines.items() if p not in journals})
+    parts, journals = parquet.Damage(), parquet.Damage()
+    for path, lines in damage.lines.items():
+        (journals if path.suffix == ".journal" else parts).lines[path] = lines
+    if journals.lines:
+        warn(f"attempts still being written, or torn: {journals}")
     if parts.lines:
         shards.set_aside(parts, ATTEMPTS)
-        raise DamagedData(
-            f"attempts: {parts}; set aside, those rows are owed again: run `generate` (or `run`)"
-        )
+        remedy = "set aside, those rows are owed again: run `generate` (or `run`)"
+        raise DamagedData(f"attempts: {parts}; {remedy}")

@@ -1,14 +1,21 @@
-"""Read what workers leave in a run folder: `sessions/WORKER.json`, heartbeats in `claims/`."""
+"""Read what workers leave in a run folder: `sessions/WORKER.json`, heartbeats in `claims/`.
 
+Files of a server's attempts are named `-unproven` until a probe finds the model to be the run's.
+Where it finds another, they become `attempts/_*.suspect`, which no reader counts.
+"""
+
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base import lease
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import parquet, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 CLAIMS = "claims"  # in the run folder: heartbeats, and what is claimed
+UNPROVEN, _SUSPECT = "-unproven", ".suspect"
 
 
 class Totals(NamedTuple):
@@ -40,9 +47,46 @@ def totals(run: Run) -> Totals:
     """Sum what the sessions of a run cost."""
     records = [record for record in sessions(run.path).values() if record]
     gpu_s = [record["gpu_s"] for record in records if "gpu_s" in record]
-    return Totals(
-        len(records),
-        sum(record.get("wall_s", 0.0) for record in records),
-        sum(gpu_s) if gpu_s else None,
-        sum(record.get("completion_tokens", 0) for record in records),
-    )
+    wall_s = sum(record.get("wall_s", 0.0) for record in records)
+    tokens = sum(record.get("completion_tokens", 0) for record in records)
+    return Totals(len(records), wall_s, sum(gpu_s) if gpu_s else None, tokens)
+
+
+def unproven(run: Run, own: str = "") -> list[Path]:
+    """List the unproven files of the worker `own`, and of those that are gone."""
+    living = alive(run.path) - {own}
+    named = (path for path in shards.files(run.attempts) if UNPROVEN in path.name)
+    return [path for path in named if shards.worker_of(path) not in living]
+
+
+def prove(run: Run, good: bool, own: str = "") -> None:
+    """Count what is unproven for good, or set it aside, as a probe found."""
+    if not good:  # journals of the killed, too: only parts are counted, and taken back
+        living = alive(run.path) - {own}
+        shards.seal_leftovers(run.attempts, ATTEMPTS, lambda worker: worker not in living)
+    for path in unproven(run, own):
+        if not good:
+            parquet.put_aside(path, _SUSPECT)
+        elif path.suffix == ".parquet":
+            path.rename(path.with_name(path.name.replace(UNPROVEN, "")))
+
+
+def trust(run: Run) -> None:
+    """Count all that is suspect or unproven; what the server has next is the run's model."""
+    for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):
+        path.rename(path.with_name(path.name[1:].removesuffix(_SUSPECT)))
+    prove(run, good=True)
+    (run.path / runfolder.SERVER).unlink(missing_ok=True)
+
+
+def suspects(run: Run) -> str:
+    """Say in a line how many attempts are suspect, since when and why; empty where none are."""
+    times, damage = list[float](), parquet.Damage()
+    for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):
+        for batch in parquet.read(path, ATTEMPTS, ["finished"], damage):
+            times += batch["finished"].to_pylist()
+    if not times:
+        return ""
+    since = time.strftime("%F %T", time.localtime(min(times)))
+    why = "suspect and do not count: their server had another model"
+    return f"{len(times)} attempts since {since} are {why}; trust_parts=true takes them back"

@@ -8,15 +8,19 @@ before all others, the highest first: so a continued attempt counts, not its beg
 
 import os
 import re
+import socket
+import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from bayes_at_n.pipeline.base import atomic, foreign, journal
-from bayes_at_n.pipeline.store import origin, parquet, workernames
+from bayes_at_n.pipeline.store import origin, parquet
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 
+Only = Callable[[Path], bool]  # which files of a table are read
+ENDINGS = r"(-[a-z]+\d*)*"  # what may follow a worker's name and a number in the name of a file
 _TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
 
@@ -29,14 +33,14 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     """
     foreign.check(path)
     batches, damage, _ = journal.read(path, columns)
-    said = columns.with_metadata(journal.metadata(path))
+    with_origin = columns.with_metadata(journal.metadata(path))
     part = path.with_name(f"{stem(path)}.parquet")
     if part.exists():
         batches = [*parquet.read(part, columns, columns.names, parquet.Damage()), *batches]
     seen: set[tuple[str, int]] = set()
     table = pa.Table.from_batches((_new_rows(batch, seen) for batch in batches), columns)
     if table.num_rows:
-        parquet.write_part(part, table.cast(said))
+        parquet.write_part(part, table.cast(with_origin))
     if damage:
         parquet.put_aside(path)
     else:
@@ -54,11 +58,11 @@ def seal_leftovers(
     writer had made a part of it.
     """
     for temporary in folder.glob(".*.tmp"):
-        if is_dead(workernames.worker_of(temporary)):
+        if is_dead(worker_of(temporary)):
             temporary.unlink(missing_ok=True)
     damage = []
     for path in sorted(folder.glob("*.journal")):
-        if is_dead(workernames.worker_of(path)):
+        if is_dead(worker_of(path)):
             if _TAKEN not in path.stem and not path.with_name(f"{stem(path)}.parquet").exists():
                 path = path.rename(path.with_name(f"{path.stem}{_TAKEN}.journal"))
             damage += seal(path, columns)
@@ -70,44 +74,39 @@ def batches(
     columns: pa.Schema,
     names: Iterable[str],
     damage: parquet.Damage,
-    of: str | None = None,
     keep: parquet.Keep | None = None,
-    stems: Container[str] | None = None,
+    only: Only = lambda path: True,
 ) -> Iterator[pa.RecordBatch]:
     """Stream the columns `names` of all rows of a table, every key once, in bounded memory.
 
     What cannot be read, or is of another run, is left out and added to `damage`. Safe while others
-    write: a journal that is sealed meanwhile is read from its part. Only files of the worker `of`
-    or of `stems` are read, only rows to `keep` count. Raises UserError: as `foreign.check`.
+    write: a journal that is sealed meanwhile is read from its part. Of all files
+    `only` these are read, of all rows those to `keep`. Raises UserError: as `foreign.check`.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
-    seen: set[tuple[str, int]] = set()
-    done: set[str] = set()
-    while fresh := [path for path in files(folder) if stem(path) not in done]:
+    seen, done = set[tuple[str, int]](), set[str]()
+    while fresh := [path for path in files(folder) if stem(path) not in done and only(path)]:
         for path in fresh:
-            done.add(stem(path))
-            others = of is not None and workernames.worker_of(path) != of
-            if others or (stems is not None and stem(path) not in stems):
-                continue
             try:
                 if columns is ATTEMPTS and (why := origin.foreign(path)):
                     damage.add(path, why)
-                    continue
-                for batch in parquet.read(path, columns, needed, damage, keep):
-                    if (kept := _new_rows(batch, seen)).num_rows:
-                        yield kept.select(names)
+                else:
+                    for batch in parquet.read(path, columns, needed, damage, keep):
+                        if (kept := _new_rows(batch, seen)).num_rows:
+                            yield kept.select(names)
+                done.add(stem(path))
             except OSError as error:
                 if error.errno not in atomic.GONE:
-                    raise
-                done.discard(stem(path))  # sealed or set aside since the listing: list again
+                    raise  # else sealed or set aside since the listing: list again
 
 
 def keys(
-    folder: Path, columns: pa.Schema, damage: parquet.Damage, of: str | None = None
+    folder: Path, columns: pa.Schema, damage: parquet.Damage, only: Only = lambda path: True
 ) -> set[tuple[str, int]]:
-    """Return the (question_id, trial) of every readable row; for `of` see `batches`."""
-    return {key for batch in batches(folder, columns, KEY, damage, of) for key in _keys(batch)}
+    """Return the (question_id, trial) of every readable row; for `only` see `batches`."""
+    read = batches(folder, columns, KEY, damage, only=only)
+    return {key for batch in read for key in _keys(batch)}
 
 
 def among(wanted: Container[tuple[str, int]]) -> parquet.Keep:
@@ -119,6 +118,16 @@ def _keys(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, int]]:
     return zip(*(batch[name].to_pylist() for name in KEY), strict=True)
 
 
+def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
+    """Select the rows whose keys are not `seen`, which gets them."""
+    fresh = []
+    for i, key in enumerate(_keys(batch)):
+        if key not in seen:
+            seen.add(key)
+            fresh.append(i)
+    return batch if len(fresh) == batch.num_rows else batch.take(pa.array(fresh, pa.int64()))
+
+
 def set_aside(damage: parquet.Damage, columns: pa.Schema) -> None:
     """Rename damaged parts out of the way, after copying their sound rows into a new part."""
     for path in damage.lines:
@@ -126,9 +135,8 @@ def set_aside(damage: parquet.Damage, columns: pa.Schema) -> None:
             continue
         sound = list(parquet.read(path, columns, columns.names, parquet.Damage()))
         if sound and not origin.foreign(path):
-            said = columns.with_metadata(origin.metadata(path))
-            copy = path.with_name(f"{path.stem}-sound.parquet")
-            parquet.write_part(copy, pa.Table.from_batches(sound, said))
+            table = pa.Table.from_batches(sound, columns.with_metadata(origin.metadata(path)))
+            parquet.write_part(path.with_name(f"{path.stem}-sound.parquet"), table)
         parquet.put_aside(path)
 
 
@@ -167,11 +175,25 @@ def place(stem: str) -> tuple[int, str]:
     return -int(limit[1]) if limit else 0, stem
 
 
-def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
-    """Select the rows whose keys are not `seen`, which gets them."""
-    fresh = []
-    for i, key in enumerate(_keys(batch)):
-        if key not in seen:
-            seen.add(key)
-            fresh.append(i)
-    return batch if len(fresh) == batch.num_rows else batch.take(pa.array(fresh, pa.int64()))
+def worker_id() -> str:
+    """Return a name that no other process on any node has, and that sorts by its start."""
+    return f"{time.time_ns() // 1000:016d}-{node()}-{os.getpid()}"
+
+
+def node() -> str:
+    """Return this machine's short name, as Slurm calls it where it does."""
+    return (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).split(".")[0]
+
+
+def worker_of(path: Path) -> str:
+    """Return the worker that wrote a file of a table; empty if its name does not say.
+
+    >>> worker_of(Path("_0000000000000007-gpu-01-12345-00003.journal"))
+    '0000000000000007-gpu-01-12345'
+    >>> worker_of(Path(".0000000000000007-n1-42-00003-taken.parquet.0a1b.tmp"))
+    '0000000000000007-n1-42'
+    >>> worker_of(Path("0000000000000007-n1-42-00003-upto65536-sound.parquet"))
+    '0000000000000007-n1-42'
+    """
+    named = re.match(rf"[_.]?(\d{{16}}-.+-\d+)-\d{{5}}{ENDINGS}\.[a-z]", path.name)
+    return named[1] if named else ""

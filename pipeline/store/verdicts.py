@@ -4,6 +4,7 @@ import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from bayes_at_n.pipeline.store import rowkeys, runfolder
 from bayes_at_n.pipeline.store.columns import GRADES, KEY, VERDICTS
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.tables import IMPORTED, Derived, Inputs, Rows, Stale, parts
+from bayes_at_n.pipeline.store.tables import IMPORTED, Derived, Inputs, Rows, Stale, parts, record
 
 _warn = functools.cache(warn)  # once a command
 VERDICTS_TABLE = Derived("verdicts", VERDICTS, "verify", 1)
@@ -27,12 +28,7 @@ _CALIBRATION = ("calibration", "clip", "average", "content_free", "temperature")
 
 
 def asks(judge: str | None, outcome: Any, box: Any) -> Any:
-    """Select the attempts that the verifier decides, by columns of their grades: bool.
-
-    >>> outcome, box = pa.array(["correct", "wrong", "wrong", None]), pa.array(["boxed"] * 4)
-    >>> asks("all", outcome, box).to_pylist(), asks("unmatched", outcome, box).to_pylist()
-    ([True, True, True, False], [False, True, True, False])
-    """
+    """Select the attempts that the verifier decides, by columns of their grades: bool."""
     decided = pc.and_(pc.is_valid(outcome), pc.not_equal(box, "truncated").fill_null(True))
     if judge == "unmatched":
         decided = pc.and_(decided, pc.not_equal(outcome, "correct").fill_null(False))
@@ -45,7 +41,7 @@ def inputs(run: Run, of_grades: bool) -> dict[str, Any]:
     found = {"asked": _asked(v)} | {name: getattr(v, name) for name in _CALIBRATION}
     found["judge"] = judge if judge == "unmatched" or v.calibration == "graded" else None
     if of_grades:
-        made = [_GRADES.record(run, part) for part in parts(run.attempts)]
+        made = [record(_GRADES.path(run.path, part.stem)) for part in parts(run.attempts)]
         kinds = {str({k: v for k, v in sorted(one.items()) if k != "part"}) for one in made if one}
         found["grades"] = [runfolder.short_hash(kind) for kind in sorted(kinds)]
     return found
@@ -53,21 +49,34 @@ def inputs(run: Run, of_grades: bool) -> dict[str, Any]:
 
 def made_of(run: Run) -> dict[str, Any]:
     """Return what the verdicts were made of; empty without any, or of imported ones."""
-    records = (VERDICTS_TABLE.record(run, part).get("inputs") for part in parts(run.attempts))
-    return next((dict(of) for of in records if of and of != IMPORTED), {})
+    stems = (part.stem for part in parts(run.attempts))
+    made = (record(VERDICTS_TABLE.path(run.path, stem)).get("inputs") for stem in stems)
+    return next((dict(inputs) for inputs in made if inputs and inputs != IMPORTED), {})
 
 
 def read(run: Run, names: Sequence[str]) -> Rows:
-    """Read columns of all verdicts; with verifier=none whoever made them.
+    """Read columns of all verdicts, of whoever made them with verifier=none. Raises Stale."""
+    return VERDICTS_TABLE.read(run, names, _wanted(run))
 
-    Raises Stale: they were made with other settings than are set, or with an older prompt.
-    """
-    made = made_of(run)
+
+def stale(run: Run) -> dict[Path, str]:
+    """Return the files of verdicts that were made otherwise, and how."""
+    wanted = _wanted(run)
+    return {} if wanted is None else VERDICTS_TABLE.stale(run, wanted)
+
+
+def _wanted(run: Run) -> Inputs | None:
+    """Return what verdicts would be made of now, as far as a reader knows; None: no verifier."""
     if run.cfg.verifier.id is None:
-        return VERDICTS_TABLE.read(run, names, None)
-    wanted = made | inputs(run, "grades" in made) | {"asked": _asked_as(run, made)}
-    wanted["template"] = _template(wanted["asked"]["prompt"], made.get("template"))
-    return VERDICTS_TABLE.read(run, names, wanted)
+        return None
+    made = made_of(run)
+    asked = _asked_as(run, made)
+    found = {"asked": asked, "template": made.get("template")}
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # else the file is not here
+        path = template_file(asked["prompt"]).resolve()
+        if path.is_file() and path.stat().st_size <= _MOST:
+            found["template"] = runfolder.short_hash(path.read_text("utf-8").rstrip("\n"))
+    return made | inputs(run, "grades" in made) | found
 
 
 def current(run: Run, names: Sequence[str], quiet: bool = False) -> pa.Table:
@@ -106,12 +115,3 @@ def _asked_as(run: Run, made: Inputs) -> dict[str, Any]:
         if made.get("asked") == instead:
             return instead
     return _asked(v)
-
-
-def _template(prompt: str, made: Any) -> Any:
-    """Return the hash of a prompt's file; as it was `made` where the file is not here."""
-    with contextlib.suppress(OSError, ValueError, RuntimeError):
-        path = template_file(prompt).resolve()
-        if path.is_file() and path.stat().st_size <= _MOST:
-            return runfolder.short_hash(path.read_text("utf-8").rstrip("\n"))
-    return made

@@ -29,7 +29,6 @@ from bayes_at_n.pipeline.store.origin import metadata
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part, keys_of, parts
 from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE
-from bayes_at_n.pipeline.store.workernames import worker_id
 from bayes_at_n.pipeline.verify import asker, calibrate, prompts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
 from bayes_at_n.pipeline.verify.prompts import Candidate
@@ -82,8 +81,8 @@ def _verify(given: Run) -> None:
         if v.fit_temperature:
             text = labels.read_text("utf-8") if labels.is_file() else None
             made_from["fit"] = "" if text is None else runfolder.short_hash(text)
-        if owed := VERDICTS_TABLE.owed(run, made_from, imported=True):
-            if why := VERDICTS_TABLE.differing(run, owed[0], made_from):
+        if owed := VERDICTS_TABLE.owed(run, made_from):
+            if why := next(filter(None, owed.values()), ""):
                 note(f"verify: verdicts so far were made otherwise ({why})")
             attempts = _judged(run, made_by, template, intact)
             runfolder.save_verifier(given)
@@ -226,7 +225,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
     todo = batches(itertools.chain(new.items(), texts), total, cfg.engine.replicas)
     turns = (prompts.fill(template, prompts.as_candidate(row))[0] for row in run.questions)
     most = pc.max(attempts["bytes"]).as_py() + max(len(turn.encode()) for turn in turns)
-    worker, number = worker_id(), itertools.count()
+    worker, number = shards.worker_id(), itertools.count()
     answers = asker.answers(cfg, most, todo, f"{run.path}/logs/{worker}-verify-{{}}.stderr")
     with Meter("verify", total) as meter, contextlib.closing(answers):
         for rows, engine in answers:
@@ -256,7 +255,7 @@ def check(run: Run, attempts: pa.Table) -> None:
         raise UserError(f"verifier.id={v.id}, prompt {v.prompt}: {'; '.join(problems)}; {remedy}")
 
 
-def _derive(run: Run, attempts: pa.Table, made_from: Inputs, owed: list[Part]) -> None:
+def _derive(run: Run, attempts: pa.Table, made_from: Inputs, owed: Iterable[Part]) -> None:
     """Write the verdicts of parts of attempts in place of what is there."""
     (run.path / "verdicts" / "_calibration.json").unlink(missing_ok=True)
     v, keys, bases = run.cfg.verifier, attempts["key"].to_numpy(), of_labels(attempts, "base_")
@@ -280,7 +279,7 @@ def _derive(run: Run, attempts: pa.Table, made_from: Inputs, owed: list[Part]) -
     table = pa.table(columns, schema=VERDICTS)
     for part in owed:
         rows = table.filter(pc.equal(attempts["part"], part.stem))
-        VERDICTS_TABLE.write(run, part, made_from, rows)
+        VERDICTS_TABLE.write(run.path, part.stem, rows, made_from, part.mark)
         written += rows.num_rows
     VERDICTS_TABLE.sweep(run)
     note(f"verify: {written} verdicts, T={temperature:g}, calibration={v.calibration}")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.config.budget import BudgetConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import parquet, sessions, shards, workernames
+from bayes_at_n.pipeline.store import parquet, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.outcomes import price
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -57,8 +57,11 @@ def made(run: Run) -> pa.Table:
     """All that is stored: by which worker, its own tokens, when attempts began and ended."""
     columns = pa.schema([ATTEMPTS.field(name) for name in _NAMES])
     tables = [columns.empty_table().append_column("worker", pa.array([], pa.string()))]
-    for worker in {workernames.worker_of(path) for path in shards.files(run.attempts)}:
-        own = shards.batches(run.attempts, ATTEMPTS, _NAMES, parquet.Damage(), of=worker)
+    for worker in {shards.worker_of(path) for path in shards.files(run.attempts)}:
+        own = shards.batches(
+            *(run.attempts, ATTEMPTS, _NAMES, parquet.Damage()),
+            only=lambda path, worker=worker: shards.worker_of(path) == worker,  # type: ignore[misc]
+        )
         table = pa.Table.from_batches(own, columns)
         tables.append(table.append_column("worker", pa.repeat(worker, len(table))))
     rows = pa.concat_tables(tables).combine_chunks()

@@ -19,12 +19,12 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bayes_at_n.verifiers.answers import kinds, own
 from bayes_at_n.verifiers.maths.boxed import unboxed
 from bayes_at_n.verifiers.maths.compare import decide, reduce_pair
-from bayes_at_n.verifiers.maths.conventions import STRICT, Conventions, Outcome
+from bayes_at_n.verifiers.maths.conventions import STRICT, Conventions, Grade, Outcome
 from bayes_at_n.verifiers.maths.exact import read_number
 from bayes_at_n.verifiers.maths.form import same_form
 from bayes_at_n.verifiers.maths.latex import MAX_CHARS, clean, refusal
@@ -37,26 +37,6 @@ START_S = 120  # for the first worker, which imports SymPy; far more than a busy
 _starting = threading.Lock()
 
 Pair = tuple[str, str]
-
-
-class Grade(NamedTuple):
-    """An outcome, which layer decided it, and why.
-
-    "text", "number", "word", "relation", "expression", "rounded", "unit" and "list" decide in this
-    process; "algebra" is math_verify in a worker, "plain" math_verify on the full text; "limits"
-    refused the pair or stopped the worker; "form" is the layer of `in_form`, "none" that of
-    attempts without an answer. Of another
-    kind of answer than mathematics the layer is its name. `grader` is the kind, for a function of
-    the user's own `python:FILE.py:function`, "math_verify" where that judged the full text.
-    """
-
-    outcome: Outcome
-    layer: str
-    reason: str
-    grader: str = "math"
-
-
-NO_ANSWER = Grade("no_answer", "none", "there is no closed box in the final part")
 _REASONS: dict[str, dict[Outcome, str]] = {
     "text": {"correct": "the same text"},
     "number": {"correct": "the same number", "wrong": "another number"},

@@ -1,7 +1,7 @@
 """What counts as the same answer where mathematics leaves it open: documented conventions."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args, get_type_hints
+from typing import Literal, NamedTuple, get_args, get_type_hints
 
 Outcome = Literal["correct", "wrong", "no_answer", "unparsable", "timeout", "error"]
 Judged = tuple[Outcome, str]  # and why
@@ -13,6 +13,26 @@ KNOWN: dict[str, tuple[str, ...]] = {  # by kinds of answers: the conventions th
     "regex": ("text",),
     "python": (),
 }
+
+
+class Grade(NamedTuple):
+    """An outcome, which layer decided it, and why.
+
+    "text", "number", "word", "relation", "expression", "rounded", "unit" and "list" decide in this
+    process; "algebra" is math_verify in a worker, "plain" math_verify on the full text; "limits"
+    refused the pair or stopped the worker; "form" is the layer of `in_form`, "none" that of
+    attempts without an answer. Of another
+    kind of answer than mathematics the layer is its name. `grader` is the kind, for a function of
+    the user's own `python:FILE.py:function`, "math_verify" where that judged the full text.
+    """
+
+    outcome: Outcome
+    layer: str
+    reason: str
+    grader: str = "math"
+
+
+NO_ANSWER = Grade("no_answer", "none", "there is no closed box in the final part")
 
 
 @dataclass(frozen=True)
