@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import add_grades, make_run, with_signals
+from helpers import Capsys, add_grades, again, make_run, with_signals
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.rubrics.categories import categorize, current, draw, print_rubrics
 from bayes_at_n.pipeline.rubrics.rubric import THRESHOLDS
@@ -67,10 +66,6 @@ def made(
     return Run(run.cfg)
 
 
-def again(run: Run, *overrides: str) -> Run:
-    return Run(load_folder(run.path, list(overrides)))
-
-
 def nulls(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda columns: columns | {n: [None] * len(columns["trial"]) for n in names}
 
@@ -106,7 +101,7 @@ def mine(path: Path, *whens: str, **more: Any) -> Path:
     return path
 
 
-def test_every_rubric_gets_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_rubric_gets_a_table(tmp_path: Path, capsys: Capsys) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     assert len(NAMES) == 12
@@ -152,9 +147,7 @@ def test_scores_are_bayes_of_the_masked_matrix(tmp_path: Path) -> None:
         assert sum(part["mu"] for part in one["categories"]) == pytest.approx(1)
 
 
-def test_without_verdicts_what_needs_them_is_left_out_or_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_needs_verdicts_is_left_out_or_refused(tmp_path: Path, capsys: Capsys) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     shutil.rmtree(run.path / "verdicts")
@@ -200,7 +193,7 @@ def test_only_the_trials_that_are_scored_count(tmp_path: Path) -> None:
     assert json.loads((run.path / "thresholds.json").read_text())["attempts"] == 2 * M
 
 
-def test_a_rubric_of_ones_own_is_found_by_its_path_and_beside_the_user_by_its_name(
+def test_a_rubric_of_ones_own_by_path_and_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = made(tmp_path / "run")
@@ -241,14 +234,9 @@ def test_a_hole_shows_an_attempt_and_replaces_nothing(tmp_path: Path) -> None:
         (["rubric.weights.no=[0,1]"], "rubric.weights.no.*concis"),
         (["thresholds.file={tmp}/none.json"], "none.json"),
         (["thresholds.file={tmp}/list.yaml"], "list.yaml"),
-        (["thresholds.scope=all"], "thresholds.scope=all"),
-        (["thresholds.file=''"], "thresholds.file"),
-        (['rubric.names=[""]'], "rubric.names="),
     ],
 )
-def test_bad_input_is_one_line_and_replaces_nothing(
-    tmp_path: Path, overrides: list[str], said: str
-) -> None:
+def test_bad_input_replaces_nothing(tmp_path: Path, overrides: list[str], said: str) -> None:
     (tmp_path / "bad.yaml").write_text("a: [")
     (tmp_path / "list.yaml").write_text("[1]")
     mine(tmp_path / "typo.yaml", "wrong", "correkt")
@@ -273,9 +261,7 @@ def test_other_weights_change_the_score_and_not_the_categories(tmp_path: Path) -
     assert bayes == pytest.approx({"mu": 1, "sigma": 0, "low": 1, "high": 1})
 
 
-def test_a_prior_counts_for_rubrics_by_the_thresholds_of_the_run_that_is_scored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prior_counts_for_rubrics(tmp_path: Path, capsys: Capsys) -> None:
     run, earlier = made(tmp_path / "run"), made(tmp_path / "before" / "run", seed=1)
     categorize(run)
     categorize(again(earlier, f"thresholds.file={run.path / 'thresholds.json'}"))  # the oracle
@@ -308,9 +294,7 @@ def limits(run: Run) -> dict[str, Any]:
     return dict(json.loads((run.path / "thresholds.json").read_text()))
 
 
-def test_a_cohort_pools_the_runs_of_the_data_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cohort_pools_the_runs_of_the_data_set(tmp_path: Path, capsys: Capsys) -> None:
     one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
     made(tmp_path / "fewer", seed=2, questions=3)
     made(tmp_path / "elsewhere", seed=3, dataset="others")
@@ -328,9 +312,7 @@ def test_a_cohort_pools_the_runs_of_the_data_set(
     assert limits(two)["values"] == found["values"]
 
 
-def test_a_cohort_of_one_uses_itself_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cohort_of_one_uses_itself_and_says_so(tmp_path: Path, capsys: Capsys) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     assert limits(run)["scope"] == "model"
@@ -346,9 +328,7 @@ def test_a_cohort_of_one_uses_itself_and_says_so(
     assert shown.count(" *") == len(own) and "Exact Match  " in shown
 
 
-def test_a_sibling_counts_for_what_it_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sibling_counts_for_what_it_has(tmp_path: Path, capsys: Capsys) -> None:
     one = made(tmp_path / "one")
     shutil.rmtree(made(tmp_path / "two", seed=1).grades)
     made(tmp_path / "three", seed=2, change=nulls("prompt_bpt"))
@@ -359,9 +339,7 @@ def test_a_sibling_counts_for_what_it_has(
     assert limits(one)["values"]["tau_prompt"] == pytest.approx(np.quantile(bits, 0.9))
 
 
-def test_frozen_thresholds_are_used_as_they_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_frozen_thresholds_are_used_as_they_are(tmp_path: Path, capsys: Capsys) -> None:
     one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
     categorize(one)
     frozen = one.path / "thresholds.json"
@@ -391,9 +369,7 @@ def test_frozen_thresholds_are_used_as_they_are(
         ),
     ],
 )
-def test_thresholds_that_do_not_fit_are_refused(
-    tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
+def test_thresholds_that_do_not_fit(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     path = tmp_path / "frozen.json"
@@ -445,9 +421,7 @@ def test_pictures_are_drawn_when_asked_for_and_go_when_they_no_longer_hold(tmp_p
 # ---------------------------------------------------------------- out of date, missing, damaged
 
 
-def test_old_signals_or_categories_are_never_scored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_old_signals_or_categories_are_never_scored(tmp_path: Path, capsys: Capsys) -> None:
     run = made(tmp_path / "run")
     assert rubric_scores(run) == {}
     categorize(run)
@@ -493,7 +467,7 @@ def test_a_run_without_attempts_or_grades_says_what_to_do(tmp_path: Path) -> Non
         categorize(make_run(tmp_path / "b", {"q": "++"}))
 
 
-def test_thresholds_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_thresholds_are_never_mixed(tmp_path: Path, capsys: Capsys) -> None:
     one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
     categorize(one)
     categorize(two)
@@ -506,17 +480,7 @@ def test_thresholds_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert set(rubric_scores(two)) == set(NAMES)
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = made(tmp_path / "run")
-    (run.path / "categories").write_text("in the way")
-    assert main(["categorize", str(run.path)]) == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert str(run.path / "categories") in last
-
-
-def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(tmp_path: Path, capsys: Capsys) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     frozen = run.path / "thresholds.json"

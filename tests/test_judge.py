@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forked import Attempts
-from helpers import ROOT, make_run, settings
+from helpers import ROOT, Capsys, make_run, settings
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
@@ -83,9 +83,7 @@ def read(run: Run, quiet: bool = False) -> dict[tuple[str, int], str]:
     }
 
 
-def test_the_verifier_is_asked_about_what_the_rules_do_not_accept(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) -> None:
     grades = table(folder, "grades")
     asked = {
         key
@@ -136,8 +134,8 @@ def test_the_verifier_is_asked_about_what_the_rules_do_not_accept(
     assert sum("the verifier says A; the rule grader: " in line for line in shown) == accepted
 
 
-def test_all_outcomes_are_labels_and_a_change_is_noticed(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_all_outcomes_are_labels(
+    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = opened(folder, "dataset.judge=unmatched")
     real, parts = parquet.write_part, []

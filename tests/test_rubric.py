@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -171,82 +170,42 @@ PLAIN = {
 RUBRICS = rubric.load(compose.load([]))
 
 
-def exact(r: dict[str, Any]) -> int:
-    return 2 if r["correct"] else 1
+def by_hand(name: str, r: dict[str, Any]) -> int:
+    """The category of an attempt that is not invalid."""
+    correct, boxed, high, size = r["correct"], r["boxed"], r["A"] >= 0.6, r["size"]
+    sure, sure_if_wrong = r["bits"] <= r["tau_high"], r["bits"] <= r["tau_low_wrong"]
+    match name:
+        case "exact-match" | "length-robust":
+            return 1 + correct
+        case "format-aware":
+            return 1 + 2 * correct + boxed
+        case "conf-calibrated" if correct:
+            return 5 if r["bits"] <= r["corr_p33"] else 4 if r["bits"] <= r["corr_p66"] else 3
+        case "conf-calibrated":
+            return 1 + sure_if_wrong
+        case "ood-robustness":
+            return 2 + 2 * correct - r["ood"]
+        case "strict-compliance":
+            return 1 + (correct and boxed)
+        case "conf-wrong-penalty":
+            return 3 if correct else 2 - sure_if_wrong
+        case "verifier-only":
+            return 3 if high else 1 if r["C"] > r["B"] else 2
+        case "format-confidence":
+            return 4 + 2 * boxed + sure if correct else 1 + boxed * (1 + sure)
+        case "verifier-probe":
+            return 3 + high if correct else 2 - high
+        case "efficiency-adjusted":
+            return 1 + size + 3 * correct
+        case "concision-high-conf":
+            return 4 - size + (sure and not size) if correct else 1
+    raise AssertionError(name)
 
 
-def format_aware(r: dict[str, Any]) -> int:
-    return 1 + 2 * r["correct"] + r["boxed"]
-
-
-def conf_calibrated(r: dict[str, Any]) -> int:
-    if r["correct"]:
-        return 5 if r["bits"] <= r["corr_p33"] else 4 if r["bits"] <= r["corr_p66"] else 3
-    return 2 if r["bits"] <= r["tau_low_wrong"] else 1
-
-
-def ood(r: dict[str, Any]) -> int:
-    if r["correct"]:
-        return 3 if r["ood"] else 4
-    return 1 if r["ood"] else 2
-
-
-def strict(r: dict[str, Any]) -> int:
-    return 2 if r["correct"] and r["boxed"] else 1
-
-
-def conf_wrong(r: dict[str, Any]) -> int:
-    return 3 if r["correct"] else 1 if r["bits"] <= r["tau_low_wrong"] else 2
-
-
-def verifier_only(r: dict[str, Any]) -> int:
-    if r["A"] >= 0.6:
-        return 3
-    return 1 if r["C"] > r["B"] else 2
-
-
-def format_confidence(r: dict[str, Any]) -> int:
-    high = r["bits"] <= r["tau_high"]
-    if r["correct"]:
-        return 4 + 2 * r["boxed"] + high
-    return (3 if high else 2) if r["boxed"] else 1
-
-
-def verifier_probe(r: dict[str, Any]) -> int:
-    high = r["A"] >= 0.6
-    return (4 if high else 3) if r["correct"] else (1 if high else 2)
-
-
-def efficiency(r: dict[str, Any]) -> int:
-    return {"short": 1, "medium": 2, "long": 3}[r["length"]] + 3 * r["correct"]
-
-
-def concision(r: dict[str, Any]) -> int:
-    if not r["correct"]:
-        return 1
-    if r["length"] == "short":
-        return 5 if r["bits"] <= r["tau_high"] else 4
-    return 3 if r["length"] == "medium" else 2
-
-
-EXPECTED: dict[str, Callable[[dict[str, Any]], int]] = {
-    "exact-match": exact,
-    "format-aware": format_aware,
-    "conf-calibrated": conf_calibrated,
-    "ood-robustness": ood,
-    "strict-compliance": strict,
-    "conf-wrong-penalty": conf_wrong,
-    "verifier-only": verifier_only,
-    "format-confidence": format_confidence,
-    "length-robust": exact,
-    "verifier-probe": verifier_probe,
-    "efficiency-adjusted": efficiency,
-    "concision-high-conf": concision,
-}
 # Every order of the four thresholds on completion_bpt; bits below, at, between, above, unknown.
 CUTS = (0.2, 0.4, 0.6, 0.8)
 BITS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, math.inf, math.nan)
-LENGTHS = ((0.05, "short"), (0.1, "short"), (0.2, "medium"), (0.3, "medium"), (0.4, "long"))
+LENGTHS = ((0.05, 0), (0.1, 0), (0.2, 1), (0.3, 1), (0.4, 2))  # short, medium, long
 PROMPTS = ((1.0, False), (2.0, True), (math.inf, True))
 PROBABILITIES = (
     (0.60, 0.20, 0.20),
@@ -260,34 +219,16 @@ PROBABILITIES = (
 )
 
 
-def every_attempt() -> list[dict[str, Any]]:
-    """All consistent combinations of what a condition can see."""
-    return [
-        {
-            "correct": correct,
-            "boxed": boxed,
-            "repeated": repeated,
-            "bits": bits,
-            "ratio": ratio,
-            "length": length,
-            "prompt": prompt,
-            "ood": unusual,
-            "A": a,
-            "B": b,
-            "C": c,
-        }
-        for correct, boxed, repeated in itertools.product((False, True), repeat=3)
-        for bits in BITS
-        for ratio, length in LENGTHS
-        for prompt, unusual in PROMPTS
-        for a, b, c in PROBABILITIES
-    ]
+NAMES = ("correct", "boxed", "repeated", "bits", "ratio", "size", "prompt", "ood", *"ABC")
+BOTH = (False, True)
+ROWS: list[dict[str, Any]] = [  # all consistent combinations of what a condition can see
+    dict(zip(NAMES, (*three, bits, *length, *prompt, *abc), strict=True))
+    for three in itertools.product(BOTH, BOTH, BOTH)
+    for bits, length, prompt, abc in itertools.product(BITS, LENGTHS, PROMPTS, PROBABILITIES)
+]
 
 
-ROWS = every_attempt()
-
-
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", RUBRICS)
 def test_the_truth_table_of_a_rubric(name: str) -> None:
     signals: dict[str, Any] = {
         signal: np.array([row[name] for row in ROWS], float)
@@ -314,15 +255,14 @@ def test_the_truth_table_of_a_rubric(name: str) -> None:
         }
         found = rubric.assign(RUBRICS[name], rubric.variables(signals, limits))
         expected = [
-            0 if row["repeated"] or row["C"] >= 0.5 else EXPECTED[name](row | limits)
-            for row in ROWS
+            0 if row["repeated"] or row["C"] >= 0.5 else by_hand(name, row | limits) for row in ROWS
         ]
         assert found.dtype == np.int8 and found.tolist() == expected
         assert set(expected) == set(range(len(RUBRICS[name].categories)))  # each is reached
 
 
 def test_there_are_twelve_rubrics_with_weights_and_words() -> None:
-    assert set(RUBRICS) == set(EXPECTED)
+    assert len(RUBRICS) == 12
     for found in RUBRICS.values():
         assert found.description and found.order[0] == "invalid"
         assert found.weights[0] == 0 and max(found.weights) > 0 and min(found.weights) >= 0
