@@ -193,9 +193,7 @@ def test_only_the_trials_that_are_scored_count(tmp_path: Path) -> None:
     assert json.loads((run.path / "thresholds.json").read_text())["attempts"] == 2 * M
 
 
-def test_a_rubric_of_ones_own_by_path_and_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rubric_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = made(tmp_path / "run")
     mine(tmp_path / "my_rubric.yaml", "wrong", "correct and A < 0.5", "correct and A >= 0.5")
     rows = signals.read(run).to_pylist()

@@ -72,9 +72,7 @@ def load(folder: Path, rows: list[dict[str, Any]], choices: Any, **more: Any) ->
         ([3, 1], None),
     ],
 )
-def test_gold_letters_indices_and_texts(
-    tmp_path: Path, golds: list[Any], letters: str | None
-) -> None:
+def test_how_golds_are_written(tmp_path: Path, golds: list[Any], letters: str | None) -> None:
     of = [["four", "five", "six"], ["7", "8", "9"]]
     rows = [{"q": f"q{i}", "a": g, "of": c} for i, (g, c) in enumerate(zip(golds, of, strict=True))]
     if letters is None:

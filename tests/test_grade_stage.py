@@ -7,14 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import Capsys, add_grades, again, make_run
+from helpers import Capsys, add_grades, again, make_run, write_questions
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base import atomic
@@ -48,9 +47,7 @@ def ungraded_run(folder: Path, *overrides: str, texts: dict[str, list[str]] = TE
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_renamed_folder_is_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
-) -> None:
+def test_a_renamed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool) -> None:
     run, moved, read = ungraded_run(tmp_path / "run"), tmp_path / "moved", parquet.read
 
     def moving(*arguments: Any) -> Any:
@@ -88,11 +85,6 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def write_lines(path: Path, rows: Iterable[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(pairs: Any, **_: Any) -> None:
         raise AssertionError(f"asked again about {list(pairs)}")
@@ -121,9 +113,7 @@ def test_every_grade_says_what_decided_it_and_why(tmp_path: Path, capsys: Capsys
     assert "nothing owed" in capsys.readouterr().err
 
 
-def test_equal_pairs_are_compared_once_a_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_pairs_are_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.grade(ungraded_run(tmp_path / "one"))
     no_work(monkeypatch)
     two = ungraded_run(tmp_path / "two")
@@ -140,7 +130,10 @@ def test_no_response_ends_a_command(tmp_path: Path, capsys: Capsys) -> None:
         {"model": "m", "question": f"q{i}", "trial": 0, "gold": "2", "text": text}
         for i, text in enumerate(hostile)
     ]
-    settings = [f"source={write_lines(tmp_path / 'in.jsonl', rows)}", f"runs={tmp_path / 'runs'}"]
+    settings = [
+        f"source={write_questions(tmp_path / 'in.jsonl', rows)}",
+        f"runs={tmp_path / 'runs'}",
+    ]
     assert main(["import", "dataset=d", *settings]) == 0
     [folder] = (path.parent for path in tmp_path.glob("runs/*/*/config.yaml"))
     assert main(["grade", str(folder)]) == 0
@@ -149,7 +142,7 @@ def test_no_response_ends_a_command(tmp_path: Path, capsys: Capsys) -> None:
     assert main(["score", str(folder)]) == 0
 
 
-def test_an_exception_is_an_outcome(
+def test_an_exception_is_kept(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, find, decide = ungraded_run(tmp_path / "run"), verifiers.find, grading.decide
@@ -198,9 +191,7 @@ def test_other_settings_grade_anew_and_show_what_changed(tmp_path: Path, capsys:
     assert (run.grades / "_changes.jsonl").read_text() == ""
 
 
-def test_an_interrupted_regrade(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
-) -> None:
+def test_a_regrade_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2\%}"]})
     [part] = run.attempts.glob("*.parquet")
     rows = parquet.whole(part, ATTEMPTS).to_pylist()
@@ -334,7 +325,7 @@ ROWS = [
 
 
 def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: Capsys) -> None:
-    source, target = write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
+    source, target = write_questions(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
     assert main(["grade", "--file", str(source), "--out", str(target)]) == 0
     graded = lines(target)
     assert [{k: row[k] for k in old} for row, old in zip(graded, ROWS, strict=True)] == ROWS
@@ -348,18 +339,6 @@ def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: Capsys) -> None:
     again = tmp_path / "again.jsonl"  # the result can be graded again
     assert main(["grade", "--file", str(target), "--out", str(again)]) == 0
     assert lines(again) == graded
-
-
-def test_a_file_with_settings(tmp_path: Path) -> None:
-    harmony = "\\boxed{3}<|channel|>final<|message|>none"
-    rows = [{"completion": harmony, "gold": "3"}, {"completion": r"\boxed{3\%}", "gold": "3"}]
-    source, target = write_lines(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
-    files = ["grade", "--file", str(source), "--out", str(target)]
-    assert main(files) == 0
-    assert [row["outcome"] for row in lines(target)] == ["correct", "wrong"]
-    more = ["model=gpt-oss-20b-high", "dataset.conventions.percent=either"]
-    assert main([*files, *more]) == 0
-    assert [row["outcome"] for row in lines(target)] == ["no_answer", "correct"]
 
 
 @pytest.mark.parametrize(
@@ -384,7 +363,7 @@ def test_a_bad_row_stops_all(
     named: list[str],
 ) -> None:
     no_work(monkeypatch)
-    source = write_lines(tmp_path / "in.jsonl", ROWS[:2])
+    source = write_questions(tmp_path / "in.jsonl", ROWS[:2])
     source.write_text(source.read_text() + line + "\n")
     assert main(["grade", "--file", str(source), "--out", str(tmp_path / "out.jsonl")]) == 2
     err = capsys.readouterr().err
@@ -394,7 +373,7 @@ def test_a_bad_row_stops_all(
 
 
 def test_files_that_cannot_be_used(tmp_path: Path, capsys: Capsys) -> None:
-    source = write_lines(tmp_path / "in.jsonl", ROWS[:1])
+    source = write_questions(tmp_path / "in.jsonl", ROWS[:1])
     before = source.read_bytes()
     for arguments, named in (
         (["--file", source], "--out OUT"),

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Capsys, again
-from test_grade_stage import grades, lines, ungraded_run, write_lines
+from helpers import Capsys, again, write_questions
+from test_grade_stage import grades, lines, ungraded_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
@@ -328,9 +328,7 @@ def test_a_grader_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         graded.settings(run.cfg)
 
 
-def test_every_grade_says_which_grader_and_another_one_shows_flips(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_every_grade_says_which_grader_made_it(tmp_path: Path, capsys: Capsys) -> None:
     texts = {"q1": [r"\boxed{2 \text{ apples}}", "#### 2", r"\boxed{3}"]}
     run = ungraded_run(tmp_path / "run", texts=texts)
     stage.grade(run)
@@ -350,7 +348,7 @@ def test_a_file_of_choices_is_graded(tmp_path: Path) -> None:
         {"completion": r"\boxed{5}", "gold": "7", "choices": ["5", "7"]},
         {"completion": "Answer: B", "gold": "2", "choices": ["1", "2"]},
     ]
-    source, target = write_lines(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    source, target = write_questions(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     command = ["grade", "--file", str(source), "--out", str(target), "dataset.answer=choice"]
     assert main(command) == 0
     graded = lines(target)
@@ -358,5 +356,5 @@ def test_a_file_of_choices_is_graded(tmp_path: Path) -> None:
     assert [row["answer"] for row in graded] == ["B", "A", "B"]
     assert {row["grader"] for row in graded} == {"choice"}
     for wrong in ({"choices": "5, 7"}, {"gold": "6"}):
-        write_lines(source, [rows[0] | wrong])
+        write_questions(source, [rows[0] | wrong])
         assert main(command) == 2

@@ -137,7 +137,7 @@ def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> 
         ({"headers": {"Content-Length": "10000"}}, "could not be loaded"),
     ],
 )
-def test_what_else_a_server_may_send(
+def test_what_a_server_may_send(
     change: dict[str, Any], named: str, server: Server, cache: Path
 ) -> None:
     vars(server).update(change)
@@ -151,9 +151,7 @@ def test_what_else_a_server_may_send(
     assert not cache.exists() and "/elsewhere" not in server.asked
 
 
-def test_a_server_that_dribbles_and_none(
-    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_and_no_servers(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published, "_SECONDS", -1)
     with pytest.raises(UserError, match="or takes over -1 s"):
         published.fetch(PROMPT)
@@ -219,7 +217,7 @@ def verdicts(run: Run) -> list[dict[str, Any]]:
     return sorted(pq.read_table(run.path / "verdicts").to_pylist(), key=lambda row: row["trial"])
 
 
-def test_the_official_prompt(
+def test_official_prompt(
     run: Run, server: Server, cache: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     judging = again(run, "dataset.judge=all")

@@ -92,7 +92,7 @@ def test_metrics_are_chosen_and_each_has_its_interval(tmp_path: Path, capsys: Ca
     assert list(scored(run, "scoring.headline=bayes")["metrics"])[:2] == ["bayes", "avg"]
 
 
-def test_a_metric_added_to_the_table_is_a_row(
+def test_a_metric_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.setitem(FAMILIES, "two-of@", lambda k: of_credit(f"2 of {k}", at_least(2, k)))
@@ -254,16 +254,6 @@ def test_nothing_graded(tmp_path: Path) -> None:
     assert not (run.path / "scores.json").exists()
 
 
-def test_strong_shrinkage_is_said(tmp_path: Path, capsys: Capsys) -> None:
-    easy = {f"q{i}": "1" * 20 for i in range(30)}
-    scores = scored(make_run(tmp_path / "easy", easy))
-    expected = (21 / 22 - 1) / math.sqrt(21 / 22**2 / 23 / 30)
-    assert scores["uniform_prior"]["bayes"]["shrinkage"] == pytest.approx(expected)
-    assert f"from avg (tiny {expected:+.2f})" in capsys.readouterr().err
-    scored(make_run(tmp_path / "even", {"q1": "10", "q2": "01"}))
-    assert "from avg" not in capsys.readouterr().err
-
-
 def test_none_of_twenty_correct_misleads_nowhere(tmp_path: Path, capsys: Capsys) -> None:
     run = make_run(tmp_path / "none", {f"q{i}": "0000" for i in range(5)})
     scores = scored(run)
@@ -272,6 +262,8 @@ def test_none_of_twenty_correct_misleads_nowhere(tmp_path: Path, capsys: Capsys)
     assert scores["metrics"]["bayes"]["low"] > 0 and not scores["uniform_prior"]["avg"]["fitted"]
     shown = capsys.readouterr()
     assert "the plain one" in shown.out and "+2.65), drawn to the middle" in shown.err
+    scored(make_run(tmp_path / "even", {"q1": "10", "q2": "01"}))
+    assert "from avg" not in capsys.readouterr().err
     status(run)
     lines = capsys.readouterr().out.splitlines()
     said = "score so far: avg 0.000 (95%: 0.000 to 0.185), Bayes@N 0.167 (0.043 to 0.290)"

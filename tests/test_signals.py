@@ -88,7 +88,7 @@ def test_the_nine_signals_of_every_attempt(tmp_path: Path) -> None:
     assert zero == 0 and math.copysign(1, zero) == 1
 
 
-def test_log_probs_are_read_once(
+def test_logprobs_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     run, asked = made(tmp_path / "run"), list[list[str]]()

@@ -182,9 +182,7 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_ends(
     assert "nothing owed" in capsys.readouterr().err
 
 
-def test_replicas_that_all_die_are_one_error(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_replicas_that_all_die(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     dying = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
     monkeypatch.setattr(asker, "PROGRAM", [sys.executable, "-c", dying])
     with pytest.raises(TryAgain, match=r"2 of 2 replicas.*same command continues"):

@@ -244,9 +244,7 @@ def test_a_text_is_judged_once(run: Run, template: Path, asked: list[list[int]])
     assert len(asked) == 2 * DISTINCT == judged(run) and rows(run) == first
 
 
-def test_what_of_engine_and_weights_decides_a_verdict(
-    run: Run, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_what_decides_a_verdict(run: Run, tiny_model: Path, tmp_path: Path) -> None:
     def identity(*overrides: str) -> dict[str, Any]:
         cfg = again(run, *overrides).cfg
         return stage.identity(cfg, verifier_as_model(cfg), TEMPLATE)
@@ -331,7 +329,7 @@ stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
 
-def test_a_kill_loses_one_batch_and_a_torn_part_is_owed(
+def test_a_kill_loses_one_batch(
     run: Run, asked: list[list[int]], capsys: Capsys, forker: Forker
 ) -> None:
     program = KILLED.replace("{folder}", str(run.path))
@@ -374,7 +372,7 @@ stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
 
-def test_an_engine_that_does_not_answer_ends_the_process_and_nothing_is_lost(
+def test_an_engine_that_hangs_loses_nothing(
     run: Run, asked: list[list[int]], forker: Forker
 ) -> None:
     log = run.path.with_name("log")
@@ -401,9 +399,7 @@ engine.close()
 """
 
 
-def test_both_engines_give_the_same_log_probs(
-    tiny_model: Path, forker: Forker, tmp_path: Path
-) -> None:
+def test_both_engines_say_the_same(tiny_model: Path, forker: Forker, tmp_path: Path) -> None:
     verifier = compose.load([]).verifier
     if not (Path(str(verifier.id)) / "config.json").is_file():
         verifier.id = str(tiny_model)
@@ -455,7 +451,7 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("bytewise", [True, False])
-def test_a_response_cannot_leave_its_field(
+def test_no_response_leaves_its_field(
     attack: str, bytewise: bool, template: Path, tiny_model: Path
 ) -> None:
     tokenizer = (
@@ -578,9 +574,7 @@ def test_one_label_for_everything_is_noticed_over_batches(tmp_path: Path) -> Non
         stage.check(run, attempts)
 
 
-def test_what_cannot_be_verified_is_one_line(
-    run: Run, tmp_path: Path, template: Path, capsys: Capsys
-) -> None:
+def test_what_cannot_be_verified(run: Run, tmp_path: Path, template: Path, capsys: Capsys) -> None:
     for override, named in (
         ("verifier.engine.device=cuda:7", "verifier.engine.device=cuda:7"),
         ("engine.name=transformers", "verifier.engine.name=transformers"),
