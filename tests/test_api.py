@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import ROOT, run_of
+from helpers import ROOT, Capsys, run_of
 
 import bayes_at_n
 from bayes_at_n.pipeline.api import given
@@ -73,7 +73,7 @@ def test_importing_the_fronts_costs_nothing() -> None:
 
 
 def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     adder = Adder()
     run = evaluate(model=adder, name="adder", dataset=SUMS, trials=8)

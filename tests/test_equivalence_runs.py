@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forked import BATCH, TRIALS, Command, Forker
-from helpers import change_attempts, run_of
+from helpers import Capsys, change_attempts, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
@@ -56,9 +56,7 @@ def rewrite(run: str, **columns: Any) -> None:
     change_attempts(Run(load_folder(Path(run), [])), lambda row: row | next(rows))
 
 
-def test_numbers_are_those_of_the_outcomes(
-    folders: list[str], capsys: pytest.CaptureFixture[str], drawn: None
-) -> None:
+def test_numbers_are_those_of_the_outcomes(folders: list[str], capsys: Capsys, drawn: None) -> None:
     assert main.main(["equivalence", *folders, "replay=0", "margin=40"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     path = Path(folders[0]).parent / "_equivalence" / "x-y" / "equivalence.json"

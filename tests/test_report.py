@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import add_grades, add_verdicts, change_attempts, make_run, make_tokenizer
+from helpers import Capsys, add_grades, add_verdicts, change_attempts, make_run, make_tokenizer
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
@@ -1173,7 +1173,7 @@ def test_open_starts_a_browser_or_says_that_there_is_none(
     runs: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(build.webbrowser, "open", opened.append)  # None, as where there is none

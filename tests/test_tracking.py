@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from forked import BATCH, Command, Forker
-from helpers import run_of, settings
+from helpers import Capsys, run_of, settings
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.base.program import ROOT
@@ -163,7 +163,7 @@ def test_a_tracker_that_raises_is_told_in_a_line(
     told: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     def opened(*of: Any) -> trackers.Tracker:
         raise error
@@ -177,7 +177,7 @@ def test_a_tracker_that_raises_is_told_in_a_line(
 
 
 def test_one_that_hangs_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     """With whatever it started; what the run raises goes through."""
     run = run_of(tmp_path, "a", {"a": "1"}, "track=trackio")

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import add_attempts, make_run, run_of
+from helpers import Capsys, add_attempts, make_run, run_of
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
@@ -257,9 +257,7 @@ def folder_of_runs(root: Path) -> Path:
     return root
 
 
-def test_a_folder_of_runs_as_text_and_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_runs_as_text_and_json(tmp_path: Path, capsys: Capsys) -> None:
     root = folder_of_runs(tmp_path / "runs")
     assert main(["status", str(root)]) == 0
     out = capsys.readouterr().out.splitlines()
@@ -288,7 +286,7 @@ def test_a_folder_of_runs_as_text_and_json(
     assert "2 runs: 5/5 done" in capsys.readouterr().out
 
 
-def test_prices_of_runs_and_their_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prices_of_runs_and_their_sum(tmp_path: Path, capsys: Capsys) -> None:
     paid = "engine.price_in=1000000"  # 1 a token; prompts have 3
     run_of(tmp_path, "m1", {"a": "1."}, paid, "engine.price_out=2000000")
     run_of(tmp_path, "m2", {"a": "11"}, paid)
@@ -332,9 +330,7 @@ def test_runs_appear_extend_and_go_while_they_are_watched(tmp_path: Path) -> Non
         (["--watch"], "no run folder"),
     ],
 )
-def test_refused(
-    arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused(arguments: list[str], named: str, tmp_path: Path, capsys: Capsys) -> None:
     assert main(["status", str(tmp_path), *arguments]) == 2
     assert named in capsys.readouterr().err
 
