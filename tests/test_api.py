@@ -72,9 +72,7 @@ def test_importing_the_fronts_costs_nothing() -> None:
         bayes_at_n.evalute  # noqa: B018
 
 
-def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(
-    capsys: Capsys,
-) -> None:
+def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(capsys: Capsys) -> None:
     adder = Adder()
     run = evaluate(model=adder, name="adder", dataset=SUMS, trials=8)
     old = {"pipeline", "prompts", "scoring", "verifiers"}  # names under which nothing is imported

@@ -96,7 +96,7 @@ def test_scores_are_those_of_the_formulas(root: Path) -> None:
     assert [row["pass_at_8"] for row in found["models"]] == [1.0, 1.0, None]
 
 
-def test_every_metric_has_its_interval(
+def test_metrics_have_intervals(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.setitem(FAMILIES, "two-of@", lambda k: of_credit(f"2 of {k}", at_least(2, k)))
@@ -429,9 +429,7 @@ def test_each_model_has_a_prior_of_its_own_by_its_name(root: Path, tmp_path: Pat
         compared(root, f"prior={root / 'out'}")
 
 
-def test_rubrics_are_computed_anew_with_the_thresholds_of_all_models(
-    root: Path, capsys: Capsys
-) -> None:
+def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Capsys) -> None:
     bits = ("completion_bpt", "prompt_bpt")
     cfg = analysis.load([f"runs={root}", "rubric=concision-high-conf"])
     (one,) = cohort.load(cfg)

@@ -190,9 +190,7 @@ def test_runs_that_cannot_be_compared_are_refused(folders: list[str], tmp_path: 
     assert "one attempt tells nothing" in refusal(*one)
 
 
-def test_what_cannot_be_replayed_is_refused_with_the_way_out(
-    folders: list[str], tmp_path: Path
-) -> None:
+def test_what_cannot_be_replayed_is_refused(folders: list[str], tmp_path: Path) -> None:
     x = folders[0]
     y = str(run_of(tmp_path, "plain", B, "engine.name=transformers").path)
     assert "model.id=/nowhere/plain: no such folder" in (line := refusal(x, y))
@@ -272,9 +270,7 @@ def test_replay_gives_the_log_probs_of_the_other_engine(whole_run: tuple[Path, s
 
 
 @pytest.mark.soak
-def test_a_server_replays_as_the_engine_in_this_process(
-    whole_run: tuple[Path, str], server: Server
-) -> None:
+def test_a_server_replays_as_the_engine(whole_run: tuple[Path, str], server: Server) -> None:
     run = whole_run[0]
     served = sibling(run, "served", "engine.name=openai", f"engine.url={server.url}")
     found = verb.replay.replay(pair.load([str(run), str(served)]), 20)

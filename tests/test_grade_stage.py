@@ -344,31 +344,23 @@ def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: Capsys) -> None:
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ('{"completion": "a", "gold"', ["not JSON"]),
-        ("[1, 2]", ["not an object"]),
-        ('{"gold": "2", "text": "a"}', ["completion"]),
-        ('{"completion": "a"}', ["gold"]),
-        ('{"completion": null, "gold": "2"}', ["completion: "]),
-        ('{"completion": "a", "gold": 2}', ["gold: "]),
-        ('{"completion": "a", "gold": "2", "truncated": "no"}', ["truncated: "]),
-        ('{"completion": "a", "gold": "2", "finish_reason": 3}', ["finish_reason"]),
-        ("[" * 100_000, ["not JSON"]),
+        ('{"completion": "a", "gold"', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1, 2]", "not an object"),
+        ('{"gold": "2", "text": "a"}', "completion"),
+        ('{"completion": "a"}', "gold"),
+        ('{"completion": null, "gold": "2"}', "completion: "),
+        ('{"completion": "a", "gold": 2}', "gold: "),
+        ('{"completion": "a", "gold": "2", "truncated": "no"}', "truncated: "),
+        ('{"completion": "a", "gold": "2", "finish_reason": 3}', "finish_reason"),
     ],
 )
-def test_a_bad_row_stops_all(
-    tmp_path: Path,
-    capsys: Capsys,
-    monkeypatch: pytest.MonkeyPatch,
-    line: str,
-    named: list[str],
-) -> None:
-    no_work(monkeypatch)
+def test_a_bad_row_stops_all(tmp_path: Path, capsys: Capsys, line: str, named: str) -> None:
     source = write_questions(tmp_path / "in.jsonl", ROWS[:2])
     source.write_text(source.read_text() + line + "\n")
     assert main(["grade", "--file", str(source), "--out", str(tmp_path / "out.jsonl")]) == 2
     err = capsys.readouterr().err
-    assert err.count("\n") == 1 and f"{source}, line 3: " in err
-    assert all(word in err for word in named)
+    assert err.count("\n") == 1 and f"{source}, line 3: " in err and named in err
     assert not (tmp_path / "out.jsonl").exists()
 
 

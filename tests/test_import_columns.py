@@ -151,9 +151,7 @@ def odd(i: int, more: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_a_value_means_the_same_in_parquet_and_in_json_lines(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_value_means_the_same_in_parquet_and_json(tmp_path: Path, capsys: Capsys) -> None:
     rows = [odd(i, more) for i, more in enumerate(ODD)]
     found = []
     for source in (
@@ -255,9 +253,7 @@ def test_columns_of_other_types(tmp_path: Path) -> None:
     assert attempts["d-02"]["logprobs"] == []
 
 
-def test_a_bucket_of_the_hub_or_a_folder_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_of_the_hub_or_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def snapshot_download(name: str, **given: Any) -> str:

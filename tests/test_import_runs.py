@@ -68,9 +68,7 @@ def add_journal(run: Path, trial: int, torn: bool = True) -> Path:
     return path
 
 
-def test_runs_are_copied_whole_and_again_does_nothing(
-    there: Path, tmp_path: Path, capsys: Capsys
-) -> None:
+def test_runs_are_copied_whole_and_once(there: Path, tmp_path: Path, capsys: Capsys) -> None:
     shutil.copytree(there / "sums" / "m", there / "sums" / "n")
     (there / "_compare").mkdir()
     add_journal(there / "sums" / "m", 4)
@@ -130,9 +128,7 @@ def test_another_run_of_the_name_is_refused(there: Path, tmp_path: Path) -> None
     assert sorted(p.name for p in (runs / "sums").iterdir()) == ["m", "m-cold"]
 
 
-def test_who_is_at_work_there_or_here_is_waited_for(
-    there: Path, other: Path, tmp_path: Path
-) -> None:
+def test_who_is_at_work_is_waited_for(there: Path, other: Path, tmp_path: Path) -> None:
     folder = there / "sums" / "m"
     with lease.held(folder / "grade.lease", "grading"), pytest.raises(UserError, match="written"):
         bring(tmp_path, there)

@@ -63,10 +63,7 @@ def test_the_interval_holds_the_truth_and_is_narrow(missed: float, accepted: flo
     "change",
     [
         {"labels": []},
-        {"at": [0, 0]},
-        {"at": [0, 9]},
-        {"at": [-1, 0]},
-        {"at": [0.0, 1.0]},
+        *({"at": at} for at in ([0, 0], [0, 9], [-1, 0], [0.0, 1.0])),
         {"labels": [0, 2]},
         {"predicted": [0, np.nan, 1]},
         {"weights": [1, 1, 1]},

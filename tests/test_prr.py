@@ -294,9 +294,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
             load(settings)
 
 
-def test_runs_that_cannot_be_compared_are_refused_in_one_line(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys) -> None:
     for name in ("a-base", "b-base", "a-tuned", "b-tuned", "c-tuned"):
         run_of(tmp_path, name)
     run_of(tmp_path, "a-raw", {"a": "++", "b": "++", "c": "++"})

@@ -444,9 +444,7 @@ def _loaded(settings: list[str]) -> tuple[Any, Any]:
 
 
 @pytest.mark.browser
-def test_disagreements_of_all_models_are_one_list_the_surest_first(
-    page: Any, index_html: Path
-) -> None:
+def test_disagreements_are_one_list_the_surest_first(page: Any, index_html: Path) -> None:
     [path] = index_html.parent.glob("attempts/*/0-i0.js")
     index = value(path)
     right = [index["outcome"]["values"][code] == "correct" for code in index["outcome"]["codes"]]

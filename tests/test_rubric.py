@@ -28,18 +28,11 @@ def test_conditions_follow_python() -> None:
     }
     rows = [{k: v if np.ndim(v) == 0 else v[i] for k, v in values.items()} for i in range(4)]
     for text in (
-        "correct",
-        "not correct and boxed",
-        "not (correct and boxed)",
-        "correct or boxed and bits > limit",
-        "(correct or boxed) and bits > limit",
-        "limit < bits <= 1",
-        "0 <= bits < limit or bits == 2",
-        "bits != -1 and bits >= +0.5",
-        "not not correct",
+        "correct", "not correct and boxed", "not (correct and boxed)", "not not correct",
+        "correct or boxed and bits > limit", "(correct or boxed) and bits > limit", "1 < 2",
+        "limit < bits <= 1", "0 <= bits < limit or bits == 2", "bits != -1 and bits >= +0.5",
         "correct and\n  boxed",
-        "1 < 2",
-    ):
+    ):  # fmt: skip
         found = np.broadcast_to(Condition(text, BOOLEANS, NUMBERS).evaluate(values), 4)
         expected = [bool(eval(" ".join(text.split()), {}, row)) for row in rows]
         assert found.tolist() == expected, text

@@ -246,9 +246,7 @@ def test_watching_ends_with_the_race(tmp_path: Path, capsys: Capsys) -> None:
     assert "the first look is after 8 trials" in capsys.readouterr().out
 
 
-def test_looks_at_other_outcomes_than_the_runs_hold_now_are_stale(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_looks_at_outcomes_that_changed_are_stale(tmp_path: Path, capsys: Capsys) -> None:
     folder = begun(tmp_path, "best", (0.9, 0.2), trials=TRIALS)
     runs = [str(run) for run in find.within(tmp_path / "sums")]
     notices: list[str] = []

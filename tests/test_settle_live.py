@@ -102,9 +102,7 @@ def trials_of(name: str) -> int:
     return load_folder(Path("runs/sums", name), []).sampling.trials
 
 
-def test_it_samples_what_is_open_and_says_what_was_known_when(
-    children: Children, capsys: Capsys
-) -> None:
+def test_it_samples_what_is_open_and_records_looks(children: Children, capsys: Capsys) -> None:
     assert main.main(["settle", *RACE, "--json"]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)

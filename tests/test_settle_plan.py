@@ -24,9 +24,7 @@ def told(capsys: Capsys, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_a_plan_expects_what_other_orders_of_the_trials_take(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_plan_expects_what_other_orders_take(tmp_path: Path, capsys: Capsys) -> None:
     place = str(folders(tmp_path, coins(0.9, 0.7, 0.2)))
     for until in ("best", "above:b"):
         asked = [f"until={until}", "block=1"]

@@ -76,9 +76,7 @@ def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
     assert "8 GPUs, 4 workers of 2 GPUs each" in said
 
 
-def test_the_smallest_of_the_visible_gpus_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_smallest_visible_gpu_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(tmp_path, monkeypatch, H200, H100, H200)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,2")
     assert numbers(sizes.settled(large(tmp_path), ROWS).engine) == (1, 22, 2)

@@ -89,9 +89,7 @@ def test_settings_without_secrets_and_addresses(monkeypatch: pytest.MonkeyPatch)
     assert not any(text in json.dumps(sent) for text in ("sk-of", "abc", "inner", "hf_other"))
 
 
-def test_a_run_is_the_same_wherever_it_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its identity, even where W&B has left a folder."""
     run = run_of(tmp_path, "a")
     monkeypatch.chdir(tmp_path)

@@ -146,9 +146,7 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
         ([3], "merge=3: "),
     ],
 )
-def test_windows_that_do_not_fit_are_refused(
-    tmp_path: Path, sizes: list[int], message: str
-) -> None:
+def test_windows_that_cannot_be_are_refused(tmp_path: Path, sizes: list[int], message: str) -> None:
     ckpts(tmp_path, "s-1", "s-2", "s-3")
     with pytest.raises(UserError) as error:
         plan.find({"": [str(tmp_path)]}, sizes)
@@ -188,9 +186,7 @@ def test_steps_that_say_nothing_are_counted(tmp_path: Path, capsys: Capsys) -> N
         ["model=demo", "model.name=my-3b"],
     ],
 )
-def test_what_is_planned_is_what_the_command_of_each_run_gives(
-    place: Path, more: list[str]
-) -> None:
+def test_what_is_planned_is_what_each_command_gives(place: Path, more: list[str]) -> None:
     ckpts(place / "it's training", "s-1", "s-2", "s-3")
     _, made = planned(f"checkpoints={place}/it's training", "merge=2", *more)
     for one in made.evaluations:
@@ -327,10 +323,7 @@ def test_merged_weights_are_made_removed_and_remembered(place: Path, capsys: Cap
     assert windows.known(window) == weights
     assert stand(one) == (0, 0, 0, False)
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
-    with pytest.raises(
-        UserError,
-        match=r"merge2\.json.*s-2.*delete",
-    ):
+    with pytest.raises(UserError, match=r"merge2\.json.*s-2.*delete"):
         stand(one)
     (window.path.parent / f"{window.path.name}.json").unlink()
     assert stand(one) == (0, 0, 0, True)  # nothing is left that says what it was made of
@@ -488,9 +481,7 @@ def test_a_signal_to_this_process_reaches_the_run() -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGUSR1, 85)])
-def test_a_stop_that_a_run_outlives_is_one_all_the_same(
-    number: int, status: int, tmp_path: Path
-) -> None:
+def test_a_stop_that_a_run_outlives_is_one(number: int, status: int, tmp_path: Path) -> None:
     ready, after = tmp_path / "ready", tmp_path / "after"
     code = f"""
 import os, signal, time

@@ -146,9 +146,7 @@ def test_a_torn_frame_is_read_when_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", [("w1", "w2"), ("w2", "w1")])
-def test_of_two_equal_attempts_the_first_by_name_counts(
-    order: tuple[str, str], tmp_path: Path
-) -> None:
+def test_of_two_equal_attempts_the_first_counts(order: tuple[str, str], tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=2")
     tally = Tally(run)
     for worker in order:
