@@ -50,7 +50,7 @@ def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
         ("nonsense=1", "known: dataset, model"),
         ("scoring.z=high", "scoring.z"),
         ("scoring.z=0", "scoring.z=0"),
-        ("scoring.z=9", "at most 8"),
+        ("scoring.z=9", "scoring.z=9"),
         ("scoring.rule=best", "scoring.rule=best"),
         ("scoring.method=x", "scoring.method=x"),
         ("scoring.pass_k=1,2", "scoring.pass_k"),

@@ -152,7 +152,7 @@ def _wanted(run: Run) -> Inputs | None:
     if run.cfg.verifier.id is None:
         return None
     made = verdicts_made_of(run)
-    asked = _asked_as(run, made)
+    asked = _asked(run.cfg.verifier, made)
     found = {"asked": asked, "template": made.get("template")}
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # else the file is not here
         path = template_file(asked["prompt"]).resolve()
@@ -164,22 +164,17 @@ def _wanted(run: Run) -> Inputs | None:
 def judge_settings(run: Run) -> dict[str, Any] | None:
     """Return which outcomes verdicts decide, and whose; None: the rule grader decides all."""
     judge = run.cfg.dataset.judge
-    return {"judge": judge, **_asked_as(run, verdicts_made_of(run))} if judge else None
+    return {"judge": judge, **_asked(run.cfg.verifier, verdicts_made_of(run))} if judge else None
 
 
-def _asked(v: VerifierConfig) -> dict[str, Any]:
-    known = asdict(v) | ({"prompt": str(v.official)} if v.prompt == OFFICIAL else {})
-    return {name: known[name] for name in _ASKED} | v.form()
-
-
-def _asked_as(run: Run, made: Inputs) -> dict[str, Any]:
-    """Return the settings; with the official prompt's fallback where verdicts are by that."""
-    v = run.cfg.verifier
+def _asked(v: VerifierConfig, made: Inputs = IMPORTED) -> dict[str, Any]:
+    """Return what decides log-probs; of the official prompt's fallback where `made` is by that."""
     if v.prompt == OFFICIAL and v.official.fallback is not None:
         instead = _asked(replace(v, prompt=v.official.fallback))
         if made.get("asked") == instead:
             return instead
-    return _asked(v)
+    known = asdict(v) | ({"prompt": str(v.official)} if v.prompt == OFFICIAL else {})
+    return {name: known[name] for name in _ASKED} | v.form()
 
 
 def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table:

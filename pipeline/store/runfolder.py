@@ -318,12 +318,9 @@ def reader(run: Run) -> list[str | None]:
 
 def set_aside_attempts(run: Run, damage: parquet.Damage) -> None:
     """Set damaged parts aside. Raises DamagedData: there were some; their rows are owed again."""
-    parts, journals = parquet.Damage(), parquet.Damage()
-    for path, lines in damage.lines.items():
-        (journals if path.suffix == ".journal" else parts).lines[path] = lines
-    if journals.lines:
-        warn(f"attempts still being written, or torn: {journals}")
-    if parts.lines:
-        shards.set_aside(parts, ATTEMPTS)
+    journals = {p: lines for p, lines in damage.lines.items() if p.suffix == ".journal"}
+    if journals:
+        warn(f"attempts still being written, or torn: {parquet.Damage(journals)}")
+    if parts := shards.set_aside(damage, ATTEMPTS):
         remedy = "set aside, those rows are owed again: run `generate` (or `run`)"
         raise DamagedData(f"attempts: {parts}; {remedy}")

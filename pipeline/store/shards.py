@@ -119,16 +119,20 @@ def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBat
     return batch if len(fresh) == batch.num_rows else batch.take(pa.array(fresh, pa.int64()))
 
 
-def set_aside(damage: parquet.Damage, columns: pa.Schema) -> None:
-    """Rename damaged parts out of the way, after copying their sound rows into a new part."""
-    for path in damage.lines:
-        if path.suffix != ".parquet" or not path.exists():
-            continue
+def set_aside(damage: parquet.Damage, columns: pa.Schema) -> str:
+    """Rename damaged parts out of the way, after copying their sound rows into a new part.
+
+    Returns what is damaged in parts; empty where only journals are.
+    """
+    every = damage.lines.items()
+    parts = parquet.Damage({path: lines for path, lines in every if path.suffix == ".parquet"})
+    for path in (path for path in parts.lines if path.exists()):
         sound = list(parquet.read(path, columns, columns.names, parquet.Damage()))
         if sound and not origin.foreign(path):
             table = pa.Table.from_batches(sound, columns.with_metadata(origin.metadata(path)))
             parquet.write_part(path.with_name(f"{path.stem}-sound.parquet"), table)
         parquet.put_aside(path)
+    return str(parts)
 
 
 def stem(path: Path) -> str:
