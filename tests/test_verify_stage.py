@@ -372,9 +372,7 @@ stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
 
-def test_an_engine_that_hangs_loses_nothing(
-    run: Run, asked: list[list[int]], forker: Forker
-) -> None:
+def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker: Forker) -> None:
     log = run.path.with_name("log")
     assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == heartbeat.HUNG
     said = log.read_text()
