@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_mode
 from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.grade import stage as grade
 from bayes_at_n.pipeline.prepare import questions, questions_table
-from bayes_at_n.pipeline.store import parquet, runfolder, tables, verdicts
+from bayes_at_n.pipeline.store import graded, parquet, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage
@@ -101,7 +101,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
     """What readers see."""
     names = [name for name in VERDICTS.names if name not in ("question_id", "trial")]
-    table = verdicts.VERDICTS_TABLE.read(run, names, None).table
+    table = graded.VERDICTS_TABLE.read(run, names, None).table
     return {(row["question_id"], row["trial"]): row for row in table.to_pylist()}
 
 
@@ -195,7 +195,7 @@ def test_calibration_changes_without_the_model(
     before = rows(run)
     changed = again(run, "verifier.temperature=3", "verifier.average=logit")
     with pytest.raises(tables.Stale, match=r"verdicts .*average, temperature.*verify"):
-        verdicts.read(changed, ["a"])
+        graded.read_verdicts(changed, ["a"])
     stage.verify(changed)
     after = rows(changed)
     for q, of_question in TEXTS.items():
@@ -227,7 +227,7 @@ def test_a_text_is_judged_once(run: Run, template: Path, asked: list[list[int]])
     first = rows(run)
     template.write_text(TEMPLATE + " Judge!")
     with pytest.raises(tables.Stale, match="template"):
-        verdicts.read(run, ["a"])
+        graded.read_verdicts(run, ["a"])
     stage.verify(run)
     assert len(asked) == 2 * DISTINCT == judged(run) and rows(run) != first
     template.write_text(TEMPLATE)
@@ -277,10 +277,10 @@ def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) ->
     longer["text"] += " and more"
     parts = pa.Table.from_pylist([longer, same], schema=ATTEMPTS)
     parquet.write_part(run.attempts / "00001-upto9.parquet", parts)
-    assert verdicts.read(run, []).pending == 2  # what was said of what they were is not shown
+    assert graded.read_verdicts(run, []).pending == 2  # their old verdicts are not shown
     stage.verify(run)
     assert len(asked) == 1  # the other one's text is what it was
-    assert len(rows(run)) == 12 and verdicts.read(run, []).pending == 0
+    assert len(rows(run)) == 12 and graded.read_verdicts(run, []).pending == 0
 
 
 def test_a_renamed_folder_is_not_made_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -80,8 +80,8 @@ def batches(
     """Stream the columns `names` of all rows of a table, every key once, in bounded memory.
 
     What cannot be read, or is of another run, is left out and added to `damage`. Safe while others
-    write: a journal that is sealed meanwhile is read from its part. Of all files
-    `only` these are read, of all rows those to `keep`. Raises UserError: as `foreign.check`.
+    write: a journal that is sealed meanwhile is read from its part. `only` selects files, `keep`
+    rows by their keys. Raises UserError: as `foreign.check`.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -106,22 +106,13 @@ def keys(
 ) -> set[tuple[str, int]]:
     """Return the (question_id, trial) of every readable row; for `only` see `batches`."""
     read = batches(folder, columns, KEY, damage, only=only)
-    return {key for batch in read for key in _keys(batch)}
-
-
-def among(wanted: Container[tuple[str, int]]) -> parquet.Keep:
-    """Return `keep` of `batches`: the rows whose key is among these."""
-    return lambda batch: pa.array([key in wanted for key in _keys(batch)], pa.bool_())
-
-
-def _keys(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, int]]:
-    return zip(*(batch[name].to_pylist() for name in KEY), strict=True)
+    return {key for batch in read for key in parquet.keys(batch)}
 
 
 def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
     """Select the rows whose keys are not `seen`, which gets them."""
     fresh = []
-    for i, key in enumerate(_keys(batch)):
+    for i, key in enumerate(parquet.keys(batch)):
         if key not in seen:
             seen.add(key)
             fresh.append(i)
