@@ -58,20 +58,11 @@ def template(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path, template: Path, tiny_model: Path) -> Run:
-    return make_run(
-        tmp_path / "run",
-        MARKS,
-        "verifier.engine=transformers",  # of a run that vLLM sampled
-        "verifier.engine.device=cpu",
-        "sampling.max_tokens=8",
-        f"verifier.id={tiny_model}",
-        f"verifier.prompt={template}",
-        "verifier.dtype=float32",
-        "verifier.least_mass=0",
-        "verifier.batch_size=3",
-        "verifier.calibration=none",
-        texts=TEXTS,
-    )
+    """A run that vLLM sampled, with a verifier on transformers."""
+    settings = ["engine=transformers", "engine.device=cpu", "dtype=float32", "least_mass=0"]
+    settings += ["batch_size=3", "calibration=none", f"id={tiny_model}", f"prompt={template}"]
+    of_verifier = [f"verifier.{setting}" for setting in settings]
+    return make_run(tmp_path / "run", MARKS, "sampling.max_tokens=8", *of_verifier, texts=TEXTS)
 
 
 @pytest.fixture
@@ -372,9 +363,7 @@ stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
 
-def test_an_engine_that_hangs_loses_nothing(
-    run: Run, asked: list[list[int]], forker: Forker
-) -> None:
+def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker: Forker) -> None:
     log = run.path.with_name("log")
     assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == heartbeat.HUNG
     said = log.read_text()
@@ -609,19 +598,12 @@ def demo_run(folder: Path, responses: list[str]) -> Run:
     if not (Path(str(cfg.verifier.id)) / "config.json").is_file():
         pytest.skip("the demo's verifier is not there; scripts/train_verifier.py makes it")
     [question] = [q for q in questions.load(cfg.dataset)[0] if q.gold == "18"]
-    run = make_run(
-        folder,
-        {question.id: "+" * len(responses)},
-        "verifier=demo",
-        "engine=transformers",
-        "engine.device=cpu",
-        "grading.workers=1",
-        texts={question.id: responses},
-    )
-    questions_table.write(
-        folder / "questions.parquet",
-        [row | {"problem": question.problem, "gold": question.gold} for row in run.questions],
-    )
+    settings = ["verifier=demo", "engine=transformers", "engine.device=cpu", "grading.workers=1"]
+    marks, texts = {question.id: "+" * len(responses)}, {question.id: responses}
+    run = make_run(folder, marks, *settings, texts=texts)
+    [row] = run.questions
+    row |= {"problem": question.problem, "gold": question.gold}
+    questions_table.write(folder / "questions.parquet", [row])
     run = again(run)
     grade.grade(run)
     return run
