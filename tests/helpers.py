@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import (
@@ -24,11 +26,11 @@ from bayes_at_n.pipeline.store import (
     rowkeys,
     runfolder,
     tables,
-    verdicts,
 )
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
+Capsys = pytest.CaptureFixture[str]  # what a test prints
 ROOT = Path(__file__).resolve().parent.parent
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -187,6 +189,11 @@ def make_run(
     return run
 
 
+def again(run: Run, *overrides: str) -> Run:
+    """The run as its folder and these overrides describe it."""
+    return Run(load_folder(run.path, list(overrides)))
+
+
 def outcome_words(run: Run) -> Any:
     """The outcomes of a run's grades in words, "owed" where there is none: (M, N)."""
     return outcomes.words(outcomes.read(run).codes)
@@ -286,7 +293,7 @@ def add_verdicts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
     One that is said of an attempt later replaces the one before it.
     """
     names = [name for name in VERDICTS.names if name not in KEY]
-    there = verdicts.VERDICTS_TABLE.read(run, names, None).table.to_pylist()
+    there = graded.VERDICTS_TABLE.read(run, names, None).table.to_pylist()
     of = {(row["question_id"], row["trial"]): row for row in [*there, *rows]}
     ids = rowkeys.question_ids(run)
     for part in tables.parts(run.attempts):
@@ -294,7 +301,7 @@ def add_verdicts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
         blank = [dict.fromkeys(VERDICTS.names) | dict(row) for row in of.values()]
         table = pa.Table.from_pylist(blank, schema=VERDICTS)
         mine = pa.array([key in keys for key in rowkeys.encode(table, ids).tolist()], pa.bool_())
-        verdicts.VERDICTS_TABLE.write(run.path, part.stem, table.filter(mine))
+        graded.VERDICTS_TABLE.write(run.path, part.stem, table.filter(mine))
 
 
 def change_attempts(

@@ -39,7 +39,7 @@ ODD = [1.0] * 29 + [0.1]
     ],
     ids=["one trial", "one odd", "one even", "nearly all", "few and hard"],
 )
-def test_the_interval_to_show_covers_where_empirical_bayes_may_not(
+def test_the_interval_shown_covers_where_empirical_bayes_may_not(
     p: list[float], trials: int
 ) -> None:
     found = coverage(["covering", "bayes"], p, trials, replicates=1500, seed=5)["covering"]
@@ -115,9 +115,7 @@ def test_one_question_agrees_with_the_exact_sum_over_outcomes() -> None:
 @pytest.mark.parametrize(
     ("questions", "trials", "least"), [(1, 4, 0.853), (1, 8, 0.852), (2, 4, 0.930), (2, 8, 0.909)]
 )
-def test_the_least_that_is_covered_is_that_of_the_docs(
-    questions: int, trials: int, least: float
-) -> None:
+def test_the_least_coverage_is_that_of_the_docs(questions: int, trials: int, least: float) -> None:
     """Exact sums over all outcomes, where the truth is one of a grid."""
     right = np.array([*itertools.product(range(trials + 1), repeat=questions)])
     _, _, low, high = scoring.covering_ci(

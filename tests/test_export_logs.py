@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import make_run, run_of
+from helpers import Capsys, make_run, run_of
 from test_export import back, opened, out
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -258,9 +258,7 @@ def test_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not any(text in written for text in ("sk-of", "abcdefgh", "inner"))
 
 
-def test_a_run_without_grades_is_left_out_or_refused_and_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_grades_is_left_out_or_refused(tmp_path: Path, capsys: Capsys) -> None:
     run_of(tmp_path, "x", {"a": "++"})
     with pytest.raises(UserError, match=r"nothing graded yet; run `.* grade`"):
         out(tmp_path, "to=eee")
@@ -383,7 +381,7 @@ def test_inspect_reads_its_logs_and_computes_the_same_scores(tmp_path: Path) -> 
 
 
 def test_damaged_and_other_lines_of_every_eval_ever_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     path = tmp_path / "x_samples.jsonl"
     line: dict[str, Any] = {

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import make_run, outcome_words, write_questions
+from helpers import Capsys, make_run, outcome_words, write_questions
 
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.rubrics.categories import dependence
 from bayes_at_n.pipeline.rubrics.rubric import load
-from bayes_at_n.pipeline.store import graded, tables, verdicts
+from bayes_at_n.pipeline.store import graded, tables
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage
@@ -92,7 +92,7 @@ def measured(run: Run) -> Any:
 
 
 def stored(run: Run, *columns: str) -> np.ndarray:
-    table = verdicts.read(run, columns).table
+    table = graded.read_verdicts(run, columns).table
     return np.stack([table[name].to_numpy() for name in columns], axis=1).astype(np.float64)
 
 
@@ -125,18 +125,12 @@ def test_verdicts_on_recorded_log_probs_change_only_with_the_version(tmp_path: P
         run = again(run, *f"verifier.calibration={how}".split())
         found.append(np.round(stored(run, *columns), 4) + 0.0)
     made = hashlib.sha256(np.stack(found).tobytes()).hexdigest()[:16]
-    assert (verdicts.VERDICTS_TABLE.version, made) == MADE
+    assert (graded.VERDICTS_TABLE.version, made) == MADE
 
 
 def unsaid(table: Any, first: int) -> list[str]:
     """Outcomes of which the grader has a view of the first few."""
     return [*table["outcome"].to_pylist()[:first], *["timeout"] * (table.num_rows - first)]
-
-
-def test_without_fitting_the_configured_temperature_stays(tmp_path: Path) -> None:
-    measures = measured(verified(tmp_path / "run"))
-    assert measures["fit"] is None and measures["temperature"] == 1.5
-    assert measures["attempts"] == QUESTIONS * TRIALS
 
 
 def test_the_grader_s_shares_find_a_bias_and_nothing_is_asked(tmp_path: Path) -> None:
@@ -153,9 +147,7 @@ def test_the_grader_s_shares_find_a_bias_and_nothing_is_asked(tmp_path: Path) ->
     assert not stored(again(run), "base_a", "base_b", "base_c").any()
 
 
-def test_t_is_fitted_to_labels_of_people_and_not_to_the_grader(
-    tmp_path: Path, drawn: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_t_is_fitted_to_labels_of_people(tmp_path: Path, drawn: None, capsys: Capsys) -> None:
     run = verified(tmp_path / "run", "verifier.fit_temperature=true")
     told = capsys.readouterr().err
     assert "needs labels=FILE" in told and "the configured T stays" in told

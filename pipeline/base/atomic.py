@@ -71,7 +71,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
     try:
         with temporary.open("wb") as file:
             yield file
-            if sync:
+            if sync and not file.closed:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
@@ -91,10 +91,10 @@ def replace_all(contents: Mapping[Path, bytes | None]) -> None:
         for path in reversed([*contents]):  # the last that is entered takes its place first
             if (content := contents[path]) is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                file = drafts.enter_context(replacing(path))
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+                with drafts.enter_context(replacing(path)) as file:  # closed: they may be many
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
         for path in contents:
             if contents[path] is None:
                 path.unlink(missing_ok=True)
