@@ -81,7 +81,7 @@ def ckpts(root: Path, *names: str) -> Path:
     return root
 
 
-def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
+def planned(*arguments: str) -> tuple[settings.Asked[TrajectoryConfig], TrajectoryPlan]:
     asked = settings.load(arguments)
     return asked, plan.make(asked)
 
