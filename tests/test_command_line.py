@@ -132,8 +132,7 @@ def test_every_verb_is_composed(verb: str, place: Path, capsys: Capture) -> None
     assert main([verb, "--cfg", "job"]) == 0
     assert capsys.readouterr().out
     assert main([verb, "--info", "defaults", "--quiet"]) == 0
-    own = "run" if verb not in ("settle", "trajectory") else verb
-    assert capsys.readouterr().out.splitlines()[-1].split()[0] == own or VERBS[verb].kind.__name__
+    assert capsys.readouterr().out
     assert not [*place.iterdir()]
 
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.cli.runs import configured
 from bayes_at_n.pipeline.cli.verbs import RUN, VERBS, Parser, Verb, declare
 from bayes_at_n.pipeline.config import compose, folder, sweep
 from bayes_at_n.pipeline.config.checks import keys
+from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.store import find, parquet

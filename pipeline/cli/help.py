@@ -13,6 +13,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import GROUPS, RUN, VERBS, Verb, declare
 
 _wrapped = partial(textwrap.fill, width=98, subsequent_indent="  ", break_on_hyphens=False)
+_LINE = f"  {PROGRAM} "  # how an example begins
 _WRITTEN = {"???": "VALUE", "None": "null", "True": "true", "False": "false"}  # after KEY=
 
 _ALL = """\
@@ -37,23 +38,22 @@ def text(name: str | None) -> str:
         for group, names in GROUPS.items():
             lines = (f"  {verb:12} {VERBS[verb].summary}\n" for verb in names.split())
             verbs += f"{group}:\n{''.join(lines)}\n"
-        return _ALL.format(program=PROGRAM, verbs=verbs, examples=_examples(VERBS["run"]))
+        return _ALL.format(
+            program=PROGRAM, verbs=verbs, examples=textwrap.indent(VERBS["run"].examples, _LINE)
+        )
     verb = VERBS[name]
     parser = argparse.ArgumentParser(
         f"{PROGRAM} {name}",
         f"{PROGRAM} {name} [SETTING ...] [--FLAG ...]",
         f"{verb.summary[0].upper()}{verb.summary[1:]}.",
-        "\n\n".join([f"examples:\n{_examples(verb)}", *_settings(verb)]),
+        "\n\n".join([f"examples:\n{textwrap.indent(verb.examples, _LINE)}", *_settings(verb)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     takes = ["GROUP=CHOICE"] * (verb.settings == RUN) + ["KEY=VALUE"]
     takes += ["run folders"] * _takes_folders(verb)
-    declare(parser, verb, ", or ".join([*takes, *verb.words]))
+    takes += [f"{word} ({verb.flags[word]})" for word in verb.words]
+    declare(parser, verb, ", or ".join(takes))
     return parser.format_help()
-
-
-def _examples(verb: Verb) -> str:
-    return "\n".join(f"  {PROGRAM} {line}" for line in verb.examples.splitlines())
 
 
 def _takes_folders(verb: Verb) -> bool:

@@ -85,7 +85,7 @@ GROUPS = {
 _DRY = "show the first prompt, what is owed and its cost; write nothing"
 VERBS = {
     "run": Verb(
-        "cli.stages:run_stages",
+        "cli.runs:run_stages",
         "every stage of `stages`, in order, each doing only what is owed",
         flags={"--dry-run": _DRY},
         examples="""\
