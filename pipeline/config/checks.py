@@ -83,8 +83,9 @@ def validated(kind: type[T], values: Mapping[str, Any]) -> T:
         groups = [*_groups(cfg)]
         values = {f"{of}{key}": one for of, group in groups for key, one in vars(group).items()}
         lines = [f"{k}: no value; write {k}=VALUE" for k, one in values.items() if one == MISSING]
-        rules = [(of, getattr(group, "problems", tuple)()) for of, group in groups]
-        lines = lines or [f"{of}{line}" for of, problems in rules for line in problems]
+        lines = lines or [
+            f"{of}{line}" for of, group in groups for line in getattr(group, "problems", tuple)()
+        ]
     except ValidationError as error:
         lines = [_line(kind, found) for found in error.errors(include_url=False)]
     if not lines:
