@@ -129,7 +129,7 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
     assert found.cfg.checkpoints == {"": ["a", "b"]} and found.cfg.merge.windows == [4, 8]
     assert not found.cfg.merge.keep and found.cfg.metrics == ["pass@16", "maj@4"]
     assert found.cfg.prices.output == 2 and found.cfg.prices.cache_miss == 1.25
-    assert found.run == ["model=demo", "tag=t", "sampling.trials=4"]
+    assert found.models == [["model=demo", "tag=t", "sampling.trials=4"]]
     assert found.datasets == [["dataset=demo"], ["dataset=aime25"]]
     assert settings.load(["checkpoints=a"]).cfg.merge.windows == [4]
     assert settings.load(["checkpoints=a", "merge=[]"]).cfg.merge.windows == []
