@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import (
@@ -29,6 +31,7 @@ from bayes_at_n.pipeline.store import (
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
+Capsys = pytest.CaptureFixture[str]  # what a test prints
 ROOT = Path(__file__).resolve().parent.parent
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -185,6 +188,11 @@ def make_run(
     )
     add_attempts(run, marks, texts=texts)
     return run
+
+
+def again(run: Run, *overrides: str) -> Run:
+    """The run as its folder and these overrides describe it."""
+    return Run(load_folder(run.path, list(overrides)))
 
 
 def outcome_words(run: Run) -> Any:

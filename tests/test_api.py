@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import ROOT, run_of
+from helpers import ROOT, Capsys, run_of
 
 import bayes_at_n
 from bayes_at_n.pipeline.api import given
@@ -72,9 +72,7 @@ def test_importing_the_fronts_costs_nothing() -> None:
         bayes_at_n.evalute  # noqa: B018
 
 
-def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(capsys: Capsys) -> None:
     adder = Adder()
     run = evaluate(model=adder, name="adder", dataset=SUMS, trials=8)
     old = {"pipeline", "prompts", "scoring", "verifiers"}  # names under which nothing is imported

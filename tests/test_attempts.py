@@ -117,9 +117,7 @@ def test_nothing_put_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_journals_are_sealed_when_they_are_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_journals_are_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "SEAL_AT", 50_000)
     writer = AttemptWriter(tmp_path, "w")
     for trial in range(600):
@@ -174,9 +172,7 @@ def test_a_row_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
     assert stored(tmp_path)[0] == [row(0)]
 
 
-def test_a_disk_that_hangs_holds_up_no_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_hangs_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_sync, sync = threading.Event(), Journal.sync
 
     def slow(self: Journal) -> None:
@@ -196,9 +192,7 @@ def test_a_disk_that_hangs_holds_up_no_attempt(
     assert stored(tmp_path)[0] == made and not list(tmp_path.glob("*.journal"))
 
 
-def test_a_disk_that_fails_later_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Journal) -> None:
         raise OSError(5, "Input/output error")
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from forked import SETTINGS as FORKED
 from forked import Attempts, Command, Forker, stored
-from helpers import add_attempts, make_run
+from helpers import Capsys, add_attempts, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
@@ -62,7 +62,7 @@ def test_a_budget_of_tokens_is_kept_through_a_kill_and_a_larger_one_goes_on(
     prepared: Path,
     reference: tuple[Path, Attempts],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     folder = shutil.copytree(prepared, tmp_path / "run")
     shutil.copy(reference[0] / "questions.parquet", folder)
@@ -406,7 +406,7 @@ def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Pa
 
 
 def test_status_and_a_dry_run_say_how_much_is_spent_and_fits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     run = make_run(tmp_path / "run", MARKS)
     run.cfg.budget.tokens, run.cfg.budget.until = 35.0, "2100-01-01"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import change_attempts, make_run, run_of
+from helpers import Capsys, again, change_attempts, make_run, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import caps as of_cohort
@@ -41,7 +41,7 @@ def lengthen(run: Run, tokens: dict[str, list[int | None]], **columns: Any) -> R
     for row in rows:
         row["max_tokens"] = 32
     pq.write_table(type(pq.read_table(path)).from_pylist(rows, schema=QUESTIONS), path)
-    return Run(load_folder(run.path, []))
+    return again(run)
 
 
 def recounted(marks: dict[str, str], tokens: dict[str, list[int]], cap: int) -> dict[str, float]:
@@ -56,11 +56,9 @@ def recounted(marks: dict[str, str], tokens: dict[str, list[int]], cap: int) -> 
     return {"score": mean, "truncated": over / n, "tokens_per_attempt": spent / n}
 
 
-def test_every_smaller_cap_is_what_a_recount_gives(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_smaller_cap_is_what_a_recount_gives(tmp_path: Path, capsys: Capsys) -> None:
     run = lengthen(make_run(tmp_path / "run", MARKS, "sampling.max_tokens=32"), TOKENS)
-    score(Run(load_folder(run.path, ["scoring.caps=4,8,16,31,32,64"])))
+    score(again(run, "scoring.caps=4,8,16,31,32,64"))
     shown = capsys.readouterr().out
     rows = json.loads((run.path / "scores.json").read_text())["caps"]
     assert [row["max_tokens"] for row in rows] == [4, 8, 16, 31, 32, 64]
@@ -74,7 +72,7 @@ def test_every_smaller_cap_is_what_a_recount_gives(
     assert rows[-1] == {"max_tokens": 64} and "blank above 32" in " ".join(shown.split())
     saved = {path.name for path in (run.path / "caps").iterdir()}
     assert saved == {"caps.json", *(f"curve.{form}" for form in FORMS)}
-    score(Run(load_folder(run.path, ["caps=4,8", "plots=true"])))
+    score(again(run, "caps=4,8", "plots=true"))
     assert {path.suffix for path in (run.path / "caps").iterdir()} >= {".png", ".pdf"}
 
 
@@ -99,14 +97,12 @@ def test_what_is_known_of_attempts_that_were_cut(tmp_path: Path) -> None:
     assert "taken to have ended" in caps.notes("a", found, [8])[0]
     with pytest.raises(UserError, match="1 of 12 graded attempts do not say their tokens"):
         run = lengthen(asked, TOKENS | {"q1": [5, None, 9, 30]})
-        score(Run(load_folder(run.path, ["scoring.caps=8"])))
+        score(again(run, "scoring.caps=8"))
 
 
-def test_a_forecast_and_when_there_is_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_forecast_and_when_there_is_none(tmp_path: Path, capsys: Capsys) -> None:
     run = lengthen(make_run(tmp_path / "run", MARKS, "sampling.max_tokens=32"), TOKENS)
-    score(Run(load_folder(run.path, ["forecast=64"])))
+    score(again(run, "forecast=64"))
     found = json.loads((run.path / "scores.json").read_text())["forecast"]
     # One of two attempts cut off is the room that is left: 5 of 12 are right, at most 7.
     least, most = (sum((right + 1) / 6 for right in of) / 3 for of in ((2, 2, 1), (2, 3, 2)))
@@ -115,7 +111,7 @@ def test_a_forecast_and_when_there_is_none(
     assert found["support"] == pytest.approx(3 / 5) and found["supported"]
     assert "forecast at max_tokens=64" in capsys.readouterr().out
     with pytest.raises(UserError, match="write caps=32"):
-        score(Run(load_folder(run.path, ["forecast=32"])))
+        score(again(run, "forecast=32"))
     assert not capsys.readouterr().out  # refused before anything is shown
     with pytest.raises(UserError, match=r"scoring.forecast="):
         load_folder(run.path, [f"forecast={10**20}"])

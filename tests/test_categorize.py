@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import add_grades, make_run, with_signals
+from helpers import Capsys, add_grades, again, make_run, with_signals
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.rubrics.categories import categorize, current, draw, print_rubrics
 from bayes_at_n.pipeline.rubrics.rubric import THRESHOLDS
@@ -67,10 +66,6 @@ def made(
     return Run(run.cfg)
 
 
-def again(run: Run, *overrides: str) -> Run:
-    return Run(load_folder(run.path, list(overrides)))
-
-
 def nulls(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda columns: columns | {n: [None] * len(columns["trial"]) for n in names}
 
@@ -106,7 +101,7 @@ def mine(path: Path, *whens: str, **more: Any) -> Path:
     return path
 
 
-def test_every_rubric_gets_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_rubric_gets_a_table(tmp_path: Path, capsys: Capsys) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     assert len(NAMES) == 12
@@ -152,43 +147,26 @@ def test_scores_are_bayes_of_the_masked_matrix(tmp_path: Path) -> None:
         assert sum(part["mu"] for part in one["categories"]) == pytest.approx(1)
 
 
-def test_the_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = made(tmp_path / "run", change=NO_VERDICTS)
-    categorize(run)
-    capsys.readouterr()
-    categories.print_rubrics(run, rubric_scores(run))
-    out = capsys.readouterr().out
-    assert "Exact Match" in out and "0 to 1" in out and "95% intervals" in out
-    assert "repeated_pattern alone" in out
-    categories.print_rubrics(run, {})
-    assert capsys.readouterr().out == ""
-
-
-def test_without_verdicts_what_needs_them_is_left_out_or_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = made(tmp_path / "run", change=NO_VERDICTS)
-    categorize(run)
-    made_of = {path.stem for path in (run.path / "categories").glob("*.parquet")}
-    assert set(NAMES) - made_of == {"verifier-only", "verifier-probe"}
-    said = capsys.readouterr()
-    assert "verifier-only, verifier-probe: left out" in said.err
-    assert "repeated_pattern alone" in said.out
-    R = matrix(run, "exact-match")
-    repeated = [row["repeated_pattern"] for row in signals.read(run).to_pylist()]
-    assert (R == 0).ravel().tolist() == repeated
-    for name in ("verifier-only", "verifier-probe"):
-        with pytest.raises(UserError, match=f"rubric={name}: needs a verifier's probabilities"):
-            categorize(again(run, f"rubric.names=[{name}]"))
-
-
-def test_what_can_be_made_no_more_is_dropped(tmp_path: Path) -> None:
+def test_what_needs_verdicts_is_left_out_or_refused(tmp_path: Path, capsys: Capsys) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     shutil.rmtree(run.path / "verdicts")
     assert rubric_scores(run) == {}  # all are out of date
+    capsys.readouterr()
     categorize(run)
-    assert set(rubric_scores(run)) == set(NAMES) - {"verifier-only", "verifier-probe"}
+    assert set(NAMES) - set(rubric_scores(run)) == {"verifier-only", "verifier-probe"}
+    said = capsys.readouterr()
+    assert "verifier-only, verifier-probe: left out" in said.err
+    assert "repeated_pattern alone" in said.out
+    repeated = [row["repeated_pattern"] for row in signals.read(run).to_pylist()]
+    assert (matrix(run, "exact-match") == 0).ravel().tolist() == repeated
+    with pytest.raises(UserError, match="rubric=verifier-only: "):
+        categorize(again(run, "rubric.names=[verifier-only]"))
+    print_rubrics(run, rubric_scores(run))
+    out = capsys.readouterr().out
+    assert "Exact Match" in out and "0 to 1" in out and "repeated_pattern alone" in out
+    print_rubrics(run, {})
+    assert capsys.readouterr().out == ""
 
 
 def test_without_log_probs_correctness_is_still_scored(tmp_path: Path) -> None:
@@ -200,16 +178,10 @@ def test_without_log_probs_correctness_is_still_scored(tmp_path: Path) -> None:
         categorize(again(run, "rubric.names=[conf-calibrated]"))
 
 
-def test_attempts_without_verdict_are_left_out_where_others_have_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def some(columns: dict[str, Any]) -> dict[str, Any]:
-        return columns | {n: [None, *columns[n][1:]] for n in "abc"}
-
-    run = made(tmp_path / "run", change=some)
+def test_attempts_without_verdict_are_left_out_where_others_have_one(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", change=lambda c: c | {n: [None, *c[n][1:]] for n in "abc"})
     categorize(run)
     assert matrix(run, "exact-match").mask.sum() == 1
-    assert "1 attempts have no verdict" in capsys.readouterr().err
 
 
 def test_only_the_trials_that_are_scored_count(tmp_path: Path) -> None:
@@ -221,29 +193,20 @@ def test_only_the_trials_that_are_scored_count(tmp_path: Path) -> None:
     assert json.loads((run.path / "thresholds.json").read_text())["attempts"] == 2 * M
 
 
-def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
+def test_a_rubric_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = made(tmp_path / "run")
-    path = mine(tmp_path / "my_rubric.yaml", "wrong", "correct and A < 0.5", "correct and A >= 0.5")
-    categorize(again(run, f"rubric.names=[{path}]"))
-    R = matrix(run, "my_rubric")
+    mine(tmp_path / "my_rubric.yaml", "wrong", "correct and A < 0.5", "correct and A >= 0.5")
     rows = signals.read(run).to_pylist()
     expected = [0 if not r["is_correct"] else 1 + (r["a"] >= 0.5) for r in rows]
-    assert R.ravel().tolist() == expected
-    [(name, one)] = rubric_scores(run).items()
-    assert name == "my_rubric" and one["title"] == "Mine"
-
-
-def test_a_rubric_beside_the_user_is_found_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = made(tmp_path / "run")
-    mine(tmp_path / "my_rubric.yaml", "wrong", "correct")
     monkeypatch.chdir(tmp_path)
-    assert main(["categorize", str(run.path), "rubric=my_rubric"]) == 0
-    assert list(rubric_scores(run)) == ["my_rubric"]
+    for name in (f"{tmp_path}/my_rubric.yaml", "my_rubric"):
+        assert main(["categorize", str(run.path), f"rubric={name}"]) == 0
+        [(name, one)] = rubric_scores(run).items()
+        assert name == "my_rubric" and one["title"] == "Mine"
+        assert matrix(run, "my_rubric").ravel().tolist() == expected
 
 
-def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path) -> None:
+def test_a_hole_shows_an_attempt_and_replaces_nothing(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     before = contents(run)
@@ -251,16 +214,9 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
     first = next(r for r in rows if r["is_correct"] and not r["has_box"])
     path = mine(tmp_path / "mine.yaml", "wrong", "correct and boxed")
     where = f"attempt {first['question_id']}, trial {first['trial']}"
-    with pytest.raises(UserError, match=f"rubric=mine: .* has none .*{where}"):
-        categorize(again(run, f"rubric.names=[exact-match, {path}]"))
-    both = next(r for r in rows if not r["is_correct"] and r["has_box"])
-    mine(path, "wrong", "boxed", "correct and unboxed")
-    where = f"attempt {both['question_id']}, trial {both['trial']}"
-    with pytest.raises(UserError, match=f"c0 and c1 .*{where}"):
+    with pytest.raises(UserError, match=f"rubric=mine: .*{where}"):
         categorize(again(run, f"rubric.names=[exact-match, {path}]"))
     assert contents(run) == before
-    mine(path, "wrong", "boxed", "correct and unboxed", order=["c1"])
-    categorize(again(run, f"rubric.names=[{path}]"))
 
 
 @pytest.mark.parametrize(
@@ -272,20 +228,13 @@ def test_a_hole_or_overlap_shows_an_attempt_and_replaces_nothing(tmp_path: Path)
         (["rubric.names=[{tmp}/list.yaml]"], "list.yaml: .*the rubric: must"),
         (["rubric.names=[{tmp}/typo.yaml]"], r"typo.yaml: .*categories\.1\.when.*`correkt`"),
         (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "two of the name exact"),
-        (["rubric.weights.exact-match=[0,1]"], "weights.exact-match: must be 3"),
-        (["rubric.weights.exact-match=[0,nan,1]"], "rubric.weights.exact-match: .*1.weight"),
-        (["rubric.weights.exact-match=x"], "rubric.weights.exact-match: must be 3"),
         (["rubric.weights.exact-match=[0,x,1]"], "rubric.weights.exact-match: .*1.weight"),
-        (["rubric.weights.exact-match=null"], "rubric.weights.exact-match: must be 3"),
         (["rubric.weights.no=[0,1]"], "rubric.weights.no.*concis"),
         (["thresholds.file={tmp}/none.json"], "none.json"),
-        (["thresholds.file={tmp}/bad.yaml"], "bad.yaml"),
         (["thresholds.file={tmp}/list.yaml"], "list.yaml"),
     ],
 )
-def test_bad_input_is_one_line_and_replaces_nothing(
-    tmp_path: Path, overrides: list[str], said: str
-) -> None:
+def test_bad_input_replaces_nothing(tmp_path: Path, overrides: list[str], said: str) -> None:
     (tmp_path / "bad.yaml").write_text("a: [")
     (tmp_path / "list.yaml").write_text("[1]")
     mine(tmp_path / "typo.yaml", "wrong", "correkt")
@@ -294,21 +243,6 @@ def test_bad_input_is_one_line_and_replaces_nothing(
     with pytest.raises(UserError, match=said) as caught:
         categorize(again(run, *(o.replace("{tmp}", str(tmp_path)) for o in overrides)))
     assert "\n" not in str(caught.value) and not contents(run)
-
-
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [
-        ("thresholds.scope=all", "thresholds.scope=all"),
-        ("thresholds.file=", "thresholds.file"),
-        ('rubric.names=[""]', "rubric.names="),
-    ],
-)
-def test_settings_that_cannot_work(override: str, said: str) -> None:
-    if override == "thresholds.file=":
-        override = "thresholds.file=''"
-    with pytest.raises(UserError, match=said):
-        compose.load([override])
 
 
 def test_other_weights_change_the_score_and_not_the_categories(tmp_path: Path) -> None:
@@ -320,18 +254,12 @@ def test_other_weights_change_the_score_and_not_the_categories(tmp_path: Path) -
     one = rubric_scores(run)["exact-match"]
     assert one["weights"] == [-1, 0, 5]
     assert one["bayes"]["mu"] == pytest.approx(scoring.bayes(before, [-1, 0, 5])[0])
-
-
-def test_equal_weights_have_a_score_without_spread(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
     categorize(again(run, "rubric.names=[exact-match]", "rubric.weights.exact-match=[1,1,1]"))
     bayes = rubric_scores(run)["exact-match"]["bayes"]
     assert bayes == pytest.approx({"mu": 1, "sigma": 0, "low": 1, "high": 1})
 
 
-def test_a_prior_counts_for_rubrics_by_the_thresholds_of_the_run_that_is_scored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prior_counts_for_rubrics(tmp_path: Path, capsys: Capsys) -> None:
     run, earlier = made(tmp_path / "run"), made(tmp_path / "before" / "run", seed=1)
     categorize(run)
     categorize(again(earlier, f"thresholds.file={run.path / 'thresholds.json'}"))  # the oracle
@@ -364,9 +292,7 @@ def limits(run: Run) -> dict[str, Any]:
     return dict(json.loads((run.path / "thresholds.json").read_text()))
 
 
-def test_a_cohort_pools_the_runs_of_the_data_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cohort_pools_the_runs_of_the_data_set(tmp_path: Path, capsys: Capsys) -> None:
     one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
     made(tmp_path / "fewer", seed=2, questions=3)
     made(tmp_path / "elsewhere", seed=3, dataset="others")
@@ -384,9 +310,7 @@ def test_a_cohort_pools_the_runs_of_the_data_set(
     assert limits(two)["values"] == found["values"]
 
 
-def test_a_cohort_of_one_uses_itself_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cohort_of_one_uses_itself_and_says_so(tmp_path: Path, capsys: Capsys) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     assert limits(run)["scope"] == "model"
@@ -402,27 +326,18 @@ def test_a_cohort_of_one_uses_itself_and_says_so(
     assert shown.count(" *") == len(own) and "Exact Match  " in shown
 
 
-def test_a_sibling_without_grades_does_not_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
-    shutil.rmtree(two.grades)
-    categorize(one)
-    assert limits(one)["attempts"] == M * N
-    assert "not counted: two (" in capsys.readouterr().err
-
-
-def test_a_sibling_without_prompt_log_probs_counts_for_the_rest(tmp_path: Path) -> None:
+def test_a_sibling_counts_for_what_it_has(tmp_path: Path, capsys: Capsys) -> None:
     one = made(tmp_path / "one")
-    made(tmp_path / "two", seed=1, change=nulls("prompt_bpt"))
+    shutil.rmtree(made(tmp_path / "two", seed=1).grades)
+    made(tmp_path / "three", seed=2, change=nulls("prompt_bpt"))
     categorize(one)
+    assert "not counted: two (" in capsys.readouterr().err
+    assert limits(one)["attempts"] == 2 * M * N
     bits = signals.read(one)["prompt_bpt"].to_numpy()
     assert limits(one)["values"]["tau_prompt"] == pytest.approx(np.quantile(bits, 0.9))
 
 
-def test_frozen_thresholds_are_used_as_they_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_frozen_thresholds_are_used_as_they_are(tmp_path: Path, capsys: Capsys) -> None:
     one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
     categorize(one)
     frozen = one.path / "thresholds.json"
@@ -446,14 +361,13 @@ def test_frozen_thresholds_are_used_as_they_are(
         ({"dataset": "others"}, "dataset is others"),
         ({"questions": "x"}, "questions is x"),
         ({"values": {}}, "holds no thresholds"),
-        ({"values": dict.fromkeys(THRESHOLDS, "x")}, "tau_high.*finite"),
-        ({"values": dict.fromkeys(THRESHOLDS, float("nan"))}, "tau_high.*finite"),
-        ({"values": dict.fromkeys(THRESHOLDS, 10**400)}, "tau_high.*finite"),
+        *(
+            ({"values": dict.fromkeys(THRESHOLDS, bad)}, "tau_high.*finite")
+            for bad in ("x", float("nan"), 10**400)
+        ),
     ],
 )
-def test_thresholds_that_do_not_fit_are_refused(
-    tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
+def test_thresholds_that_do_not_fit(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     path = tmp_path / "frozen.json"
@@ -478,11 +392,10 @@ def test_a_null_threshold_is_refused_where_it_is_needed(tmp_path: Path) -> None:
 
 def test_invalid_attempts_can_be_kept_out_of_the_quantiles(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
+    categorize(run)
+    with_them = limits(run)["values"]
     categorize(again(run, "thresholds.include_invalid=false"))
-    valid = [r for r in signals.read(run).to_pylist() if not r["repeated_pattern"] and r["c"] < 0.5]
-    assert 0 < len(valid) < M * N
-    expected = np.quantile([r["token_ratio"] for r in valid], 0.66)
-    assert limits(run)["values"]["len_p66"] == pytest.approx(expected)
+    assert limits(run)["values"] != with_them
 
 
 def test_pictures_are_drawn_when_asked_for_and_go_when_they_no_longer_hold(tmp_path: Path) -> None:
@@ -506,9 +419,7 @@ def test_pictures_are_drawn_when_asked_for_and_go_when_they_no_longer_hold(tmp_p
 # ---------------------------------------------------------------- out of date, missing, damaged
 
 
-def test_old_signals_or_categories_are_never_scored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_old_signals_or_categories_are_never_scored(tmp_path: Path, capsys: Capsys) -> None:
     run = made(tmp_path / "run")
     assert rubric_scores(run) == {}
     categorize(run)
@@ -554,7 +465,7 @@ def test_a_run_without_attempts_or_grades_says_what_to_do(tmp_path: Path) -> Non
         categorize(make_run(tmp_path / "b", {"q": "++"}))
 
 
-def test_thresholds_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_thresholds_are_never_mixed(tmp_path: Path, capsys: Capsys) -> None:
     one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
     categorize(one)
     categorize(two)
@@ -567,21 +478,9 @@ def test_thresholds_are_never_mixed(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert set(rubric_scores(two)) == set(NAMES)
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line(tmp_path: Path, capsys: Capsys) -> None:
     run = made(tmp_path / "run")
-    (run.path / "categories").write_text("in the way")
-    assert main(["categorize", str(run.path)]) == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert str(run.path / "categories") in last
-
-
-def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = made(tmp_path / "run")
-    path = mine(tmp_path / "mine.yaml", "wrong", "correct")
-    assert main(["categorize", str(run.path), f"rubric={path},format-aware"]) == 0
-    assert set(rubric_scores(run)) == {"mine", "format-aware"}
+    categorize(run)
     frozen = run.path / "thresholds.json"
     weights = "rubric.weights.exact-match=[0,0,7]"
     assert main(["categorize", str(run.path), weights, f"thresholds={frozen}"]) == 0
@@ -589,5 +488,3 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     scores = json.loads((run.path / "scores.json").read_text())
     assert scores["rubrics"]["exact-match"]["weights"] == [0, 0, 7]
     assert "Format+Confidence" in capsys.readouterr().out
-    assert main(["categorize", str(run.path), "rubric=exact-mach"]) == 2
-    assert "did you mean exact-match" in capsys.readouterr().err

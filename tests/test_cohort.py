@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import THREE, add_grades, make_run, run_of
+from helpers import THREE, Capsys, add_grades, make_run, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort, compare, differences
@@ -86,9 +86,7 @@ def test_outcomes_are_those_of_the_grades(tmp_path: Path) -> None:
     assert one.differences == ["trials: y 2; all others 4"]
 
 
-def test_questions_are_matched_by_text_and_gold_not_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_questions_are_matched_by_text_and_gold_not_by_name(tmp_path: Path, capsys: Capsys) -> None:
     run_of(tmp_path, "x")
     run_of(tmp_path, "y")
     run_of(tmp_path, "other", gold={"b": "17"})
@@ -113,7 +111,7 @@ def test_runs_without_a_common_question_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_unfinished_damaged_or_empty_is_named_and_the_rest_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     run_of(tmp_path, "sound")
     run_of(tmp_path, "second")
@@ -135,9 +133,7 @@ def test_what_is_unfinished_damaged_or_empty_is_named_and_the_rest_is_shown(
     assert "damaged/grades/00000.parquet: unreadable" in told
 
 
-def test_one_damaged_data_set_does_not_hide_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_damaged_data_set_does_not_hide_another(tmp_path: Path, capsys: Capsys) -> None:
     run_of(tmp_path, "x")
     run_of(tmp_path, "x", {"a": "++"}, dataset="late")
     assert [one.dataset for one in load(tmp_path)] == ["sums"]
@@ -200,7 +196,7 @@ def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -
 
 
 def test_a_broken_folder_named_outright_is_left_out_unless_nothing_is_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     sound = run_of(tmp_path, "x").path
     broken, empty = run_of(tmp_path, "broken").path, tmp_path / "empty"
@@ -277,9 +273,7 @@ def test_trials_that_nobody_has_yet_take_no_room(tmp_path: Path) -> None:
     assert one.differences == ["attempts: x lacks 2699988 of 2700000"]
 
 
-def test_a_problem_that_occurs_twice_is_two_questions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_problem_that_occurs_twice_is_two_questions(tmp_path: Path, capsys: Capsys) -> None:
     for name, hashes in {"x": "ssu", "y": "uss", "bad": "su", "odd": [None, "s", "u"]}.items():
         ids = {f"{name}{i}": "10" for i in range(3)}
         run = run_of(tmp_path, name, ids)

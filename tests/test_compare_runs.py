@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import change_attempts, run_of
+from helpers import Capsys, change_attempts, run_of
 from helpers import with_signals as of_signals
 from rich.console import Console
 from scipy.stats import norm, ttest_1samp
@@ -96,8 +96,8 @@ def test_scores_are_those_of_the_formulas(root: Path) -> None:
     assert [row["pass_at_8"] for row in found["models"]] == [1.0, 1.0, None]
 
 
-def test_every_metric_has_its_interval(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_metrics_have_intervals(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.setitem(FAMILIES, "two-of@", lambda k: of_credit(f"2 of {k}", at_least(2, k)))
     names = ["two-of@3", "pass@8", "pass^4"]
@@ -175,9 +175,7 @@ def test_rules_of_ranks_differ_and_are_named(tmp_path: Path) -> None:
         assert "s.e. over questions" in text and "s.e. q" not in text
 
 
-def test_several_data_sets_give_table_2_and_a_pooled_column(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: Capsys) -> None:
     more = {
         "good": {"d": "00", "e": "01"},
         "near": {"d": "11", "e": "11"},
@@ -285,9 +283,7 @@ def test_tokens_that_records_do_not_say_are_not_counted(root: Path) -> None:
     assert rows["poor"]["generated"] == 12
 
 
-def test_prices_are_a_column_where_some_run_has_one(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prices_are_a_column_where_some_run_has_one(root: Path, capsys: Capsys) -> None:
     (one,) = cohort.load(analysis.load([f"runs={root}"]))
     run = one.members[one.names.index("good")].run
     assert "price" not in capsys.readouterr().out
@@ -331,9 +327,7 @@ def test_the_order_of_rankings_and_equal_models() -> None:
         leaderboard.leaderboard(owed, cfg)
 
 
-def test_one_model_is_shown_without_ranks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_model_is_shown_without_ranks(tmp_path: Path, capsys: Capsys) -> None:
     run_of(tmp_path, "good", MARKS["good"])
     found = compared(tmp_path, "dataset=sums")["datasets"][0]
     assert "ranks need two" in capsys.readouterr().err
@@ -342,9 +336,7 @@ def test_one_model_is_shown_without_ranks(
     assert found["verdict"]["sentence"].startswith("good has avg@8 = ")
 
 
-def test_default_folders_and_a_disk_that_cannot_be_written(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: Capsys) -> None:
     compare(analysis.load([f"runs={root}"]))
     assert (root / "sums" / "_compare" / "compare.json").is_file()
     run_of(root, "good", {"d": "10"}, dataset="more")
@@ -356,7 +348,7 @@ def test_default_folders_and_a_disk_that_cannot_be_written(
     capsys.readouterr()
 
 
-def test_shrinkage_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shrinkage_is_warned_of(tmp_path: Path, capsys: Capsys) -> None:
     for name in ("sure", "even"):
         line = "1" * 20 if name == "sure" else "10" * 10
         run_of(tmp_path, name, {f"q{i}": line for i in range(20)})
@@ -437,9 +429,7 @@ def test_each_model_has_a_prior_of_its_own_by_its_name(root: Path, tmp_path: Pat
         compared(root, f"prior={root / 'out'}")
 
 
-def test_rubrics_are_computed_anew_with_the_thresholds_of_all_models(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Capsys) -> None:
     bits = ("completion_bpt", "prompt_bpt")
     cfg = analysis.load([f"runs={root}", "rubric=concision-high-conf"])
     (one,) = cohort.load(cfg)
@@ -499,9 +489,7 @@ def test_frozen_thresholds_serve_all_models(root: Path) -> None:
         cohort_rubrics.categories(one, cfg)
 
 
-def test_a_signal_that_one_run_lacks_is_used_for_none(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_that_one_run_lacks_is_used_for_none(root: Path, capsys: Capsys) -> None:
     cfg = analysis.load([f"runs={root}"])
     (one,) = cohort.load(cfg)
     for i, member in enumerate(one.members):
@@ -513,9 +501,7 @@ def test_a_signal_that_one_run_lacks_is_used_for_none(
         cohort_rubrics.categories(one, analysis.load(["rubric=concision-high-conf"]))
 
 
-def test_old_signals_leave_rubrics_out_and_the_rest_is_shown(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_old_signals_leave_rubrics_out_and_the_rest_is_shown(root: Path, capsys: Capsys) -> None:
     (root / "sums" / "good" / "categories").mkdir()
     found = compared(root)["datasets"][0]
     assert "rubrics" not in found and len(found["models"]) == 3
@@ -616,7 +602,7 @@ def test_tables_without_rows_have_every_form() -> None:
 
 
 def test_a_selection_has_a_folder_of_its_own_and_the_newest_is_linked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     root = tmp_path / "runs"
     for name in ("a", "b"):

@@ -115,9 +115,7 @@ def test_one_question_agrees_with_the_exact_sum_over_outcomes() -> None:
 @pytest.mark.parametrize(
     ("questions", "trials", "least"), [(1, 4, 0.853), (1, 8, 0.852), (2, 4, 0.930), (2, 8, 0.909)]
 )
-def test_the_least_that_is_covered_is_that_of_the_docs(
-    questions: int, trials: int, least: float
-) -> None:
+def test_the_least_coverage_is_that_of_the_docs(questions: int, trials: int, least: float) -> None:
     """Exact sums over all outcomes, where the truth is one of a grid."""
     right = np.array([*itertools.product(range(trials + 1), repeat=questions)])
     _, _, low, high = scoring.covering_ci(

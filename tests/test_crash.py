@@ -131,9 +131,7 @@ Claims.reopen = killed
 """
 
 
-def test_what_a_kill_after_the_last_attempt_left_is_cleared_away(
-    forker: Forker, tmp_path: Path
-) -> None:
+def test_what_a_kill_left_is_cleared_away(forker: Forker, tmp_path: Path) -> None:
     folder, few = tmp_path / "run", ["dataset.limit=1", "sampling.trials=1", SAMPLED]
     command = Command(folder, forker, *SETTINGS, *few, before=KILLED)
     assert command.wait() == -signal.SIGKILL

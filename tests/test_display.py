@@ -55,9 +55,7 @@ def test_write_replaces_what_it_wrote_before(tmp_path: Path) -> None:
         assert (out / "one.csv").exists()
 
 
-def test_of_two_that_write_at_once_one_stays_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_writers_one_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other comes when all but the record of the first is there."""
     replace, met, sleep = Path.replace, threading.Event(), time.sleep
 

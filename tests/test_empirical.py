@@ -84,9 +84,7 @@ def sampled(counts: Any, w: Any, draws: int = 300_000) -> tuple[float, float, fl
 
 
 @pytest.mark.parametrize(("counts", "what"), TINY, ids=[what for _, what in TINY])
-def test_the_integral_over_the_prior_is_that_of_a_dense_grid(
-    counts: list[list[int]], what: str
-) -> None:
+def test_the_integral_is_that_of_a_dense_grid(counts: list[list[int]], what: str) -> None:
     wanted = grid(counts)
     mu, sigma = empirical_bayes(Counts(counts))
     prior = fit_prior(Counts(counts))
@@ -304,9 +302,7 @@ def test_every_result_is_finite_and_in_range(counts: Any) -> None:
 @pytest.mark.parametrize("mu", [1e-4, 0.03, 0.5, 0.9, 0.9999])
 @pytest.mark.parametrize("size", [20.0, 2e3, 1e5, 1e7, 1e10])
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
-def test_the_ends_are_quantiles_of_the_beta_distribution(
-    mu: float, size: float, confidence: float
-) -> None:
+def test_the_ends_are_quantiles_of_the_beta(mu: float, size: float, confidence: float) -> None:
     sigma = math.sqrt(mu * (1 - mu) / (size + 1))
     lo, hi = empirical._beta_ends(np.array(mu), np.array(sigma), confidence)
     a, b = mu * size, (1 - mu) * size

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forked import BATCH, TRIALS, Command, Forker
-from helpers import change_attempts, run_of
+from helpers import Capsys, change_attempts, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
@@ -56,9 +56,7 @@ def rewrite(run: str, **columns: Any) -> None:
     change_attempts(Run(load_folder(Path(run), [])), lambda row: row | next(rows))
 
 
-def test_numbers_are_those_of_the_outcomes(
-    folders: list[str], capsys: pytest.CaptureFixture[str], drawn: None
-) -> None:
+def test_numbers_are_those_of_the_outcomes(folders: list[str], capsys: Capsys, drawn: None) -> None:
     assert main.main(["equivalence", *folders, "replay=0", "margin=40"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     path = Path(folders[0]).parent / "_equivalence" / "x-y" / "equivalence.json"
@@ -192,9 +190,7 @@ def test_runs_that_cannot_be_compared_are_refused(folders: list[str], tmp_path: 
     assert "one attempt tells nothing" in refusal(*one)
 
 
-def test_what_cannot_be_replayed_is_refused_with_the_way_out(
-    folders: list[str], tmp_path: Path
-) -> None:
+def test_what_cannot_be_replayed_is_refused(folders: list[str], tmp_path: Path) -> None:
     x = folders[0]
     y = str(run_of(tmp_path, "plain", B, "engine.name=transformers").path)
     assert "model.id=/nowhere/plain: no such folder" in (line := refusal(x, y))
@@ -274,9 +270,7 @@ def test_replay_gives_the_log_probs_of_the_other_engine(whole_run: tuple[Path, s
 
 
 @pytest.mark.soak
-def test_a_server_replays_as_the_engine_in_this_process(
-    whole_run: tuple[Path, str], server: Server
-) -> None:
+def test_a_server_replays_as_the_engine(whole_run: tuple[Path, str], server: Server) -> None:
     run = whole_run[0]
     served = sibling(run, "served", "engine.name=openai", f"engine.url={server.url}")
     found = verb.replay.replay(pair.load([str(run), str(served)]), 20)

@@ -162,10 +162,7 @@ def test_posteriors_are_exact(
 @given(rows=binary_rows, k=st.integers(1, 4), tau=st.fractions(0, 1, max_denominator=12))
 def test_thresholds_in_between(rows: Rows, k: int, tau: Fraction) -> None:
     credit = at_least(max(1, math.ceil(tau * k)))(k)
-    close(
-        scoring.g_pass_at_k_tau(ragged(rows), k, float(tau)),
-        float(subset_mean(rows, credit)),
-    )
+    close(scoring.g_pass_at_k_tau(ragged(rows), k, float(tau)), float(subset_mean(rows, credit)))
     got = scoring.g_pass_at_k_tau_ci(ragged(rows), k, float(tau))
     close(got[:2], exact_summary(rows, credit, (Fraction(1), Fraction(1))))
 
@@ -458,10 +455,7 @@ def test_stacks_counts_and_masks(name: str, arguments: tuple[Any, ...]) -> None:
 
 BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.pass_at_k(ragged([[1, 0], [1]]), 2), "question 1 .* has 1 trials, but Pass@2"),
-    (
-        lambda: scoring.pass_at_k(np.ones((2, 3, 1), int), 2),
-        "question 0, 0 ",
-    ),
+    (lambda: scoring.pass_at_k(np.ones((2, 3, 1), int), 2), "question 0, 0 "),
     (lambda: scoring.pass_at_k_ci([[1, 0]], 3), "question 0 .* has 2 trials, but Pass@3"),
     (lambda: scoring.pass_at_k([[1, 2]], 1), r"R\[0, 1\].* is 2: .*Pass@1 takes"),
     (lambda: scoring.pass_at_k([[1, 0]], 0), "k is 0"),

@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import add_grades, make_run, outcome_words, run_of
+from helpers import Capsys, add_grades, make_run, outcome_words, run_of
 
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
@@ -149,7 +149,7 @@ def test_columns_are_those_that_import_knows_in_the_order_of_keys(
 
 
 def test_the_same_again_does_nothing_and_what_changed_is_made_anew(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BAYES_AT_N_SAYS", "json")
     run_of(tmp_path, "x", {"a": "10"})
@@ -190,7 +190,7 @@ def test_the_same_again_does_nothing_and_what_changed_is_made_anew(
 def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(
     root: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits, written, write = Event(), list[str](), verb._write
@@ -212,7 +212,7 @@ def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(
 def test_an_export_that_is_interrupted_says_what_is_left(
     root: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupted(*_: Any) -> None:
@@ -266,7 +266,7 @@ def test_out_keeps_another_format_and_other_runs(root: Path, tmp_path: Path) -> 
     assert "/" not in (folder / "export.json").read_text().replace(str(root), "")
 
 
-def test_what_is_not_all_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_all_there_is_said(tmp_path: Path, capsys: Capsys) -> None:
     marks = {"whole": "10", "half": "1.", "new": "..", "ungraded": "++"}
     runs = {name: run_of(tmp_path, name, {"a": said}) for name, said in marks.items()}
     out(tmp_path, "to=csv", "texts=false")
@@ -279,9 +279,7 @@ def test_what_is_not_all_there_is_said(tmp_path: Path, capsys: pytest.CaptureFix
     ]
 
 
-def test_a_file_where_a_folder_should_be(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_where_a_folder_should_be(root: Path, tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "file").touch()
     assert main(["export", f"runs={root}", "to=csv", f"out={tmp_path / 'file' / 'x'}"]) == 1
     said = capsys.readouterr().err
@@ -300,7 +298,7 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     tmp_path: Path,
     undrawn: None,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     read, was = list[str](), graded.graded
     monkeypatch.setattr(

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import make_run, run_of
+from helpers import Capsys, make_run, run_of
 from test_export import back, opened, out
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -259,7 +259,7 @@ def test_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_run_without_grades_is_left_out_or_refused_and_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     run_of(tmp_path, "x", {"a": "++"})
     with pytest.raises(UserError, match=r"nothing graded yet; run `.* grade`"):
@@ -383,7 +383,7 @@ def test_inspect_reads_its_logs_and_computes_the_same_scores(tmp_path: Path) -> 
 
 
 def test_damaged_and_other_lines_of_every_eval_ever_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     path = tmp_path / "x_samples.jsonl"
     line: dict[str, Any] = {

@@ -7,18 +7,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import add_grades, make_run
+from helpers import Capsys, add_grades, again, make_run, write_questions
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
@@ -48,14 +46,8 @@ def ungraded_run(folder: Path, *overrides: str, texts: dict[str, list[str]] = TE
     return run
 
 
-def reloaded(run: Run, *overrides: str) -> Run:
-    return Run(load_folder(run.path, list(overrides)))
-
-
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_folder_that_is_renamed_while_it_is_graded_is_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
-) -> None:
+def test_a_renamed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool) -> None:
     run, moved, read = ungraded_run(tmp_path / "run"), tmp_path / "moved", parquet.read
 
     def moving(*arguments: Any) -> Any:
@@ -93,11 +85,6 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def write_lines(path: Path, rows: Iterable[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(pairs: Any, **_: Any) -> None:
         raise AssertionError(f"asked again about {list(pairs)}")
@@ -112,9 +99,7 @@ EXPECTED = {
 }
 
 
-def test_every_grade_says_what_decided_it_and_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_grade_says_what_decided_it_and_why(tmp_path: Path, capsys: Capsys) -> None:
     run = ungraded_run(tmp_path / "run")
     stage.grade(run)
     assert outcomes(run) == EXPECTED
@@ -128,9 +113,7 @@ def test_every_grade_says_what_decided_it_and_why(
     assert "nothing owed" in capsys.readouterr().err
 
 
-def test_equal_pairs_are_compared_once_a_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_pairs_are_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.grade(ungraded_run(tmp_path / "one"))
     no_work(monkeypatch)
     two = ungraded_run(tmp_path / "two")
@@ -138,26 +121,19 @@ def test_equal_pairs_are_compared_once_a_process(
     assert outcomes(two) == EXPECTED
 
 
-def test_no_file_is_believed_about_a_grade(tmp_path: Path) -> None:
-    """Nothing lies beside runs or elsewhere in a folder that others may hand over."""
-    run = ungraded_run(tmp_path / "run")
-    stage.grade(reloaded(run))
-    assert outcomes(run) == EXPECTED
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    with pytest.raises(UserError, match="no such key"):
-        reloaded(run, "grading.cache=/elsewhere")
-
-
 NESTED = r"\boxed{" * 1_100 + "2" + "}" * 1_100
 
 
-def test_no_response_ends_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_response_ends_a_command(tmp_path: Path, capsys: Capsys) -> None:
     hostile = [NESTED, r"\boxed{2" * 1_100, r"\boxed{" + "{" * 10**5, "(" * 10**5, r"\boxed{2}"]
     rows = [
         {"model": "m", "question": f"q{i}", "trial": 0, "gold": "2", "text": text}
         for i, text in enumerate(hostile)
     ]
-    settings = [f"source={write_lines(tmp_path / 'in.jsonl', rows)}", f"runs={tmp_path / 'runs'}"]
+    settings = [
+        f"source={write_questions(tmp_path / 'in.jsonl', rows)}",
+        f"runs={tmp_path / 'runs'}",
+    ]
     assert main(["import", "dataset=d", *settings]) == 0
     [folder] = (path.parent for path in tmp_path.glob("runs/*/*/config.yaml"))
     assert main(["grade", str(folder)]) == 0
@@ -166,8 +142,8 @@ def test_no_response_ends_a_command(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["score", str(folder)]) == 0
 
 
-def test_an_exception_of_the_grader_is_that_attempts_outcome(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_exception_is_kept(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, find, decide = ungraded_run(tmp_path / "run"), verifiers.find, grading.decide
 
@@ -197,14 +173,12 @@ def test_an_exception_of_the_grader_is_that_attempts_outcome(
     assert (report["shares"]["error"], report["shares"]["correct"]) == (2 / 12, 5 / 12)
 
 
-def test_other_settings_grade_anew_and_show_what_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_settings_grade_anew_and_show_what_changed(tmp_path: Path, capsys: Capsys) -> None:
     texts = {"q1": [r"\boxed{200\%}", r"\boxed{2\%}", r"\boxed{7}"]}
     run = ungraded_run(tmp_path / "run", texts=texts)
     stage.grade(run)
     capsys.readouterr()
-    either = reloaded(run, "dataset.conventions.percent=either")
+    either = again(run, "dataset.conventions.percent=either")
     stage.grade(either)
     [change] = lines(run.grades / "_changes.jsonl")
     assert (change["trial"], change["from"], change["to"]) == (1, "wrong", "correct")
@@ -212,14 +186,12 @@ def test_other_settings_grade_anew_and_show_what_changed(
     out, err = capsys.readouterr()
     assert "1 of 3 outcomes changed" in out and "wrong → correct" in out
     assert "(conventions)" in err
-    stage.grade(reloaded(run, "dataset.conventions.percent=either", "grading.timeout_s=2"))
+    stage.grade(again(run, "dataset.conventions.percent=either", "grading.timeout_s=2"))
     assert "no outcome changed" in capsys.readouterr().err
     assert (run.grades / "_changes.jsonl").read_text() == ""
 
 
-def test_an_interrupted_regrade_goes_on_and_mixes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_regrade_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2\%}"]})
     [part] = run.attempts.glob("*.parquet")
     rows = parquet.whole(part, ATTEMPTS).to_pylist()
@@ -235,7 +207,7 @@ def test_an_interrupted_regrade_goes_on_and_mixes_nothing(
             raise KeyboardInterrupt
         return judge(*arguments)
 
-    other = reloaded(run, "dataset.conventions.percent=either")
+    other = again(run, "dataset.conventions.percent=either")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(attempts, "grade", dying)
         stage.grade(other)
@@ -263,7 +235,7 @@ def test_a_kill_at_any_replacement_loses_and_leaves_nothing(tmp_path: Path, numb
         os._exit(0)
     os.waitpid(pid, 0)
     atomic.sweep.cache_clear()
-    stage.grade(reloaded(run))
+    stage.grade(again(run))
     stems = {path.stem for path in run.grades.glob("*.parquet")}
     assert outcomes(run) == EXPECTED and not [*run.path.rglob(".*.tmp")]
     assert stems == {path.stem for path in run.attempts.glob("*.parquet")}
@@ -284,7 +256,7 @@ def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
     texts = {"q1": ["The answer is 2.", r"\boxed{3}", r"\boxed{3} or rather \boxed{2}", "no idea"]}
     run = ungraded_run(tmp_path / "run", texts=texts)
     stage.grade(run)
-    stage.grade(reloaded(run, "grading.compat=math_verify"))
+    stage.grade(again(run, "grading.compat=math_verify"))
     rows_of_q1 = [grades(run)["q1", i] for i in range(4)]
     assert [row["outcome"] for row in rows_of_q1[:2]] == ["correct", "wrong"]
     assert all(row["layer"] in ("plain", "limits") for row in rows_of_q1)
@@ -301,7 +273,7 @@ def lines_of_changes(run: Run) -> list[dict[str, Any]]:
     return lines(run.grades / "_changes.jsonl")
 
 
-def test_the_review_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_review_list(tmp_path: Path, capsys: Capsys) -> None:
     texts = {
         "q1": [rf"\boxed{{{a}}}" for a in ("2", "2", "3", "4", "4", "5", "6", "2")],
         "q2": [rf"\boxed{{{a}}}" for a in ("9",) * 76 + ("2", "", "", "")],
@@ -352,8 +324,8 @@ ROWS = [
 ]
 
 
-def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
+def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: Capsys) -> None:
+    source, target = write_questions(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
     assert main(["grade", "--file", str(source), "--out", str(target)]) == 0
     graded = lines(target)
     assert [{k: row[k] for k in old} for row, old in zip(graded, ROWS, strict=True)] == ROWS
@@ -369,51 +341,31 @@ def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: pytest.CaptureFixt
     assert lines(again) == graded
 
 
-def test_a_file_with_settings(tmp_path: Path) -> None:
-    harmony = "\\boxed{3}<|channel|>final<|message|>none"
-    rows = [{"completion": harmony, "gold": "3"}, {"completion": r"\boxed{3\%}", "gold": "3"}]
-    source, target = write_lines(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
-    files = ["grade", "--file", str(source), "--out", str(target)]
-    assert main(files) == 0
-    assert [row["outcome"] for row in lines(target)] == ["correct", "wrong"]
-    more = ["model=gpt-oss-20b-high", "dataset.conventions.percent=either"]
-    assert main([*files, *more]) == 0
-    assert [row["outcome"] for row in lines(target)] == ["no_answer", "correct"]
-
-
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ('{"completion": "a", "gold"', ["not JSON"]),
-        ("[1, 2]", ["not an object"]),
-        ('{"gold": "2", "text": "a"}', ["completion"]),
-        ('{"completion": "a"}', ["gold"]),
-        ('{"completion": null, "gold": "2"}', ["completion: "]),
-        ('{"completion": "a", "gold": 2}', ["gold: "]),
-        ('{"completion": "a", "gold": "2", "truncated": "no"}', ["truncated: "]),
-        ('{"completion": "a", "gold": "2", "finish_reason": 3}', ["finish_reason"]),
-        ("[" * 100_000, ["not JSON"]),
+        ('{"completion": "a", "gold"', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1, 2]", "not an object"),
+        ('{"gold": "2", "text": "a"}', "completion"),
+        ('{"completion": "a"}', "gold"),
+        ('{"completion": null, "gold": "2"}', "completion: "),
+        ('{"completion": "a", "gold": 2}', "gold: "),
+        ('{"completion": "a", "gold": "2", "truncated": "no"}', "truncated: "),
+        ('{"completion": "a", "gold": "2", "finish_reason": 3}', "finish_reason"),
     ],
 )
-def test_a_bad_row_stops_before_anything_is_graded(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    line: str,
-    named: list[str],
-) -> None:
-    no_work(monkeypatch)
-    source = write_lines(tmp_path / "in.jsonl", ROWS[:2])
+def test_a_bad_row_stops_all(tmp_path: Path, capsys: Capsys, line: str, named: str) -> None:
+    source = write_questions(tmp_path / "in.jsonl", ROWS[:2])
     source.write_text(source.read_text() + line + "\n")
     assert main(["grade", "--file", str(source), "--out", str(tmp_path / "out.jsonl")]) == 2
     err = capsys.readouterr().err
-    assert err.count("\n") == 1 and f"{source}, line 3: " in err
-    assert all(word in err for word in named)
+    assert err.count("\n") == 1 and f"{source}, line 3: " in err and named in err
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write_lines(tmp_path / "in.jsonl", ROWS[:1])
+def test_files_that_cannot_be_used(tmp_path: Path, capsys: Capsys) -> None:
+    source = write_questions(tmp_path / "in.jsonl", ROWS[:1])
     before = source.read_bytes()
     for arguments, named in (
         (["--file", source], "--out OUT"),
@@ -428,17 +380,6 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture
         err = capsys.readouterr().err
         assert named in err and err.count("\n") == 1
     assert source.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["in.jsonl"]
-
-
-@pytest.mark.parametrize(
-    "setting",
-    ["dataset.conventions.lists=sorted", "dataset.conventions.order=x", "grading.compat=sympy"],
-)
-def test_bad_settings_are_one_line(setting: str) -> None:
-    with pytest.raises(UserError) as caught:
-        compose.load([setting])
-    message = str(caught.value)
-    assert "\n" not in message and setting.partition("=")[0] in message
 
 
 def test_everything_that_decides_a_grade_is_its_identity() -> None:
@@ -470,9 +411,7 @@ def test_a_gold_is_in_doubt_by_other_models_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("models", "precision", "recall"), [(1, 0.9, 0.2), (2, 0.85, 0.5), (4, 0.85, 0.5)]
 )
-def test_golds_broken_on_purpose_are_found_and_sound_ones_left(
-    models: int, precision: float, recall: float
-) -> None:
+def test_golds_broken_on_purpose_are_found(models: int, precision: float, recall: float) -> None:
     """Wrong answers that models share: the commonest of twenty is half of all on average."""
     rng, found, broken = np.random.default_rng(7), [], []
     for _ in range(1000):
@@ -492,9 +431,7 @@ def test_golds_broken_on_purpose_are_found_and_sound_ones_left(
 
 
 @pytest.mark.parametrize(("said", "warned"), [("so {}.", True), (r"\boxed{{{}}}", False)])
-def test_answers_without_boxes_are_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str, warned: bool
-) -> None:
+def test_answers_without_boxes(tmp_path: Path, capsys: Capsys, said: str, warned: bool) -> None:
     texts = {q: [said.format(n) for n in (2, 2, 3, 4)] for q in ("q1", "q2")}
     stage.grade(ungraded_run(tmp_path / "run", texts=texts))
     assert ("8 of 8 attempts have no box" in capsys.readouterr().err) == warned

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import THREE, make_model, run_of, write_questions
+from helpers import THREE, Capsys, make_model, run_of, write_questions
 
 from bayes_at_n.pipeline.base.console import clean
 from bayes_at_n.pipeline.cli.main import main
@@ -19,9 +19,7 @@ Printed = Callable[..., tuple[int | str | None, str]]
 
 
 @pytest.fixture
-def printed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Printed:
+def printed(capsys: Capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Printed:
     """Exit status and both outputs of a command, which must hold nothing that is obeyed."""
     monkeypatch.chdir(tmp_path)
 

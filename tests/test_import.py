@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import outcome_words
+from helpers import Capsys, outcome_words
 
 from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError
@@ -122,9 +122,7 @@ def folders(runs: Path) -> list[str]:
     )
 
 
-def test_trace_becomes_runs_that_every_verb_works_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trace_becomes_runs_that_every_verb_works_on(tmp_path: Path, capsys: Capsys) -> None:
     rows = records(("aime25", "hmmt25_feb"), (QWEN, OSS, "some/one"))
     for row in rows:
         if row["model"] == OSS:
@@ -187,7 +185,7 @@ def test_trace_becomes_runs_that_every_verb_works_on(
 
 
 def test_import_again_does_nothing_and_other_sources_do_not_mix(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     source = write(tmp_path / "a" / "x.parquet", records())
     runs = bring(tmp_path, tmp_path / "a")
@@ -236,9 +234,7 @@ def test_killed_between_two_renames_goes_on(tmp_path: Path) -> None:
     assert len(rows_of(opened(lost), "grades", GRADES)) == 20
 
 
-def test_seeds_duplicates_and_second_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_seeds_duplicates_and_second_answers(tmp_path: Path, capsys: Capsys) -> None:
     rows = records(questions=2, trials=3)
     rows += [rows[0], record("aime25", QWEN, 0, 1235, extracted_answer="99", text="other")]
     # Another model with seeds of its own: they count in their order.
@@ -261,7 +257,7 @@ def test_seeds_duplicates_and_second_answers(
     assert outcome_words(opened(runs / "aime25" / "unseeded")).shape == (2, 3)
 
 
-def test_nulls_infinities_and_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nulls_infinities_and_means(tmp_path: Path, capsys: Capsys) -> None:
     rows = records(questions=1, trials=6)
     rows[0] |= {"prompt_avg_logprob": -math.inf, "prompt_sum_logprob": -math.inf,
                 "prompt_ppl": math.inf}  # fmt: skip
@@ -300,9 +296,7 @@ def test_lists_of_log_probs_come_before_means(tmp_path: Path) -> None:
     assert bits == pytest.approx([2 / math.log(2)] * 2)
 
 
-def test_missing_columns_are_named_with_what_they_cost(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_columns_are_named_with_what_they_cost(tmp_path: Path, capsys: Capsys) -> None:
     keys = ("task", "model", "data_id", "is_correct")
     rows = [{k: r[k] for k in keys} for r in records()]
     runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
@@ -363,9 +357,7 @@ def test_same_last_name_of_two_authors_is_two_runs(tmp_path: Path) -> None:
     assert len(folders(runs)) == 2
 
 
-def test_damaged_parquet_is_counted_named_and_skipped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_parquet_is_counted_named_and_skipped(tmp_path: Path, capsys: Capsys) -> None:
     folder = tmp_path / "in"
     sound = write(folder / "a.parquet", records(questions=2))
     whole = write(folder / "b.parquet", records(("aime24",)), group=5)
@@ -393,9 +385,7 @@ def test_damaged_parquet_is_counted_named_and_skipped(
         bring(tmp_path, folder)
 
 
-def test_values_of_wrong_types_are_damaged_rows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_values_of_wrong_types_are_damaged_rows(tmp_path: Path, capsys: Capsys) -> None:
     rows = [r | {"data_id": str(r["data_id"]), "is_correct": "True"} for r in records(questions=1)]
     rows[0]["data_id"] = "x\ny"
     rows[1]["data_id"] = None
@@ -437,7 +427,7 @@ def boxed(number: int) -> str:
     return rf"It is \boxed{{{number}}}"
 
 
-def test_lm_eval_results_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lm_eval_results_folder(tmp_path: Path, capsys: Capsys) -> None:
     folder = tmp_path / "out" / "Qwen__Qwen3-4B-Thinking-2507"
     old = "samples_aime25_2026-01-01T00-00-00.000001.jsonl"
     new = "samples_aime25_2026-02-01T00-00-00.000001.jsonl"
@@ -469,7 +459,7 @@ def test_lm_eval_results_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
         categorize(run)
 
 
-def test_lm_eval_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lm_eval_repeats(tmp_path: Path, capsys: Capsys) -> None:
     rows = [sample(1, [boxed(2), boxed(3)], [1.0, 0.0]), sample(2, [boxed(4), boxed(5)], 1.0)]
     rows += [sample(3, [], 1.0) | {"resps": [[["-1.5", "False"]], [["-0.5", "True"]]]}]
     source = write_lines(tmp_path / "s.jsonl", rows)
@@ -482,7 +472,7 @@ def test_lm_eval_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert outcome_words(run)[:2].tolist() == [["correct", "wrong"]] * 2
 
 
-def test_hostile_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_lines(tmp_path: Path, capsys: Capsys) -> None:
 
     good = json.dumps(sample(0, [boxed(0)], 1.0))
     bomb = '{"doc_id": 1, "doc": ' + "[" * 100_000 + "]" * 100_000 + "}"
@@ -504,7 +494,7 @@ def test_hostile_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 1
 
 
-def test_csv_of_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_of_outcomes(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "o.csv"
     path.write_text(
         "\ufeffmodel,question_id,trial,correct\n"
@@ -599,9 +589,7 @@ def test_npz_of_tasks(tmp_path: Path) -> None:
     assert [q["question_id"] for q in back.questions] == [q["question_id"] for q in run.questions]
 
 
-def test_npz_of_categories_leaves_out_what_has_no_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_npz_of_categories_leaves_out_what_has_no_name(tmp_path: Path, capsys: Capsys) -> None:
     np.savez(tmp_path / "c.npz", essays=np.array([[[0, 1, 2], [2, 5, 1]]]))
     names = ("category_names=[a,b,c]", "model=m")
     run = opened(bring(tmp_path, tmp_path / "c.npz", *names) / "essays" / "m")
@@ -673,7 +661,7 @@ def test_an_npz_is_measured_before_it_is_read(
 
 
 def test_what_a_parquet_repeats_is_not_unfolded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text of a fixed length has no dictionary here: 1 KB of a file would be 41 GB of memory."""
     monkeypatch.setattr("bayes_at_n.pipeline.imports.row.MOST_TEXT", 1000)
@@ -758,7 +746,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
 
 
 def test_the_same_import_twice_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     source, real = write(tmp_path / "x.parquet", records()), imported_runs.write
 
@@ -824,9 +812,7 @@ def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path
         assert "as they were imported" in table.notes[0]
 
 
-def test_labels_of_other_names_are_not_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_of_other_names_are_not_compared(tmp_path: Path, capsys: Capsys) -> None:
     for model, most in (("a", 1), ("b", 2)):
         rows = [f"0,{t},{t % (most + 1)}" for t in range(4)]
         source = csv_of(tmp_path / f"{model}.csv", "question_id,trial,label", *rows)
@@ -837,9 +823,7 @@ def test_labels_of_other_names_are_not_compared(
         cohort_rubrics.categories(one, cfg)
 
 
-def test_questions_are_checked_by_their_gold_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_questions_are_checked_by_their_gold_answers(tmp_path: Path, capsys: Capsys) -> None:
     known = [("K1", "1+1?", "2"), ("K2", "2+2?", "4")]
     lines = [{"id": i, "problem": p, "answer": a} for i, p, a in known]
     questions = write_lines(tmp_path / "known.jsonl", lines)
@@ -867,9 +851,7 @@ def test_texts_in_csv_keep_their_blank_lines(tmp_path: Path) -> None:
     assert rows_of(run, "attempts", ATTEMPTS)[0]["text"] == text
 
 
-def test_a_record_that_cannot_be_parsed_is_named_and_skipped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_that_cannot_be_parsed_is_skipped(tmp_path: Path, capsys: Capsys) -> None:
     lines = [f"{i},1,{chr(34) * (i in (1, 5, 998))}y" for i in range(1000)]
     source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
     runs = bring(tmp_path, source, *NAMES)
@@ -884,7 +866,7 @@ def test_a_record_that_cannot_be_parsed_is_named_and_skipped(
 
 
 def test_a_field_without_end_is_damage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(foreign, "MOST_FIELD", 1000)
     lines = ["0,1,x", "1,1," + "x" * 2000, "2,1,x"]
@@ -895,7 +877,7 @@ def test_a_field_without_end_is_damage(
 
 
 def test_any_change_of_a_file_is_seen_and_no_spelling(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [f"{i:04d},0,0" for i in range(20_000)]
     source = csv_of(tmp_path / "s.csv", "question_id,trial,correct", *lines)
@@ -954,7 +936,7 @@ def small(**more: Any) -> dict[str, Any]:
     return two | {"is_correct": [True, False]} | more
 
 
-def test_parquet_of_odd_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parquet_of_odd_columns(tmp_path: Path, capsys: Capsys) -> None:
     source = tmp_path / "x.parquet"
     pq.write_table(pa.table(small(extracted_answer=[["1"], ["2"]])), source)
     run = opened(bring(tmp_path / "1", source) / "aime25" / "x")
@@ -980,9 +962,7 @@ def test_parquet_of_odd_columns(tmp_path: Path, capsys: pytest.CaptureFixture[st
         bring(tmp_path, twice, *NAMES)
 
 
-def test_trials_from_one_and_a_row_without_trial(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trials_from_one_and_a_row_without_trial(tmp_path: Path, capsys: Capsys) -> None:
     rows = [f"{q},{t},{t % 2}" for q in range(3) for t in range(1, 5)]
     source = csv_of(tmp_path / "o.csv", "question_id,trial,correct", *rows)
     run = opened(bring(tmp_path, source, *NAMES) / "d" / "m")
@@ -1035,9 +1015,7 @@ def test_what_was_asked_and_is_not_there_is_said(tmp_path: Path) -> None:
     assert folders(tmp_path / "runs") == []
 
 
-def test_a_header_object_is_one_damaged_row(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_header_object_is_one_damaged_row(tmp_path: Path, capsys: Capsys) -> None:
     rows = [{"note": "header"}, {"question_id": 1, "correct": 1}]
     run = opened(bring(tmp_path, write_lines(tmp_path / "f.jsonl", rows), *NAMES) / "d" / "m")
     assert "1 damaged row skipped: f.jsonl, line 1 (no question)" in capsys.readouterr().err
@@ -1053,9 +1031,7 @@ def test_gzip_is_refused_with_its_remedy(tmp_path: Path) -> None:
             bring(tmp_path, tmp_path / name, *NAMES)
 
 
-def test_texts_without_outcomes_are_attempts_to_grade(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_without_outcomes_are_attempts_to_grade(tmp_path: Path, capsys: Capsys) -> None:
     """What a user's own sampler writes: no outcome, and questions known by their problems."""
     asked = [("1+1?", "2"), ("2+2?", "4")]
     rows = [{"problem": p, "gold": g, "text": boxed(4)} for p, g in (*asked, asked[0])]
@@ -1083,9 +1059,7 @@ def test_texts_without_outcomes_are_attempts_to_grade(
         bring(tmp_path, write_lines(tmp_path / "p.jsonl", [{"problem": "1+1?"}]), *NAMES)
 
 
-def test_a_folder_of_csv_is_read_and_names_choose(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_csv_is_read_and_names_choose(tmp_path: Path, capsys: Capsys) -> None:
     folder = tmp_path / "in"
     for name, right in (("a", 1), ("b", 0)):
         (folder / name).mkdir(parents=True)
@@ -1105,7 +1079,7 @@ def test_a_folder_of_csv_is_read_and_names_choose(
     assert "also holds 2 files of csv, such as x.csv" in capsys.readouterr().err
 
 
-def test_reasons_are_those(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reasons_are_those(tmp_path: Path, capsys: Capsys) -> None:
     """What is said of odd values is why they cannot be used."""
     rows = [{"question_id": "q" * 2000, "correct": 1}, *[{"question_id": 1, "correct": 1}] * 4]
     bring(tmp_path, write_lines(tmp_path / "x.jsonl", rows), *NAMES)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import outcome_words
+from helpers import Capsys, outcome_words
 from huggingface_hub.errors import RepositoryNotFoundError
 from test_import import NAMES, bring, folders, opened, rows_of, write, write_lines
 
@@ -73,7 +73,7 @@ def lite(task: str, question: int, seed: int, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def test_scorio_math_and_lite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scorio_math_and_lite(tmp_path: Path, capsys: Capsys) -> None:
     tasks = ("hmmt_feb_2026", "hmmt_nov_2025", "cmimc_2025", "smt_2025")
     assert [dataset_name(t) for t in tasks] == ["hmmt26", "hmmt-nov25", "cmimc25", "smt25"]
     rows = [lite("aime_2026", q, s) for q in range(2) for s in range(3)]
@@ -151,9 +151,7 @@ def odd(i: int, more: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_a_value_means_the_same_in_parquet_and_in_json_lines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_value_means_the_same_in_parquet_and_json(tmp_path: Path, capsys: Capsys) -> None:
     rows = [odd(i, more) for i, more in enumerate(ODD)]
     found = []
     for source in (
@@ -255,9 +253,7 @@ def test_columns_of_other_types(tmp_path: Path) -> None:
     assert attempts["d-02"]["logprobs"] == []
 
 
-def test_a_bucket_of_the_hub_or_a_folder_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_of_the_hub_or_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def snapshot_download(name: str, **given: Any) -> str:

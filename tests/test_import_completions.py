@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import outcome_words
+from helpers import Capsys, outcome_words
 from test_import import bring, by_key, opened, rows_of, write, write_lines
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -40,9 +40,7 @@ def nemo(folder: Path, marks: dict[str, str]) -> Path:
 SEEDS = {"output-rs0.jsonl": "101", "output-rs2.jsonl": "110", "output-rs10.jsonl": "011"}
 
 
-def test_a_random_seed_of_nemo_skills_is_a_trial(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_random_seed_of_nemo_skills_is_a_trial(tmp_path: Path, capsys: Capsys) -> None:
     source = nemo(tmp_path / "eval-results", SEEDS | {"output.jsonl": "000"})
     shuffled = source / "aime25" / "output-rs2.jsonl"
     shuffled.write_text("".join(reversed(shuffled.read_text().splitlines(True))))
@@ -65,9 +63,7 @@ def test_a_random_seed_of_nemo_skills_is_a_trial(
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")}
 
 
-def test_judgements_reasoning_and_odd_lines_of_nemo_skills(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_judgements_reasoning_and_odd_lines_of_nemo_skills(tmp_path: Path, capsys: Capsys) -> None:
     said = ["Reasons.\nJudgement: Yes", "Judgement: No, since", "no verdict", "CORRECT", None]
     rows: list[Any] = [
         generated(i, True, judgement=text, symbolic_correct=False) for i, text in enumerate(said)
@@ -128,7 +124,7 @@ def responded(custom: str, body: Any, status: int = 200) -> dict[str, Any]:
     return {"id": f"b-{custom}", "custom_id": custom, "response": response, "error": None}
 
 
-def test_choices_of_a_batch_are_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_choices_of_a_batch_are_trials(tmp_path: Path, capsys: Capsys) -> None:
     rows = [
         responded("q1", answer("c1", choice("It is 2."), choice("3", 1))),
         responded("q2", answer("c2", choice("4", reasoning="Two and two."))),
@@ -164,9 +160,7 @@ def test_choices_of_a_batch_are_trials(tmp_path: Path, capsys: pytest.CaptureFix
     assert not (run.path / "grades").exists() and run.cfg.stages[0] == "grade"
 
 
-def test_requests_beside_answers_say_what_was_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_requests_beside_answers_say_what_was_asked(tmp_path: Path, capsys: Capsys) -> None:
     """Ids are of requests: equal messages make them trials of one question."""
     folder = tmp_path / "batch"
     sent = [
@@ -195,7 +189,7 @@ def test_requests_beside_answers_say_what_was_asked(
     assert lost in capsys.readouterr().err
 
 
-def test_conversations_and_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_conversations_and_pairs(tmp_path: Path, capsys: Capsys) -> None:
     ask = [{"role": "user", "content": [{"type": "text", "text": "2+2?"}, {"type": "image_url"}]}]
     says = {"role": "assistant", "content": "4", "reasoning_content": "Sum."}
     rows = [
@@ -273,9 +267,7 @@ def arena(question: int, trial: int, right: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["parquet", pytest.param("jsonl", marks=pytest.mark.soak)])
-def test_outputs_of_matharena(
-    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_outputs_of_matharena(tmp_path: Path, kind: str, capsys: Capsys) -> None:
     rows = [arena(q, t, (q + t) % 2 == 0) for q in (1, 2, 3) for t in (0, 1)]
     rows += [arena(1, t, False, model_name="other", model_config="x/other") for t in (0, 1)]
     if kind == "parquet":

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import Capsys
 from test_import import bring, by_key, folders, opened, rows_of, write_lines
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -144,9 +145,7 @@ def library() -> Any:
 @pytest.mark.soak
 @pytest.mark.extras
 @pytest.mark.parametrize("make", [eval_file, json_file])
-def test_epochs_become_trials(
-    make: Any, library: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_epochs_become_trials(make: Any, library: Any, tmp_path: Path, capsys: Capsys) -> None:
     limit = {"limit": {"type": "token", "limit": 40}}
     failed = {"error": {"message": "m", "traceback": "t", "traceback_ansi": "t"}, "scores": None}
     logs = tmp_path / "logs"
@@ -268,7 +267,7 @@ def details(path: Path, rows: list[dict[str, Any]], marks: str = "") -> Path:
     return path
 
 
-def test_details_of_lighteval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_details_of_lighteval(tmp_path: Path, capsys: Capsys) -> None:
     made, date = tmp_path / "details" / "Qwen" / "Qwen3-4B-Thinking-2507", "2026-11-01T10-00-00"
     rows = [detail(i, [f"\\boxed{{{i}}}"], float(i % 2)) for i in range(3)]
     for row in rows:
@@ -347,9 +346,7 @@ def prediction(index: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("layout", ["1.14", "1.0", "0.17"])
-def test_reviews_of_evalscope(
-    layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reviews_of_evalscope(layout: str, tmp_path: Path, capsys: Capsys) -> None:
     rows = [review(layout, index, index % 3 == 0) for index in (3, 0, 2, 1)]
     for date in ("20261001_100000", "20261101_100000"):
         made = tmp_path / "outputs" / date
@@ -397,7 +394,7 @@ def test_reviews_of_evalscope(
 
 
 def test_predictions_without_reviews_and_folders_of_several_kinds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     made = tmp_path / "predictions" / "m" / "sums_default.jsonl"
     made.parent.mkdir(parents=True)
@@ -411,7 +408,7 @@ def test_predictions_without_reviews_and_folders_of_several_kinds(
     assert "kind=evalscope imports them" in said
 
 
-def test_lm_eval_logs_of_version_0_4_13(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lm_eval_logs_of_version_0_4_13(tmp_path: Path, capsys: Capsys) -> None:
     """As it writes them with `repeats: 3` and take_first, and for multiple choice; no boxes."""
     folder, date = tmp_path / "org__tiny", "2026-11-01T10-00-00.000001"
     rows = [

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import add_attempts, outcome_words, run_of
+from helpers import Capsys, add_attempts, outcome_words, run_of
 from test_import import bring, opened
 
 from bayes_at_n.pipeline.base import lease
@@ -68,9 +68,7 @@ def add_journal(run: Path, trial: int, torn: bool = True) -> Path:
     return path
 
 
-def test_runs_are_copied_whole_and_again_does_nothing(
-    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_are_copied_whole_and_once(there: Path, tmp_path: Path, capsys: Capsys) -> None:
     shutil.copytree(there / "sums" / "m", there / "sums" / "n")
     (there / "_compare").mkdir()
     add_journal(there / "sums" / "m", 4)
@@ -93,7 +91,7 @@ def test_runs_are_copied_whole_and_again_does_nothing(
 
 
 def test_trials_of_two_machines_become_one_run(
-    there: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    there: Path, other: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     theirs = opened(other / "sums" / "m")
     add_journal(theirs.path, 3, torn=False)  # of trials 3 and 4: texts here and there differ
@@ -130,9 +128,7 @@ def test_another_run_of_the_name_is_refused(there: Path, tmp_path: Path) -> None
     assert sorted(p.name for p in (runs / "sums").iterdir()) == ["m", "m-cold"]
 
 
-def test_who_is_at_work_there_or_here_is_waited_for(
-    there: Path, other: Path, tmp_path: Path
-) -> None:
+def test_who_is_at_work_is_waited_for(there: Path, other: Path, tmp_path: Path) -> None:
     folder = there / "sums" / "m"
     with lease.held(folder / "grade.lease", "grading"), pytest.raises(UserError, match="written"):
         bring(tmp_path, there)
@@ -153,7 +149,7 @@ def test_who_is_at_work_there_or_here_is_waited_for(
 
 
 def test_links_are_refused_and_odd_files_stay_there(
-    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    there: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     folder, secret = there / "sums" / "m", tmp_path / "secret.json"
     wanted = tree(folder)

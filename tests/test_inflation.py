@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_of
+from helpers import Capsys, run_of
 from scipy.special import ndtr, ndtri
 from scipy.stats import chi2
 
@@ -139,9 +139,7 @@ def test_what_is_refused(call: Any, message: str) -> None:
         call()
 
 
-def test_score_and_compare_say_it_where_it_matters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_score_and_compare_say_it_where_it_matters(tmp_path: Path, capsys: Capsys) -> None:
     rng = np.random.default_rng(4)
     shared = luck(np.full(12, 0.5), 0.4, (1, 40), rng)[0][0]
     own = luck(np.full(12, 0.3), 0.0, (1, 40), rng)[0][0]

@@ -43,9 +43,7 @@ def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_installs_one_package_and_nothing_else_at_top_level(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
-    assert {name for name in top if not name.endswith(".dist-info")} == {
-        "bayes_at_n",
-    }
+    assert {name for name in top if not name.endswith(".dist-info")} == {"bayes_at_n"}
     # What a checkout holds beside modules: configurations, prompts, templates, styles, scripts.
     tracked = subprocess.run(
         ["git", "ls-files", "configs", "pipeline", "prompts", "scoring", "verifiers"],

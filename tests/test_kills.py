@@ -113,9 +113,7 @@ def line(verb: str, root: Path) -> list[str]:
             out,
         ],
         "import": [verb, f"source={root / 'records.jsonl'}", f"runs={root / 'imported'}"],
-        "merge": [
-            verb, f"checkpoints=[{models / 'step-0300'},{models / 'step-0600'}]", out,
-        ],
+        "merge": [verb, f"checkpoints=[{models / 'step-0300'},{models / 'step-0600'}]", out],
     }.get(verb, [verb, a])  # fmt: skip
 
 

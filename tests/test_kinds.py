@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_grade_stage import grades, lines, reloaded, ungraded_run, write_lines
+from helpers import Capsys, again, write_questions
+from test_grade_stage import grades, lines, ungraded_run
 
-from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade import stage
@@ -41,63 +41,41 @@ def outcome(
     return grade([pair], answer=kind, conventions=conventions)[pair].outcome
 
 
-@pytest.mark.parametrize(
-    ("text", "letters"),
-    [
-        ("Answer: (C)", "C"),
-        ("Answer: C", "C"),
-        ("**Answer:** C", "C"),
-        ("Answer：C", "C"),
-        ("**Final Answer**: (C)", "C"),
-        ("### Final Answer\n\nC", "C"),
-        ("The answer is (C).", "C"),
-        ("The answer to this question should be C.", "C"),
-        ("The answer to the problem is 10 m/s.", "C"),
-        ("It goes fast.\n(C) 10 m/s", "C"),
-        ("Answer - C", "C"),
-        ("the answer is C", "C"),
-        ("The correct answer is **C**.", "C"),
-        ("The best choice is C) 10 m/s", "C"),
-        ("The correct option is: C", "C"),
-        ("Answer: option C, because (C) is right.", "C"),
-        ("Answer: C because it moves", "C"),
-        (r"Answer: $\boxed{C}$", "C"),
-        (r"\boxed{C}", "C"),
-        (r"\boxed{\text{(C)}}", "C"),
-        (r"\boxed{\text{C}}", "C"),
-        (r"\boxed{\textbf{C}}", "C"),
-        (r"\boxed{(c)}", "C"),
-        (r"\boxed{c}", "C"),
-        (r"\boxed{C. 10 m/s}", "C"),
-        (r"\boxed{\text{C) } 10 m/s}", "C"),
-        (r"first \boxed{A}, then \boxed{C}", "C"),
-        ("I think about it.\n\nC", "C"),
-        ("It goes fast.\n(C)", "C"),
-        ("It goes fast.\n**C.**", "C"),
-        ("It goes fast.\n10 m/s", "C"),
-        (r"\boxed{7}", "A"),
-        (r"\boxed{0.5}", "B"),
-        (r"The answer is 1/2.", "B"),
-        ("Answer: The Mitochondria.", "D"),
-        (r"\boxed{\text{the mitochondria}}", "D"),
-        ("Answer: (A)\nExplanation: (B) and (C) are slow.", "A"),
-        ("Answer: A\nI must correct myself.\nAnswer: D", "D"),
-        ("<think>Answer: A</think>Answer: B", "B"),
-        # More than one is nobody's.
-        ("Answer: A or C", "A, C"),
-        ("Answer: (A) or (C)", "A, C"),
-        ("Answer: both B and C", "B, C"),
-        (r"\boxed{A, B}", "A, B"),
-        (r"\boxed{A/D}", "A, D"),
-        (r"It is \boxed{\text{(A)}} or \boxed{\text{(C)}}.", "A, C"),
-        (r"\boxed{C} and $\boxed{C}$", "C"),
-        ("Answer: (C), hardly (B)", "B, C"),
-        ("Answer: (C). Wait, it is (B).", "B, C"),
-        ("Answer: (C).\n\nWait, I misread. So (B) is it.", "B, C"),
-        (r"\boxed{B}, so the answer is: C", "B, C"),
-        ("The answer is A.\n\nD", "A, D"),
-        (r"\boxed{A) 10 m/s}", "A, C"),
+# Texts by the letters that they name; more than one is nobody's.
+NAMED = {
+    "C": [
+        "Answer: (C)", "Answer: C", "**Answer:** C", "Answer：C", "**Final Answer**: (C)",
+        "### Final Answer\n\nC", "The answer is (C).", "The answer to this question should be C.",
+        "The answer to the problem is 10 m/s.", "It goes fast.\n(C) 10 m/s", "Answer - C",
+        "the answer is C", "The correct answer is **C**.", "The best choice is C) 10 m/s",
+        "The correct option is: C", "Answer: option C, because (C) is right.",
+        "Answer: C because it moves", r"Answer: $\boxed{C}$", r"\boxed{C}", r"\boxed{\text{(C)}}",
+        r"\boxed{\text{C}}", r"\boxed{\textbf{C}}", r"\boxed{(c)}", r"\boxed{c}",
+        r"\boxed{C. 10 m/s}", r"\boxed{\text{C) } 10 m/s}", r"first \boxed{A}, then \boxed{C}",
+        "I think about it.\n\nC", "It goes fast.\n(C)", "It goes fast.\n**C.**",
+        "It goes fast.\n10 m/s", r"\boxed{C} and $\boxed{C}$",
     ],
+    "A": [r"\boxed{7}", "Answer: (A)\nExplanation: (B) and (C) are slow."],
+    "B": [r"\boxed{0.5}", r"The answer is 1/2.", "<think>Answer: A</think>Answer: B"],
+    "D": [
+        "Answer: The Mitochondria.", r"\boxed{\text{the mitochondria}}",
+        "Answer: A\nI must correct myself.\nAnswer: D",
+    ],
+    "A, C": [
+        "Answer: A or C", "Answer: (A) or (C)", r"It is \boxed{\text{(A)}} or \boxed{\text{(C)}}.",
+        r"\boxed{A) 10 m/s}",
+    ],
+    "B, C": [
+        "Answer: both B and C", "Answer: (C), hardly (B)", "Answer: (C). Wait, it is (B).",
+        "Answer: (C).\n\nWait, I misread. So (B) is it.", r"\boxed{B}, so the answer is: C",
+    ],
+    "A, B": [r"\boxed{A, B}"],
+    "A, D": [r"\boxed{A/D}", "The answer is A.\n\nD"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "letters"), [(text, letters) for letters in NAMED for text in NAMED[letters]]
 )
 def test_a_choice_is_named_in_many_ways(text: str, letters: str) -> None:
     assert answer_of("choice", text, FOUR) == letters
@@ -108,42 +86,38 @@ def test_a_choice_is_named_in_many_ways(text: str, letters: str) -> None:
         assert outcome("choice", "E", text, FOUR) == "wrong"
 
 
+# By their outcome where C is right; of FOUR, in which A is 7.
+NOT_NAMED = {
+    "no_answer": [
+        "A good choice would be to wait.", "The mass of A is larger than that of B.", "",
+        "So\nOption C is incorrect.", "Is C the answer?",
+    ],
+    "unparsable": [
+        "Answer: A good question", "The answer is not C", "Answer: (C) is wrong",
+        "Answer: (C), not (B)", "Answer: neither", "Answer: maybe C", r"\boxed{42}", r"\boxed{AC}",
+        r"\boxed{A + C}", r"\boxed{A) 8}", r"\boxed{C}" * 3 + r"\boxed{" + "C" * 10**5 + "}",
+        "Answer: B\nOption C is correct.",
+    ],
+    "wrong": ["Answer: Z"],
+}  # fmt: skip
+# An option that is the letter of another, two that are equal, and none.
+OF_OTHERS = [
+    ("Answer: B", ODD, "unparsable"), ("Answer: (C) Vitamin B", ODD, "correct"),
+    ("Answer: Vitamin B", ODD, "correct"), ("Answer: C", ("1", "1.0", "2", "3"), "correct"),
+    (r"\boxed{1.00}", ("1", "1.0", "2", "3"), "unparsable"), ("Answer: C", (), "correct"),
+    ("Answer: Q", (), "wrong"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "choices", "expected"),
-    [
-        ("A good choice would be to wait.", FOUR, "no_answer"),
-        ("The mass of A is larger than that of B.", FOUR, "no_answer"),
-        ("", FOUR, "no_answer"),
-        ("Answer: A good question", FOUR, "unparsable"),
-        ("The answer is not C", FOUR, "unparsable"),
-        ("Answer: (C) is wrong", FOUR, "unparsable"),
-        ("Answer: (C), not (B)", FOUR, "unparsable"),
-        ("Answer: neither", FOUR, "unparsable"),
-        ("Answer: maybe C", FOUR, "unparsable"),
-        ("Answer: Z", FOUR, "wrong"),
-        (r"\boxed{42}", FOUR, "unparsable"),
-        (r"\boxed{AC}", FOUR, "unparsable"),
-        (r"\boxed{A + C}", FOUR, "unparsable"),
-        (r"\boxed{A) 8}", FOUR, "unparsable"),  # A is 7
-        (r"\boxed{C}" * 3 + r"\boxed{" + "C" * 10**5 + "}", FOUR, "unparsable"),
-        ("Answer: B", ODD, "unparsable"),  # which is the text of A
-        ("Answer: (C) Vitamin B", ODD, "correct"),
-        ("Answer: Vitamin B", ODD, "correct"),
-        ("Answer: C", ("1", "1.0", "2", "3"), "correct"),
-        (r"\boxed{1.00}", ("1", "1.0", "2", "3"), "unparsable"),  # two options are it
-        ("Answer: C", (), "correct"),
-        ("Answer: Q", (), "wrong"),
-        ("So\nOption C is incorrect.", FOUR, "no_answer"),
-        ("Is C the answer?", FOUR, "no_answer"),
-        ("Answer: B\nOption C is correct.", FOUR, "unparsable"),
-    ],
+    [*((text, FOUR, word) for word in NOT_NAMED for text in NOT_NAMED[word]), *OF_OTHERS],
 )
 def test_no_option_is_guessed(text: str, choices: tuple[str, ...], expected: str) -> None:
     assert outcome("choice", "C", text, choices) == expected
 
 
-@pytest.mark.parametrize("gold", ["C", "D"])
-def test_the_reasons_say_how_a_choice_was_named(gold: str) -> None:
+def test_the_reasons_say_how_a_choice_was_named() -> None:
     hows = {
         r"\boxed{C}": "in the last box",
         "Answer: C": "after a label",
@@ -164,50 +138,42 @@ def test_the_reasons_say_how_a_choice_was_named(gold: str) -> None:
     assert find(harmony, answer="choice", truncated=False, reasoning_end=end).answer is None
 
 
+# Gold answers and texts by their outcome: a number is never guessed from prose.
+NUMBERS = {
+    "correct": [
+        ("72", "48 + 24 = 72\n#### 72"),
+        ("She sold 48/2 = <<48/2=24>>24.\n#### 72", "The answer is 72 clips."),
+        ("1,000", r"\boxed{\$1000}"), ("18", "The answer is $18.00 per day."),
+        ("-5", "Answer: -$5"), ("3", r"Answer: x = 3"), ("0.5", r"\boxed{\frac12}"),
+        ("25", "**Answer: 25**"), ("6.02e23", r"\boxed{6.02 \times 10^{23}}"),
+        ("0.45", r"\boxed{45\%}"), ("5 km", "Answer: 5 kilometers"), ("5", "Answer: 5 red balls"),
+        ("5", "Answer: USD 5"),
+    ],
+    "wrong": [("45", r"\boxed{45\%}"), ("3.14159", "Answer: 3.14"), ("5 km", "Answer: 5 miles")],
+    "no_answer": [("72", "So it is 72.")],
+    "unparsable": [
+        ("5", "The answer is 5 to 7"), ("5", "The answer is 5 or 6"),
+        ("5", "The answer is 5 million."), ("5", "The answer is 5/"),
+        ("5", "Answer: 5 is incorrect"), ("5", "Answer: 5 bn dollars"), ("5", "Answer: 5 k"),
+        ("5", "Answer: $5 million"), ("5", "Answer: 5 point 2"), ("5", "The answer is 5 + 1"),
+        ("5", r"\boxed{5, 6}"), ("5", r"\boxed{5x}"), ("1234", "Answer: 12,34"),
+        ("5", "Answer: 1e999999999"), ("5", r"\boxed{9^{9^{9^9}}}"),
+        ("5", r"\boxed{" + "9" * 10**6 + "}"), ("five", "Answer: 5"),
+    ],
+}  # fmt: skip
+BY_CONVENTION: list[Any] = [
+    ("45", r"\boxed{45\%}", {"percent": "either"}, "correct"),
+    ("3.14159", "Answer: 3.14", {"tolerance": 0.01}, "correct"),
+    ("1000000", "Answer: 1,000,900", {"relative": 0.001}, "correct"),
+    ("1000000", "Answer: 1,002,000", {"relative": 0.001}, "wrong"),
+    ("5", "Answer: nan", {"tolerance": 1e9}, "unparsable"),
+    ("5", "Answer: inf", {"tolerance": 1e9}, "unparsable"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("gold", "text", "conventions", "expected"),
-    [
-        ("72", "48 + 24 = 72\n#### 72", {}, "correct"),
-        ("She sold 48/2 = <<48/2=24>>24.\n#### 72", "The answer is 72 clips.", {}, "correct"),
-        ("1,000", r"\boxed{\$1000}", {}, "correct"),
-        ("18", "The answer is $18.00 per day.", {}, "correct"),
-        ("-5", "Answer: -$5", {}, "correct"),
-        ("3", r"Answer: x = 3", {}, "correct"),
-        ("0.5", r"\boxed{\frac12}", {}, "correct"),
-        ("25", "**Answer: 25**", {}, "correct"),
-        ("6.02e23", r"\boxed{6.02 \times 10^{23}}", {}, "correct"),
-        ("0.45", r"\boxed{45\%}", {}, "correct"),
-        ("45", r"\boxed{45\%}", {}, "wrong"),
-        ("45", r"\boxed{45\%}", {"percent": "either"}, "correct"),
-        ("3.14159", "Answer: 3.14", {}, "wrong"),
-        ("3.14159", "Answer: 3.14", {"tolerance": 0.01}, "correct"),
-        ("1000000", "Answer: 1,000,900", {"relative": 0.001}, "correct"),
-        ("1000000", "Answer: 1,002,000", {"relative": 0.001}, "wrong"),
-        ("72", "So it is 72.", {}, "no_answer"),  # never guessed from prose
-        ("5", "The answer is 5 to 7", {}, "unparsable"),
-        ("5", "The answer is 5 or 6", {}, "unparsable"),
-        ("5", "The answer is 5 million.", {}, "unparsable"),
-        ("5", "The answer is 5/", {}, "unparsable"),
-        ("5", "Answer: 5 is incorrect", {}, "unparsable"),
-        ("5", "Answer: 5 bn dollars", {}, "unparsable"),
-        ("5", "Answer: 5 k", {}, "unparsable"),
-        ("5", "Answer: $5 million", {}, "unparsable"),
-        ("5", "Answer: 5 point 2", {}, "unparsable"),
-        ("5 km", "Answer: 5 miles", {}, "wrong"),
-        ("5 km", "Answer: 5 kilometers", {}, "correct"),
-        ("5", "Answer: 5 red balls", {}, "correct"),
-        ("5", "Answer: USD 5", {}, "correct"),
-        ("5", "The answer is 5 + 1", {}, "unparsable"),
-        ("5", r"\boxed{5, 6}", {}, "unparsable"),
-        ("5", r"\boxed{5x}", {}, "unparsable"),
-        ("1234", "Answer: 12,34", {}, "unparsable"),
-        ("5", "Answer: nan", {"tolerance": 1e9}, "unparsable"),
-        ("5", "Answer: inf", {"tolerance": 1e9}, "unparsable"),
-        ("5", "Answer: 1e999999999", {}, "unparsable"),
-        ("5", r"\boxed{9^{9^{9^9}}}", {}, "unparsable"),
-        ("5", r"\boxed{" + "9" * 10**6 + "}", {}, "unparsable"),
-        ("five", "Answer: 5", {}, "unparsable"),
-    ],
+    [*((*pair, {}, word) for word in NUMBERS for pair in NUMBERS[word]), *BY_CONVENTION],
 )
 def test_numbers(gold: str, text: str, conventions: dict[str, Any], expected: str) -> None:
     assert outcome("number", gold, text, conventions=Conventions(**conventions)) == expected
@@ -284,16 +250,6 @@ def test_what_a_kind_has_not_is_refused(
 ) -> None:
     [line] = problems(answer, pattern, Conventions(**conventions))
     assert message in line
-    with pytest.raises(UserError, match="dataset"):
-        reloaded_settings(answer, pattern, conventions)
-
-
-def reloaded_settings(answer: str, pattern: str | None, conventions: dict[str, Any]) -> None:
-    from helpers import settings
-
-    said = [f"dataset.conventions.{name}={value}" for name, value in conventions.items()]
-    said += [f"dataset.pattern='{pattern}'"] * (pattern is not None)
-    settings(f"dataset.answer='{answer}'", *said)
 
 
 OWN = '''
@@ -327,9 +283,7 @@ def one(gold):
 TEXTS = {"q1": ["<think>no</think>2", "3", "raise", "leave", "spin", "eat", "timeout", "seven"]}
 
 
-def test_a_users_own_grader_runs_where_it_can_be_killed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_users_own_grader_runs_where_it_can_be_killed(tmp_path: Path, capsys: Capsys) -> None:
     file = tmp_path / "own.py"
     file.write_text(OWN, encoding="utf-8")
     own = f"dataset.answer=python:{file}:same"
@@ -339,28 +293,16 @@ def test_a_users_own_grader_runs_where_it_can_be_killed(
     stage.grade(run)
     rows = grades(run)
     assert [rows["q1", i]["outcome"] for i in range(8)] == [
-        *(
-            "correct",
-            "wrong",
-            "error",
-            "timeout",
-            "timeout",
-            "timeout",
-            "timeout",
-            "unparsable",
-        )
+        *("correct", "wrong", "error", *["timeout"] * 4, "unparsable")
     ]
     assert rows["q1", 2]["reason"].startswith("own.py:12: ZeroDivisionError")
     assert "returned 7" in rows["q1", 7]["reason"]
     assert {row["grader"] for row in rows.values()} == {"python:own.py:same"}
-    # Another file is another grader, which every reader says, and what changed is shown.
+    # Another file is another grader, and what changed is shown.
     file.write_text(OWN.replace("return 7", "return True"), encoding="utf-8")
     capsys.readouterr()
-    for verb, status in {"score": 2, "compare": 2, "status": 0, "export": 2}.items():
-        more = ["to=csv", f"out={tmp_path / 'out'}"] if verb == "export" else []
-        assert main([verb, str(run.path), *more]) == status, verb
-        said = " ".join(capsys.readouterr().err.split())
-        assert said.count("grades were made otherwise (function); run `") == 1, verb
+    assert main(["score", str(run.path)]) == 2
+    assert "made otherwise (function)" in " ".join(capsys.readouterr().err.split())
     stage.grade(run)
     capsys.readouterr()
     assert main(["score", str(run.path)]) == 0 and "otherwise" not in capsys.readouterr().err
@@ -386,26 +328,18 @@ def test_a_grader_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         graded.settings(run.cfg)
 
 
-def test_every_grade_says_which_grader_and_another_one_shows_flips(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_grade_says_which_grader_made_it(tmp_path: Path, capsys: Capsys) -> None:
     texts = {"q1": [r"\boxed{2 \text{ apples}}", "#### 2", r"\boxed{3}"]}
     run = ungraded_run(tmp_path / "run", texts=texts)
     stage.grade(run)
     assert {row["grader"] for row in grades(run).values()} == {"math"}
     capsys.readouterr()
-    stage.grade(reloaded(run, "dataset.answer=number"))
+    stage.grade(again(run, "dataset.answer=number"))
     out, err = capsys.readouterr()
     assert "no_answer → correct" in out and "(answer" in err
     rows = grades(run)
     assert {row["grader"] for row in rows.values()} == {"number"}
     assert rows["q1", 1]["reason"] == "the same number, after a label"
-    two = ungraded_run(tmp_path / "two", "dataset.answer=number", texts=texts)
-    calls: list[Any] = []
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(verifiers, "grade", lambda *a, **k: calls.append(a))
-        stage.grade(two)  # the other run's grades are known
-    assert not calls and grades(two)["q1", 0]["grader"] == "number"
 
 
 def test_a_file_of_choices_is_graded(tmp_path: Path) -> None:
@@ -414,7 +348,7 @@ def test_a_file_of_choices_is_graded(tmp_path: Path) -> None:
         {"completion": r"\boxed{5}", "gold": "7", "choices": ["5", "7"]},
         {"completion": "Answer: B", "gold": "2", "choices": ["1", "2"]},
     ]
-    source, target = write_lines(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    source, target = write_questions(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     command = ["grade", "--file", str(source), "--out", str(target), "dataset.answer=choice"]
     assert main(command) == 0
     graded = lines(target)
@@ -422,5 +356,5 @@ def test_a_file_of_choices_is_graded(tmp_path: Path) -> None:
     assert [row["answer"] for row in graded] == ["B", "A", "B"]
     assert {row["grader"] for row in graded} == {"choice"}
     for wrong in ({"choices": "5, 7"}, {"gold": "6"}):
-        write_lines(source, [rows[0] | wrong])
+        write_questions(source, [rows[0] | wrong])
         assert main(command) == 2

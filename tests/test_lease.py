@@ -298,3 +298,10 @@ def test_many_racing_for_stale_leases_never_hold_it_together(tmp_path: Path) -> 
         racer.stdin.flush()
     errors = [racer.communicate()[1] for racer in racers]
     assert [racer.returncode for racer in racers] == [0] * 4, errors
+
+
+def test_without_leases_a_folder_is_only_listed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(lease, "now_of")
+    assert lease.living(path.parent) == set()

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from helpers import Capsys
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -537,7 +538,7 @@ def test_vocabularies_must_agree(tmp_path: Path, three: list[Path]) -> None:
 
 
 def test_a_newest_without_a_tokenizer_is_told(
-    tmp_path: Path, three: list[Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, three: list[Path], capsys: Capsys
 ) -> None:
     merging.merge(three, tmp_path / "none")
     assert "tokenizer" not in capsys.readouterr().err
@@ -722,7 +723,7 @@ def test_a_disk_that_fills_or_takes_nothing(
         merging.merge(sources, small_disk / "mean")
 
 
-def test_folders_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_in_order(tmp_path: Path, capsys: Capsys) -> None:
     steps = [save(tmp_path / "training" / f"step-{n}", some(n)) for n in (900, 1000, 20)]
     (tmp_path / "training" / "logs").mkdir()
     found = folders.find([str(tmp_path / "training")])
@@ -795,7 +796,7 @@ def _index_alone(folder: Path) -> None:
 def test_an_incomplete_checkpoint_does_not_shift_the_window(
     tmp_path: Path,
     three: list[Path],
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
     spoil: Callable[[Path], object],
     words: str,
     which: int,
@@ -823,9 +824,7 @@ def test_an_incomplete_checkpoint_does_not_shift_the_window(
         assert names([tmp_path]) == ["step-2", "step-3"]
 
 
-def test_means_are_left_out_unless_named(
-    tmp_path: Path, three: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_means_are_left_out_unless_named(tmp_path: Path, three: list[Path], capsys: Capsys) -> None:
     out = merging.merge(three, tmp_path / "step-9-mean")
     capsys.readouterr()
     for pattern in (tmp_path, f"{tmp_path}/*"):
@@ -878,7 +877,7 @@ def test_settings(arguments: list[str], words: str) -> None:
     assert words in str(error.value)
 
 
-def test_the_verb(tmp_path: Path, three: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(tmp_path: Path, three: list[Path], capsys: Capsys) -> None:
     def told(*arguments: str, code: int) -> str:
         assert main(["merge", *arguments]) == code
         return " ".join(capsys.readouterr().err.split())

@@ -8,16 +8,7 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from forked import (
-    IN_FLIGHT,
-    SETTINGS,
-    TRIALS,
-    Attempts,
-    Command,
-    Forker,
-    assert_whole,
-    stored,
-)
+from forked import IN_FLIGHT, SETTINGS, TRIALS, Attempts, Command, Forker, assert_whole, stored
 
 from bayes_at_n.pipeline.engines import vllm_core
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from helpers import make_run
+from helpers import Capsys, again, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
@@ -137,7 +137,7 @@ def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> 
         ({"headers": {"Content-Length": "10000"}}, "could not be loaded"),
     ],
 )
-def test_what_else_a_server_may_send(
+def test_what_a_server_may_send(
     change: dict[str, Any], named: str, server: Server, cache: Path
 ) -> None:
     vars(server).update(change)
@@ -151,13 +151,10 @@ def test_what_else_a_server_may_send(
     assert not cache.exists() and "/elsewhere" not in server.asked
 
 
-def test_a_server_that_dribbles(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_and_no_servers(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published, "_SECONDS", -1)
     with pytest.raises(UserError, match="or takes over -1 s"):
         published.fetch(PROMPT)
-
-
-def test_no_server(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published, "SOURCE", "http://127.0.0.1:1")
     with pytest.raises(UserError, match=r"could not be loaded: .*refused.*the network$"):
         published.fetch(PROMPT)
@@ -198,24 +195,9 @@ def test_the_judges_that_are_shipped() -> None:
     assert [judge.official.fallback for judge in judges] == ["compass", None, None, None]
 
 
-@pytest.mark.parametrize(
-    ("override", "named"),
-    [
-        (f"official.file={FILE}", "verifier.official.sha256="),
-        (
-            f"official={{file: {FILE}, sha256: ../x}}",
-            "verifier.official.sha256=../x",
-        ),
-        ("prompt=official", "verifier.official.sha256="),
-        ("official.sha256=../x", "verifier.official.sha256=../x"),
-        ("kind=raw", "verifier.kind=raw"),
-        ("labels={invalid: B}", "must be three different texts"),
-    ],
-)
-def test_bad_settings_are_one_line(override: str, named: str) -> None:
-    with pytest.raises(UserError) as caught:
-        compose.load(["verifier.prompt=official", f"verifier.{override}"])
-    assert named in str(caught.value) and "\n" not in str(caught.value)
+def test_labels_are_different_texts() -> None:
+    with pytest.raises(UserError, match=r"verifier\.labels.*different"):
+        compose.load(["verifier.labels={invalid: B}"])
 
 
 @pytest.fixture
@@ -235,10 +217,10 @@ def verdicts(run: Run) -> list[dict[str, Any]]:
     return sorted(pq.read_table(run.path / "verdicts").to_pylist(), key=lambda row: row["trial"])
 
 
-def test_the_official_prompt_where_it_is_there(
-    run: Run, server: Server, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_official_prompt(
+    run: Run, server: Server, cache: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
-    judging = Run(load_folder(run.path, ["dataset.judge=all"]))
+    judging = again(run, "dataset.judge=all")
     own = str(tmp_path / "own.txt")
 
     def made() -> dict[str, Any]:
@@ -257,7 +239,8 @@ def test_the_official_prompt_where_it_is_there(
     sums.write_text('{"id": 1, "problem": "1+1?", "answer": "2"}\n')
     here = [f"model.id={run.cfg.verifier.id}", f"dataset.path={sums}"]
     assert main(["prefetch", str(run.path), *here]) == 0
-    out = "".join(capsys.readouterr().out.split())
+    out, verifier = "".join(capsys.readouterr().out.split()), run.cfg.verifier.id
+    assert f"verifier{verifier}:{verifier}" in out
     assert f"{FILE}:PROMPT:{cache / PROMPT.sha256}" in out and len(server.asked) == 1
 
     stage.verify(judging)
@@ -270,21 +253,19 @@ def test_the_official_prompt_where_it_is_there(
     with pytest.raises(UserError, match=r"official: is not on this machine.*prefetch"):
         stage.verify(judging)
     assert verdicts(run) == theirs
-    stage.verify(Run(load_folder(run.path, [f"verifier.prompt={own}"])))
+    stage.verify(again(run, f"verifier.prompt={own}"))
     assert verdicts(run) == ours
     none = ["verifier.prompt=official", "verifier.official.fallback=null"]
     with pytest.raises(UserError, match=r"official: is not on this machine"):
         stage.verify(Run(load_folder(run.path, none)))
 
 
-def test_two_labels_behind_the_beginning_of_an_answer(
-    run: Run, tiny_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_labels_behind_a_prefix(run: Run, tiny_model: Path, capsys: Capsys) -> None:
     """A plain text, the extracted answer alone, a prefix and no label for what is invalid."""
     own = Path(run.cfg.verifier.official.fallback or "")
     own.write_text("Q: {question}\nIs {answer} {gold}? Assistant:")
     new = [f"prompt={own}", "kind=plain", "prefix=' So: '", "labels={invalid: null}"]
-    run = Run(load_folder(run.path, [f"verifier.{setting}" for setting in new]))
+    run = again(run, *(f"verifier.{setting}" for setting in new))
     stage.verify(run)
     rows = verdicts(run)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)

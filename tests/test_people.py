@@ -9,7 +9,7 @@ from typing import Any
 import helpers
 import numpy as np
 import pytest
-from helpers import make_run, run_of
+from helpers import Capsys, again, make_run, run_of
 from scipy.special import ndtr
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -46,9 +46,7 @@ def test_the_mean_over_all_samples_is_the_truth_whatever_the_grader_says(m: int)
 
 @pytest.mark.parametrize("missed", [0.0, 0.01, 0.2])
 @pytest.mark.parametrize("accepted", [0.0, 0.02, 0.1, 0.3])
-def test_the_interval_holds_the_truth_and_is_no_wider_than_labels_alone(
-    missed: float, accepted: float
-) -> None:
+def test_the_interval_holds_the_truth_and_is_narrow(missed: float, accepted: float) -> None:
     rng, n, m, held, width = np.random.default_rng(7), 2400, 60, [], []
     for _ in range(300):
         predicted = rng.random(n) < 0.5
@@ -65,10 +63,7 @@ def test_the_interval_holds_the_truth_and_is_no_wider_than_labels_alone(
     "change",
     [
         {"labels": []},
-        {"at": [0, 0]},
-        {"at": [0, 9]},
-        {"at": [-1, 0]},
-        {"at": [0.0, 1.0]},
+        *({"at": at} for at in ([0, 0], [0, 9], [-1, 0], [0.0, 1.0])),
         {"labels": [0, 2]},
         {"predicted": [0, np.nan, 1]},
         {"weights": [1, 1, 1]},
@@ -102,12 +97,10 @@ def add_verdicts(run: Run, keys: list[tuple[str, int]], a: Any) -> None:
 
 
 def asked(run: Run, *overrides: str) -> None:
-    verify(Run(load_folder(run.path, list(overrides))))
+    verify(again(run, *overrides))
 
 
-def test_a_sample_is_drawn_labelled_and_read_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sample_is_drawn_labelled_and_read_back(tmp_path: Path, capsys: Capsys) -> None:
     run, path = made(tmp_path / "run"), tmp_path / "run" / "labels.jsonl"
     asked(run, "labels.sample=6")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -118,10 +111,10 @@ def test_a_sample_is_drawn_labelled_and_read_back(
     with pytest.raises(UserError, match="no row has `correct`"):
         asked(run, f"labels={path}")
     drawn = path.read_text()
-    again = Run(load_folder(run.path, ["labels.sample=5"]))
-    verify(again)  # as when `run` is continued
+    later = again(run, "labels.sample=5")
+    verify(later)  # as when `run` is continued
     assert path.read_text() == drawn and "stays" in capsys.readouterr().err
-    runfolder.save_config(again)
+    runfolder.save_config(later)
     assert load_folder(run.path, []).labels.sample is None  # it was asked once
     for row in rows:  # people find that the grader is wrong about all of q2 that it called wrong
         row["correct"] = (

@@ -66,9 +66,7 @@ RUBRIC = [Fraction(-1, 2), Fraction(3, 4), Fraction(2)]
         ([[2, 5, 1], [0, 1, 7]], RUBRIC, (1.6, 1.3, 1.1)),
     ],
 )
-def test_width_is_reached_in_expectation(
-    pilot: Table, w: list[Fraction], widths: tuple[float, ...]
-) -> None:
+def test_the_width_is_reached(pilot: Table, w: list[Fraction], widths: tuple[float, ...]) -> None:
     for width in widths:
         N = trials_for_width(Counts(pilot), width, [float(x) for x in w], confidence=0.9)
         z = NORMAL.inv_cdf(0.95)

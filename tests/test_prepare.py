@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import CHATML, arithmetic, make_model, write_questions
+from helpers import CHATML, Capsys, arithmetic, make_model, write_questions
 from test_settle_live import die, killed
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -154,9 +154,7 @@ def test_many_questions_are_written_as_they_are_rendered(
     assert setup.run(many).questions == [row_ | {"max_tokens": 11} for row_ in known]
 
 
-def test_a_damaged_questions_table_is_made_again(
-    setup: Setup, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_questions_table_is_made_again(setup: Setup, capsys: Capsys) -> None:
     stage.prepare(setup.run())
     path = setup.folder / "questions.parquet"
     good = path.read_bytes()
@@ -278,9 +276,7 @@ def test_other_stages_check_the_settings_too(setup: Setup) -> None:
         runfolder.check_same(other, runfolder.identity(other.cfg))
 
 
-def test_a_long_answer_is_clamped_recorded_and_said(
-    setup: Setup, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_long_answer_is_clamped_recorded_and_said(setup: Setup, capsys: Capsys) -> None:
     run = setup.run("sampling.max_tokens=32768")
     stage.prepare(run)
     for row in run.questions:
@@ -342,7 +338,7 @@ def test_how_a_prompt_is_put_is_part_of_what_a_run_is(setup: Setup, tmp_path: Pa
     assert "prompt.stop is ['b'] there and [] here" in setup.refused()
 
 
-def test_mended_damage_is_said(setup: Setup, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mended_damage_is_said(setup: Setup, capsys: Capsys) -> None:
     row = {"id": 1, "problem": "Half of \frac{1}{2}?", "answer": "\frac{1}{4}"}
     write_questions(setup.questions, [row])
     run = setup.run()

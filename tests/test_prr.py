@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_of
+from helpers import Capsys, run_of
 from scipy.stats import binom, norm, rankdata
 
 from bayes_at_n.pipeline.base.console import percent
@@ -202,9 +202,7 @@ def test_ties_are_no_reversals_but_posteriors_reverse_them(tmp_path: Path) -> No
     assert row["mean"] == pytest.approx(0.5, abs=0.03)
 
 
-def test_a_pairing_against_the_names_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pairing_against_the_names_is_said(tmp_path: Path, capsys: Capsys) -> None:
     random_sides(tmp_path, 3)
     folder = tmp_path / "sums"
     after = ",".join(str(folder / f"{name}-tuned") for name in "bac")
@@ -296,9 +294,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
             load(settings)
 
 
-def test_runs_that_cannot_be_compared_are_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys) -> None:
     for name in ("a-base", "b-base", "a-tuned", "b-tuned", "c-tuned"):
         run_of(tmp_path, name)
     run_of(tmp_path, "a-raw", {"a": "++", "b": "++", "c": "++"})

@@ -156,9 +156,7 @@ def test_scores_without_uncertainty() -> None:
     close(probability_best([3, 1, 2], 0), [1, 0, 0])
 
 
-def test_work_grows_as_models_and_draws_not_as_their_square(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_work_grows_as_models_and_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted, not timed: numbers sorted at once, and in all."""
     sizes: list[int] = []
     argsort = np.argsort

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_of
+from helpers import Capsys, run_of
 from scipy.stats import kendalltau
 from scorio import rank
 
@@ -154,7 +154,7 @@ def test_failed_replicates_are_counted(monkeypatch: Any) -> None:
 
 
 def test_compare_shows_them_beside_the_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+    tmp_path: Path, capsys: Capsys, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("bayes_at_n.pipeline.cohorts.compare.figures_of", lambda *_: {})
     for name, marks in MARKS.items():

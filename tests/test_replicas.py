@@ -201,9 +201,7 @@ def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
 
 
 @pytest.mark.soak
-def test_what_engines_abort_is_made_by_any_replica_or_owed(
-    tiny_model: Path, tmp_path: Path
-) -> None:
+def test_what_engines_abort_is_made_again_or_owed(tiny_model: Path, tmp_path: Path) -> None:
     folder = prepared(tmp_path / "run", 3)
     said = Command(folder, before=ABORTING).ends(1)
     found = rows(folder)

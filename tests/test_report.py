@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import add_grades, add_verdicts, change_attempts, make_run, make_tokenizer
+from helpers import Capsys, add_grades, add_verdicts, change_attempts, make_run, make_tokenizer
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
@@ -444,9 +444,7 @@ def _loaded(settings: list[str]) -> tuple[Any, Any]:
 
 
 @pytest.mark.browser
-def test_disagreements_of_all_models_are_one_list_the_surest_first(
-    page: Any, index_html: Path
-) -> None:
+def test_disagreements_are_one_list_the_surest_first(page: Any, index_html: Path) -> None:
     [path] = index_html.parent.glob("attempts/*/0-i0.js")
     index = value(path)
     right = [index["outcome"]["values"][code] == "correct" for code in index["outcome"]["codes"]]
@@ -1173,7 +1171,7 @@ def test_open_starts_a_browser_or_says_that_there_is_none(
     runs: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(build.webbrowser, "open", opened.append)  # None, as where there is none

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,58 +28,38 @@ def test_conditions_follow_python() -> None:
     }
     rows = [{k: v if np.ndim(v) == 0 else v[i] for k, v in values.items()} for i in range(4)]
     for text in (
-        "correct",
-        "not correct and boxed",
-        "not (correct and boxed)",
-        "correct or boxed and bits > limit",
-        "(correct or boxed) and bits > limit",
-        "limit < bits <= 1",
-        "0 <= bits < limit or bits == 2",
-        "bits != -1 and bits >= +0.5",
-        "not not correct",
+        "correct", "not correct and boxed", "not (correct and boxed)", "not not correct",
+        "correct or boxed and bits > limit", "(correct or boxed) and bits > limit", "1 < 2",
+        "limit < bits <= 1", "0 <= bits < limit or bits == 2", "bits != -1 and bits >= +0.5",
         "correct and\n  boxed",
-        "1 < 2",
-    ):
+    ):  # fmt: skip
         found = np.broadcast_to(Condition(text, BOOLEANS, NUMBERS).evaluate(values), 4)
         expected = [bool(eval(" ".join(text.split()), {}, row)) for row in rows]
         assert found.tolist() == expected, text
 
 
+FORBIDDEN = [
+    "bits is limit", "bits in limit", "bits + 1 > 2", "bits > 'x'", "bits > 1e999", "bits > 1j",
+    f"bits > {'9' * 400}", "True", "-bits > 1", "--1 < bits", "__import__('os').system('id')",
+    "(lambda: correct)()", "correct if boxed else correct", "[correct]", "correct.real",
+    "correct[0]", "(x := correct)", "f'{correct}'",
+]  # fmt: skip
+BROKEN = ["", "correct and (boxed", "correct; boxed", "correct # or boxed", "correct\0"]
+BROKEN += ["(" * 240 + "correct" + ")" * 240]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not understood"),
-        ("correct and (boxed", "not understood"),
+        *((text, "not allowed") for text in FORBIDDEN),
+        *((text, "not understood") for text in BROKEN),
         ("korrect", "`korrect` is an unknown name, did you mean correct?"),
         ("boxed and not é", "`é` is an unknown name"),
-        ("bits", "`bits` is a number"),
         ("correct and bits", "`bits` is a number"),
         ("not limit", "`limit` is a number"),
         ("correct > 0.5", "`correct` is a condition"),
         ("bits < (boxed or correct)", "`boxed or correct` is a condition"),
-        ("bits is limit", "`bits is limit` is not allowed"),
-        ("bits in limit", "not allowed"),
-        ("bits + 1 > 2", "`bits + 1` is not allowed"),
-        ("bits > 'x'", "not allowed"),
-        ("bits > 1e999", "not allowed"),
-        (f"bits > {'9' * 400}", "not allowed"),
-        ("bits > 1j", "not allowed"),
-        ("True", "not allowed"),
-        ("-bits > 1", "not allowed"),
-        ("--1 < bits", "not allowed"),
-        ("__import__('os').system('id')", "not allowed"),
-        ("(lambda: correct)()", "not allowed"),
-        ("correct if boxed else correct", "not allowed"),
-        ("[correct]", "not allowed"),
-        ("correct.real", "not allowed"),
-        ("correct[0]", "not allowed"),
-        ("(x := correct)", "not allowed"),
-        ("f'{correct}'", "not allowed"),
-        ("correct; boxed", "not understood"),
-        ("correct # or boxed", "not understood"),
-        ("correct\0", "not understood"),
         ("correct and " * 100 + "boxed", "longer than 500"),
-        ("(" * 240 + "correct" + ")" * 240, "not understood"),
     ],
 )
 def test_a_bad_condition_is_one_clear_line(text: str, said: str) -> None:
@@ -157,8 +136,6 @@ def test_a_threshold_without_attempts_is_none_and_only_refused_where_it_is_neede
     assert "wrong_high_conf" not in rubric.variables(other, limits)
 
 
-# ---------------------------------------------------------------- boundaries, one by one
-
 LIMITS: dict[str, float | None] = {
     "tau_high": 0.4,
     "tau_low_wrong": 0.6,
@@ -179,90 +156,6 @@ PLAIN = {
     "B": 0.3,
     "C": 0.2,
 }
-UP, DOWN = math.inf, -math.inf
-
-
-def just(value: float, towards: float) -> float:
-    return math.nextafter(value, towards)
-
-
-@pytest.mark.parametrize(
-    ("variable", "signal", "value", "expected"),
-    [
-        ("invalid", "C", 0.5, True),
-        ("invalid", "C", just(0.5, DOWN), False),
-        ("invalid", "repeated_pattern", 1.0, True),
-        ("high_conf", "completion_bpt", 0.4, True),
-        ("high_conf", "completion_bpt", just(0.4, UP), False),
-        ("high_conf", "completion_bpt", math.nan, False),
-        ("low_conf", "completion_bpt", 0.4, False),
-        ("low_conf", "completion_bpt", just(0.4, UP), True),
-        ("low_conf", "completion_bpt", math.nan, True),
-        ("ood", "prompt_bpt", 2.0, True),
-        ("ood", "prompt_bpt", just(2.0, DOWN), False),
-        ("ood", "prompt_bpt", math.inf, True),
-        ("ind", "prompt_bpt", 2.0, False),
-        ("ind", "prompt_bpt", just(2.0, DOWN), True),
-        ("economical", "token_ratio", 0.1, True),
-        ("economical", "token_ratio", just(0.1, UP), False),
-        ("moderate", "token_ratio", 0.1, False),
-        ("moderate", "token_ratio", just(0.1, UP), True),
-        ("moderate", "token_ratio", 0.3, True),
-        ("moderate", "token_ratio", just(0.3, UP), False),
-        ("verbose", "token_ratio", 0.3, False),
-        ("verbose", "token_ratio", just(0.3, UP), True),
-        ("boxed", "has_box", 0.0, False),
-        ("unboxed", "has_box", 0.0, True),
-        ("wrong", "is_correct", 0.0, True),
-        ("correct", "is_correct", 0.0, False),
-        ("A_high", "A", 0.6, True),
-        ("A_high", "A", just(0.6, DOWN), False),
-    ],
-)
-def test_a_value_exactly_at_its_threshold(
-    variable: str, signal: str, value: float, expected: bool
-) -> None:
-    row = {name: np.array([v]) for name, v in (PLAIN | {signal: value}).items()}
-    assert bool(np.asarray(rubric.variables(row, LIMITS)[variable])[0]) is expected
-
-
-@pytest.mark.parametrize(("bits", "expected"), [(0.6, True), (just(0.6, UP), False)])
-def test_wrong_high_conf_at_its_threshold(bits: float, expected: bool) -> None:
-    for correct in (0.0, 1.0):
-        row = PLAIN | {"is_correct": correct, "completion_bpt": bits}
-        found = rubric.variables({k: np.array([v]) for k, v in row.items()}, LIMITS)
-        assert bool(np.asarray(found["wrong_high_conf"])[0]) is (expected and not correct)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "index"),
-    [
-        ("conf-calibrated", {"completion_bpt": 0.25}, 5),
-        ("conf-calibrated", {"completion_bpt": just(0.25, UP)}, 4),
-        ("conf-calibrated", {"completion_bpt": 0.5}, 4),
-        ("conf-calibrated", {"completion_bpt": just(0.5, UP)}, 3),
-        ("conf-calibrated", {"completion_bpt": math.nan}, 3),
-        ("conf-calibrated", {"completion_bpt": 0.6, "is_correct": 0.0}, 2),
-        ("conf-calibrated", {"completion_bpt": just(0.6, UP), "is_correct": 0.0}, 1),
-        ("conf-calibrated", {"completion_bpt": 0.5, "is_correct": 0.0}, 2),  # low_conf as well
-        ("verifier-only", {"A": 0.6, "B": 0.2, "C": 0.2}, 3),
-        ("verifier-only", {"A": 0.59, "B": 0.21, "C": 0.20}, 2),
-        ("verifier-only", {"A": 0.59, "B": 0.20, "C": 0.21}, 1),
-        ("verifier-only", {"A": 0.4, "B": 0.3, "C": 0.3}, 2),
-        ("verifier-only", {"A": 0.1, "B": 0.4, "C": 0.5}, 0),
-        ("verifier-only", {"A": 0.9, "B": 0.1, "C": 0.0, "repeated_pattern": 1.0}, 0),
-        ("concision-high-conf", {"token_ratio": 0.1, "completion_bpt": 0.4}, 5),
-        ("concision-high-conf", {"token_ratio": 0.1, "completion_bpt": just(0.4, UP)}, 4),
-        ("concision-high-conf", {"token_ratio": just(0.1, UP), "completion_bpt": 0.4}, 3),
-        ("concision-high-conf", {"token_ratio": just(0.3, UP), "completion_bpt": 0.4}, 2),
-    ],
-)
-def test_a_category_exactly_at_its_threshold(
-    name: str, changes: dict[str, float], index: int
-) -> None:
-    row = {name: np.array([v]) for name, v in (PLAIN | changes).items()}
-    found = rubric.assign(RUBRICS[name], rubric.variables(row, LIMITS))
-    assert found.tolist() == [index]
 
 
 # ---------------------------------------------------------------- the twelve truth tables
@@ -270,83 +163,43 @@ def test_a_category_exactly_at_its_threshold(
 RUBRICS = rubric.load(compose.load([]))
 
 
-def exact(r: dict[str, Any]) -> int:
-    return 2 if r["correct"] else 1
+def by_hand(name: str, r: dict[str, Any]) -> int:
+    """The category of an attempt that is not invalid."""
+    correct, boxed, high, size = r["correct"], r["boxed"], r["A"] >= 0.6, r["size"]
+    sure, sure_if_wrong = r["bits"] <= r["tau_high"], r["bits"] <= r["tau_low_wrong"]
+    match name:
+        case "exact-match" | "length-robust":
+            return 1 + correct
+        case "format-aware":
+            return 1 + 2 * correct + boxed
+        case "conf-calibrated" if correct:
+            return 5 if r["bits"] <= r["corr_p33"] else 4 if r["bits"] <= r["corr_p66"] else 3
+        case "conf-calibrated":
+            return 1 + sure_if_wrong
+        case "ood-robustness":
+            return 2 + 2 * correct - r["ood"]
+        case "strict-compliance":
+            return 1 + (correct and boxed)
+        case "conf-wrong-penalty":
+            return 3 if correct else 2 - sure_if_wrong
+        case "verifier-only":
+            return 3 if high else 1 if r["C"] > r["B"] else 2
+        case "format-confidence":
+            return 4 + 2 * boxed + sure if correct else 1 + boxed * (1 + sure)
+        case "verifier-probe":
+            return 3 + high if correct else 2 - high
+        case "efficiency-adjusted":
+            return 1 + size + 3 * correct
+        case "concision-high-conf":
+            return 4 - size + (sure and not size) if correct else 1
+    raise AssertionError(name)
 
 
-def format_aware(r: dict[str, Any]) -> int:
-    return 1 + 2 * r["correct"] + r["boxed"]
-
-
-def conf_calibrated(r: dict[str, Any]) -> int:
-    if r["correct"]:
-        return 5 if r["bits"] <= r["corr_p33"] else 4 if r["bits"] <= r["corr_p66"] else 3
-    return 2 if r["bits"] <= r["tau_low_wrong"] else 1
-
-
-def ood(r: dict[str, Any]) -> int:
-    if r["correct"]:
-        return 3 if r["ood"] else 4
-    return 1 if r["ood"] else 2
-
-
-def strict(r: dict[str, Any]) -> int:
-    return 2 if r["correct"] and r["boxed"] else 1
-
-
-def conf_wrong(r: dict[str, Any]) -> int:
-    return 3 if r["correct"] else 1 if r["bits"] <= r["tau_low_wrong"] else 2
-
-
-def verifier_only(r: dict[str, Any]) -> int:
-    if r["A"] >= 0.6:
-        return 3
-    return 1 if r["C"] > r["B"] else 2
-
-
-def format_confidence(r: dict[str, Any]) -> int:
-    high = r["bits"] <= r["tau_high"]
-    if r["correct"]:
-        return 4 + 2 * r["boxed"] + high
-    return (3 if high else 2) if r["boxed"] else 1
-
-
-def verifier_probe(r: dict[str, Any]) -> int:
-    high = r["A"] >= 0.6
-    return (4 if high else 3) if r["correct"] else (1 if high else 2)
-
-
-def efficiency(r: dict[str, Any]) -> int:
-    return {"short": 1, "medium": 2, "long": 3}[r["length"]] + 3 * r["correct"]
-
-
-def concision(r: dict[str, Any]) -> int:
-    if not r["correct"]:
-        return 1
-    if r["length"] == "short":
-        return 5 if r["bits"] <= r["tau_high"] else 4
-    return 3 if r["length"] == "medium" else 2
-
-
-EXPECTED: dict[str, Callable[[dict[str, Any]], int]] = {
-    "exact-match": exact,
-    "format-aware": format_aware,
-    "conf-calibrated": conf_calibrated,
-    "ood-robustness": ood,
-    "strict-compliance": strict,
-    "conf-wrong-penalty": conf_wrong,
-    "verifier-only": verifier_only,
-    "format-confidence": format_confidence,
-    "length-robust": exact,
-    "verifier-probe": verifier_probe,
-    "efficiency-adjusted": efficiency,
-    "concision-high-conf": concision,
-}
-# Every order of the four thresholds on completion_bpt, and bits below, at, between and above them.
+# Every order of the four thresholds on completion_bpt; bits below, at, between, above, unknown.
 CUTS = (0.2, 0.4, 0.6, 0.8)
-BITS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, math.inf)
-LENGTHS = ((0.05, "short"), (0.1, "short"), (0.2, "medium"), (0.3, "medium"), (0.4, "long"))
-PROMPTS = ((1.0, False), (2.0, True), (3.0, True))
+BITS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, math.inf, math.nan)
+LENGTHS = ((0.05, 0), (0.1, 0), (0.2, 1), (0.3, 1), (0.4, 2))  # short, medium, long
+PROMPTS = ((1.0, False), (2.0, True), (math.inf, True))
 PROBABILITIES = (
     (0.60, 0.20, 0.20),
     (0.55, 0.25, 0.20),
@@ -359,34 +212,16 @@ PROBABILITIES = (
 )
 
 
-def every_attempt() -> list[dict[str, Any]]:
-    """All consistent combinations of what a condition can see."""
-    return [
-        {
-            "correct": correct,
-            "boxed": boxed,
-            "repeated": repeated,
-            "bits": bits,
-            "ratio": ratio,
-            "length": length,
-            "prompt": prompt,
-            "ood": unusual,
-            "A": a,
-            "B": b,
-            "C": c,
-        }
-        for correct, boxed, repeated in itertools.product((False, True), repeat=3)
-        for bits in BITS
-        for ratio, length in LENGTHS
-        for prompt, unusual in PROMPTS
-        for a, b, c in PROBABILITIES
-    ]
+NAMES = ("correct", "boxed", "repeated", "bits", "ratio", "size", "prompt", "ood", *"ABC")
+BOTH = (False, True)
+ROWS: list[dict[str, Any]] = [  # all consistent combinations of what a condition can see
+    dict(zip(NAMES, (*three, bits, *length, *prompt, *abc), strict=True))
+    for three in itertools.product(BOTH, BOTH, BOTH)
+    for bits, length, prompt, abc in itertools.product(BITS, LENGTHS, PROMPTS, PROBABILITIES)
+]
 
 
-ROWS = every_attempt()
-
-
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", RUBRICS)
 def test_the_truth_table_of_a_rubric(name: str) -> None:
     signals: dict[str, Any] = {
         signal: np.array([row[name] for row in ROWS], float)
@@ -413,15 +248,14 @@ def test_the_truth_table_of_a_rubric(name: str) -> None:
         }
         found = rubric.assign(RUBRICS[name], rubric.variables(signals, limits))
         expected = [
-            0 if row["repeated"] or row["C"] >= 0.5 else EXPECTED[name](row | limits)
-            for row in ROWS
+            0 if row["repeated"] or row["C"] >= 0.5 else by_hand(name, row | limits) for row in ROWS
         ]
         assert found.dtype == np.int8 and found.tolist() == expected
         assert set(expected) == set(range(len(RUBRICS[name].categories)))  # each is reached
 
 
 def test_there_are_twelve_rubrics_with_weights_and_words() -> None:
-    assert set(RUBRICS) == set(EXPECTED)
+    assert len(RUBRICS) == 12
     for found in RUBRICS.values():
         assert found.description and found.order[0] == "invalid"
         assert found.weights[0] == 0 and max(found.weights) > 0 and min(found.weights) >= 0
@@ -476,38 +310,7 @@ def test_the_order_of_the_list_and_the_index_do_not_matter() -> None:
     definition["categories"].reverse()
     found = rubric.parse(definition)
     assert found.weights == [0, 1] and rubric.assign(found, FOUR).tolist() == [0, 0, 1, 1]
-
-
-def test_no_attempts_are_no_error() -> None:
-    nothing = {"correct": np.zeros(0, bool), "wrong": np.zeros(0, bool)}
-    assert rubric.assign(rubric.parse(make("correct", "wrong")), nothing).shape == (0,)
-
-
-@pytest.mark.parametrize(
-    ("definition", "said"),
-    [
-        (None, "must"),
-        ([1], "must"),
-        ({"name": "x"}, "categories: Field required"),
-        (make("correct", "wrong", ordre=[]), "ordre: .* not permitted"),
-        (make("correct", "wrong", name=3), "^name: must be"),
-        (make("correct", "wrong", name=" "), "^name: "),
-        (make("correct", "wrong", name="\ud800"), "^name: must be"),
-        (make("correct", "wrong", description=3), "^description: must be"),
-        (make("correct", "wrong", description="\x00"), "^description: must be"),
-        (make("correct", "wrong", order={}), "^order: must be"),
-        (make("correct", "wrong", order="c0"), "^order: must be"),
-        (make("correct", "wrong", order=[["c0"]]), r"^order\.0: must be"),
-        (make("correct", "wrong", order=["c9"]), "^categories: .*c9"),
-        (make("correct", "wrong", order=["c0", "c0"]), "^categories: .*c0"),
-        (make("correct"), "^categories: .*at least 2"),
-        (make("correct", "wrong") | {"categories": {}}, "^categories: must be"),
-        (make("correct", "wrng"), r"^categories\.1\.when: .*`wrng`"),
-    ],
-)
-def test_a_bad_rubric_is_one_clear_line(definition: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        rubric.parse(definition)
+    assert rubric.assign(found, {name: of[:0] for name, of in FOUR.items()}).shape == (0,)
 
 
 BOMB: list[Any] = ["x"]
@@ -516,23 +319,40 @@ for _ in range(100):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("changes", "where"),
     [
-        ("index", 5, "index must be 0 to 1, each once"),
-        ("index", True, r"^categories\.1\.index: must be"),
-        ("name", "c0", "twice in c0, c0"),
-        ("name", False, r"^categories\.1\.name: must be"),
-        ("when", True, r"^categories\.1\.when: must be"),
-        ("weight", "1", r"^categories\.1\.weight: must be"),
-        ("weight", 10**400, r"^categories\.1\.weight: must be"),
-        ("weight", math.nan, r"^categories\.1\.weight: must be"),
-        *((key, BOMB, rf"^categories\.1\.{key}: must be") for key in ("name", "when", "weight")),
+        ({"categories": None}, "categories"),
+        ({"categories": {}}, "categories"),
+        ({"ordre": []}, "ordre"),
+        *(({"name": bad}, "name") for bad in (3, " ", "\ud800")),
+        *(({"description": bad}, "description") for bad in (3, "\x00")),
+        *(({"order": bad}, "order") for bad in ({}, "c0")),
+        ({"order": [["c0"]]}, r"order\.0"),
+        ({"order": ["c9"]}, "categories: .*c9"),
+        ({"order": ["c0", "c0"]}, "categories: .*c0"),
+        ({"categories": make("correct")["categories"]}, "categories: .*at least 2"),
+        ({"index": 5}, "categories: .*index must be 0 to 1, each once"),
+        ({"name of 1": "c0"}, "categories: .*twice in c0, c0"),
+        ({"when": "wrng"}, r"categories\.1\.when: .*`wrng`"),
+        ({"index": True}, r"categories\.1\.index"),
+        *(({"name of 1": bad}, r"categories\.1\.name") for bad in (False, BOMB)),
+        *(({"when": bad}, r"categories\.1\.when") for bad in (True, BOMB)),
+        *(({"weight": w}, r"categories\.1\.weight") for w in ("1", 10**400, math.nan, BOMB)),
     ],
 )
-def test_a_bad_category_is_one_clear_line(key: str, value: Any, said: str) -> None:
+def test_a_bad_rubric_is_one_clear_line(changes: dict[str, Any], where: str) -> None:
+    """Of the second category, or of the rubric itself."""
     definition = make("correct", "wrong")
-    definition["categories"][1][key] = value
-    with pytest.raises(ValueError, match=said):
+    for key, value in changes.items():
+        of_one = key in ("index", "name of 1", "when", "weight")
+        (definition["categories"][1] if of_one else definition)[key.split()[0]] = value
+    with pytest.raises(ValueError, match=f"^{where}"):
+        rubric.parse(definition)
+
+
+@pytest.mark.parametrize("definition", [None, [1], {"name": 3, "categories": []}])
+def test_what_is_no_rubric_is_refused(definition: Any) -> None:
+    with pytest.raises(ValueError, match="must"):
         rubric.parse(definition)
 
 

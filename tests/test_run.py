@@ -284,9 +284,7 @@ def test_a_closed_engine_gives_its_memory_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_length_beyond_the_context_is_clamped_and_still_runs(
-    forker: Forker, tmp_path: Path
-) -> None:
+def test_a_length_beyond_the_context_is_clamped(forker: Forker, tmp_path: Path) -> None:
     folder = tmp_path / "long"
     settings = ["sampling.max_tokens=9000", "sampling.trials=2", "dataset.limit=2", SAMPLED]
     text = Command(folder, forker, *settings).finish()

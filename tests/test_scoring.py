@@ -175,10 +175,7 @@ def test_missing_trial_is_not_a_wrong_one() -> None:
     assert scoring.bayes(masked)[0] > scoring.bayes(np.where(R < 0, 0, R))[0]
     # A list of masked rows, where np.asarray would drop the masks.
     close(scoring.bayes([masked[0], masked[1]]), scoring.bayes(masked))
-    close(
-        scoring.bayes(np.ma.masked_invalid(np.where(R < 0, np.nan, R))),
-        scoring.bayes(masked),
-    )
+    close(scoring.bayes(np.ma.masked_invalid(np.where(R < 0, np.nan, R))), scoring.bayes(masked))
     # And deeper: a list of data sets of a list of models.
     deep = scoring.avg([[masked, masked], (masked, masked)])[0]
     close(deep, np.full((2, 2), scoring.avg(masked)[0]))
@@ -187,10 +184,7 @@ def test_missing_trial_is_not_a_wrong_one() -> None:
 @pytest.mark.filterwarnings("error")
 def test_nothing_is_cast_with_a_warning() -> None:
     missing = np.ma.masked_invalid([[1.0, np.nan], [9, 2]])
-    close(
-        scoring.bayes(missing, w=np.arange(10)),
-        scoring.bayes(ragged([[1], [9, 2]]), range(10)),
-    )
+    close(scoring.bayes(missing, w=np.arange(10)), scoring.bayes(ragged([[1], [9, 2]]), range(10)))
     half = scoring.Counts(np.array([[2, 3]], dtype=np.float16))
     close(scoring.bayes(half), scoring.bayes([0, 0, 1, 1, 1]))
 
@@ -355,10 +349,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.bayes([]), r"R has shape \(1, 0\)"),
     (lambda: scoring.bayes(np.zeros((0, 4))), r"R has shape \(0, 4\)"),
     (lambda: scoring.bayes(np.zeros((2, 0, 4))), r"R has shape \(2, 0, 4\)"),
-    (
-        lambda: scoring.bayes(np.full((2, 3, 4), 2)),
-        r"R\[0, 0, 0\] \(\.\.\., question, trial",
-    ),
+    (lambda: scoring.bayes(np.full((2, 3, 4), 2)), r"R\[0, 0, 0\] \(\.\.\., question, trial"),
     (lambda: scoring.bayes(1), r"R has shape \(\)"),
     (lambda: scoring.bayes([["1"]]), "R has dtype <U1"),
     (lambda: scoring.bayes([[1, None]]), "R has dtype object"),
@@ -368,10 +359,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.bayes([[1]], ["a", "b"]), "w has dtype <U1"),
     (lambda: scoring.bayes([[1]], [[0], [1, 2]]), "w is not an array"),
     (lambda: scoring.bayes([[1], [0]], None, [[1]]), "R0 has 1 questions, but R has 2"),
-    (
-        lambda: scoring.bayes([[1], [0]], None, [1, 0, 1]),
-        r"R0 has shape \(3,\)",
-    ),
+    (lambda: scoring.bayes([[1], [0]], None, [1, 0, 1]), r"R0 has shape \(3,\)"),
     (lambda: scoring.bayes([[1]], None, [[2]]), r"R0\[0, 0\].* is 2"),
     (lambda: scoring.bayes_ci([[1]], confidence=95), "confidence is 95"),
     (lambda: scoring.avg_ci([[1]], confidence=np.nan), "confidence is nan"),
@@ -396,25 +384,16 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.bayes_ci([[1]], bounds=(0, "a")), "bounds is"),  # type: ignore[arg-type]
     (lambda: scoring.bayes_ci([[1]], bounds=(math.nan, 1)), "bounds is"),
     (lambda: scoring.empirical_bayes_ci([[1]], bounds="ab"), "bounds is"),  # type: ignore[arg-type]
-    (
-        lambda: scoring.bayes(scoring.Counts([MASKED[0], MASKED[2]])),
-        "Counts has masked entries",
-    ),
+    (lambda: scoring.bayes(scoring.Counts([MASKED[0], MASKED[2]])), "Counts has masked entries"),
     (lambda: scoring.down_weight([[1]], 1, categories=2.5), "categories is 2.5"),  # type: ignore[arg-type]
     (lambda: scoring.bayes(scoring.Counts([[1, 2, 3]])), r"shape \(1, 3\); pass .* 2\)"),
-    (
-        lambda: scoring.bayes(scoring.Counts([[1, -2]])),
-        r"Counts\[0, 1\] is -2; counts are whole",
-    ),
+    (lambda: scoring.bayes(scoring.Counts([[1, -2]])), r"Counts\[0, 1\] is -2; counts are whole"),
     (lambda: scoring.bayes(scoring.Counts([[1, 0.5]])), r"Counts\[0, 1\] is 0.5"),
     (lambda: scoring.bayes(scoring.Counts([[1, np.nan]])), r"Counts\[0, 1\] is nan"),
     (lambda: scoring.bayes(scoring.Counts([["a", "b"]])), "Counts has dtype"),
     (lambda: scoring.bayes(scoring.Counts([[1], [1, 2]])), "Counts is not an array"),
     (lambda: scoring.bayes(scoring.Counts(MASKED)), "Counts has masked entries"),
-    (
-        lambda: scoring.bayes([[1]], None, scoring.Counts([[-1, 0]])),
-        r"R0: Counts\[0, 0\] is -1",
-    ),
+    (lambda: scoring.bayes([[1]], None, scoring.Counts([[-1, 0]])), r"R0: Counts\[0, 0\] is -1"),
     (
         lambda: scoring.bayes(np.zeros((2, 1, 1)), None, np.zeros((3, 1, 1))),
         r"R0 has leading axes \(3,\), but R has \(2,\)",

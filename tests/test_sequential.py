@@ -105,11 +105,7 @@ def test_expected_wealth_under_the_null(p: list[list[Fraction]], plan: Any, stak
         for weight, past in leaves(p, plan):
             batch = raced(past)
             slope = Fraction(float(batch.own_slopes[0, 0, stake]))
-            kernel = {
-                "pair": batch.pairs[0, 0, 1],
-                "up": batch.up[0, 0],
-                "down": batch.down[0, 1],
-            }
+            kernel = {"pair": batch.pairs[0, 0, 1], "up": batch.up[0, 0], "down": batch.down[0, 1]}
             for name, shift in rounds_slope.items():
                 product, exponent = plain(past, bets[name], stake)
                 found = float(mpmath.log(mpmath.mpf(product.numerator) / product.denominator))

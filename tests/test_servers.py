@@ -157,9 +157,7 @@ def test_token_ids_are_those_of_the_engine_in_this_process(
 
 
 @pytest.mark.soak
-def test_all_attempts_of_the_demo_are_the_same(
-    server: Server, forker: Forker, tmp_path: Path
-) -> None:
+def test_all_attempts_are_the_same(server: Server, forker: Forker, tmp_path: Path) -> None:
     here = [BATCH, "sampling.trials=80", "stages=[prepare,generate]", "verifier=none"]
     Command(tmp_path / "here", forker, *here).finish()
     command(tmp_path / "there", forker, server.url, trials=80).finish()
@@ -437,9 +435,7 @@ def test_replicas_of_one_model_are_no_other_model(
             plain.upstream = server.address
 
 
-def test_an_answer_that_a_filter_withholds_is_finished(
-    plain: Proxy, forker: Forker, tmp_path: Path
-) -> None:
+def test_a_withheld_answer_is_finished(plain: Proxy, forker: Forker, tmp_path: Path) -> None:
     plain.plan = lambda number: "filtered" if number in (20, 25, 30, 35) else None
     few = ["dataset.limit=10", "stages=[prepare,generate,grade]"]
     said = command(tmp_path / "run", forker, plain.url, *few).finish()

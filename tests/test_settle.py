@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import add_grades, run_of
+from helpers import Capsys, add_grades, run_of
 from rich.console import Console
 from rich.text import Text
 
@@ -51,16 +51,14 @@ def folders(root: Path, outcomes: Any, names: str = "abcdef") -> Path:
     return root / "sums"
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def told(capsys: Capsys, *arguments: str) -> dict[str, Any]:
     assert main.main(["settle", *arguments, "--json"]) == 0
     [line] = capsys.readouterr().out.splitlines()
     found: dict[str, Any] = json.loads(line)
     return found
 
 
-def test_a_replay_decides_as_a_race_fed_by_hand(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_decides_as_a_race_fed_by_hand(tmp_path: Path, capsys: Capsys) -> None:
     outcomes = coins(0.9, 0.6, 0.55, 0.1)
     place = folders(tmp_path, outcomes)
     found = told(capsys, f"replay={place}", "until=best")
@@ -77,9 +75,7 @@ def test_a_replay_decides_as_a_race_fed_by_hand(
     assert not [path for path in place.iterdir() if path.name.startswith("_")]
 
 
-def test_questions_that_not_all_models_have_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_questions_that_not_all_models_have_are_told(tmp_path: Path, capsys: Capsys) -> None:
     for name, questions in (("a", 9), ("b", 7)):
         run_of(tmp_path, name, {f"q{q}": "10" * 5 for q in range(questions)})
     found = told(capsys, f"replay={tmp_path / 'sums'}")
@@ -88,14 +84,12 @@ def test_questions_that_not_all_models_have_are_told(
     assert "only the 7 questions count" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_folder_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_there_is_named(capsys: Capsys) -> None:
     assert main.main(["settle", "replay=nowhere"]) == 2
     assert capsys.readouterr().err.strip() == "error: nowhere: no such folder"
 
 
-def test_every_target_in_words_and_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], undrawn: None
-) -> None:
+def test_every_target_in_words_and_files(tmp_path: Path, capsys: Capsys, undrawn: None) -> None:
     place = folders(tmp_path, coins(0.95, 0.6, 0.2))
     found = told(capsys, f"replay={place}", "until=order")
     assert found["order"] == [["a"], ["b"], ["c"]] and found["best"] == "a"
@@ -118,9 +112,7 @@ def test_every_target_in_words_and_files(
     ]
 
 
-def test_seeds_that_are_shared_are_warned_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_seeds_that_are_shared_are_warned_of(tmp_path: Path, capsys: Capsys) -> None:
     for name, mark in (("a", "1"), ("b", "0")):
         run_of(tmp_path, name, {f"q{q}": mark * 10 for q in range(9)}, "sampling.seeds=shared")
     assert told(capsys, f"replay={tmp_path / 'sums'}")["shared_seeds"]
@@ -224,9 +216,7 @@ def begun(root: Path, until: str, accuracies: tuple[float, ...], trials: int) ->
     return folder
 
 
-def test_status_shows_a_race_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_shows_a_race_and_writes_nothing(tmp_path: Path, capsys: Capsys) -> None:
     folder = begun(tmp_path, "best", (0.7, 0.6, 0.1), trials=8)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert main.main(["status", str(folder)]) == 0
@@ -245,7 +235,7 @@ def test_status_shows_a_race_and_writes_nothing(
     assert "one folder of `settle`" in capsys.readouterr().err
 
 
-def test_watching_ends_with_the_race(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watching_ends_with_the_race(tmp_path: Path, capsys: Capsys) -> None:
     folder = begun(tmp_path, "top:1", (0.9, 0.2), trials=TRIALS)  # its runs owe the other trials
     assert main.main(["status", str(folder), "--watch"]) == 0
     assert "settled: a is the best" in capsys.readouterr().out
@@ -256,9 +246,7 @@ def test_watching_ends_with_the_race(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "the first look is after 8 trials" in capsys.readouterr().out
 
 
-def test_looks_at_other_outcomes_than_the_runs_hold_now_are_stale(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_looks_at_outcomes_that_changed_are_stale(tmp_path: Path, capsys: Capsys) -> None:
     folder = begun(tmp_path, "best", (0.9, 0.2), trials=TRIALS)
     runs = [str(run) for run in find.within(tmp_path / "sums")]
     notices: list[str] = []

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import add_attempts, make_run
+from helpers import Capsys, add_attempts, make_run
 
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
@@ -102,9 +102,7 @@ def trials_of(name: str) -> int:
     return load_folder(Path("runs/sums", name), []).sampling.trials
 
 
-def test_it_samples_what_is_open_and_says_what_was_known_when(
-    children: Children, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_samples_what_is_open_and_records_looks(children: Children, capsys: Capsys) -> None:
     assert main.main(["settle", *RACE, "--json"]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
@@ -253,9 +251,7 @@ def test_a_signal_between_two_runs_stops_it(children: Children, number: int, cod
     assert error.value.exit_code == code and children.asked == [("a", 4)]
 
 
-def test_complete_runs_are_used_as_they_are(
-    children: Children, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_complete_runs_are_used_as_they_are(children: Children, capsys: Capsys) -> None:
     for name in "ab":
         finished(name, MOST)
     half = marks("b", MOST)
@@ -269,9 +265,7 @@ def test_complete_runs_are_used_as_they_are(
     assert "stopped" in runfolder.read_json(Path("runs/sums/c/manifest.json"))
 
 
-def test_whole_runs_with_shared_seeds_are_refused(
-    children: Children, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_whole_runs_with_shared_seeds_are_refused(children: Children, capsys: Capsys) -> None:
     """Nothing of theirs is owed, so no stage that would find out is run."""
     for name in TRUTH:
         made(name, marks(name, MOST))
@@ -336,7 +330,7 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
 
 
 def test_run_until_makes_every_stage_with_the_trials_reached(
-    children: Children, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    children: Children, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     rest: list[list[str]] = []
     monkeypatch.setattr(
@@ -361,9 +355,7 @@ def test_run_until_makes_every_stage_with_the_trials_reached(
         assert said in capsys.readouterr().err
 
 
-def test_score_and_compare_say_what_may_be_read(
-    children: Children, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_score_and_compare_say_what_may_be_read(children: Children, capsys: Capsys) -> None:
     live.settle(planned())
     folder, trials = Path("runs/sums/a"), trials_of("a")
     rounds = np.array([[int(m) for m in line] for line in marks("a", trials).values()])
@@ -397,9 +389,7 @@ def test_score_and_compare_say_what_may_be_read(
     assert "stopped" not in scores and "depend on" not in err and "mean of rounds" not in out
 
 
-def test_a_budget_is_of_all_runs_together(
-    children: Children, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) -> None:
     """An attempt has five tokens, so the first look takes 720 and the next at least 480."""
     given: list[str] = []
     child = children.__call__
@@ -418,7 +408,7 @@ def test_a_budget_is_of_all_runs_together(
 
 
 def test_a_budget_that_begins_nothing_ends_it(
-    children: Children, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    children: Children, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep, "child", lambda command: 0)
     assert main.main(["settle", *RACE, "budget.tokens=3"]) == 2

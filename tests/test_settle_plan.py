@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import Capsys
 from test_settle import coins, folders
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -17,15 +18,13 @@ from bayes_at_n.pipeline.settle import expect, plan, preview, verb
 from bayes_at_n.scoring.sequential import Target, simulate
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def told(capsys: Capsys, *arguments: str) -> dict[str, Any]:
     assert main.main([*arguments, "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
-def test_a_plan_expects_what_other_orders_of_the_trials_take(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_expects_what_other_orders_take(tmp_path: Path, capsys: Capsys) -> None:
     place = str(folders(tmp_path, coins(0.9, 0.7, 0.2)))
     for until in ("best", "above:b"):
         asked = [f"until={until}", "block=1"]
@@ -58,7 +57,7 @@ def test_a_race_ends_before_it_costs_more_than_its_budget() -> None:
     assert undecided == pytest.approx(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]) / 100)
 
 
-def test_assumed_accuracies_are_met_and_costs_follow(capsys: pytest.CaptureFixture[str]) -> None:
+def test_assumed_accuracies_are_met_and_costs_follow(capsys: Capsys) -> None:
     basis = expect.assumed(Assumed([0.999, 0.3, 0.0], tokens=[100], speed=[10]), ["a", "b", "c"], 7)
     assert basis.accuracies == pytest.approx([0.999, 0.3, 0.0]) and (basis.p <= 1).all()
     assert (np.diff(basis.p) >= 0).all()  # what is hard is hard for all
@@ -76,7 +75,7 @@ def test_assumed_accuracies_are_met_and_costs_follow(capsys: pytest.CaptureFixtu
 
 
 def test_a_dry_run_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     dry = ["settle", "model=demo", "model.checkpoint=step-3900,step-0300", "--dry-run"]

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import add_verdicts, run_of
+from helpers import Capsys, add_verdicts, run_of
 
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
@@ -203,7 +203,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def read(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def read(root: Path, name: str, capsys: Capsys) -> tuple[int, str]:
     """Exit status of a verb and all that it printed; an error that is none of ours is raised."""
     capsys.readouterr()
     signal.alarm(LIMIT_S)
@@ -212,7 +212,7 @@ def read(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> tuple[int
     return status, "".join(capsys.readouterr())
 
 
-def check(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> str:
+def check(root: Path, name: str, capsys: Capsys) -> str:
     """A verb over all runs goes on with the others; one that needs the sick one may refuse it."""
     status, told = read(root, name, capsys)
     if name in OF_ALL:
@@ -245,7 +245,7 @@ def test_these_are_the_files_of_a_run(finished: Path) -> None:
 )
 @pytest.mark.parametrize("ways", [QUICK, pytest.param([*WAYS], marks=pytest.mark.soak)])
 def test_a_damaged_file_ends_nothing(
-    finished: Path, root: Path, file: str, ways: list[str], capsys: pytest.CaptureFixture[str]
+    finished: Path, root: Path, file: str, ways: list[str], capsys: Capsys
 ) -> None:
     sick = root / "sums" / SICK
     window = Window("", 1, 1, SICK, sick, ())
@@ -286,9 +286,7 @@ def test_a_sick_run_is_left_out_and_named(root: Path, file: str, way: str, told:
     assert line.startswith(f"{SICK} is left out: {sick}") and told in line
 
 
-def test_a_folder_without_a_run_among_others_is_named(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_a_run_among_others_is_named(root: Path, capsys: Capsys) -> None:
     runs = root / "sums"
     (runs / "_compare").mkdir()
     (runs / SICK / "attempts" / "loop.parquet").symlink_to("loop.parquet")
@@ -307,7 +305,7 @@ def test_rows_without_a_key_count_as_damaged(root: Path) -> None:
     assert "8 damaged rows (a row without question_id or trial)" in str(damage)
 
 
-def test_names_that_are_not_utf_8(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_are_not_utf_8(root: Path, capsys: Capsys) -> None:
     """Of a run, which is left out, and of a part of one."""
     runs = os.fsencode(root / "sums")
     shutil.copytree(runs + b"/well", runs + b"/w\xff")
@@ -342,7 +340,7 @@ def test_settings_of_a_folder_are_read_as_they_are(
     new: str,
     told: str,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     """A token of the environment reaches no file and no message of whoever looks at a folder."""
     monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -361,9 +359,7 @@ def assert_no_token(folder: Path) -> None:
     assert not [path for path in written if TOKEN.encode() in path.read_bytes()]
 
 
-def test_no_token_in_a_report(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_token_in_a_report(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     """By settings, a name, a question, a record of `settle`; and what is escaped stays a text."""
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     secret, runs = "${oc.env:HF_TOKEN}", root / "sums"
@@ -403,7 +399,7 @@ def test_a_record_of_settle_is_not_evaluated(tmp_path: Path) -> None:
     ],
 )
 def test_a_link_without_content_is_said_at_once(
-    root: Path, file: str, verbs: list[str], capsys: pytest.CaptureFixture[str]
+    root: Path, file: str, verbs: list[str], capsys: Capsys
 ) -> None:
     run = runfolder.opened(root / "sums" / SICK)
     if (run.path / file).exists():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import Capsys
 from huggingface_hub import constants
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -60,7 +61,7 @@ def numbers(engine: EngineConfig) -> tuple[Any, Any, Any]:
 
 
 def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     machine(tmp_path, monkeypatch, H200)
     assert numbers(sizes.settled(large(tmp_path), ROWS).engine) == (1, 22, 1)
@@ -75,9 +76,7 @@ def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
     assert "8 GPUs, 4 workers of 2 GPUs each" in said
 
 
-def test_the_smallest_of_the_visible_gpus_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_smallest_visible_gpu_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(tmp_path, monkeypatch, H200, H100, H200)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,2")
     assert numbers(sizes.settled(large(tmp_path), ROWS).engine) == (1, 22, 2)
@@ -86,7 +85,7 @@ def test_the_smallest_of_the_visible_gpus_counts(
 
 
 def test_what_is_given_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     machine(tmp_path, monkeypatch, *[H100] * 8)
     given = ["engine.tensor_parallel_size=4", "engine.batch_size=7", "engine.replicas=1"]
@@ -105,7 +104,7 @@ def test_a_small_model_runs_as_many_as_before(
 
 
 def test_lengths_that_are_known_count_instead_of_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     machine(tmp_path, monkeypatch, H200)
     made = [1000] * 300 + [9000] * 100
@@ -127,7 +126,7 @@ def test_a_model_that_fits_nowhere_is_said_with_its_arithmetic(
 
 
 def test_where_something_is_not_known_nothing_is_guessed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     machine(tmp_path, monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # and nvidia-smi knows neither
@@ -139,7 +138,7 @@ def test_where_something_is_not_known_nothing_is_guessed(
 
 
 def test_on_a_cpu_and_with_a_server_there_is_one_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     cfg = large(tmp_path, "engine=transformers", "engine.device=cpu", "engine.batch_size=64")
     cfg.engine.tensor_parallel_size = 1

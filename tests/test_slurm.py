@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import slurm_cluster
+from helpers import Capsys
 from slurm_cluster import Cluster, wait_for
 
 from bayes_at_n.pipeline.cli.main import main
@@ -85,7 +86,7 @@ def _complete(run: Path, trials: int) -> None:
 
 @pytest.mark.soak
 def test_everything_goes_wrong_and_every_attempt_is_made_once(
-    cluster: Cluster, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, tiny_model: Path, capsys: Capsys
 ) -> None:
     root = tmp_path / "it's 100% $1"
     judged, plain = root / "demo", root / "none"
@@ -152,7 +153,7 @@ def test_everything_goes_wrong_and_every_attempt_is_made_once(
 
 
 def test_what_is_cancelled_stays_so_and_a_refusal_leaves_a_record(
-    cluster: Cluster, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, tiny_model: Path, capsys: Capsys
 ) -> None:
     run = tmp_path / "run"
     settings = ["verifier=none", f"run_dir={run}", "sampling.trials=80"]

@@ -1,4 +1,4 @@
-"""What each stage makes of recorded attempts, by a hash: a change needs another version number.
+"""Results of each stage on recorded attempts, by a hash: a change needs another version number.
 
 After a change that is meant, raise the stage's version and run `python tests/test_stages.py`.
 """
@@ -11,35 +11,49 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+from test_recorded import rounded
+
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.store import graded
+from bayes_at_n.pipeline.rubrics import categories, signals
+from bayes_at_n.pipeline.score import current
+from bayes_at_n.pipeline.store import graded, origin
 from bayes_at_n.pipeline.store.columns import KEY
-from bayes_at_n.pipeline.store.runfolder import Run, opened
-from bayes_at_n.pipeline.store.tables import Derived
+from bayes_at_n.pipeline.store.runfolder import opened
 
 RECORDED = Path(__file__).parent / "recorded"
 STORED = RECORDED / "stages.json"
-MODEL = "demo-step-3900"
-
-
-def hashed(run: Run, table: Derived, inputs: dict[str, Any]) -> str:
-    """A hash of all rows of a table, in the order of their keys."""
-    names = [name for name in table.columns.names if name not in KEY]
-    rows = table.read(run, names, inputs).table.to_pylist()
-    rows.sort(key=lambda row: (row["question_id"], row["trial"]))
-    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def stages(root: Path) -> dict[str, Any]:
-    """Version and hash of each stage's table."""
+    """Version and hash of what each stage makes of one model's attempts."""
+    folder = root / "demo" / "demo-step-3900"
     with contextlib.redirect_stdout(io.StringIO()):
         assert main(["import", f"source={RECORDED / 'attempts.parquet'}", f"runs={root}"]) == 0
-        folder = root / "demo" / MODEL
-        assert main(["grade", str(folder)]) == 0
-    run, made = opened(folder), {}
-    for table, inputs in [(graded.GRADES_TABLE, graded.inputs(run))]:
-        made[table.verb] = {"version": table.version, "hash": hashed(run, table, dict(inputs))}
-    return made
+        for verb in ("grade", "categorize", "score"):
+            assert main([verb, str(folder)]) == 0
+    run, table = opened(folder), graded.GRADES_TABLE
+    names = [name for name in table.columns.names if name not in KEY]
+    grades = table.read(run, names, graded.inputs(run)).table.to_pylist()
+    grades.sort(key=lambda row: (row["question_id"], row["trial"]))
+    digits = [
+        [f"{x:.5g}" if isinstance(x, float) else x for x in row.values()]
+        for row in signals.read(run).to_pylist()
+    ]
+    tables = {p.stem: pq.read_table(p) for p in sorted(folder.glob("categories/*.parquet"))}
+    scores = json.loads((folder / "scores.json").read_text().replace(str(root), "runs"))
+    del scores[current.MADE_FROM]
+    made = {
+        "signals": (signals.SIGNALS_TABLE.version, digits),
+        "categorize": (categories.VERSION, {n: t.to_pylist() for n, t in tables.items()}),
+        "score": (current.VERSION, rounded(scores)),
+    }
+    text = json.dumps(grades, sort_keys=True).encode()
+    of_grades = {"version": table.version, "hash": hashlib.sha256(text).hexdigest()}
+    return {table.verb: of_grades} | {
+        name: {"version": version, "hash": origin.hashed(of)}
+        for name, (version, of) in made.items()
+    }
 
 
 def test_results_change_with_a_version_only(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import CHATML
+from helpers import CHATML, Capsys
 from test_prepare import Setup
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as kinds
@@ -69,7 +69,7 @@ def test_a_tokenizers_own_work_is_no_difference(tmp_path: Path, kind: str) -> No
 
 
 def test_a_small_difference_is_a_warning_of_the_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "_warned", set())
     cfg, text = ModelConfig(name="m", id=str(saved(tmp_path, "unknown"))), "all integers " * 20

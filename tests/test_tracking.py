@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from forked import BATCH, Command, Forker
-from helpers import run_of, settings
+from helpers import Capsys, run_of, settings
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.base.program import ROOT
@@ -89,9 +89,7 @@ def test_settings_without_secrets_and_addresses(monkeypatch: pytest.MonkeyPatch)
     assert not any(text in json.dumps(sent) for text in ("sk-of", "abc", "inner", "hf_other"))
 
 
-def test_a_run_is_the_same_wherever_it_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its identity, even where W&B has left a folder."""
     run = run_of(tmp_path, "a")
     monkeypatch.chdir(tmp_path)
@@ -163,7 +161,7 @@ def test_a_tracker_that_raises_is_told_in_a_line(
     told: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     def opened(*of: Any) -> trackers.Tracker:
         raise error
@@ -177,7 +175,7 @@ def test_a_tracker_that_raises_is_told_in_a_line(
 
 
 def test_one_that_hangs_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     """With whatever it started; what the run raises goes through."""
     run = run_of(tmp_path, "a", {"a": "1"}, "track=trackio")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import Capsys
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -61,7 +62,7 @@ def test_variants_and_twins_are_whole_and_differ(home: Path) -> None:
     assert not list(home.rglob(".*"))
 
 
-def test_a_second_call_makes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_call_makes_nothing(home: Path, capsys: Capsys) -> None:
     before = times(home)
     make(home)
     assert times(home) == before
@@ -120,7 +121,7 @@ def test_schedules_are_shares_of_the_full_rates_and_differ() -> None:
     ],
 )
 def test_senseless_commands_end_before_anything_is_written(
-    given: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    given: list[str], message: str, capsys: Capsys
 ) -> None:
     import train_demo
 

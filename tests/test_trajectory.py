@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from forked import stored
-from helpers import make_run, write_questions
+from helpers import Capsys, make_run, write_questions
 from safetensors.numpy import save_file
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -146,9 +146,7 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
         ([3], "merge=3: "),
     ],
 )
-def test_windows_that_do_not_fit_are_refused(
-    tmp_path: Path, sizes: list[int], message: str
-) -> None:
+def test_windows_that_cannot_be_are_refused(tmp_path: Path, sizes: list[int], message: str) -> None:
     ckpts(tmp_path, "s-1", "s-2", "s-3")
     with pytest.raises(UserError) as error:
         plan.find({"": [str(tmp_path)]}, sizes)
@@ -167,9 +165,7 @@ def test_a_trajectory_needs_two_checkpoints_of_different_names(tmp_path: Path) -
         plan.find({"": [str(tmp_path / "nowhere")]}, [])
 
 
-def test_steps_that_say_nothing_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_that_say_nothing_are_counted(tmp_path: Path, capsys: Capsys) -> None:
     ckpts(tmp_path / "a", "early", "late-2")
     ckpts(tmp_path / "b", "s-5", "s-9")
     found = plan.find({"a": [str(tmp_path / "a")], "b": [str(tmp_path / "b")]}, [])
@@ -190,9 +186,7 @@ def test_steps_that_say_nothing_are_counted(
         ["model=demo", "model.name=my-3b"],
     ],
 )
-def test_what_is_planned_is_what_the_command_of_each_run_gives(
-    place: Path, more: list[str]
-) -> None:
+def test_what_is_planned_is_what_each_command_gives(place: Path, more: list[str]) -> None:
     ckpts(place / "it's training", "s-1", "s-2", "s-3")
     _, made = planned(f"checkpoints={place}/it's training", "merge=2", *more)
     for one in made.evaluations:
@@ -307,9 +301,7 @@ def tracks_order(one: Evaluation) -> list[str]:
     return [q["question_hash"] for q in one.run.questions]
 
 
-def test_merged_weights_are_made_removed_and_remembered(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_merged_weights_are_made_removed_and_remembered(place: Path, capsys: Capsys) -> None:
     ckpts(place / "t", "s-1", "s-2", "s-3")
     write_questions(place / "sums.jsonl", sums(1))
     ask = [*SUMS, "checkpoints=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
@@ -331,10 +323,7 @@ def test_merged_weights_are_made_removed_and_remembered(
     assert windows.known(window) == weights
     assert stand(one) == (0, 0, 0, False)
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
-    with pytest.raises(
-        UserError,
-        match=r"merge2\.json.*s-2.*delete",
-    ):
+    with pytest.raises(UserError, match=r"merge2\.json.*s-2.*delete"):
         stand(one)
     (window.path.parent / f"{window.path.name}.json").unlink()
     assert stand(one) == (0, 0, 0, True)  # nothing is left that says what it was made of
@@ -401,7 +390,7 @@ def test_merged_weights_of_another_training_are_never_taken_or_deleted(place: Pa
 
 
 def test_a_dry_run_says_how_each_owed_run_is_made_elsewhere(
-    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ckpts(place / "it's t", "s-1", "s-2")
     checkpoint(place / "it's t" / "s-3", 2.0)
@@ -444,7 +433,7 @@ def made_elsewhere(one: Evaluation) -> Evaluation:
 
 
 def test_failures_stop_no_other_run_and_a_stop_stops_all(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capsys
 ) -> None:
     """With a program in place of Python that fails, or was stopped, as its model's name says."""
     ckpts(place / "t", "a-1", "bad-2", "c-3")
@@ -492,9 +481,7 @@ def test_a_signal_to_this_process_reaches_the_run() -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGUSR1, 85)])
-def test_a_stop_that_a_run_outlives_is_one_all_the_same(
-    number: int, status: int, tmp_path: Path
-) -> None:
+def test_a_stop_that_a_run_outlives_is_one(number: int, status: int, tmp_path: Path) -> None:
     ready, after = tmp_path / "ready", tmp_path / "after"
     code = f"""
 import os, signal, time
@@ -754,7 +741,7 @@ def test_intervals_of_pass_at_k_hold_near_n() -> None:
     assert found.sigma.mean() == pytest.approx(spread_of, rel=0.2)
 
 
-def test_what_the_prior_moved_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_prior_moved_is_told_once(capsys: Capsys) -> None:
     own = track([[0, 1], [1, 0], [40, 41], [80, 80]], 80)
     rows = stability.curve([own], CFG).rows
     found = [row["shrinkage"] for row in rows if row["metric"] == "bayes"]
@@ -905,7 +892,7 @@ def marks_of(right: Sequence[int], trials: int) -> dict[str, str]:
 
 @pytest.mark.usefixtures("undrawn")
 def test_finished_runs_become_tables_pictures_and_a_page(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     """Two training runs from run folders to files, and no process is started."""
     for name in ("m", "c"):
@@ -960,7 +947,7 @@ def test_finished_runs_become_tables_pictures_and_a_page(
 
 @pytest.mark.soak
 def test_the_demo_from_checkpoints_to_a_page(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capsys
 ) -> None:
     """Checkpoints with the vLLM engine, then one more and windows of two, then nothing to do."""
     own = [
@@ -1001,9 +988,7 @@ def test_the_demo_from_checkpoints_to_a_page(
 
 
 @pytest.mark.soak
-def test_base_checkpoints_are_evaluated_with_plain_prompts(
-    place: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_base_checkpoints_are_evaluated_with_plain_prompts(place: Path, capfd: Capsys) -> None:
     """The demo's models without their template, with vLLM; the text of the template is no other."""
     for step in ("step-3800", "step-3900"):
         shutil.copytree(DEMO / step, place / "base" / step)
@@ -1031,7 +1016,7 @@ def test_base_checkpoints_are_evaluated_with_plain_prompts(
 
 
 @pytest.mark.soak
-def test_two_checkpoints_for_real(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_two_checkpoints_for_real(place: Path, capfd: Capsys) -> None:
     """The same with the engine that starts faster, and without merged weights; one is there."""
     run = [
         "model=demo", "dataset=demo", "dataset.limit=2", "sampling.trials=4",

@@ -238,9 +238,7 @@ def test_an_attempt_goes_on_from_its_tokens(
         assert row["finished"] - row["started"] == pytest.approx(1 + done.finished - done.started)
 
 
-def test_an_end_token_stops_and_is_kept_among_the_ids(
-    folder: Path, prompts: list[list[int]]
-) -> None:
+def test_an_end_token_stops_and_is_kept(folder: Path, prompts: list[list[int]]) -> None:
     made = engine(folder)
     tokenizer = made.tokenizer
     assert made.stop_ids == {tokenizer.eos_token_id}

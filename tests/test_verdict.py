@@ -56,9 +56,7 @@ def test_chances_are_those_of_drawn_posteriors(questions: int, trials: int) -> N
 
 
 @pytest.mark.parametrize(("questions", "trials"), [(2, 4), (5, 4), (5, 20), (30, 4)])
-def test_what_is_called_settled_between_near_equals_is_rarely_wrong(
-    questions: int, trials: int
-) -> None:
+def test_what_is_settled_between_near_equals_is_rarely_wrong(questions: int, trials: int) -> None:
     rng, wrong = np.random.default_rng(7), 0
     for _ in range(30):
         rates = np.clip(rng.beta(2, 2, questions) + rng.normal(0, 0.003, (3, 1)), 0, 1)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import make_run, outcome_words, write_questions
+from helpers import Capsys, make_run, outcome_words, write_questions
 
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import verifier_as_model
@@ -133,12 +133,6 @@ def unsaid(table: Any, first: int) -> list[str]:
     return [*table["outcome"].to_pylist()[:first], *["timeout"] * (table.num_rows - first)]
 
 
-def test_without_fitting_the_configured_temperature_stays(tmp_path: Path) -> None:
-    measures = measured(verified(tmp_path / "run"))
-    assert measures["fit"] is None and measures["temperature"] == 1.5
-    assert measures["attempts"] == QUESTIONS * TRIALS
-
-
 def test_the_grader_s_shares_find_a_bias_and_nothing_is_asked(tmp_path: Path) -> None:
     run = again(verified(tmp_path / "run"), "verifier.calibration=graded", "verifier.clip=1")
     base = stored(run, "base_a", "base_b", "base_c")[0]
@@ -153,9 +147,7 @@ def test_the_grader_s_shares_find_a_bias_and_nothing_is_asked(tmp_path: Path) ->
     assert not stored(again(run), "base_a", "base_b", "base_c").any()
 
 
-def test_t_is_fitted_to_labels_of_people_and_not_to_the_grader(
-    tmp_path: Path, drawn: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_t_is_fitted_to_labels_of_people(tmp_path: Path, drawn: None, capsys: Capsys) -> None:
     run = verified(tmp_path / "run", "verifier.fit_temperature=true")
     told = capsys.readouterr().err
     assert "needs labels=FILE" in told and "the configured T stays" in told

@@ -14,12 +14,11 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from forked import MAIN
-from helpers import make_run
+from helpers import again, make_run
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.prepare import sizes
 from bayes_at_n.pipeline.store import parquet
@@ -29,6 +28,7 @@ from bayes_at_n.pipeline.workers import devices
 
 TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
 MARKS = {"q1": "001000010000", "q2": "000010000100"}
+PLAIN = ["engine=transformers", "engine.device=cpu", "verifier.dtype=float32"]
 TWO = "verifier.engine.replicas=2"
 TOLERANCE = 0.25  # of a log-prob in bf16: tests/test_verify_stage.py
 
@@ -50,12 +50,7 @@ def of_demo(folder: Path, model: Path, *more: str) -> Run:
 
 @pytest.fixture
 def run(tmp_path: Path, tiny_model: Path) -> Run:
-    plain = ["engine=transformers", "engine.device=cpu", "verifier.dtype=float32"]
-    return of_demo(tmp_path / "run", tiny_model, *plain)
-
-
-def again(run: Run, *overrides: str) -> Run:
-    return Run(load_folder(run.path, list(overrides)))
+    return of_demo(tmp_path / "run", tiny_model, *PLAIN)
 
 
 def verdicts(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
@@ -180,23 +175,14 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_ends(
     assert len(parts) > 4  # several for each
     logs = [*(run.path / "logs").glob("*-verify-*")]
     assert len(logs) == ("hung" in told)  # one that hangs says so
-    one = of_demo(
-        tmp_path / "one",
-        tiny_model,
-        "engine=transformers",
-        "engine.device=cpu",
-        "verifier.dtype=float32",
-        by_question,
-    )
+    one = of_demo(tmp_path / "one", tiny_model, *PLAIN, by_question)
     stage.verify(one)
     assert_same(run, one, 1e-4)
     stage.verify(again(run, by_question))  # how many judged is no part of what verdicts are
     assert "nothing owed" in capsys.readouterr().err
 
 
-def test_replicas_that_all_die_are_one_error(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_replicas_that_all_die(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     dying = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
     monkeypatch.setattr(asker, "PROGRAM", [sys.executable, "-c", dying])
     with pytest.raises(TryAgain, match=r"2 of 2 replicas.*same command continues"):

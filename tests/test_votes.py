@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scorio.aggregate
-from helpers import add_grades, add_verdicts, close, make_run, ragged, run_of
+from helpers import Capsys, add_grades, add_verdicts, again, close, make_run, ragged, run_of
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.grade import classes, stage
 from bayes_at_n.pipeline.research.protocols import Tokens
@@ -294,10 +293,6 @@ def test_undecided_answers_go_by_their_text(tmp_path: Path) -> None:
     assert classes.of(run).codes.tolist() == [[1, 2, 2, 3]]
 
 
-def reloaded(run: Run, *overrides: str) -> Run:
-    return Run(load_folder(run.path, list(overrides)))
-
-
 NAMES = ("cons@4", "cons-confidence@8", "best-verifier@2")
 
 
@@ -312,21 +307,19 @@ def verdicts(run: Run, a: dict[str, list[float]]) -> None:
     )
 
 
-def test_score_shows_votes_and_says_what_they_lack(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_score_shows_votes_and_says_what_they_lack(tmp_path: Path, capsys: Capsys) -> None:
     run = voted(tmp_path)
     asked = f"scoring.metrics=[avg,{','.join(NAMES)}]"
-    score(reloaded(run, asked))
+    score(again(run, asked))
     told = capsys.readouterr()
     assert "Cons@4" in told.out and "signals" in told.err
     signals.make(run)
-    score(reloaded(run, asked))
+    score(again(run, asked))
     assert "best-verifier@2: left out" in capsys.readouterr().err.replace("\n", " ")
     certain = {"q1": [0.9, *[0.1] * 7], "q2": [0.9, 0.9, *[0.1] * 6]}
     verdicts(run, certain)
     signals.make(run)
-    score(reloaded(run, asked))
+    score(again(run, asked))
     scores = json.loads((run.path / "scores.json").read_text())
     codes = classes.of(run).codes
     close(scores["metrics"]["cons@4"]["value"], scoring.cons_at_k(codes, 4))
@@ -341,21 +334,19 @@ def test_score_shows_votes_and_says_what_they_lack(
     close([lost["avg"], lost["value"], lost["share"]], [0.25, 0, 3 / 8])
 
 
-def test_outcomes_without_texts_have_no_votes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_outcomes_without_texts_have_no_votes(tmp_path: Path, capsys: Capsys) -> None:
     run = make_run(tmp_path / "run", {"q1": "1100"})
     rows = parquet.whole(next(run.grades.glob("*.parquet")), GRADES).to_pylist()
     add_grades(run, "00000", [{**row, "answer": None} for row in rows])
     with pytest.raises(UserError, match="2 wrong attempts have no text"):
         classes.of(run)
-    score(reloaded(run, "scoring.metrics=[avg,cons@2]"))
+    score(again(run, "scoring.metrics=[avg,cons@2]"))
     assert "cons@2: left out" in capsys.readouterr().err.replace("\n", " ")
     assert "votes" not in json.loads((run.path / "scores.json").read_text())
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_compare_and_the_pool_show_votes(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_and_the_pool_show_votes(run: Run, capsys: Capsys) -> None:
     root = run.path.parent.parent
     swapped = {"q1": ["7", "7", "7", "2", "2", "8", "9", None], "q2": ["2"] * 8}
     voted(root, "b", said=swapped)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import add_attempts, make_run, run_of
+from helpers import Capsys, add_attempts, make_run, run_of
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
@@ -146,9 +146,7 @@ def test_a_torn_frame_is_read_when_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", [("w1", "w2"), ("w2", "w1")])
-def test_of_two_equal_attempts_the_first_by_name_counts(
-    order: tuple[str, str], tmp_path: Path
-) -> None:
+def test_of_two_equal_attempts_the_first_counts(order: tuple[str, str], tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=2")
     tally = Tally(run)
     for worker in order:
@@ -257,9 +255,7 @@ def folder_of_runs(root: Path) -> Path:
     return root
 
 
-def test_a_folder_of_runs_as_text_and_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_runs_as_text_and_json(tmp_path: Path, capsys: Capsys) -> None:
     root = folder_of_runs(tmp_path / "runs")
     assert main(["status", str(root)]) == 0
     out = capsys.readouterr().out.splitlines()
@@ -288,7 +284,7 @@ def test_a_folder_of_runs_as_text_and_json(
     assert "2 runs: 5/5 done" in capsys.readouterr().out
 
 
-def test_prices_of_runs_and_their_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prices_of_runs_and_their_sum(tmp_path: Path, capsys: Capsys) -> None:
     paid = "engine.price_in=1000000"  # 1 a token; prompts have 3
     run_of(tmp_path, "m1", {"a": "1."}, paid, "engine.price_out=2000000")
     run_of(tmp_path, "m2", {"a": "11"}, paid)
@@ -332,9 +328,7 @@ def test_runs_appear_extend_and_go_while_they_are_watched(tmp_path: Path) -> Non
         (["--watch"], "no run folder"),
     ],
 )
-def test_refused(
-    arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused(arguments: list[str], named: str, tmp_path: Path, capsys: Capsys) -> None:
     assert main(["status", str(tmp_path), *arguments]) == 2
     assert named in capsys.readouterr().err
 

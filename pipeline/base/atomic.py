@@ -62,30 +62,24 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _placing(path: Path, sync: bool) -> Iterator[Path]:
-    """Let a draft, which the block writes, take the place of `path` at its end."""
+def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` when the block ends well, and else is gone.
+
+    With `sync` a power cut does not take it back. Raises OSError: what was there stays.
+    """
     temporary = draft(path)
     try:
-        yield temporary
+        with temporary.open("wb") as file:
+            yield file
+            if sync and not file.closed:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     if sync:
         sync_folder(path.parent)
     sweep(path.parent)
-
-
-@contextlib.contextmanager
-def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when the block ends well, and else is gone.
-
-    With `sync` a power cut does not take it back. Raises OSError: what was there stays.
-    """
-    with _placing(path, sync) as temporary, temporary.open("wb") as file:
-        yield file
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def replace_all(contents: Mapping[Path, bytes | None]) -> None:
@@ -97,7 +91,7 @@ def replace_all(contents: Mapping[Path, bytes | None]) -> None:
         for path in reversed([*contents]):  # the last that is entered takes its place first
             if (content := contents[path]) is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with drafts.enter_context(_placing(path, True)).open("wb") as file:
+                with drafts.enter_context(replacing(path)) as file:  # closed: they may be many
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
@@ -114,4 +108,7 @@ def write_text(path: Path, text: str, sync: bool = True) -> None:
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Replace a file atomically by one JSON value a line."""
-    write_text(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+    with replacing(path) as file:
+        for row in rows:
+            line = f"{json.dumps(row, ensure_ascii=False)}\n"
+            file.write(line.encode(errors="backslashreplace"))

@@ -1,6 +1,7 @@
 """Print notes, warnings and progress to standard error, and results to standard output."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -119,11 +120,8 @@ def fail(text: str) -> None:
 
 def clock(seconds: float) -> str:
     """Format a duration: 42 s, 2 min 05 s, 3 h 04 min, 2 d 02 h."""
-    s, spans = (
-        round(seconds),
-        ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")),
-    )
-    for size, unit, part, small in spans:
+    s, units = round(seconds), ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    for (size, unit), (part, small) in itertools.pairwise(units):
         if s >= size:
             return f"{s // size} {unit} {s % size // part:02d} {small}"
     return f"{s} s"

@@ -37,7 +37,7 @@ def hardware() -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "gpus": _lines("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"),
+        "gpus": printed("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"),
     }
 
 
@@ -55,13 +55,13 @@ def commit() -> str | None:
     """Return this project's commit, with "-dirty" where files differ; None outside a checkout."""
     git = "git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"
     # An installed copy may lie inside somebody else's repository.
-    return next(iter(_lines(*git) if (ROOT / ".git").exists() else []), None)
+    return next(iter(printed(*git) if (ROOT / ".git").exists() else []), None)
 
 
-def _lines(*command: str) -> list[str]:
+def printed(*command: str) -> list[str]:
     """Return the lines that a program prints; none where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
     return done.stdout.strip().splitlines()

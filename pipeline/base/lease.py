@@ -193,8 +193,11 @@ def is_dead(path: Path, now: float) -> bool:
 
 def living(folder: Path) -> set[str]:
     """Return the names of the leases in a folder whose holders live; it may be read-only."""
-    now = now_of(folder)
-    return {path.stem for path in folder.glob(f"*{SUFFIX}") if not is_dead(path, now)}
+    leases = [*folder.glob(f"*{SUFFIX}")]
+    now = (
+        now_of(folder) if leases else 0.0
+    )  # the question leaves a trace in a folder that is only read
+    return {path.stem for path in leases if not is_dead(path, now)}
 
 
 def now_of(folder: Path) -> float:

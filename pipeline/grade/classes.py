@@ -44,7 +44,7 @@ def of(run: Run) -> Classes:
     codes = np.full((len(ids), run.cfg.sampling.trials), OWED, np.int64)
     wrong = list[tuple[int, int, str]]()
     read = set[tuple[int, str]]()  # wrong texts that were compared with the gold answer
-    lacking = 0
+    given, lacking = [Counter[str]() for _ in ids], 0  # texts by question
     columns = [table[name].to_numpy()[kept] for name in ("outcome", "ruled", "answer")]
     for question, trial, outcome, ruled, text in zip(*places, *columns, strict=True):
         if outcome is not None:
@@ -55,13 +55,11 @@ def of(run: Run) -> Classes:
             lacking += ruled == OUTCOMES[WRONG]
             continue
         wrong.append((question, trial, text))
+        given[question][text] += 1
         if ruled in (right, OUTCOMES[WRONG]):
             read.add((question, text))
     if lacking:
         raise UserError(f"{run.path}: {lacking} wrong attempts have no text of their answers")
-    given = [Counter[str]() for _ in ids]
-    for question, _, text in wrong:
-        given[question][text] += 1
     ranked = [sorted(texts, key=lambda text: (-texts[text], text)) for texts in given]
     cfg = replace(run.cfg, grading=replace(run.cfg.grading, compat=None))
     pairs = [

@@ -153,15 +153,14 @@ def _report(run: Run, changes: Sequence[dict[str, Any]], compared: int) -> list[
         return []
     counts = Counter((change["from"], change["to"]) for change in changes)
     examples = {(change["from"], change["to"]): change for change in reversed(changes)}
+    example = {"question_id": "for example", "gold": "gold", "answer": "answer", "reason": "why"}
+    heads = columns(align="left", kind="from → to") + columns(count="count")
+    heads += columns("{}", example, align="left")
     rows = []
     for kind, count in counts.most_common():
-        example = examples[kind] | {"answer": examples[kind]["answer"] or ""}
-        names = ("question_id", "gold", "answer", "reason")
-        row = {name: " ".join(example[name].split())[:_SHOWN] for name in names}
+        first = {name: " ".join((examples[kind][name] or "").split()) for name in example}
+        row = {name: text[:_SHOWN] for name, text in first.items()}
         rows.append(row | {"kind": " → ".join(kind), "count": count})
-    heads = columns(align="left", kind="from → to") + columns(count="count")
-    example = {"question_id": "for example", "gold": "gold", "answer": "answer", "reason": "why"}
-    heads += columns(align="left", **example)
     show(Table(f"{len(changes)} of {compared} outcomes changed", heads, rows))
     note(f"grade: every change is in {path}")
     return rows

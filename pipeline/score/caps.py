@@ -10,6 +10,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.scoring import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes, Lengths, capped, correct
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
@@ -30,12 +31,33 @@ WHAT = (
 )
 
 
+Forecast = tuple[dict[str, Any], str]  # and a line about it
+
+
 def check(run: Run, codes: Codes, lengths: Lengths) -> None:
     """Raise UserError where some graded attempt does not say its tokens."""
     graded = codes != OWED
     if lacking := int((graded & (lengths.tokens < 0)).sum()):
         of = f"{lacking:,} of {int(graded.sum()):,} graded attempts"
         raise UserError(f"{run.path}: {of} do not say their tokens; leave out caps= and forecast=")
+
+
+def read(run: Run, codes: Codes) -> tuple[Table | None, Forecast | None]:
+    """Make the curve and the forecast that `scoring.caps` and `scoring.forecast` ask for.
+
+    Raises UserError: as `check`; as `_forecast`.
+    """
+    settings, curve = run.cfg.scoring, None
+    if not settings.caps and not settings.forecast:
+        return None, None
+    check(run, codes, lengths := outcomes.lengths(run))
+    if settings.caps:
+        caps, metric = chosen(run, settings.caps, lengths), parse(settings.headline)
+        title = f"score by max_tokens: {run.cfg.model.name} on {run.cfg.dataset.name}"
+        what = f"score: {metric.title()}; low, high: {settings.confidence:.0%} interval"
+        lines = [what, WHAT, *notes("this run", lengths, caps)]
+        curve = Table(title, COLUMNS, points(codes, lengths, caps, settings), lines)
+    return curve, _forecast(run, codes, lengths) if settings.forecast else None
 
 
 def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
@@ -70,35 +92,18 @@ def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
     """Say what is not known of a run's lengths, or is taken for granted."""
     lines = []
     if max(caps) > lengths.known:
-        lines.append(
-            f"{name}: blank above {lengths.known:,.0f} tokens, where attempts were cut off"
-        )
+        lines.append(f"blank above {lengths.known:,.0f} tokens, where attempts were cut off")
     if clamped := int((lengths.room < lengths.room.max()).sum()):
         least = f"{int(lengths.room.min()):,} tokens"
-        lines.append(
-            f"{name}: the context leaves less room in {clamped} questions, down to {least}"
-        )
+        lines.append(f"the context leaves less room in {clamped} questions, down to {least}")
     if lengths.guessed:
         ended = "do not say how they ended; taken to have ended by themselves"
-        lines.append(f"{name}: {lengths.guessed:,} attempts {ended}")
-    return lines
+        lines.append(f"{lengths.guessed:,} attempts {ended}")
+    return [f"{name}: {line}" for line in lines]
 
 
-def table(run: Run, codes: Codes, lengths: Lengths) -> Table:
-    """Make the curve of one run, as `scoring.caps` asks for it."""
-    settings = run.cfg.scoring
-    caps, metric = chosen(run, settings.caps, lengths), parse(settings.headline)
-    title = f"score by max_tokens: {run.cfg.model.name} on {run.cfg.dataset.name}"
-    what = f"score: {metric.title()}; low, high: {settings.confidence:.0%} interval"
-    lines = [what, WHAT, *notes("this run", lengths, caps)]
-    return Table(title, COLUMNS, points(codes, lengths, caps, settings), lines)
-
-
-def forecast(run: Run, codes: Codes, lengths: Lengths) -> tuple[dict[str, Any], str]:
-    """Forecast the score at the max_tokens of `scoring.forecast`; return it and a line about it.
-
-    Raises UserError: the attempts tell that score themselves.
-    """
+def _forecast(run: Run, codes: Codes, lengths: Lengths) -> Forecast:
+    """Forecast the score at `scoring.forecast`. Raises UserError: the attempts tell it."""
     cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
     if cap <= lengths.known:
         raise UserError(f"forecast={cap}: these attempts tell that score; write caps={cap}")

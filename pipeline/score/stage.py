@@ -69,13 +69,7 @@ def scored(
     if (graded.codes == OWED).all():
         verb = "grade" if (graded.ruled == OWED).all() else "verify"
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
-    # What cannot be told is refused before anything is shown.
-    setting, curve, forecast = run.cfg.scoring, None, None
-    if setting.caps or setting.forecast:
-        lengths = outcomes.lengths(run)
-        caps.check(run, graded.codes, lengths)
-        curve = caps.table(run, graded.codes, lengths) if setting.caps else None
-        forecast = caps.forecast(run, graded.codes, lengths) if setting.forecast else None
+    curve, forecast = caps.read(run, graded.codes)  # what it refuses, before anything is shown
     metrics, evidence = _metrics(run, graded)
     mapped = categories.current(run)
     scores = _scores(run, graded, metrics, mapped, evidence)

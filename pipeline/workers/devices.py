@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -90,7 +89,7 @@ def visible_gpus(setting: str | None = None, listing: str | None = None) -> list
             named.append(name)
         return named
     gpus = []
-    listing = _nvidia_smi() if listing is None else listing
+    listing = _smi("-L") if listing is None else listing
     for number, rest in re.findall(r"^GPU (\d+)(.*?)(?=^GPU|\Z)", listing, re.M | re.S):
         gpus += re.findall(r"\(UUID: (MIG-[^)]+)", rest) or [number]  # a divided one: its parts
     return gpus
@@ -113,8 +112,8 @@ def memory(gpus: Sequence[str], table: str | None = None, listing: str | None = 
     10000000000
     """
     query = ("--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
-    table = _nvidia_smi(*query) if table is None else table
-    listing = _nvidia_smi() if listing is None else listing
+    table = _smi(*query) if table is None else table
+    listing = _smi("-L") if listing is None else listing
     known: dict[str, int] = {}
     for number, uuid, mebibytes in re.findall(r"^(\d+), (\S+), (\d+)$", table, re.M):
         known |= dict.fromkeys((number, uuid), int(mebibytes) << 20)
@@ -161,10 +160,5 @@ def _threads(most: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
-def _nvidia_smi(*options: str) -> str:
-    command = ["nvidia-smi", *(options or ["-L"])]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+def _smi(*options: str) -> str:
+    return "\n".join(environment.printed("nvidia-smi", *options))
