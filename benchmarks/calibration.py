@@ -206,8 +206,8 @@ def _row(kind: str, clip: float | None, change: Any, changed: Any, biased: Any) 
 def _on_a_run(folder: Path) -> None:
     """A run's own verifier, and what it would say with biases added to its logits."""
     from bayes_at_n.pipeline.config.folder import load_folder
+    from bayes_at_n.pipeline.store.graded import verdicts_made_of
     from bayes_at_n.pipeline.store.runfolder import Run
-    from bayes_at_n.pipeline.store.verdicts import made_of
     from bayes_at_n.pipeline.verify import calibrate as stored
     from bayes_at_n.pipeline.verify import stage
 
@@ -216,7 +216,7 @@ def _on_a_run(folder: Path) -> None:
     seen = attempts.filter(attempts["truth"].is_valid())
     truth, questions = seen["truth"].to_numpy(), seen["key"].to_numpy() >> 32
     logprobs = stored.of_labels(seen, "logprob_").astype(np.float64)
-    table, _ = stage.read(stage.folder(run, made_of(run)["verifier"]))
+    table, _ = stage.read(stage.folder(run, verdicts_made_of(run)["verifier"]))
     said = dict(zip(table["judged"].to_pylist(), stored.of_labels(table, "logprob_"), strict=True))
     free, n = {}, len(run.cfg.verifier.content_free)
     for kind in ("contextual", "question"):

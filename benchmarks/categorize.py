@@ -36,9 +36,8 @@ from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import GRADES, QUESTIONS, VERDICTS
-from bayes_at_n.pipeline.store.graded import GRADES_TABLE
+from bayes_at_n.pipeline.store.graded import GRADES_TABLE, VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE
 from benchmarks import common, synthetic
 
 MOST_S = 5.0  # the target for categorize

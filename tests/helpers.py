@@ -26,7 +26,6 @@ from bayes_at_n.pipeline.store import (
     rowkeys,
     runfolder,
     tables,
-    verdicts,
 )
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -294,7 +293,7 @@ def add_verdicts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
     One that is said of an attempt later replaces the one before it.
     """
     names = [name for name in VERDICTS.names if name not in KEY]
-    there = verdicts.VERDICTS_TABLE.read(run, names, None).table.to_pylist()
+    there = graded.VERDICTS_TABLE.read(run, names, None).table.to_pylist()
     of = {(row["question_id"], row["trial"]): row for row in [*there, *rows]}
     ids = rowkeys.question_ids(run)
     for part in tables.parts(run.attempts):
@@ -302,7 +301,7 @@ def add_verdicts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
         blank = [dict.fromkeys(VERDICTS.names) | dict(row) for row in of.values()]
         table = pa.Table.from_pylist(blank, schema=VERDICTS)
         mine = pa.array([key in keys for key in rowkeys.encode(table, ids).tolist()], pa.bool_())
-        verdicts.VERDICTS_TABLE.write(run.path, part.stem, table.filter(mine))
+        graded.VERDICTS_TABLE.write(run.path, part.stem, table.filter(mine))
 
 
 def change_attempts(

@@ -293,7 +293,7 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
             compare(wrong)
 
 
-def test_a_server_is_asked_where_an_event_loop_runs_as_in_a_notebook(
+def test_a_server_is_asked_where_an_event_loop_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(models, "tokenizer", lambda cfg: None)  # that of transformers takes seconds

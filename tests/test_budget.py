@@ -259,9 +259,7 @@ def test_gpus_of_others_count(tmp_path: Path, clock: Clock) -> None:
     assert one.may_begin(1) == 1  # alone again
 
 
-def test_a_clock_that_steps_is_in_no_duration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_of_a_clock_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path / "run", {"a": "."})
     run.cfg.budget.gpu_hours = 4.0
     session, true = Session(run, "w"), time.time
@@ -405,9 +403,7 @@ def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Pa
     assert "2 are owed" in Allowance(run).told()
 
 
-def test_status_and_a_dry_run_say_how_much_is_spent_and_fits(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_status_and_a_dry_run_say_what_is_spent_and_fits(tmp_path: Path, capsys: Capsys) -> None:
     run = make_run(tmp_path / "run", MARKS)
     run.cfg.budget.tokens, run.cfg.budget.until = 35.0, "2100-01-01"
     runfolder.save_config(run)

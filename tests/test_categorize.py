@@ -285,9 +285,6 @@ def test_a_prior_counts_for_rubrics(tmp_path: Path, capsys: Capsys) -> None:
     assert "with_prior" not in json.loads((run.path / "scores.json").read_text())["rubrics"][name]
 
 
-# ---------------------------------------------------------------- thresholds
-
-
 def limits(run: Run) -> dict[str, Any]:
     return dict(json.loads((run.path / "thresholds.json").read_text()))
 
@@ -414,9 +411,6 @@ def test_pictures_are_drawn_when_asked_for_and_go_when_they_no_longer_hold(tmp_p
     mine(path, "correct", "wrong")
     categorize(asked)
     assert contents(run).keys() == before
-
-
-# ---------------------------------------------------------------- out of date, missing, damaged
 
 
 def test_old_signals_or_categories_are_never_scored(tmp_path: Path, capsys: Capsys) -> None:

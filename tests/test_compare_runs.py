@@ -601,9 +601,7 @@ def test_tables_without_rows_have_every_form() -> None:
     Console(file=io.StringIO()).print(tabular.to_rich(empty))
 
 
-def test_a_selection_has_a_folder_of_its_own_and_the_newest_is_linked(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_selection_has_a_folder_and_the_newest_a_link(tmp_path: Path, capsys: Capsys) -> None:
     root = tmp_path / "runs"
     for name in ("a", "b"):
         run_of(root, name, {"a": "10"})

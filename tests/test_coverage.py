@@ -39,7 +39,7 @@ ODD = [1.0] * 29 + [0.1]
     ],
     ids=["one trial", "one odd", "one even", "nearly all", "few and hard"],
 )
-def test_the_interval_to_show_covers_where_empirical_bayes_may_not(
+def test_the_interval_shown_covers_where_empirical_bayes_may_not(
     p: list[float], trials: int
 ) -> None:
     found = coverage(["covering", "bayes"], p, trials, replicates=1500, seed=5)["covering"]

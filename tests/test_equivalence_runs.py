@@ -99,9 +99,7 @@ def test_verdicts_name_the_margin_and_what_would_settle_it(tmp_path: Path) -> No
     assert f"{n:.0f} trials of each run would decide it" in undecided["words"]
 
 
-def test_trials_with_one_seed_are_pairs_and_incomplete_ones_are_left_out(
-    folders: list[str], tmp_path: Path
-) -> None:
+def test_trials_with_one_seed_are_pairs(folders: list[str], tmp_path: Path) -> None:
     rewrite(folders[1], seed=[1237 + trial for _ in range(3) for trial in range(8)])
     both = pair.load(folders)
     assert both.shared == 5  # 1237 to 1241

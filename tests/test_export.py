@@ -69,9 +69,7 @@ def texts(run: Run) -> dict[tuple[str, int], str]:
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_what_is_exported_is_imported_again_with_equal_matrices(
-    root: Path, tmp_path: Path, form: str
-) -> None:
+def test_an_export_comes_back_with_equal_matrices(root: Path, tmp_path: Path, form: str) -> None:
     chosen = "dataset=sums" if form == "parquet" else "texts=true"
     out(root, f"to={form}", f"out={tmp_path / 'out'}", chosen)
     back(tmp_path / "out" / f"attempts.{form}", tmp_path / "back")

@@ -258,9 +258,7 @@ def test_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not any(text in written for text in ("sk-of", "abcdefgh", "inner"))
 
 
-def test_a_run_without_grades_is_left_out_or_refused_and_leaves_nothing(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_run_without_grades_is_left_out_or_refused(tmp_path: Path, capsys: Capsys) -> None:
     run_of(tmp_path, "x", {"a": "++"})
     with pytest.raises(UserError, match=r"nothing graded yet; run `.* grade`"):
         out(tmp_path, "to=eee")

@@ -142,9 +142,7 @@ def test_no_response_ends_a_command(tmp_path: Path, capsys: Capsys) -> None:
     assert main(["score", str(folder)]) == 0
 
 
-def test_an_exception_is_kept(
-    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_grader_exceptions(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     run, find, decide = ungraded_run(tmp_path / "run"), verifiers.find, grading.decide
 
     def finding(text: str, **more: Any) -> Any:

@@ -184,9 +184,7 @@ def test_trace_becomes_runs_that_every_verb_works_on(tmp_path: Path, capsys: Cap
     assert (change["question_id"], change["trial"]) == ("aime25-00", 3)
 
 
-def test_import_again_does_nothing_and_other_sources_do_not_mix(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_import_again_does_nothing_and_sources_do_not_mix(tmp_path: Path, capsys: Capsys) -> None:
     source = write(tmp_path / "a" / "x.parquet", records())
     runs = bring(tmp_path, tmp_path / "a")
     before = {p: p.stat().st_mtime_ns for p in runs.rglob("*") if p.is_file()}

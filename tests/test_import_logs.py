@@ -393,9 +393,7 @@ def test_reviews_of_evalscope(layout: str, tmp_path: Path, capsys: Capsys) -> No
     assert run.questions[0]["prompt"].startswith("What is")
 
 
-def test_predictions_without_reviews_and_folders_of_several_kinds(
-    tmp_path: Path, capsys: Capsys
-) -> None:
+def test_predictions_without_reviews_and_mixed_folders(tmp_path: Path, capsys: Capsys) -> None:
     made = tmp_path / "predictions" / "m" / "sums_default.jsonl"
     made.parent.mkdir(parents=True)
     write_lines(made, [prediction(0)])

@@ -148,9 +148,7 @@ def test_who_is_at_work_is_waited_for(there: Path, other: Path, tmp_path: Path) 
         bring(tmp_path, other)
 
 
-def test_links_are_refused_and_odd_files_stay_there(
-    there: Path, tmp_path: Path, capsys: Capsys
-) -> None:
+def test_links_are_refused_and_odd_files_stay(there: Path, tmp_path: Path, capsys: Capsys) -> None:
     folder, secret = there / "sums" / "m", tmp_path / "secret.json"
     wanted = tree(folder)
     (folder / "deep" / "er").mkdir(parents=True)

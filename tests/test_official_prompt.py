@@ -23,8 +23,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import LabelTokens, OfficialPrompt, VerifierConfig
 from bayes_at_n.pipeline.prepare import published
-from bayes_at_n.pipeline.store import tables
-from bayes_at_n.pipeline.store import verdicts as stored
+from bayes_at_n.pipeline.store import graded, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template, uses_answer
@@ -224,9 +223,10 @@ def test_official_prompt(
     own = str(tmp_path / "own.txt")
 
     def made() -> dict[str, Any]:
-        record = stored.made_of(judging)["asked"]
-        assert (stored.settings(judging) or {}).items() >= record.items()  # of scores.json, too
-        assert stored.read(judging, []).pending == 0
+        record = graded.verdicts_made_of(judging)["asked"]
+        of_scores = graded.judge_settings(judging) or {}
+        assert of_scores.items() >= record.items()
+        assert graded.read_verdicts(judging, []).pending == 0
         return dict(record)
 
     stage.verify(judging)
@@ -286,12 +286,12 @@ def test_two_labels_behind_a_prefix(run: Run, tiny_model: Path, capsys: Capsys) 
         assert row["a"] + row["b"] == pytest.approx(1) and row["label"] in "AB"
     measures = calibrate.pooled([run])
     assert measures is not None and measures["before"]["nll"] < 10  # no answer is none of A: B
-    record = stored.made_of(run)
+    record = graded.verdicts_made_of(run)
     assert record["asked"]["kind"] == "plain" and record["verifier"]["prefix"] == " So: "
-    assert stored.read(run, ["a"]).table.num_rows == 3
+    assert graded.read_verdicts(run, ["a"]).table.num_rows == 3
     own.write_text(own.read_text() + " Say A or B:")
     with pytest.raises(tables.Stale, match="template"):
-        stored.read(run, ["a"])
+        graded.read_verdicts(run, ["a"])
 
 
 def test_what_is_judged_cannot_leave_quotes_and_is_cut(tiny_model: Path, tmp_path: Path) -> None:

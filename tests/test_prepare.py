@@ -367,7 +367,7 @@ def solved(folder: Path, count: int = 6) -> str:
     return f"prompt.shots_from={path}"
 
 
-def test_examples_stand_in_front_of_every_question_and_never_itself(
+def test_examples_stand_before_every_question_and_never_itself(
     setup: Setup, tmp_path: Path
 ) -> None:
     asked = ["model.system=Sums.", "prompt.kind=plain", "prompt.template='Q: {problem} A:'"]
@@ -394,9 +394,7 @@ def test_examples_stand_in_front_of_every_question_and_never_itself(
     assert "has only 1 different problems" in setup.refused(*asked)
 
 
-def test_examples_are_turns_of_a_chat_in_an_order_of_their_seed(
-    setup: Setup, tmp_path: Path
-) -> None:
+def test_examples_are_turns_of_a_chat_in_order_of_their_seed(setup: Setup, tmp_path: Path) -> None:
     source, begun = solved(tmp_path, 40), []
     for seed in (0, 0, 1):
         setup.folder = tmp_path / f"run-{len(begun)}"

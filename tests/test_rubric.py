@@ -16,9 +16,6 @@ from bayes_at_n.pipeline.rubrics.rubric import Condition
 BOOLEANS, NUMBERS = ("correct", "boxed"), ("bits", "limit")
 
 
-# ---------------------------------------------------------------- conditions
-
-
 def test_conditions_follow_python() -> None:
     values: dict[str, Any] = {
         "correct": np.array([True, True, False, False]),
@@ -78,9 +75,6 @@ def test_any_text_is_a_condition_or_a_value_error(text: str) -> None:
     one = np.array([True])
     values = {"correct": one, "boxed": one, "bits": np.array([1.0]), "limit": 1.0}
     assert condition.evaluate(values).dtype == np.bool_
-
-
-# ---------------------------------------------------------------- thresholds
 
 
 def quantile(values: list[float], q: float) -> float:
@@ -157,8 +151,6 @@ PLAIN = {
     "C": 0.2,
 }
 
-
-# ---------------------------------------------------------------- the twelve truth tables
 
 RUBRICS = rubric.load(compose.load([]))
 
@@ -268,9 +260,6 @@ def test_without_a_verifier_invalid_is_repeated_pattern() -> None:
     assert not np.asarray(found["invalid"])[0] and "A_high" not in found
     with pytest.raises(ValueError, match="unknown name"):
         rubric.assign(RUBRICS["verifier-only"], found)
-
-
-# ---------------------------------------------------------------- rubrics
 
 
 def make(*whens: str, **more: Any) -> dict[str, Any]:

@@ -92,9 +92,7 @@ def test_metrics_are_chosen_and_each_has_its_interval(tmp_path: Path, capsys: Ca
     assert list(scored(run, "scoring.headline=bayes")["metrics"])[:2] == ["bayes", "avg"]
 
 
-def test_a_metric_of_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
-) -> None:
+def test_an_own_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     monkeypatch.setitem(FAMILIES, "two-of@", lambda k: of_credit(f"2 of {k}", at_least(2, k)))
     scores = scored(make_run(tmp_path / "run", MARKS), "scoring.metrics=[two-of@3]")
     # Of 2 right in 4 trials half of the triples hold both.

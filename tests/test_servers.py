@@ -462,9 +462,7 @@ def requests(folder: Path, trials: int) -> list[Request]:
     ]
 
 
-def test_too_many_requests_lower_their_number(
-    plain: Proxy, reference: tuple[Path, Attempts]
-) -> None:
+def test_too_many_requests_lower_the_number(plain: Proxy, reference: tuple[Path, Attempts]) -> None:
     asking = engine(reference[0], plain.url)
     start = plain.posts
     plain.plan = lambda number: "429" if number < start + 3 else None

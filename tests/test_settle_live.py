@@ -197,9 +197,7 @@ def test_a_kill_at_the_worst_moment_changes_nothing(
 
 
 @pytest.mark.parametrize("step", or_soaked(3, *range(3), *range(4, 7), first=1))
-def test_two_processes_sample_nothing_twice_and_record_each_look_once(
-    children: Children, step: int
-) -> None:
+def test_two_processes_sample_and_record_nothing_twice(children: Children, step: int) -> None:
     """The second one does all its work in the middle of the first one's."""
     live.settle(planned("out=whole"))
     whole, alone = recorded(Path("whole")), children.asked

@@ -95,9 +95,7 @@ def test_what_is_given_stays(
     assert numbers(sizes.settled(cfg, ROWS).engine) == (1, 2, 8)  # as it was asked for
 
 
-def test_a_small_model_runs_as_many_as_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_model_runs_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(tmp_path, monkeypatch, *[H200] * 8)
     cfg = large(tmp_path, weights=3 << 30, num_hidden_layers=28, num_key_value_heads=2)
     assert numbers(sizes.settled(cfg, ROWS).engine) == (1, 256, 8)

@@ -401,9 +401,7 @@ def test_estimators_that_need_more_trials_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(("gap", "settled", "capped"), [(1, 37, 58), (16, 32, 47)])
-def test_a_close_pair_cannot_have_the_printed_44_among_those_converged(
-    gap: int, settled: int, capped: int
-) -> None:
+def test_a_close_pair_cannot_have_the_printed_44(gap: int, settled: int, capped: int) -> None:
     """What docs/studies.md says of Tables 8 to 10: two models, 30 x 80 trials, `gap` apart."""
     from bayes_at_n.scoring.studies import convergence
 

@@ -356,9 +356,7 @@ def test_a_library_has_what_was_exported(library: str, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.extras
-def test_a_killed_run_goes_on_where_it_is_shown(
-    library: str, forker: Forker, tmp_path: Path
-) -> None:
+def test_a_killed_run_goes_on_where_shown(library: str, forker: Forker, tmp_path: Path) -> None:
     """Held at work until a point is there, killed, and given again: one run, one curve."""
     folder, settings = tmp_path / "run", [f"track={library}", "track.project=soak"]
     words = [BATCH, "sampling.trials=40", *settings]

@@ -105,9 +105,7 @@ def logprobs_of(model: Any, ids: list[int]) -> Any:
         return torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
 
 
-def test_a_seed_gives_the_same_attempt_alone_and_in_company(
-    folder: Path, prompts: list[list[int]]
-) -> None:
+def test_a_seed_gives_the_same_alone_and_in_company(folder: Path, prompts: list[list[int]]) -> None:
     made = engine(folder)
     mine = request(prompts[1], seed=7, max_tokens=24)
     others = [request(p, 100 + n, 5 + 7 * n) for n, p in enumerate(prompts * 2)]
@@ -177,9 +175,7 @@ def expected_probabilities(
     return p / p.sum()
 
 
-def test_each_request_has_its_own_max_tokens_and_is_yielded_when_it_ends(
-    folder: Path, prompts: list[list[int]]
-) -> None:
+def test_each_request_has_its_own_max_tokens(folder: Path, prompts: list[list[int]]) -> None:
     made = engine(folder, "engine.batch_size=3", "sampling.logprobs=false")
     made.stop_ids = set()  # nothing but the limit ends an attempt
     limits = [9, 2, 5, 1, 4]
@@ -310,9 +306,7 @@ def test_prompt_logprobs_equal_an_independent_forward_pass(
         np.testing.assert_allclose(found[1:], expected, atol=1e-4)
 
 
-def test_closing_early_ends_the_thread_at_its_next_step(
-    folder: Path, prompts: list[list[int]]
-) -> None:
+def test_closing_ends_the_thread_at_its_next_step(folder: Path, prompts: list[list[int]]) -> None:
     made = engine(folder)
     made.stop_ids = set()
     items = made.generate([request(p, n, 400) for n, p in enumerate(prompts)])

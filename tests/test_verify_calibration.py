@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.rubrics.categories import dependence
 from bayes_at_n.pipeline.rubrics.rubric import load
-from bayes_at_n.pipeline.store import graded, tables, verdicts
+from bayes_at_n.pipeline.store import graded, tables
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage
@@ -92,7 +92,7 @@ def measured(run: Run) -> Any:
 
 
 def stored(run: Run, *columns: str) -> np.ndarray:
-    table = verdicts.read(run, columns).table
+    table = graded.read_verdicts(run, columns).table
     return np.stack([table[name].to_numpy() for name in columns], axis=1).astype(np.float64)
 
 
@@ -125,7 +125,7 @@ def test_verdicts_on_recorded_log_probs_change_only_with_the_version(tmp_path: P
         run = again(run, *f"verifier.calibration={how}".split())
         found.append(np.round(stored(run, *columns), 4) + 0.0)
     made = hashlib.sha256(np.stack(found).tobytes()).hexdigest()[:16]
-    assert (verdicts.VERDICTS_TABLE.version, made) == MADE
+    assert (graded.VERDICTS_TABLE.version, made) == MADE
 
 
 def unsaid(table: Any, first: int) -> list[str]:

@@ -36,16 +36,8 @@ TOLERANCE = 0.25  # of a log-prob in bf16: tests/test_verify_stage.py
 def of_demo(folder: Path, model: Path, *more: str) -> Run:
     template = folder.with_name("mine.txt")
     template.write_text("Q: {question}\nGold: {gold}\n{response}\nA, B or C?\n")
-    return make_run(
-        folder,
-        MARKS,
-        "sampling.max_tokens=8",
-        f"verifier.id={model}",
-        f"verifier.prompt={template}",
-        "verifier.least_mass=0",
-        *more,
-        texts=TEXTS,
-    )
+    of_verifier = [f"verifier.id={model}", f"verifier.prompt={template}", "verifier.least_mass=0"]
+    return make_run(folder, MARKS, "sampling.max_tokens=8", *of_verifier, *more, texts=TEXTS)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_mode
 from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.grade import stage as grade
 from bayes_at_n.pipeline.prepare import questions, questions_table
-from bayes_at_n.pipeline.store import parquet, runfolder, tables, verdicts
+from bayes_at_n.pipeline.store import graded, parquet, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage
@@ -58,20 +58,11 @@ def template(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path, template: Path, tiny_model: Path) -> Run:
-    return make_run(
-        tmp_path / "run",
-        MARKS,
-        "verifier.engine=transformers",  # of a run that vLLM sampled
-        "verifier.engine.device=cpu",
-        "sampling.max_tokens=8",
-        f"verifier.id={tiny_model}",
-        f"verifier.prompt={template}",
-        "verifier.dtype=float32",
-        "verifier.least_mass=0",
-        "verifier.batch_size=3",
-        "verifier.calibration=none",
-        texts=TEXTS,
-    )
+    """A run that vLLM sampled, with a verifier on transformers."""
+    settings = ["engine=transformers", "engine.device=cpu", "dtype=float32", "least_mass=0"]
+    settings += ["batch_size=3", "calibration=none", f"id={tiny_model}", f"prompt={template}"]
+    of_verifier = [f"verifier.{setting}" for setting in settings]
+    return make_run(tmp_path / "run", MARKS, "sampling.max_tokens=8", *of_verifier, texts=TEXTS)
 
 
 @pytest.fixture
@@ -110,7 +101,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
     """What readers see."""
     names = [name for name in VERDICTS.names if name not in ("question_id", "trial")]
-    table = verdicts.VERDICTS_TABLE.read(run, names, None).table
+    table = graded.VERDICTS_TABLE.read(run, names, None).table
     return {(row["question_id"], row["trial"]): row for row in table.to_pylist()}
 
 
@@ -204,7 +195,7 @@ def test_calibration_changes_without_the_model(
     before = rows(run)
     changed = again(run, "verifier.temperature=3", "verifier.average=logit")
     with pytest.raises(tables.Stale, match=r"verdicts .*average, temperature.*verify"):
-        verdicts.read(changed, ["a"])
+        graded.read_verdicts(changed, ["a"])
     stage.verify(changed)
     after = rows(changed)
     for q, of_question in TEXTS.items():
@@ -236,7 +227,7 @@ def test_a_text_is_judged_once(run: Run, template: Path, asked: list[list[int]])
     first = rows(run)
     template.write_text(TEMPLATE + " Judge!")
     with pytest.raises(tables.Stale, match="template"):
-        verdicts.read(run, ["a"])
+        graded.read_verdicts(run, ["a"])
     stage.verify(run)
     assert len(asked) == 2 * DISTINCT == judged(run) and rows(run) != first
     template.write_text(TEMPLATE)
@@ -286,10 +277,10 @@ def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) ->
     longer["text"] += " and more"
     parts = pa.Table.from_pylist([longer, same], schema=ATTEMPTS)
     parquet.write_part(run.attempts / "00001-upto9.parquet", parts)
-    assert verdicts.read(run, []).pending == 2  # what was said of what they were is not shown
+    assert graded.read_verdicts(run, []).pending == 2  # their old verdicts are not shown
     stage.verify(run)
     assert len(asked) == 1  # the other one's text is what it was
-    assert len(rows(run)) == 12 and verdicts.read(run, []).pending == 0
+    assert len(rows(run)) == 12 and graded.read_verdicts(run, []).pending == 0
 
 
 def test_a_renamed_folder_is_not_made_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,9 +363,7 @@ stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
 
-def test_an_engine_that_hangs_loses_nothing(
-    run: Run, asked: list[list[int]], forker: Forker
-) -> None:
+def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker: Forker) -> None:
     log = run.path.with_name("log")
     assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == heartbeat.HUNG
     said = log.read_text()
@@ -609,19 +598,12 @@ def demo_run(folder: Path, responses: list[str]) -> Run:
     if not (Path(str(cfg.verifier.id)) / "config.json").is_file():
         pytest.skip("the demo's verifier is not there; scripts/train_verifier.py makes it")
     [question] = [q for q in questions.load(cfg.dataset)[0] if q.gold == "18"]
-    run = make_run(
-        folder,
-        {question.id: "+" * len(responses)},
-        "verifier=demo",
-        "engine=transformers",
-        "engine.device=cpu",
-        "grading.workers=1",
-        texts={question.id: responses},
-    )
-    questions_table.write(
-        folder / "questions.parquet",
-        [row | {"problem": question.problem, "gold": question.gold} for row in run.questions],
-    )
+    settings = ["verifier=demo", "engine=transformers", "engine.device=cpu", "grading.workers=1"]
+    marks, texts = {question.id: "+" * len(responses)}, {question.id: responses}
+    run = make_run(folder, marks, *settings, texts=texts)
+    [row] = run.questions
+    row |= {"problem": question.problem, "gold": question.gold}
+    questions_table.write(folder / "questions.parquet", [row])
     run = again(run)
     grade.grade(run)
     return run

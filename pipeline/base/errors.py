@@ -13,10 +13,6 @@ class UserError(Exception):
 
     exit_code = 2
 
-    def __init__(self, message: object = "", exit_code: int | None = None) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code or self.exit_code
-
 
 class TryAgain(UserError):
     """An engine or a disk that fails: it may work elsewhere, or the next time."""

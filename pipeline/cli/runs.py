@@ -126,11 +126,11 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     one_run = len(sources) == 1 and (not isinstance(sources[0], Path) or find.is_run(sources[0]))
     if check:
         from bayes_at_n.pipeline.rubrics import categories, signals
-        from bayes_at_n.pipeline.store import graded, verdicts
+        from bayes_at_n.pipeline.store import graded
         from bayes_at_n.pipeline.store.check import check as read_all
 
         paths = [s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources]
-        read_all(paths, [one.stale for one in (graded, verdicts, signals, categories, current)])
+        read_all(paths, [one.stale for one in (graded, signals, categories, current)])
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
     elif one_run and not answering():

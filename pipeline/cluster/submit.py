@@ -29,7 +29,7 @@ from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table, answer, columns, show
 from bayes_at_n.pipeline.prepare import costs, preview, questions_table, stage
-from bayes_at_n.pipeline.store import find, runfolder, verdicts
+from bayes_at_n.pipeline.store import find, graded, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
@@ -176,7 +176,7 @@ def _scored(run: Run) -> bool:
     """Whether `score` has seen every attempt, its outcome decided by whom it is to be."""
     scores = runfolder.read_json(run.path / "scores.json")
     by = scores.get("judge", {}).get("by")
-    return scores.get("attempts") == len(run.keys) and by == verdicts.settings(run)
+    return scores.get("attempts") == len(run.keys) and by == graded.judge_settings(run)
 
 
 def _name_earlier(runs: list[Run]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import graded, runfolder, sessions, verdicts
+from bayes_at_n.pipeline.store import graded, runfolder, sessions
 from bayes_at_n.pipeline.store.outcomes import OWED, Codes
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -99,7 +99,7 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
 
 def _grading(run: Run) -> dict[str, Any]:
     """What decides a grade: as its maker wrote it down, apart from the way to the final answer."""
-    made = graded.made_by(run) | {"judge": verdicts.settings(run)}
+    made = graded.made_by(run) | {"judge": graded.judge_settings(run)}
     return {f"grading.{key}": value for key, value in made.items() if key != "reasoning_end"}
 
 

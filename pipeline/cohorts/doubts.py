@@ -9,7 +9,8 @@ from bayes_at_n.pipeline.cohorts.cohort import Cohort, Member
 from bayes_at_n.pipeline.cohorts.leaderboard import scores, title
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.store import rowkeys, verdicts
+from bayes_at_n.pipeline.store import rowkeys
+from bayes_at_n.pipeline.store.graded import read_verdicts
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OUTCOMES, OWED, Codes
 from bayes_at_n.scoring.numerics.inputs import Floats
 
@@ -60,7 +61,8 @@ def doubts(cohort: Cohort, cfg: AnalysisConfig) -> Table | None:
 
 def _wrong(member: Member, codes: Codes) -> Floats:
     """The verifier's probability that each outcome (M, N) is wrong; 0 without a verdict."""
-    table, ids = verdicts.current(member.run, ["a"]), pa.array(member.question_ids, pa.string())
+    table = read_verdicts(member.run, ["a"], "warn").table
+    ids = pa.array(member.question_ids, pa.string())
     values = table["a"].to_numpy().astype(np.float64)
     right = rowkeys.placed(table, ids, values, codes.shape, np.nan)
     wrong = np.where(codes == CORRECT, 1 - right, right)

@@ -19,6 +19,14 @@ PROGRAM = [sys.executable, "-m", "bayes_at_n"]
 STOPPED = {130, 143, AGAIN}  # by Ctrl-C or by the system: nothing more is begun
 
 
+class Unfinished(UserError):
+    """Runs failed or were stopped; the command exits as the last of them did."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.exit_code = status
+
+
 def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ()) -> int:
     """Run a verb for each combination; return the worst exit status, or at once that of a stop."""
     common = set.intersection(*map(set, combinations))
@@ -38,10 +46,10 @@ def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ())
 
 
 def run(folder: Path, settings: Sequence[str]) -> int:
-    """Run stages in a process; return its exit status. Raises UserError: it was stopped."""
+    """Run stages in a process; return its exit status. Raises Unfinished: it was stopped."""
     if (status := child([*PROGRAM, "run", *settings])) in STOPPED:
         kept = "what is finished is kept, the same command continues"
-        raise UserError(f"stopped at {folder}; {kept}", status)
+        raise Unfinished(f"stopped at {folder}; {kept}", status)
     return status
 
 

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.records import ExportConfig
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.store import find, graded, parquet, rowkeys, shards, verdicts
+from bayes_at_n.pipeline.store import find, graded, parquet, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run, opened
@@ -63,7 +63,7 @@ class Source:
                 "trial": pa.array(keys & 0xFFFFFFFF, pa.int32()),
                 **rowkeys.in_order(attempts, of_attempts, _SAMPLED, keys),
                 **rowkeys.in_order(grades, of_grades, _GRADED, keys),
-                **verdicts.aligned(self.run, _LABELS, keys),
+                **rowkeys.aligned(self.run, graded.read_verdicts(self.run, _LABELS).table, keys),
             }
         )
 

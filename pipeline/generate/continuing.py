@@ -50,7 +50,7 @@ def stored(run: Run, keys: set[tuple[str, int]]) -> Rows:
     """
     questions, found = {row["question_id"]: row for row in run.questions}, {}
     for batch in shards.batches(
-        run.attempts, ATTEMPTS, [*KEY, *_READ], parquet.Damage(), keep=shards.among(keys)
+        run.attempts, ATTEMPTS, [*KEY, *_READ], parquet.Damage(), keep=keys
     ):
         asked = [questions[question_id] for question_id in batch[KEY[0]].to_pylist()]
         limits = [question["max_tokens"] for question in asked]

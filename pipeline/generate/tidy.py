@@ -59,8 +59,5 @@ def _seal(run: Run, patience: bool) -> None:
 def _set_aside(run: Run) -> None:
     damage = parquet.Damage()
     runfolder.owed(run, damage)
-    parts = {p: lines for p, lines in damage.lines.items() if p.suffix == ".parquet"}
-    if parts:
-        unreadable = parquet.Damage(parts)
-        warn(f"attempts: {unreadable}; those rows are owed again, the damaged files are set aside")
-        shards.set_aside(unreadable, ATTEMPTS)
+    if parts := shards.set_aside(damage, ATTEMPTS):
+        warn(f"attempts: {parts}; those rows are owed again, the damaged files are set aside")

@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table, answer, columns, show
 from bayes_at_n.pipeline.grade import attempts, review
-from bayes_at_n.pipeline.store import graded, options, parquet, rowkeys, runfolder, tables
+from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, FILTERED, GRADES, KEY, cut_off
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -119,7 +119,7 @@ def _graded(run: Run, rows: pa.Table) -> pa.Table:
     found = attempts.grade(
         run.cfg,
         [
-            attempts.Attempt(options.as_shown(run.cfg, questions[name], trial), text, of)
+            attempts.Attempt(runfolder.as_shown(run.cfg, questions[name], trial), text, of)
             for name, trial, text, of in zip(*(v.to_pylist() for v in values), strict=True)
         ],
     )

@@ -18,12 +18,12 @@ from bayes_at_n.pipeline.config.folder import dump
 from bayes_at_n.pipeline.imports import names
 from bayes_at_n.pipeline.imports.source import Source, shown
 from bayes_at_n.pipeline.store import find, origin, rowkeys, runfolder, sessions, shards
-from bayes_at_n.pipeline.store.check import READERS, TORN, found
+from bayes_at_n.pipeline.store.check import CHECKED, TORN, found
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.records import write_summary
 
-_OURS = (*READERS, ".csv", ".md", ".tex", ".png", ".pdf")
+_OURS = (*CHECKED, ".csv", ".md", ".tex", ".png", ".pdf")
 _PASSING = (".lease", ".tmp", ".damaged")  # of processes there, or set aside
 _THEIRS = (sessions.CLAIMS, "_slurm")  # of workers and jobs of that machine
 
@@ -77,7 +77,7 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
         with open(os.open(folder / inside, flags), "rb") as there, atomic.replacing(path) as here:
             shutil.copyfileobj(there, here)
     _check_still(folder)
-    for path in sorted(path for path in staged.rglob("*") if path.suffix in READERS):
+    for path in sorted(path for path in staged.rglob("*") if path.suffix in CHECKED):
         lines = found(path)
         if lines and path.suffix == ".journal" and all(TORN in line for line in lines):
             warn(f"import: {folder}: {lines[0]}, as a kill leaves it; that attempt is owed")

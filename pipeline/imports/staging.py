@@ -24,8 +24,7 @@ from bayes_at_n.pipeline.imports.row import TYPES
 from bayes_at_n.pipeline.imports.source import Troubles
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
-from bayes_at_n.pipeline.store.graded import GRADES_TABLE
-from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE
+from bayes_at_n.pipeline.store.graded import GRADES_TABLE, VERDICTS_TABLE
 
 MOST_BYTES = 32 << 20  # of rows that wait to be written, about
 _PIECE = 16 << 20  # of texts that are unfolded together

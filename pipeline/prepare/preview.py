@@ -11,8 +11,8 @@ from bayes_at_n.pipeline.prepare import costs, questions_table, raising, sizes
 from bayes_at_n.pipeline.prepare.costs import Cost, Hardware, Judging
 from bayes_at_n.pipeline.prepare.hub import NotHere
 from bayes_at_n.pipeline.store import outcomes, runfolder
+from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.spent import Spent
 

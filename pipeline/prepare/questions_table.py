@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, questions, served, shots
 from bayes_at_n.pipeline.prepare.shots import Example
-from bayes_at_n.pipeline.store import options, origin, parquet, runfolder
+from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import PromptError, Rendered, control_tokens, fill, plain, render, turns
@@ -210,7 +210,7 @@ def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[st
     tokenizer = None if chat else served.tokenizer(cfg)
 
     def of_trial(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
-        shown = options.as_shown(cfg, row, trial)
+        shown = runfolder.as_shown(cfg, row, trial)
         name, old, new = row["question_id"], row["choices"], shown["choices"]
         text = with_options(name, row["prompt"], old, new, chat)
         ids = None if chat else tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[misc]

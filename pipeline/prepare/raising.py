@@ -46,8 +46,8 @@ def _why_not(run: Run, rows: list[dict[str, Any]], cut: Cut) -> str:
         return f"engine.args.{counting[0]} counts what a request sampled, and would begin anew"
     if any(row["prompt_token_ids"] is None for row in rows):
         return NO_TOKENS
-    keep, names = shards.among(cut), [*KEY, "token_ids"]
-    batches = shards.batches(run.attempts, ATTEMPTS, names, parquet.Damage(), keep=keep)
+    names = [*KEY, "token_ids"]
+    batches = shards.batches(run.attempts, ATTEMPTS, names, parquet.Damage(), keep=cut)
     return NO_TOKENS if any(batch["token_ids"].null_count for batch in batches) else ""
 
 

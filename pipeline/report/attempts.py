@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.rubric import Rubric
-from bayes_at_n.pipeline.store import graded, rowkeys, verdicts
+from bayes_at_n.pipeline.store import graded, rowkeys
 from bayes_at_n.pipeline.store.columns import cut_off
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -58,7 +58,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Tabl
     grades = graded.graded(run, named)
     sampled = ["finish_reason", "completion_tokens", "started", "finished"]
     attempts = rowkeys.streamed(run, "attempts", sampled)
-    labels = verdicts.current(run, [*_LOGS.values()])
+    labels = graded.read_verdicts(run, [*_LOGS.values()], "warn").table
     known = np.union1d(rowkeys.encode(grades, ids), rowkeys.encode(attempts, ids))
     kept, (questions, trials) = rowkeys.cells(known, run.cfg.sampling.trials)
     keys = known[kept]

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.report import attempts, tokens
-from bayes_at_n.pipeline.store import options, parquet, rowkeys, shards
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -128,7 +128,7 @@ def _write(
     rows: dict[str, Any] = {}
     size, written, damage = 0, [], parquet.Damage()
     for attempt, key, text, token_ids, logprobs in _attempts(run, *known, stems, trials, damage):
-        order = options.order(cfg, asked[key[0]], key[1])
+        order = runfolder.as_shown(cfg, asked[key[0]], key[1]).get("order", ())
         rows["{}/{}".format(*divmod(int(known[1][attempt]), 1 << 32))] = {
             "order": " ".join(LETTERS[place] for place in order),
             "text": text,

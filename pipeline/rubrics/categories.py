@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import Column, Table, answer, decimals, show
 from bayes_at_n.pipeline.rubrics import rubric, signals
 from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, Rubric
-from bayes_at_n.pipeline.store import origin, parquet, rowkeys, runfolder, tables, verdicts
+from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables
 from bayes_at_n.pipeline.store.columns import KEY, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run, opened
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -237,7 +237,9 @@ def frozen(file: str, run: Run) -> dict[str, Any]:
 
 def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
     """Return what to say of rubrics that ask for A or B where they are calibrated to the grader."""
-    models = [r.cfg.model.name for r in runs if verdicts.made_of(r).get("calibration") == "graded"]
+    models = [
+        r.cfg.model.name for r in runs if graded.verdicts_made_of(r).get("calibration") == "graded"
+    ]
     asking = [of.name for of in rubrics if {"A", "B"} & rubric.needed(of.names)]
     return [f"{name} of {', '.join(models)} {_BY_GRADER}" for name in asking if models]
 

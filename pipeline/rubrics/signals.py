@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, mention, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables, verdicts
+from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Derived
@@ -88,7 +88,7 @@ def read(run: Run) -> pa.Table:
     keys = keys[keys >= 0]
     own = rowkeys.in_order(measured, of_measured, OF_ATTEMPTS, keys)
     grade = rowkeys.in_order(grades, of_grades, ["has_box", "outcome"], keys)
-    verdict = verdicts.aligned(run, [*"abc"], keys)
+    verdict = rowkeys.aligned(run, graded.read_verdicts(run, [*"abc"]).table, keys)
     if run.cfg.dataset.judge == "unmatched" and verdict["a"].null_count:
         mention("signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty")
         verdict = {name: pa.nulls(keys.size, pa.float32()) for name in verdict}

@@ -17,7 +17,8 @@ from bayes_at_n.pipeline.rubrics.categories import Recorded
 from bayes_at_n.pipeline.score import caps, shown, votes
 from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
-from bayes_at_n.pipeline.store import files, options, outcomes, runfolder, verdicts
+from bayes_at_n.pipeline.store import files, outcomes, runfolder
+from bayes_at_n.pipeline.store.graded import judge_settings
 from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
@@ -89,7 +90,7 @@ def scored(
     if decided := outcomes.who(run, graded):
         results.print(decided)
     before = runfolder.read_json(run.path / "scores.json")
-    if before and before.get("judge", {}).get("by") != verdicts.settings(run):
+    if before and before.get("judge", {}).get("by") != judge_settings(run):
         note("score: another grader or verifier decided the outcomes of the scores before these")
     if lacking := int((graded.codes == OWED).sum()):
         of = f"{lacking} of {graded.codes.size} attempts"
@@ -136,7 +137,7 @@ def _scores(
         "attempts": int((graded.codes != OWED).sum()),
         "confidence": level,
         "headline": run.cfg.scoring.headline,
-        **({"judge": {"by": by, **graded.deciders()}} if (by := verdicts.settings(run)) else {}),
+        **({"judge": {"by": by, **graded.deciders()}} if (by := judge_settings(run)) else {}),
         "uniform_prior": _uniform_prior(graded, summaries, level),
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }
@@ -192,7 +193,7 @@ def _by_place(run: Run, matrix: Any, level: float) -> Parts:
     if not all(row["choices"] for row in run.questions):
         return {}
     trials, found = range(matrix.shape[1]), Parts()
-    golds = [[options.as_shown(run.cfg, row, t)["gold"] for t in trials] for row in run.questions]
+    golds = [[runfolder.as_shown(run.cfg, row, t)["gold"] for t in trials] for row in run.questions]
     for letter in LETTERS:
         here: Any = np.ma.masked_where(np.array(golds) != letter, matrix)  # type: ignore[no-untyped-call]
         here = here[here.count(axis=1) > 0]

@@ -35,8 +35,8 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
     """Sample until it is decided or all trials are used; every look, and what it was seen in.
 
     Raises:
-        UserError: the folder holds another plan, or looks at other outcomes; or a run failed or
-            was stopped, and the same command goes on.
+        UserError: the folder holds another plan, or looks at other outcomes.
+        Unfinished: a run failed or was stopped; the same command goes on.
         Interrupted: as a run, when a signal comes between two of them.
     """
     begin(plan)
@@ -157,7 +157,7 @@ def _sample(
         note(f"{run.path}: up to {so_many} trials")
         asked = [*settings, *budget.settings(plan, run, lacking * len(contender.runs))]
         if status := sweep.run(run.path, [*asked, f"sampling.trials={so_many}", STAGES]):
-            raise UserError(
+            raise sweep.Unfinished(
                 f"{run.path} failed (see above); mend it, and the same command continues", status
             )
     whole = data.of_contenders([contender], trials).codes

@@ -4,6 +4,7 @@ Tables, journals and archives have checksums; of JSON and YAML only the form is 
 part or derived file is set aside, and the next `run` makes its rows anew.
 """
 
+import collections
 import contextlib
 import json
 import os
@@ -27,6 +28,8 @@ from bayes_at_n.pipeline.store.runfolder import Run
 TORN = "unfinished last frame"  # of a journal: what a killed worker was about to write
 _ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)
 _ERRORS += (RecursionError, UserError, MemoryError, zipfile.BadZipFile, zlib.error)
+# Endings of files that can be checked; others are not ours, or nothing tells of them.
+CHECKED = (".parquet", ".journal", ".json", ".jsonl", ".npz", ".yaml")
 _DERIVED = ("grades", "verdicts", "signals")  # folders of derived tables
 
 
@@ -71,7 +74,7 @@ def _files(folder: Path) -> list[Path]:
         os.path.realpath(path): path
         for root in (folder, *find.within(folder))
         for path in sorted(root.rglob("*"))
-        if path.suffix in READERS and path.name[0] != "."
+        if path.suffix in CHECKED and path.name[0] != "."
     }
     return [path for path in places.values() if not path.is_dir()]
 
@@ -81,7 +84,22 @@ def found(path: Path) -> list[str]:
     try:
         foreign.check(path)
         with foreign.room(path.stat().st_size):
-            return READERS[path.suffix](path) or []
+            if path.suffix in (".parquet", ".journal"):
+                return _table(path)
+            if path.suffix == ".json":
+                json.loads(foreign.read_text(path))
+            if path.suffix == ".jsonl":
+                collections.deque(foreign.json_lines(path), maxlen=0)
+            if path.suffix == ".npz":
+                with zipfile.ZipFile(path) as file:
+                    if name := file.testzip():
+                        return [f"{name}: its checksum is another"]
+            if path.name == "config.yaml":
+                run = Run(load_folder(path.parent, []))
+                runfolder.check_same(run, runfolder.identity(run.cfg))
+                if "\nrun_dir:" not in path.read_text(encoding="utf-8"):  # half of one is YAML, too
+                    return ["cut off: run_dir, its last key, is not there"]
+            return []
     except _ERRORS as error:
         gone = isinstance(error, FileNotFoundError) and not path.is_symlink()
         return [] if gone else [one_line(error)]
@@ -104,32 +122,3 @@ def _table(path: Path) -> list[str]:
     lines = damage.lines.get(path, [])
     growing = path.suffix == ".journal" and bool(sessions.alive(folder))
     return [line for line in lines if not (growing and TORN in line)]
-
-
-def _json(path: Path) -> None:
-    if path.suffix == ".json":
-        json.loads(foreign.read_text(path))
-        return
-    for _ in foreign.json_lines(path):
-        pass
-
-
-def _archive(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as file:
-        name = file.testzip()
-    return [f"{name}: its checksum is another"] if name else []
-
-
-def _settings(path: Path) -> list[str]:
-    """Check a config.yaml: half of one, cut at the end of a line, is YAML, too."""
-    if path.name != "config.yaml":
-        return []
-    run = Run(load_folder(path.parent, []))
-    runfolder.check_same(run, runfolder.identity(run.cfg))
-    whole = "\nrun_dir:" in path.read_text(encoding="utf-8")
-    return [] if whole else ["cut off: run_dir, its last key, is not there"]
-
-
-READERS: dict[str, Callable[[Path], list[str] | None]]  # how a file is read, by its ending
-READERS = {".parquet": _table, ".journal": _table, ".json": _json, ".jsonl": _json}
-READERS |= {".npz": _archive, ".yaml": _settings}  # others are not ours, or nothing tells of them

@@ -39,8 +39,8 @@ def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
 
 def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
     root = Path(cfg.runs).expanduser()
-    known = {path.name: _runs(path) for path in _folders(root)} if root.is_dir() else {}
-    known = {dataset: runs for dataset, runs in known.items() if runs}
+    folders = _folders(root) if root.is_dir() else []
+    known = {path.name: runs for path in folders if (runs := _runs(path))}
     if not known:
         why = "no such folder, or no run in it; run something first, or set runs=DIR"
         raise UserError(f"runs={cfg.runs}: {why}")
@@ -51,11 +51,9 @@ def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
         if name not in there:
             listed = ", ".join(there)
             raise UserError(f"{key}={name}: no run of it in {root}; there are {listed}")
-    found = dict[str, list[Path]]()
-    for name, runs in chosen.items():
-        if paths := [run for model in cfg.model or models for run in runs if run.name == model]:
-            found[name] = paths
-    return found
+    wanted = cfg.model or models
+    found = {n: [run for m in wanted for run in of if run.name == m] for n, of in chosen.items()}
+    return {name: runs for name, runs in found.items() if runs}
 
 
 def within(folder: Path) -> list[Path]:

@@ -1,37 +1,55 @@
-"""Read grades as the rule grader made them, and outcomes where a verifier decides them.
+"""Read grades of the rule grader, verdicts of a verifier, and the outcomes that these decide.
 
-With `dataset.judge` a verdict's label, the largest calibrated probability, is the outcome: A
-correct, B wrong, C no_answer. No verdict decides a response that was cut off: it has not answered.
+Verdicts are calibrated probabilities, derived from log-probs of labels (verify/stage.py). With
+`dataset.judge` a verdict's label, the most probable, is the outcome: A correct, B wrong, C
+no_answer. No verdict decides a response that was cut off: it has not answered.
 """
 
 import contextlib
 import functools
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import rowkeys, verdicts
-from bayes_at_n.pipeline.store.columns import GRADES
-from bayes_at_n.pipeline.store.runfolder import Run, read_json
-from bayes_at_n.pipeline.store.tables import Derived, Inputs, is_imported
+from bayes_at_n.pipeline.config.settings import OFFICIAL, RunConfig, VerifierConfig, template_file
+from bayes_at_n.pipeline.store import rowkeys
+from bayes_at_n.pipeline.store.columns import GRADES, KEY, VERDICTS
+from bayes_at_n.pipeline.store.runfolder import Run, read_json, short_hash
+from bayes_at_n.pipeline.store.tables import (
+    IMPORTED,
+    Derived,
+    Inputs,
+    Rows,
+    Stale,
+    is_imported,
+    parts,
+    record,
+)
 from bayes_at_n.verifiers.answers import own
 from bayes_at_n.verifiers.maths.conventions import KNOWN
 
 GRADES_TABLE = Derived("grades", GRADES, "grade", verifiers.VERSION)
+VERDICTS_TABLE = Derived("verdicts", VERDICTS, "verify", 1)
 _OF_DATASET = ("answer", "boxes", "pattern", "conventions")
 # What decides a grade, and is kept in the folder where it is typed with `grade`.
 SETTINGS = ("grading", *(f"dataset.{name}" for name in _OF_DATASET), "model.reasoning_end")
 _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
 _OUTCOMES = pa.array(["correct", "wrong", "no_answer"])  # that the labels stand for
 _LABELS = pa.array(["A", "B", "C"])
+_MOST = 1 << 20  # bytes of a prompt that is hashed: the folder that names it may be anybody's
+# What makes a log-prob another one, as far as settings tell.
+_ASKED = ("id", "revision", "prompt", "labels", "dtype", "context", "chat_template_kwargs")
+_CALIBRATION = ("calibration", "clip", "average", "content_free", "temperature")
+_warn = functools.cache(warn)  # once a command
 _version = functools.cache(environment.version)
 
 
@@ -59,8 +77,12 @@ def inputs(run: Run) -> Inputs:
 
 
 def stale(run: Run) -> dict[Path, str]:
-    """Return the files of grades that were made otherwise, and how."""
-    return GRADES_TABLE.stale(run, inputs(run))
+    """Return the files of grades and verdicts that were made otherwise, and how."""
+    wanted = _wanted(run)
+    found = {} if wanted is None else VERDICTS_TABLE.stale(run, wanted)
+    with contextlib.suppress(UserError):  # on another machine, without a user's own grader
+        found |= GRADES_TABLE.stale(run, inputs(run))
+    return found
 
 
 def ruled(run: Run, names: Sequence[str]) -> pa.Table:
@@ -81,10 +103,78 @@ def made_by(run: Run) -> dict[str, Any]:
     return {}
 
 
-def aligned(run: Run, names: Sequence[str], keys: rowkeys.Ints) -> dict[str, pa.Array]:
-    """Read columns of `ruled` in the order of `keys`; null without a grade."""
-    rows = ruled(run, names)
-    return rowkeys.in_order(rows, rowkeys.encode(rows, rowkeys.question_ids(run)), names, keys)
+def asks(judge: str | None, outcome: Any, box: Any) -> Any:
+    """Select the attempts that the verifier decides, by columns of their grades: bool."""
+    decided = pc.and_(pc.is_valid(outcome), pc.not_equal(box, "truncated").fill_null(True))
+    if judge == "unmatched":
+        decided = pc.and_(decided, pc.not_equal(outcome, "correct").fill_null(False))
+    return pc.and_(decided, judge is not None)
+
+
+def verdict_inputs(run: Run, of_grades: bool) -> dict[str, Any]:
+    """Return what decides verdicts and a reader knows; with `of_grades` also grades."""
+    v, judge = run.cfg.verifier, run.cfg.dataset.judge
+    found = {"asked": _asked(v)} | {name: getattr(v, name) for name in _CALIBRATION}
+    found["judge"] = judge if judge == "unmatched" or v.calibration == "graded" else None
+    if of_grades:
+        made = [record(GRADES_TABLE.path(run.path, part.stem)) for part in parts(run.attempts)]
+        kinds = {str({k: v for k, v in sorted(one.items()) if k != "part"}) for one in made if one}
+        found["grades"] = [short_hash(kind) for kind in sorted(kinds)]
+    return found
+
+
+def verdicts_made_of(run: Run) -> dict[str, Any]:
+    """Return what the verdicts were made of; empty without any, or of imported ones."""
+    stems = (part.stem for part in parts(run.attempts))
+    made = (record(VERDICTS_TABLE.path(run.path, stem)).get("inputs") for stem in stems)
+    return next((dict(inputs) for inputs in made if inputs and inputs != IMPORTED), {})
+
+
+def read_verdicts(
+    run: Run, names: Sequence[str], stale: Literal["raise", "warn", "hide"] = "raise"
+) -> Rows:
+    """Read columns of all verdicts, of whoever made them with verifier=none; of stale ones no row.
+
+    Raises Stale, by default.
+    """
+    try:
+        return VERDICTS_TABLE.read(run, names, _wanted(run))
+    except Stale as error:
+        if stale == "raise":
+            raise
+        if stale == "warn":
+            _warn(f"{error}; until then they count not")
+        return Rows(VERDICTS.empty_table().select([*KEY, *names]), 0)
+
+
+def _wanted(run: Run) -> Inputs | None:
+    """Return what verdicts would be made of now, as far as a reader knows; None: no verifier."""
+    if run.cfg.verifier.id is None:
+        return None
+    made = verdicts_made_of(run)
+    asked = _asked(run.cfg.verifier, made)
+    found = {"asked": asked, "template": made.get("template")}
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # else the file is not here
+        path = template_file(asked["prompt"]).resolve()
+        if path.is_file() and path.stat().st_size <= _MOST:
+            found["template"] = short_hash(path.read_text("utf-8").rstrip("\n"))
+    return made | verdict_inputs(run, "grades" in made) | found
+
+
+def judge_settings(run: Run) -> dict[str, Any] | None:
+    """Return which outcomes verdicts decide, and whose; None: the rule grader decides all."""
+    judge = run.cfg.dataset.judge
+    return {"judge": judge, **_asked(run.cfg.verifier, verdicts_made_of(run))} if judge else None
+
+
+def _asked(v: VerifierConfig, made: Inputs = IMPORTED) -> dict[str, Any]:
+    """Return what decides log-probs; of the official prompt's fallback where `made` is by that."""
+    if v.prompt == OFFICIAL and v.official.fallback is not None:
+        instead = _asked(replace(v, prompt=v.official.fallback))
+        if made.get("asked") == instead:
+            return instead
+    known = asdict(v) | ({"prompt": str(v.official)} if v.prompt == OFFICIAL else {})
+    return {name: known[name] for name in _ASKED} | v.form()
 
 
 def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table:
@@ -98,12 +188,13 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     judge = run.cfg.dataset.judge
     table = ruled(run, [*dict.fromkeys(["outcome", "box", *names])])
     rules = table["outcome"]
-    decides = verdicts.asks(judge, rules, table["box"])
+    decides = asks(judge, rules, table["box"])
     table = table.append_column("ruled", rules).append_column("judged", decides)
     if judge is None:
         return table
     keys = rowkeys.encode(table, rowkeys.question_ids(run))
-    labels = verdicts.aligned(run, ["label"], keys, quiet)["label"]
+    verdicts = read_verdicts(run, ["label"], "hide" if quiet else "raise").table
+    labels = rowkeys.aligned(run, verdicts, keys)["label"]
     waiting = pc.sum(pc.and_(decides, labels.is_null())).as_py()
     if waiting and judge == "unmatched" and not quiet:
         raise UserError(

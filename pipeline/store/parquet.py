@@ -1,14 +1,13 @@
 """Read and write one file of a table: a sealed Parquet part, or a journal that is growing."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import atomic, foreign, journal
@@ -21,8 +20,7 @@ HIDDEN = "_"  # what starts so is skipped by everything that reads a folder of P
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
 # What pyarrow raises of a damaged file, or of one that somebody else wrote.
 DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError)
-# Of a batch with the columns `KEY`, which rows are wanted: bool of the same length.
-Keep = Callable[[pa.RecordBatch | pa.Table], Any]
+Keep = Container[tuple[str, int]]  # keys of the rows that are wanted
 _HEAVY = {"text", "token_ids", "logprobs"}  # columns of which a group of rows is read at a time
 _AT_ONCE = 32  # groups of all others, which are mostly the cost of a call
 
@@ -100,6 +98,18 @@ def put_aside(path: Path, why: str = ".damaged") -> None:
     path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{why}"))
 
 
+def keys(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, int]]:
+    """Return the (question_id, trial) of rows, in their order."""
+    return zip(*(rows[name].to_pylist() for name in KEY), strict=True)
+
+
+def _kept(rows: Any, keep: Keep | None) -> Any:
+    """Select the rows to `keep` of a batch or table; None: all."""
+    return (
+        rows if keep is None else rows.filter(pa.array([k in keep for k in keys(rows)], pa.bool_()))
+    )
+
+
 def read(
     path: Path, columns: pa.Schema, names: list[str], damage: Damage, keep: Keep | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -109,7 +119,7 @@ def read(
         for line in lines:
             damage.add(path, line)
         for frame in frames:
-            yield (frame if keep is None else frame.filter(keep(frame))).select(names)
+            yield _kept(frame, keep).select(names)
         return
     try:
         file = opened(path)
@@ -137,15 +147,15 @@ def read(
 def _rows(
     file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep | None
 ) -> pa.Table:
-    """Read columns of those rows of some groups that are to be kept."""
-    if keep is not None:
-        wanted = keep(_rows(file, groups, columns, list(KEY), None))
-        if not pc.any(wanted).as_py():
-            groups, wanted = [], wanted.slice(0, 0)  # passed over
-        return _rows(file, groups, columns, names, None).filter(wanted)
+    """Read columns, the keys among them, of those rows of some groups that are to be kept."""
+    if keep is not None and not any(
+        k in keep for k in keys(_rows(file, groups, columns, [*KEY], None))
+    ):
+        groups = []  # passed over
     threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # of few rows they only cost
     table = file.read_row_groups(groups, columns=names, use_threads=threads)
-    return sound(table.select(names), pa.schema([columns.field(name) for name in names]))
+    rows = sound(table.select(names), pa.schema([columns.field(name) for name in names]))
+    return _kept(rows, keep)
 
 
 def opened(path: Path) -> pq.ParquetFile:

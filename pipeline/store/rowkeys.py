@@ -90,6 +90,12 @@ def in_order(rows: pa.Table, known: Ints, names: Sequence[str], keys: Ints) -> d
     return {name: rows[name].take(places).combine_chunks() for name in names}
 
 
+def aligned(run: Run, rows: pa.Table, keys: Ints) -> dict[str, pa.Array]:
+    """Put all columns but the key of rows of a run in the order of `keys`; null without a row."""
+    names = [name for name in rows.column_names if name not in KEY]
+    return in_order(rows, encode(rows, question_ids(run)), names, keys)
+
+
 def keyed(run: Run, table: str, names: Sequence[str]) -> tuple[pa.Table, Ints]:
     """Read the rows of `streamed` whose questions the run has, and the key of each row."""
     rows = streamed(run, table, names)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, reduce
@@ -17,9 +18,11 @@ from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
+from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import LabelsConfig, RunConfig
 from bayes_at_n.pipeline.store import origin, parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
+from bayes_at_n.verifiers import LETTERS
 
 # Of the model's settings those that change what is sampled or stored; prompts are hashed.
 _MODEL_KEYS = """dtype tokenizer context system engine_args skip_special_tokens
@@ -93,6 +96,26 @@ def opened(folder: Path) -> Run:
     for table in ("attempts", "grades", "verdicts", "means"):
         shards.files(run.path / table)
     return run
+
+
+def as_shown(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> dict[str, Any]:
+    """Return a row of the questions table with options and gold letter as a trial saw them.
+
+    With `prompt.shuffle=trial`, "order" says which option stood at each place of its prompt.
+    """
+    shown = dict(row)
+    if cfg.prompt.shuffle == "trial" and row.get("choices") is not None:
+        places = option_order(cfg, row["question_id"], len(row["choices"]), trial)
+        shown |= {"order": places, "choices": [row["choices"][place] for place in places]}
+        shown["gold"] = letter_shown(shown, row["gold"])
+    return shown
+
+
+def letter_shown(shown: Mapping[str, Any], answer: str) -> str:
+    """Return the letter that an attempt saw at an option; what is no letter stays."""
+    places = shown.get("order", ())
+    known = LETTERS[: len(places)]
+    return LETTERS[places.index(known.index(answer))] if answer and answer in known else answer
 
 
 def identity(cfg: RunConfig) -> dict[str, Any]:
@@ -295,12 +318,9 @@ def reader(run: Run) -> list[str | None]:
 
 def set_aside_attempts(run: Run, damage: parquet.Damage) -> None:
     """Set damaged parts aside. Raises DamagedData: there were some; their rows are owed again."""
-    parts, journals = parquet.Damage(), parquet.Damage()
-    for path, lines in damage.lines.items():
-        (journals if path.suffix == ".journal" else parts).lines[path] = lines
-    if journals.lines:
-        warn(f"attempts still being written, or torn: {journals}")
-    if parts.lines:
-        shards.set_aside(parts, ATTEMPTS)
+    journals = {p: lines for p, lines in damage.lines.items() if p.suffix == ".journal"}
+    if journals:
+        warn(f"attempts still being written, or torn: {parquet.Damage(journals)}")
+    if parts := shards.set_aside(damage, ATTEMPTS):
         remedy = "set aside, those rows are owed again: run `generate` (or `run`)"
         raise DamagedData(f"attempts: {parts}; {remedy}")

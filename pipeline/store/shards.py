@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -80,8 +80,8 @@ def batches(
     """Stream the columns `names` of all rows of a table, every key once, in bounded memory.
 
     What cannot be read, or is of another run, is left out and added to `damage`. Safe while others
-    write: a journal that is sealed meanwhile is read from its part. Of all files
-    `only` these are read, of all rows those to `keep`. Raises UserError: as `foreign.check`.
+    write: a journal that is sealed meanwhile is read from its part. `only` selects files, `keep`
+    rows by their keys. Raises UserError: as `foreign.check`.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -106,38 +106,33 @@ def keys(
 ) -> set[tuple[str, int]]:
     """Return the (question_id, trial) of every readable row; for `only` see `batches`."""
     read = batches(folder, columns, KEY, damage, only=only)
-    return {key for batch in read for key in _keys(batch)}
-
-
-def among(wanted: Container[tuple[str, int]]) -> parquet.Keep:
-    """Return `keep` of `batches`: the rows whose key is among these."""
-    return lambda batch: pa.array([key in wanted for key in _keys(batch)], pa.bool_())
-
-
-def _keys(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, int]]:
-    return zip(*(batch[name].to_pylist() for name in KEY), strict=True)
+    return {key for batch in read for key in parquet.keys(batch)}
 
 
 def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
     """Select the rows whose keys are not `seen`, which gets them."""
     fresh = []
-    for i, key in enumerate(_keys(batch)):
+    for i, key in enumerate(parquet.keys(batch)):
         if key not in seen:
             seen.add(key)
             fresh.append(i)
     return batch if len(fresh) == batch.num_rows else batch.take(pa.array(fresh, pa.int64()))
 
 
-def set_aside(damage: parquet.Damage, columns: pa.Schema) -> None:
-    """Rename damaged parts out of the way, after copying their sound rows into a new part."""
-    for path in damage.lines:
-        if path.suffix != ".parquet" or not path.exists():
-            continue
+def set_aside(damage: parquet.Damage, columns: pa.Schema) -> str:
+    """Rename damaged parts out of the way, after copying their sound rows into a new part.
+
+    Returns what is damaged in parts; empty where only journals are.
+    """
+    every = damage.lines.items()
+    parts = parquet.Damage({path: lines for path, lines in every if path.suffix == ".parquet"})
+    for path in (path for path in parts.lines if path.exists()):
         sound = list(parquet.read(path, columns, columns.names, parquet.Damage()))
         if sound and not origin.foreign(path):
             table = pa.Table.from_batches(sound, columns.with_metadata(origin.metadata(path)))
             parquet.write_part(path.with_name(f"{path.stem}-sound.parquet"), table)
         parquet.put_aside(path)
+    return str(parts)
 
 
 def stem(path: Path) -> str:

@@ -186,11 +186,23 @@ class Derived:
         Raises Stale: rows were made with other inputs; none are where `inputs` is None.
         """
         try:
-            return _first([*self._pieces(run, names, inputs)], self._columns(names))
+            pieces = [*self._pieces(run, names, inputs)]
         except OSError as error:
             if error.errno not in atomic.GONE:
                 raise
             return self.read(run, names, inputs)  # a journal was sealed since the listing
+        tables = [rows for _, rows in pieces if rows is not None]
+        keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in pieces)])
+        has_row = np.repeat(
+            np.array([rows is not None for _, rows in pieces], bool),
+            np.array([k.size for k, _ in pieces], int),
+        )
+        every, first = np.unique(keys, return_index=True)
+        first = first[every >= 0]
+        place = np.cumsum(has_row) - 1  # in `tables`, of the row of each key that has one
+        taken = pa.array(np.sort(place[first[has_row[first]]]))
+        table = pa.concat_tables([self._columns(names).empty_table(), *tables]).take(taken)
+        return Rows(table, int(np.count_nonzero(~has_row[first])))
 
     def _pieces(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Iterator[_Piece]:
         ids, sampled = rowkeys.question_ids(run), {part.stem: part for part in parts(run.attempts)}
@@ -225,17 +237,3 @@ class Derived:
         if made_from["version"] != self.version:
             return f"version {made_from['version']} of the computation, now {self.version}"
         return ", ".join(sorted(k for k in {*then, *now} if then.get(k) != now.get(k)))
-
-
-def _first(pieces: Sequence[_Piece], columns: pa.Schema) -> Rows:
-    """Take the first row of every key; the keys of a piece without rows are pending."""
-    tables = [rows for _, rows in pieces if rows is not None]
-    keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in pieces)])
-    of_piece = [np.full(keys.size, rows is not None) for keys, rows in pieces]
-    made = np.concatenate([np.empty(0, bool), *of_piece])
-    every, first = np.unique(keys, return_index=True)
-    first = first[every >= 0]
-    at = np.cumsum(made) - 1  # the row of each key that has one
-    taken = pa.array(np.sort(at[first[made[first]]]))
-    table = pa.concat_tables([columns.empty_table(), *tables]).take(taken)
-    return Rows(table, int(np.count_nonzero(~made[first])))

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.base.console import mention, note, percent, results, wa
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import Table, columns, show
-from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder, verdicts
+from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -119,10 +119,11 @@ def fit(run: Run, attempts: pa.Table) -> tuple[calibration.Fit | None, str]:
 def judged(run: Run, names: Sequence[str] = ()) -> pa.Table:
     """Return verdicts as attempts, with `base_*`, the grader's `outcome` and other columns."""
     every = [f"{kind}{x}" for kind in ("logprob_", "base_") for x in "abc"]
-    table = verdicts.read(run, [*every, *names]).table
+    table = graded.read_verdicts(run, [*every, *names]).table
     keys = pa.array(rowkeys.encode(table, rowkeys.question_ids(run)))
     table = table.append_column("key", keys).sort_by("key")  # sums do not depend on who wrote what
-    outcome = graded.aligned(run, ["outcome"], table["key"].to_numpy())["outcome"]
+    grades = graded.ruled(run, ["outcome"])
+    outcome = rowkeys.aligned(run, grades, table["key"].to_numpy())["outcome"]
     return table.append_column("outcome", outcome).append_column("truth", true_labels(outcome, run))
 
 
@@ -226,7 +227,7 @@ def people(run: Run) -> dict[str, Any]:
         rng = np.random.default_rng([run.cfg.sampling.seed or 0, keys.size])
         keys = keys[rng.permutation(keys.size)[:size]]
         ends = {i: text[-_END:] for i, text in rowkeys.responses(run, keys, parquet.Damage())}
-        answers = graded.aligned(run, ["answer"], keys)["answer"].to_pylist()
+        answers = rowkeys.aligned(run, graded.ruled(run, ["answer"]), keys)["answer"].to_pylist()
         rows, names = list[dict[str, Any]](), ("question_id", "problem", "gold")
         for i, key in enumerate(keys.tolist()):
             of = {name: run.questions[key >> 32][name] for name in names}
@@ -270,7 +271,8 @@ def _corrected(run: Run, codes: outcomes.Codes) -> dict[str, Any]:
     keys, trials, level = _keys(codes), (codes != OWED).sum(axis=1), run.cfg.scoring.confidence
     weights = 1 / (trials[keys >> 32] * (trials > 0).sum())  # of an attempt in avg, sum 1
     at, labels = _read(run, keys)
-    codes, verdict = codes[codes != OWED], verdicts.aligned(run, ["a", "label"], keys)
+    verdict = rowkeys.aligned(run, graded.read_verdicts(run, ["a", "label"]).table, keys)
+    codes = codes[codes != OWED]
     # Where the grader cannot say, P(A) of the verifier stands for it.
     p = pc.fill_null(verdict["a"], 0.0).to_numpy()
     grader = np.where(np.isin(codes, UNDECIDED), p, codes == CORRECT).clip(0, 1)

@@ -23,12 +23,12 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import models, prefetch, questions, sizes
-from bayes_at_n.pipeline.store import graded, options, parquet, rowkeys, runfolder, shards, verdicts
+from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS, VERDICTS
+from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.origin import metadata
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part, keys_of, parts
-from bayes_at_n.pipeline.store.verdicts import VERDICTS_TABLE
 from bayes_at_n.pipeline.verify import asker, calibrate, prompts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
 from bayes_at_n.pipeline.verify.prompts import Candidate
@@ -66,7 +66,9 @@ def _verify(given: Run) -> None:
     runfolder.check_same(run, runfolder.identity(run.cfg))
     if not run.questions or not parts(run.attempts):
         raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
-    run = Run(prompts.with_fallback(run.cfg, verdicts.made_of(run).get("asked", {}).get("prompt")))
+    run = Run(
+        prompts.with_fallback(run.cfg, graded.verdicts_made_of(run).get("asked", {}).get("prompt"))
+    )
     template = prompts.read_template(run.cfg.verifier)
     made_by = identity(run.cfg, verifier_as_model(run.cfg), template)
     at, work = run.path, "attempts were verified"
@@ -74,7 +76,7 @@ def _verify(given: Run) -> None:
         # All that decides verdicts but the texts of attempts and their log-probs.
         v, labels = run.cfg.verifier, Path(run.cfg.labels.file or "").expanduser()
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
-        made_from = verdicts.inputs(run, of_grades or prompts.uses_answer(template))
+        made_from = graded.verdict_inputs(run, of_grades or prompts.uses_answer(template))
         made_from |= {"verifier": made_by, "template": made_by["template"]}
         if v.fit_temperature or v.calibration == "graded":  # each by all attempts
             made_from["attempts"] = [part.mark for part in parts(run.attempts)]
@@ -147,13 +149,14 @@ def survey(run: Run, template: str) -> pa.Table:
     stems = np.repeat([part.stem for part in listed], [*map(len, of)])
     keys, first = np.unique(np.concatenate(of), return_index=True)
     keys, first = keys[keys >= 0], first[keys >= 0]
-    grades = graded.aligned(run, ["outcome", "box", *["answer"] * with_answer], keys)
+    grades = graded.ruled(run, ["outcome", "box", *["answer"] * with_answer])
+    grades = rowkeys.aligned(run, grades, keys)
     attempts = pa.table({"key": keys, "part": stems[first]} | grades)
     if (ungraded := attempts["outcome"].null_count) and (judge == "unmatched" or with_answer):
         why = "judge=unmatched and prompts with {answer} need grades: run `grade` first"
         raise UserError(f"{run.path}: {ungraded} attempts are not graded; {why}")
     if judge == "unmatched":
-        attempts = attempts.filter(verdicts.asks(judge, attempts["outcome"], attempts["box"]))
+        attempts = attempts.filter(graded.asks(judge, attempts["outcome"], attempts["box"]))
     hashes, sizes = np.zeros(len(attempts), "S24"), np.zeros(len(attempts), np.int64)
     for i, candidate in candidates(run, attempts):
         hashes[i] = digest(candidate)
@@ -175,8 +178,8 @@ def candidates(run: Run, attempts: pa.Table) -> Iterator[tuple[int, Candidate]]:
     damage, keys = parquet.Damage(), attempts["key"].to_pylist()
     answers = attempts["answer"].to_pylist() if "answer" in attempts.column_names else []
     for i, text in rowkeys.responses(run, attempts["key"].to_numpy(), damage):
-        shown = options.as_shown(run.cfg, run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF)
-        extracted = options.letter(shown, answers[i] or "") if answers else ""
+        shown = runfolder.as_shown(run.cfg, run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF)
+        extracted = runfolder.letter_shown(shown, answers[i] or "") if answers else ""
         yield i, prompts.as_candidate(shown)._replace(response=text, answer=extracted)
     if damage.lines:
         warn(f"attempts: {damage}; they are left out until they are made again")

@@ -90,7 +90,7 @@ def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
     """Run what is owed, model by model; merged weights are made just before.
 
     What runs lack, `lacking`, is brought up to date, and merged weights whose runs are complete are
-    deleted unless `keep` says otherwise. Raises UserError: some runs failed, or one was stopped.
+    deleted unless `keep` says otherwise. Raises Unfinished: some runs failed, or one was stopped.
     """
 
     def owed_of(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
@@ -117,7 +117,7 @@ def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
     if failed:
         more = f" and {len(failed) - 6} more" if len(failed) > 6 else ""
         names = "; ".join(map(str, [*failed][:6])) + more
-        raise UserError(
+        raise sweep.Unfinished(
             f"{len(failed)} of {len(plan.evaluations)} runs are not finished: {names}; the same"
             " command makes what is owed",
             [*failed.values()][-1],
