@@ -444,7 +444,7 @@ def test_failures_stop_no_other_run_and_a_stop_stops_all(
         'case "$*" in *quit-*) exit 130;; *bad-*) exit 7;; esac\n'
     )
     fake.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(fake))
+    monkeypatch.setattr("bayes_at_n.pipeline.config.sweep.PROGRAM", [str(fake)])
     ask = [*SUMS, "merge=[]", "greedy=false", "dataset.path=sums.jsonl", "sampling.trials=2"]
     with pytest.raises(UserError) as error:
         verb.run([*ask, "checkpoints=t"])
