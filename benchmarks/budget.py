@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.pipeline.base import lease
-from bayes_at_n.pipeline.config.budget import BudgetConfig
+from bayes_at_n.pipeline.config.resources import BudgetConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.generate import budget

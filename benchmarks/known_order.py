@@ -18,7 +18,6 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.cohorts import cohort, rankings
 from bayes_at_n.pipeline.config import analysis, compose, records
-from bayes_at_n.pipeline.config import studies as settings
 from bayes_at_n.pipeline.imports.importing import import_records
 from bayes_at_n.pipeline.research import studies
 from bayes_at_n.pipeline.research.studies import rankings as study
@@ -57,7 +56,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         import_records(compose.load_as(records.RecordsConfig, source))
         ranking = [f"ranking.replicates={args.replicates}", f"ranking.seconds={args.seconds}"]
         cfg = analysis.load([f"runs={folder / 'runs'}", "ranking=all", *ranking])
-        plan = settings.plan(cfg.study, ranking=cfg.ranking)
+        plan = analysis.study_plan(cfg)
         cohorts = cohort.load(cfg)
         found = studies.run("rankings", plan, cohorts)
     tensor = np.asarray(cohorts[0].matrix().data).astype(np.uint8)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from bayes_at_n.pipeline.cohorts import cohort
 from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.config import studies as settings
+from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.research import studies
 from bayes_at_n.pipeline.research.studies import paper, reproduce
 from benchmarks import common
@@ -48,12 +48,12 @@ def main() -> None:
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Seconds of every study, the peak of this process in MiB, and the peer."""
-    plan = settings.plan(settings.StudyConfig(preset=args.preset))
+    plan = analysis.study_plan(analysis.load([f"preset={args.preset}"]))
     cohorts = made()
     seconds: dict[str, float] = {}
     run = studies.run
 
-    def timed(name: str, plan: settings.StudyPlan, cohorts: list[Cohort]) -> studies.Result:
+    def timed(name: str, plan: analysis.StudyPlan, cohorts: list[Cohort]) -> studies.Result:
         began = time.perf_counter()
         try:
             return run(name, plan, cohorts)
@@ -63,7 +63,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     studies.run = timed
     with common.workdir(args) as folder:
         began = time.perf_counter()
-        reproduce.reproduced(cohorts, plan, list(settings.STUDIES), folder, [])
+        reproduce.reproduced(cohorts, plan, list(analysis.STUDIES), folder, [])
         total = time.perf_counter() - began
     seconds["files"] = total - sum(seconds.values())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -69,7 +69,7 @@ def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capture) -> None:
     assert {*re.findall(r"^  python -m pipeline (\w+)", text, re.M)} == {verb}
     said = text.partition("settings KEY=VALUE")[2].partition("metrics=[...]")[0]
     assert {*re.findall(r" ([\w.]+)=", said)} >= {key for key in keys(VERBS[verb]) if "." in key}
-    assert all(f" {flag} " in text for flag in VERBS[verb].flags)
+    assert all(f" {flag} " in " ".join(text.split()) for flag in VERBS[verb].flags)
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -132,8 +132,7 @@ def test_every_verb_is_composed(verb: str, place: Path, capsys: Capture) -> None
     assert main([verb, "--cfg", "job"]) == 0
     assert capsys.readouterr().out
     assert main([verb, "--info", "defaults", "--quiet"]) == 0
-    own = "run" if verb not in ("settle", "trajectory") else verb
-    assert capsys.readouterr().out.splitlines()[-1].split()[0] == own or VERBS[verb].kind.__name__
+    assert capsys.readouterr().out
     assert not [*place.iterdir()]
 
 

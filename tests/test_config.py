@@ -18,8 +18,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.checks import validated
-from bayes_at_n.pipeline.config.engine import EngineConfig, VerifierEngineConfig
 from bayes_at_n.pipeline.config.folder import dump, load_folder
+from bayes_at_n.pipeline.config.resources import EngineConfig, VerifierEngineConfig
 from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
 from bayes_at_n.pipeline.engines import labels

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.cluster import ClusterConfig
+from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import to_markdown
 from bayes_at_n.pipeline.prepare import costs

@@ -21,8 +21,7 @@ from bayes_at_n.pipeline.cohorts import cohort as cohorts
 from bayes_at_n.pipeline.cohorts.cohort import Cohort, from_arrays
 from bayes_at_n.pipeline.cohorts.rankings import replicates, scores
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.config import studies as settings
-from bayes_at_n.pipeline.config.rankings import METHODS
+from bayes_at_n.pipeline.config.analysis import METHODS
 from bayes_at_n.pipeline.research import studies
 from bayes_at_n.scoring.metrics.table import parse
 from bayes_at_n.scoring.studies.convergence import tau_curve
@@ -259,9 +258,8 @@ def test_scores_are_those_of_greatest_likelihood(count: int) -> None:
 # The study.
 
 
-def plan(*overrides: str) -> settings.StudyPlan:
-    cfg = analysis.load(["study.preset=quick", *overrides])
-    return settings.plan(cfg.study, cfg.rubric, cfg.thresholds, cfg.ranking)
+def plan(*overrides: str) -> analysis.StudyPlan:
+    return analysis.study_plan(analysis.load(["study.preset=quick", *overrides]))
 
 
 def known(models: int = 6, questions: int = 10, trials: int = 20, seed: int = 0) -> Any:

@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.cohorts.cohort import complete, from_arrays
 from bayes_at_n.pipeline.cohorts.compare import compare, tables_of
 from bayes_at_n.pipeline.cohorts.rankings import bootstrap, replicates, scores
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.config.rankings import METHODS
+from bayes_at_n.pipeline.config.analysis import METHODS
 from bayes_at_n.pipeline.display.table import Table
 
 MARKS = {

@@ -13,7 +13,6 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
 from bayes_at_n.pipeline.cohorts.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.config import studies as settings
 from bayes_at_n.pipeline.research import studies
 from bayes_at_n.pipeline.research.studies import paper, reproduce
 from bayes_at_n.pipeline.rubrics import signals
@@ -60,8 +59,8 @@ def _sessions(folder: Path) -> Path:
     return made
 
 
-def quick(*names: str) -> settings.StudyPlan:
-    return settings.plan(analysis.load([*FEW, *names]).study)
+def quick(*names: str) -> analysis.StudyPlan:
+    return analysis.study_plan(analysis.load([*FEW, *names]))
 
 
 class Page(HTMLParser):
@@ -90,7 +89,7 @@ def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys)
     assert len(page.pictures) > 10 and "script" not in page.tags
     for name in page.pictures + [link for link in page.links if not link.startswith("#")]:
         assert (out / name).is_file(), name
-    for name in settings.STUDIES:
+    for name in analysis.STUDIES:
         assert f'id="{name}"' in text
     assert "<li>left out" not in text
     told = capsys.readouterr()

@@ -110,9 +110,9 @@ def test_what_cannot_be_planned(arguments: list[str], said: str) -> None:
 
 def test_assumptions_are_of_a_dry_run() -> None:
     with pytest.raises(UserError, match="--dry-run only"):
-        verb.run(config.load(["model=demo,qwen3-4b", "assume=[0.5,0.4]"]))
+        verb.run(["model=demo,qwen3-4b", "assume=[0.5,0.4]"])
     with pytest.raises(UserError, match="replay"):
-        verb.run(config.load(["replay=x"]), dry_run=True)
+        verb.run(["replay=x"], dry_run=True)
     assert plan.goal(
         compose.load_as(config.PlanConfig, ["accuracies=[1,0]"]), ["a", "b"], 8
     ).looks == [8]

@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.engine import EngineConfig
+from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
 from bayes_at_n.pipeline.prepare import models, sizes
 from bayes_at_n.pipeline.workers import devices

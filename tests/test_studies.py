@@ -13,9 +13,8 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts.cohort import Cohort, from_arrays
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.config import studies as settings
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig, StudyConfig
 from bayes_at_n.pipeline.config.compose import CONFIGS
-from bayes_at_n.pipeline.config.studies import StudyConfig
 from bayes_at_n.pipeline.research import studies
 from bayes_at_n.pipeline.research.studies import page, paper, shared
 
@@ -31,8 +30,8 @@ TINY = {
 }
 
 
-def tiny(**more: Any) -> settings.StudyPlan:
-    return settings.plan(StudyConfig(preset="quick", **(TINY | more)))
+def tiny(**more: Any) -> analysis.StudyPlan:
+    return analysis.study_plan(AnalysisConfig(study=StudyConfig(preset="quick", **(TINY | more))))
 
 
 def simulated(models: int = 3, trials: int = 12, seed: int = 0, dataset: str = "sums") -> Cohort:
@@ -58,9 +57,9 @@ def the_papers(task: str, models: int = 20, trials: int = 12) -> Cohort:
 
 
 def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
-    plan = settings.plan(StudyConfig(tau_replicates=7))
+    plan = analysis.study_plan(analysis.load(["tau_replicates=7"]))
     assert (plan.tau_replicates, plan.convergence_replicates) == (7, 100_000)
-    assert settings.named(StudyConfig(name=["cost", "coins"])) == ["coins", "cost"]
+    assert StudyConfig(name=["cost", "coins"]).names() == ["coins", "cost"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
 )
 def test_settings_that_cannot_work_name_their_key(wrong: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        settings.plan(analysis.load([wrong]).study)
+        analysis.study_plan(analysis.load([wrong]))
 
 
 def test_the_subsets_are_those_of_tables_8_to_10() -> None:

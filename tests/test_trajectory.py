@@ -81,7 +81,7 @@ def ckpts(root: Path, *names: str) -> Path:
     return root
 
 
-def planned(*arguments: str) -> tuple[settings.Settings, TrajectoryPlan]:
+def planned(*arguments: str) -> tuple[settings.Asked[TrajectoryConfig], TrajectoryPlan]:
     asked = settings.load(arguments)
     return asked, plan.make(asked)
 
@@ -129,7 +129,7 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
     assert found.cfg.checkpoints == {"": ["a", "b"]} and found.cfg.merge.windows == [4, 8]
     assert not found.cfg.merge.keep and found.cfg.metrics == ["pass@16", "maj@4"]
     assert found.cfg.prices.output == 2 and found.cfg.prices.cache_miss == 1.25
-    assert found.run == ["model=demo", "tag=t", "sampling.trials=4"]
+    assert found.models == [["model=demo", "tag=t", "sampling.trials=4"]]
     assert found.datasets == [["dataset=demo"], ["dataset=aime25"]]
     assert settings.load(["checkpoints=a"]).cfg.merge.windows == [4]
     assert settings.load(["checkpoints=a", "merge=[]"]).cfg.merge.windows == []
@@ -243,8 +243,8 @@ def test_a_folder_for_results_that_cannot_be_made_is_refused_first(place: Path) 
     write_questions(place / "sums.jsonl", sums(1))
     (place / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="file/in/it"):
-        verb.run(settings.load([*SUMS, "checkpoints=t", "merge=[]", "dataset.path=sums.jsonl",
-                                "out=file/in/it"]))  # fmt: skip
+        verb.run([*SUMS, "checkpoints=t", "merge=[]", "dataset.path=sums.jsonl",
+                                "out=file/in/it"])  # fmt: skip
     assert not (place / "runs").exists()
 
 
@@ -400,7 +400,7 @@ def test_a_dry_run_says_how_each_owed_run_is_made_elsewhere(
     made = planned(*ask)[1]
     done, *owed = made.evaluations
     finish(done, {"q0": "10"})
-    verb.run(settings.load(ask), dry_run=True)
+    verb.run(ask, dry_run=True)
     told = capsys.readouterr().out
     at = told.index("weights to be merged first")
     merges, runs = [part.splitlines()[1:] for part in told[at:].strip().split("\n\n")]
@@ -413,12 +413,12 @@ def test_a_dry_run_says_how_each_owed_run_is_made_elsewhere(
     for one in owed:
         run = made_elsewhere(one)
         assert stand(run).finished
-    verb.run(settings.load(ask), dry_run=True)
+    verb.run(ask, dry_run=True)
     assert "owed, settings" not in capsys.readouterr().out
     manifest = runfolder.read_manifest(done.run)
     del manifest["identity"]["questions"]
     runfolder.write_json(done.run.manifest, manifest)
-    verb.run(settings.load(ask), dry_run=True)
+    verb.run(ask, dry_run=True)
     table = capsys.readouterr().out
     assert "unprepared" in table and "runs owed, settings" in table
     monkeypatch.setattr(preview, "_MOST", 2)
@@ -444,10 +444,10 @@ def test_failures_stop_no_other_run_and_a_stop_stops_all(
         'case "$*" in *quit-*) exit 130;; *bad-*) exit 7;; esac\n'
     )
     fake.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(fake))
+    monkeypatch.setattr("bayes_at_n.pipeline.config.sweep.PROGRAM", [str(fake)])
     ask = [*SUMS, "merge=[]", "greedy=false", "dataset.path=sums.jsonl", "sampling.trials=2"]
     with pytest.raises(UserError) as error:
-        verb.run(settings.load([*ask, "checkpoints=t"]))
+        verb.run([*ask, "checkpoints=t"])
     assert error.value.exit_code == 1  # those that left nothing, as if others were at it
     assert "3 of 3 runs are not finished: runs/sums/t-a-1" in str(error.value)
     told = capfd.readouterr()
@@ -455,7 +455,7 @@ def test_failures_stop_no_other_run_and_a_stop_stops_all(
     assert len((place / "asked").read_text().splitlines()) == 3
     ckpts(place / "u", "a-1", "quit-2", "z-3")
     with pytest.raises(UserError, match="stopped at runs/sums/u-quit-2") as error:
-        verb.run(settings.load([*ask, "checkpoints=u"]))
+        verb.run([*ask, "checkpoints=u"])
     assert error.value.exit_code == 130
     assert len((place / "asked").read_text().splitlines()) == 3 + 2
 
@@ -907,7 +907,7 @@ def test_finished_runs_become_tables_pictures_and_a_page(
         right = rng.binomial(1 if one.greedy else 8, 0.1 + 0.2 * one.window.step, 3)
         finish(one, marks_of(right.tolist(), 1 if one.greedy else 8))
     monkeypatch.setattr(sweep.subprocess, "Popen", None)
-    verb.run(settings.load(ask))
+    verb.run(ask)
     told = capsys.readouterr()
     assert "24 runs in runs/sums, 24 finished, 0 owed" in told.err
     assert "Pass@16 left out, as there are only 8 trials" in told.err
@@ -933,9 +933,9 @@ def test_finished_runs_become_tables_pictures_and_a_page(
         assert f"]({name}.png)" in (out / "trajectory.md").read_text()
     for stem in ("stability", "curve", "samples", "pairs", "gains", "protocols", "merge", "passk"):
         assert (out / f"{stem}.csv").is_file()
-    verb.run(settings.load([*SUMS, "dataset.path=sums.jsonl", "sampling.trials=8", "merge=[]",
+    verb.run([*SUMS, "dataset.path=sums.jsonl", "sampling.trials=8", "merge=[]",
                             "replicates=50", "checkpoints.m=m", "greedy=false",
-                            f"out={out}"]))  # fmt: skip
+                            f"out={out}"])  # fmt: skip
     assert not (out / "side_by_side.png").exists() and not (out / "crossings.csv").exists()
     assert set(json.loads((out / "trajectory.json").read_text())["files"]) | {
         "trajectory.json"

@@ -7,8 +7,8 @@ from typing import Any
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cli.runs import configured
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.engines.callable import called
 from bayes_at_n.pipeline.store import runfolder
 

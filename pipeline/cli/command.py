@@ -1,7 +1,6 @@
 """A command: its verb, run folders, settings and flags, and what is done with them."""
 
 import os
-import pkgutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,13 +8,12 @@ from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.cli import argv
-from bayes_at_n.pipeline.cli.runs import configured
-from bayes_at_n.pipeline.cli.verbs import RUN, VERBS, Verb
+from bayes_at_n.pipeline.cli.verbs import RUN, VERBS, Parser, Verb, declare
 from bayes_at_n.pipeline.config import compose, folder, sweep
 from bayes_at_n.pipeline.config.checks import keys
+from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.config.settle import SettleConfig, is_until
+from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.store import find, parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -40,8 +38,8 @@ def parse(arguments: Sequence[str]) -> Command:
     if name not in VERBS:
         kind = "option" if name[:1] == "-" else "verb"
         raise UserError(f"{name}: no such {kind} ({did_you_mean(name, VERBS)})")
-    verb, parser = VERBS[name], argv.Parser(f"{PROGRAM} {name}", allow_abbrev=False)
-    argv.fill(parser, verb)
+    verb, parser = VERBS[name], Parser(f"{PROGRAM} {name}", allow_abbrev=False)
+    declare(parser, verb)
     given = vars(parser.parse_intermixed_args(rest))
     words, place, _ = (given.pop(key) for key in ("settings", "config_dir", "multirun"))
     said = [word for word in ("quiet", "verbose", "json") if given.pop(word)]
@@ -57,11 +55,10 @@ def parse(arguments: Sequence[str]) -> Command:
     return Command(name, folders, settings, flags, {k: v for k, v in shown.items() if v}, said)
 
 
-def _kinds(verb: Verb, settings: Sequence[str]) -> list[type[Any]]:
-    """Return the dataclasses whose keys a verb takes: its own, and a run's."""
-    if verb.kind is RunConfig and any(map(is_until, settings)):
-        return [SettleConfig, RunConfig]
-    return [*dict.fromkeys([verb.kind, *[RunConfig] * verb.runs_too])]
+def _is_race(command: Command) -> bool:
+    """Return whether runs are sampled until something is decided, as by `settle`."""
+    until = any(setting.startswith("until=") for setting in command.settings)
+    return until and command.verb in ("run", "submit")
 
 
 def _of_runs(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], list[str]]:
@@ -69,13 +66,11 @@ def _of_runs(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], l
 
     `named`: what the verb reads is named already. Returns folders and the other settings.
     """
-    values, kinds, folders = {}, _kinds(verb, settings), []
-    for override in map(compose.parse, settings):
-        value = override.value()
-        values[override.key_or_group] = getattr(value, "list", None) or value  # of a,b the list
-    root = str(values.get("runs", "runs"))
+    overrides = [compose.parse(setting) for setting in settings]
+    values, folders, taken = {of.key_or_group: of.value() for of in overrides}, [], set[str]()
+    root, names = str(values.get("runs", "runs")), values.get("dataset", [])
+    names = getattr(names, "list", names)  # of a,b the list
     if verb.reads and not named:
-        names = values.get("dataset", [])
         names = names if isinstance(names, list) else [names]
         places = [Path(root).expanduser() / str(name) for name in names]
         # Of a verb on one run: where nothing else says which run is meant, and the runs are there.
@@ -83,11 +78,13 @@ def _of_runs(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], l
         there = all(any(place.glob("*/config.yaml")) for place in places)
         if verb.settings != RUN or (there and not others):
             folders = [str(path) for place in places for path in find.within(place)]
-    taken = {"dataset"} if folders else set[str]()
-    if not any("runs" in keys(kind) for kind in kinds):
+            taken = {"dataset"} if folders else taken
+    if not any("runs" in keys(kind) for kind in verb.kinds):
         taken.add("runs")
-    rest = [one for one in settings if compose.parse(one).key_or_group not in taken]
-    if "runs" in values and not folders and RunConfig in kinds:
+    rest = [
+        one for one, of in zip(settings, overrides, strict=True) if of.key_or_group not in taken
+    ]
+    if "runs" in values and not folders and RunConfig in verb.kinds:
         place = f"{root}/${{dataset.name}}/${{model.name}}${{folder_tag:${{tag}}}}"
         rest.append(f"run_dir={compose.quoted(place, True)}")
     return folders, rest
@@ -101,7 +98,8 @@ def show(command: Command) -> int:
     if verb.settings == RUN and command.folders:
         print(folder.dump(configured(words)), end="")
         return 0
-    kinds, package, text = _kinds(verb, command.settings), asked.get("package", ""), ""
+    kinds = [SettleConfig, RunConfig] if _is_race(command) else verb.kinds
+    package, text = asked.get("package", ""), ""
     for kind, settings in zip(kinds, compose.parted(words, *kinds), strict=True):
         [first, *_] = compose.expand(settings, kind)
         with compose.composed(first, kind) as (cfg, used):
@@ -123,27 +121,28 @@ def call(command: Command) -> int:
     """Do what a verb does: with its settings, or for each run that they name."""
     parquet.without_pandas()
     verb, flags, words = VERBS[command.verb], command.flags, command.folders + command.settings
-    if verb.load is not None:
-        verb.function(pkgutil.resolve_name(verb.load)(words), **flags)
+    if verb.composes:
+        verb.function(words, **flags)
         return 0
-    if command.verb == "run" and any(map(is_until, command.settings)):
+    if _is_race(command):
         from bayes_at_n.pipeline.settle.verb import run_until
 
         return run_until(words, **flags)
-    of_run, many = verb.settings == RUN, compose.expand(command.settings, verb.kind)
-    groups = [[folder] for folder in command.folders] if of_run else [command.folders]
+    [kind] = verb.kinds
+    many = compose.expand(command.settings, kind)
+    groups = [[folder] for folder in command.folders] if kind is RunConfig else [command.folders]
     many = [[*folders, *settings] for folders in groups or [[]] for settings in many]
     if len(many) > 1:
         return _several(command, many)
-    if not of_run:
-        verb.function(compose.load_as(verb.kind, many[0]), **flags)
+    if kind is not RunConfig:
+        verb.function(compose.load_as(kind, many[0]), **flags)
     elif flags.pop("dry_run", False):
         from bayes_at_n.pipeline.prepare import costs, preview
 
         run = Run(configured(many[0], f"{command.verb} prepare"))
         elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in many[0])
         preview.preview(
-            run, (costs.of_cluster(run.cfg.cluster) if elsewhere else costs.here(run.cfg))
+            run, costs.of_cluster(run.cfg.cluster) if elsewhere else costs.here(run.cfg)
         )
     else:
         from bayes_at_n.pipeline.tracking.following import tracked

@@ -4,13 +4,17 @@ import argparse
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.cli import argv
-from bayes_at_n.pipeline.cli.verbs import GROUPS, RUN, VERBS, Verb
+from bayes_at_n.pipeline.cli.verbs import GROUPS, RUN, VERBS, Verb, declare
+
+_wrapped = partial(textwrap.fill, width=98, subsequent_indent="  ", break_on_hyphens=False)
+_LINE = f"  {PROGRAM} "  # how an example begins
+_WRITTEN = {"???": "VALUE", "None": "null", "True": "true", "False": "false"}  # after KEY=
 
 _ALL = """\
 usage: {program} VERB [FOLDER ...] [GROUP=CHOICE ...] [KEY=VALUE ...] [--help]
@@ -34,21 +38,26 @@ def text(name: str | None) -> str:
         for group, names in GROUPS.items():
             lines = (f"  {verb:12} {VERBS[verb].summary}\n" for verb in names.split())
             verbs += f"{group}:\n{''.join(lines)}\n"
-        return _ALL.format(program=PROGRAM, verbs=verbs, examples=_examples(VERBS["run"]))
+        return _ALL.format(
+            program=PROGRAM, verbs=verbs, examples=textwrap.indent(VERBS["run"].examples, _LINE)
+        )
     verb = VERBS[name]
     parser = argparse.ArgumentParser(
         f"{PROGRAM} {name}",
         f"{PROGRAM} {name} [SETTING ...] [--FLAG ...]",
         f"{verb.summary[0].upper()}{verb.summary[1:]}.",
-        "\n\n".join([f"examples:\n{_examples(verb)}", *_settings(verb)]),
+        "\n\n".join([f"examples:\n{textwrap.indent(verb.examples, _LINE)}", *_settings(verb)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    argv.fill(parser, verb)
+    takes = ["GROUP=CHOICE"] * (verb.settings == RUN) + ["KEY=VALUE"]
+    takes += ["run folders"] * _takes_folders(verb)
+    takes += [f"{word} ({verb.flags[word]})" for word in verb.words]
+    declare(parser, verb, ", or ".join(takes))
     return parser.format_help()
 
 
-def _examples(verb: Verb) -> str:
-    return "\n".join(f"  {PROGRAM} {line}" for line in verb.examples.splitlines())
+def _takes_folders(verb: Verb) -> bool:
+    return verb.settings == RUN or hasattr(verb.kinds[0](), "folders")
 
 
 def _settings(verb: Verb) -> Iterator[str]:
@@ -59,11 +68,14 @@ def _settings(verb: Verb) -> Iterator[str]:
     of_run = {key.partition(".")[0] for key in shown if verb.settings == RUN}
     for group, choice in compose.GROUPS.items():
         if group in of_run:
-            yield _filled(f"{group}={choice}, or ", ", ".join(compose.files(group)))
+            yield _wrapped(f"{group}={choice}, or {', '.join(compose.files(group))}")
+    written = ""
+    for key, value in shown.items():
+        text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+        written += f"  {key}={_WRITTEN.get(text, text)}"
     if shown:
-        values = "  ".join(f"{key}={_default(value)}" for key, value in shown.items())
-        yield "settings KEY=VALUE with defaults (GROUP. may be left out):\n" + _filled("  ", values)
-    if verb.runs_too or (verb.settings == RUN and verb.keys is not None):
+        yield f"settings KEY=VALUE with defaults (GROUP. may be left out):\n{_wrapped(written)}"
+    if RUN in verb.settings and verb is not VERBS["run"]:
         yield f"and the settings of `run`: {PROGRAM} run --help"
 
 
@@ -73,27 +85,13 @@ def keys(verb: Verb) -> dict[str, Any]:
     >>> keys(VERBS["verify"])["labels.sample"], "model.id" in keys(VERBS["verify"])
     (None, False)
     """
-    from bayes_at_n.pipeline.config.checks import keys as all_of
+    from bayes_at_n.pipeline.config.checks import keys as keys_of
 
-    wanted = tuple(f"{key}." for key in verb.keys.split()) if verb.keys is not None else ""
+    groups = tuple(f"{key}." for key in verb.keys.split()) if verb.keys is not None else ""
     left_out = ("folders.",) if verb.keys else ("folders.", "cluster.")
-    mine = [k for k in all_of(verb.kind) if f"{k}.".startswith(wanted)]
-    every = {k: attrgetter(k)(verb.kind()) for k in mine if not f"{k}.".startswith(left_out)}
-    return {key: value for key, value in every.items() if not is_dataclass(value)}
-
-
-def _default(value: object) -> str:
-    """Return a value as it would be written after KEY=."""
-    named = {"???": "VALUE", "None": "null", "True": "true", "False": "false"}
-    text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
-    return named.get(text, text)
-
-
-def _filled(head: str, words: str) -> str:
-    """Return lines of at most 98 letters, of which the first begins with the head."""
-    return textwrap.fill(
-        words, 98, initial_indent=head, subsequent_indent="  ", break_on_hyphens=False
-    )
+    known, defaults = keys_of(verb.kinds[0]), verb.kinds[0]()
+    mine = [key for key in known if f"{key}.".startswith(groups) and not is_dataclass(known[key])]
+    return {k: attrgetter(k)(defaults) for k in mine if not f"{k}.".startswith(left_out)}
 
 
 def complete() -> None:
@@ -108,7 +106,7 @@ def complete() -> None:
     parser = argparse.ArgumentParser()
     verbs = parser.add_subparsers(dest="verb")
     for name, verb in VERBS.items():
-        argv.fill(verbs.add_parser(name), verb)
+        declare(verbs.add_parser(name), verb)
     argcomplete.autocomplete(parser, False, default_completer=value)  # type: ignore[arg-type]
 
 
@@ -121,7 +119,7 @@ def offered(name: str, prefix: str) -> list[str]:
     from bayes_at_n.pipeline.config import compose
 
     verb, (key, given, text) = VERBS[name], prefix.partition("=")
-    of_run, known = verb.settings == RUN or verb.runs_too, keys(verb)
+    of_run, known = RUN in verb.settings, keys(verb)
     groups = [*compose.GROUPS, "rubric"] if of_run else ["rubric"]
     if given:
         before, comma, _ = text.rpartition(",")
@@ -132,9 +130,9 @@ def offered(name: str, prefix: str) -> list[str]:
         every = [f"{key}={before}{comma}{one}" for one in names]
     else:
         concern = {one.partition(".")[0] for one in known} | {"model", "dataset"}
-        every = [f"{group}=" for group in groups if verb.runs_too or group in concern]
+        every = [f"{group}=" for group in groups if verb.composes or group in concern]
         every += [f"{one}=" for one in known if prefix or not of_run]  # of `run` there are 150
-        every += _folders(prefix) if verb.folders else []
+        every += _folders(prefix) if _takes_folders(verb) else []
     return [found for found in every if found.startswith(prefix)]
 
 

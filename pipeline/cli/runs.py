@@ -1,25 +1,86 @@
-"""Verbs on runs that are more than one call of one stage."""
+"""Verbs on runs that are more than one call of one stage: run, grade, status."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from bayes_at_n.pipeline.base.console import answering
-from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.console import answering, asked, collected, inside, note, results
+from bayes_at_n.pipeline.base.errors import DamagedData, UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.cli.verbs import VERBS
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import find, parquet, runfolder, sessions
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.prepare import stage as prepare
+from bayes_at_n.pipeline.score import current, shown
+from bayes_at_n.pipeline.store import find, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
-def configured(words: Sequence[str], verb: str = "") -> RunConfig:
-    """Compose settings, or load those of the run folder among them for a verb. Raises UserError."""
-    folders, settings = compose.folders_of(words)
-    if len(folders) > 1:
-        raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
-    if folders:
-        return load_folder(Path(folders[0]), settings, verb)
-    return compose.load(settings)
+def run_stages(run: Run) -> None:
+    """Do every stage of `stages`, in order; once more where damaged data was set aside."""
+    prior = run.cfg.prior.run
+    if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
+        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
+    if "score" in run.cfg.stages and _has_more(run):
+        return
+    try:
+        with collected():
+            done = _stages(run)
+    except DamagedData as error:
+        note(f"{error} - doing so now")
+        done = _stages(run)
+    if done and "score" in run.cfg.stages and not asked("several"):
+        note(f"{len(runfolder.owed(run)) or 'nothing'} owed (sampling.trials=N adds more)")
+        note(f"all scores: {PROGRAM} score {run.path}; of rubrics: the same, and rubrics")
+
+
+def _stages(run: Run) -> bool:
+    """Do the stages of a run; return whether none was left to other processes.
+
+    What needs no verifier is scored before one is asked, which may take hours, or fail.
+    """
+    stages = run.cfg.stages
+    unjudged = run.cfg.verifier.id is not None and not run.cfg.dataset.judge
+    for stage in stages:
+        early = stage == "verify" and {"grade", "score"} <= {*stages} and unjudged
+        if early or stage == "score":
+            with inside():
+                if asked("verbose") or not current.is_current(Run(run.cfg)):
+                    VERBS["score"].function(Run(run.cfg))
+            results.print(shown.line(runfolder.read_json(run.path / "scores.json")))
+        if stage == "score":
+            answer(runfolder.read_json(run.path / "scores.json"))
+            continue
+        try:
+            with inside():
+                done = VERBS[stage].function(Run(run.cfg))
+        except UserError as error:
+            if not early:
+                raise
+            again = "the same command asks it again, verifier=none leaves it out"
+            raise type(error)(f"verify: {error}. Scored without it; {again}") from error
+        if done is False:  # what comes after must wait for them
+            note(f"the last of them does what follows {stage}; or give the same command later")
+            return False
+    return True
+
+
+def _has_more(run: Run) -> bool:
+    """Return whether more trials are there and scored than are asked for: nothing is touched."""
+    scores, trials = runfolder.read_json(run.path / "scores.json"), run.cfg.sampling.trials
+    questions = scores.get("questions", 0)
+    if scores.get("attempts", 0) <= questions * trials or shown.stopped(run):
+        return False
+    if "prepare" in run.cfg.stages and prepare.questions_there(run) > questions:
+        return False  # imported runs have no data set
+    runfolder.check_same(run, runfolder.identity(run.cfg))
+    if runfolder.owed(run):
+        return False
+    results.print(shown.line(scores))
+    answer(scores)
+    note(f"{scores['trials']} trials are there, and stay; {trials} were asked for")
+    note(f"the first {trials}: {PROGRAM} score {run.path} sampling.trials={trials}")
+    return True
 
 
 def grade(
@@ -46,7 +107,6 @@ def grade(
 
 def status(words: list[str], watch: bool, every: float | None, check: bool) -> None:
     """Show where runs stand: those in folders, of a race, or every combination of settings."""
-    parquet.without_pandas()
     from bayes_at_n.pipeline.settle import RECORD
     from bayes_at_n.pipeline.status import page
     from bayes_at_n.pipeline.status import watch as runs
@@ -66,7 +126,6 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     one_run = len(sources) == 1 and (not isinstance(sources[0], Path) or find.is_run(sources[0]))
     if check:
         from bayes_at_n.pipeline.rubrics import categories, signals
-        from bayes_at_n.pipeline.score import current
         from bayes_at_n.pipeline.store import graded
         from bayes_at_n.pipeline.store.check import check as read_all
 

@@ -1,9 +1,12 @@
 """The verbs, for help, completion and dispatch; functions are named: help waits for no engine."""
 
+import argparse
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
+
+from bayes_at_n.pipeline.base.console import clean
+from bayes_at_n.pipeline.base.errors import UserError
 
 RUN = "settings:RunConfig"
 _ANALYSIS = "analysis:AnalysisConfig"
@@ -11,22 +14,16 @@ _PROTOCOL = "model dataset prompt sampling engine tag run_dir"  # which attempts
 _MANY = "dataset model folders runs out scoring prior rubric thresholds"
 
 
-@dataclass(frozen=True)
-class Verb:
-    """One command."""
+class Verb(NamedTuple):
+    """One command: a function of a run, of other settings, or of the words of the command."""
 
     call: str  # MODULE:FUNCTION, of the pipeline
     summary: str
     keys: str | None = None  # groups and keys that concern it, for its help; None: all of them
-    settings: str = RUN  # MODULE:CLASS, of pipeline.config, of its primary config
-    load: str | None = None  # MODULE:FUNCTION that makes the argument, if not settings or each run
-    flags: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # keyword arguments, as argparse has them
-    words: tuple[str, ...] = ()  # the same, as a word among settings
+    settings: str = RUN  # MODULE:CLASS, of pipeline.config, of each dataclass whose keys it takes
+    composes: bool = False  # composes its settings itself, and for all runs that they name
+    flags: Mapping[str, Any] = {}  # keyword arguments, as argparse has them; without -- a word
     examples: str = ""  # a line each, without the program's name
-    runs_too: bool = False  # takes settings of `run` beside its own
-    folders: bool = True  # takes run folders where settings may stand
     reads: bool = False  # reads runs that are there: dataset=NAME alone is all of runs/NAME
 
     @property
@@ -35,9 +32,45 @@ class Verb:
         return pkgutil.resolve_name(f"bayes_at_n.pipeline.{self.call}")  # type: ignore[no-any-return]
 
     @property
-    def kind(self) -> type[Any]:
-        """The dataclass of its settings, imported now."""
-        return pkgutil.resolve_name(f"bayes_at_n.pipeline.config.{self.settings}")  # type: ignore[no-any-return]
+    def kinds(self) -> list[type[Any]]:
+        """The dataclasses of its settings, imported now; its own before that of runs."""
+        names = self.settings.split()
+        return [pkgutil.resolve_name(f"bayes_at_n.pipeline.config.{name}") for name in names]
+
+    @property
+    def words(self) -> list[str]:
+        """The flags that stand as a word among settings."""
+        return [flag for flag in self.flags if flag[0] != "-"]
+
+
+class Parser(argparse.ArgumentParser):
+    """Whose errors are ours: one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError: an option that there is not."""
+        raise UserError(f"{clean(message)}; see `{self.prog} --help`")
+
+
+_EVERY: dict[str, str | dict[str, Any]] = {  # verb takes these; the last six are Hydra's
+    "-q --quiet": "only results, warnings and errors",
+    "-v --verbose": "every table in full, and a note of every step",
+    "--json": "results as JSON, an object a line on standard output; all else on standard error",
+    "--cfg -c": {"choices": ["job", "all"], "help": "print the configuration and do nothing else"},
+    "--info -i": {"choices": ["defaults", "searchpath"], "help": "print of what it is composed"},
+    "--package -p": {"metavar": "KEY", "help": "of --cfg: this part alone"},
+    "--resolve": "of --cfg: with interpolations put in",
+    "--config-dir -cd": {"metavar": "DIR", "help": "a folder of more group files"},
+    "--multirun -m": "not needed: several values are many runs",
+}
+
+
+def declare(parser: argparse.ArgumentParser, verb: Verb, settings: str = "") -> None:
+    """Declare what a verb takes; `settings`: what stands in its help about these."""
+    parser.add_argument("settings", nargs="*", metavar="SETTING", help=settings)
+    for names, what in {**verb.flags, **_EVERY}.items():
+        if names not in verb.words:
+            switch: dict[str, Any] = {"action": "store_true", "help": what}
+            parser.add_argument(*names.split(), **switch if isinstance(what, str) else what)
 
 
 GROUPS = {
@@ -52,20 +85,20 @@ GROUPS = {
 _DRY = "show the first prompt, what is owed and its cost; write nothing"
 VERBS = {
     "run": Verb(
-        "cli.stages:run_stages",
+        "cli.runs:run_stages",
         "every stage of `stages`, in order, each doing only what is owed",
         flags={"--dry-run": _DRY},
         examples="""\
 run  # the demo: a tiny model on this machine
 run model=qwen3-30b dataset=aime25  # again continues where it stopped
 run model=FOLDER_OR_HUB_ID dataset=./FILE.csv  # of your own
-run model=qwen3-4b,limo-v2 dataset=aime24,aime25 until=best  # many runs; until settled""",
+run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # two runs, until settled""",
     ),
     "status": Verb(
         "cli.runs:status",
         "where runs stand: trials, workers, cost, score so far; --watch follows them",
         keys="",
-        load="builtins:list",
+        composes=True,
         reads=True,
         flags={
             "--watch": "go on until nothing is owed and no worker is left, or until Ctrl-C",
@@ -134,7 +167,7 @@ run model=qwen3-4b,limo-v2 dataset=aime24,aime25 until=best  # many runs; until 
         "score.stage:score",
         "Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
         keys="scoring prior",
-        words=("rubrics",),
+        flags={"rubrics": "a table a rubric, too"},
         reads=True,
         examples="score RUN_FOLDER metrics=bayes,pass@8,g-pass@8:0.5",
     ),
@@ -148,8 +181,7 @@ run model=qwen3-4b,limo-v2 dataset=aime24,aime25 until=best  # many runs; until 
         "settle.queue:submit",
         "queue runs on a Slurm cluster: one array of workers, then the other stages",
         keys="cluster",
-        runs_too=True,
-        load="builtins:list",
+        composes=True,
         flags={"--dry-run": "show the scripts; write nothing"},
         examples="""\
 submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
@@ -159,7 +191,6 @@ submit runs/aime25  # what these runs owe; safe at any time""",
         "imports.importing:import_records",
         "make run folders of other tools' records: lm_eval, inspect, CSV and more",
         settings="records:RecordsConfig",
-        folders=False,
         examples="import source=results/ kind=lm_eval  # sample logs (--log_samples)",
     ),
     "export": Verb(
@@ -194,16 +225,13 @@ submit runs/aime25  # what these runs owe; safe at any time""",
         "research.checkpoints.merging:run",
         "the mean of the weights of a training's last checkpoints",
         settings="trajectory:MergeConfig",
-        folders=False,
         examples="merge checkpoints=run last=4 out=merged  # of a folder of them the last four",
     ),
     "trajectory": Verb(
         "research.trajectory.verb:run",
         "how steadily scores rise during training, by checkpoint and merged window",
-        settings="trajectory:TrajectoryConfig",
-        runs_too=True,
-        folders=False,
-        load="bayes_at_n.pipeline.config.trajectory:load",
+        settings=f"trajectory:TrajectoryConfig {RUN}",
+        composes=True,
         flags={"--dry-run": "show the runs; write nothing"},
         examples="trajectory model=custom checkpoints=run merge=4,8 dataset=aime25 trials=16",
     ),
@@ -211,15 +239,13 @@ submit runs/aime25  # what these runs owe; safe at any time""",
         "research.prr.verb:run",
         "how often the order of two models reverses between two sets of runs",
         settings="trajectory:ReversalConfig",
-        folders=False,
         examples="prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'",
     ),
     "settle": Verb(
         "settle.verb:run",
         "sample until it is settled which model is best, and no longer",
-        settings="settle:SettleConfig",
-        runs_too=True,
-        load="bayes_at_n.pipeline.config.settle:load",
+        settings=f"settle:SettleConfig {RUN}",
+        composes=True,
         flags={"--dry-run": "simulate what it decides and takes; write nothing"},
         examples="""\
 settle model=a,b,c dataset=aime25 until=best  # top:K, order, above:M, width:W

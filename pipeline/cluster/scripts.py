@@ -11,8 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bayes_at_n.pipeline.base import engines
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.config import cluster as settings
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config import compose, resources
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -131,13 +130,13 @@ def _resources(submission: Submission, kind: str) -> dict[str, Any]:
     size = max((judging(run.cfg) for run in submission.of(kind)), default=1)
     parts = max(1, cluster.gpus // size) if kind == "verify" and with_gpus else 1
     warn_s = cluster.warn_s if kind in ("settle", "generate") else 0
-    limit = settings.seconds(job.time or "") or 0
+    limit = resources.seconds(job.time or "") or 0
     hung = min(_HUNG_S, warn_s // 2) or _HUNG_S
     return {
         "partition": job.partition,
         "qos": cluster.qos if with_gpus else None,
         "cpus": max(1, job.cpus // parts),
-        "memory": settings.share(job.memory, parts) if job.memory and parts > 1 else job.memory,
+        "memory": resources.share(job.memory, parts) if job.memory and parts > 1 else job.memory,
         "gpus": cluster.gpus // parts if with_gpus else 0,
         "max_running": cluster.max_running if with_gpus else None,
         "warn_s": warn_s,

@@ -1,4 +1,4 @@
-"""Rankings by methods of scorio, beside our own and with a bootstrap: see `config/rankings.py`."""
+"""Rankings by methods of scorio, beside our own and with a bootstrap: see `config/analysis.py`."""
 
 import time
 import warnings
@@ -15,8 +15,7 @@ from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.cohorts.cohort import Bits, Cohort, complete
 from bayes_at_n.pipeline.cohorts.leaderboard import title
-from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.rankings import METHODS, SEED
+from bayes_at_n.pipeline.config.analysis import METHODS, SEED, AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.scoring.metrics.table import parse
 from bayes_at_n.scoring.numerics.arrays import finite_array

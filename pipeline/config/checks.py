@@ -83,7 +83,9 @@ def validated(kind: type[T], values: Mapping[str, Any]) -> T:
         groups = [*_groups(cfg)]
         values = {f"{of}{key}": one for of, group in groups for key, one in vars(group).items()}
         lines = [f"{k}: no value; write {k}=VALUE" for k, one in values.items() if one == MISSING]
-        lines = lines or [f"{of}{line}" for of, group in groups for line in _problems(group)]
+        lines = lines or [
+            f"{of}{line}" for of, group in groups for line in getattr(group, "problems", tuple)()
+        ]
     except ValidationError as error:
         lines = [_line(kind, found) for found in error.errors(include_url=False)]
     if not lines:
@@ -103,10 +105,6 @@ def _groups(cfg: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         if is_dataclass(value):
             yield from _groups(value, f"{prefix}{name}.")
     yield prefix, cfg
-
-
-def _problems(group: Any) -> Iterator[str]:
-    yield from getattr(group, "problems", tuple)()
 
 
 def _line(kind: Any, error: Any) -> str:

@@ -47,16 +47,17 @@ Config = TypeVar("Config")
 Composed = tuple[Any, Callable[[], list[tuple[str, str]]]]
 
 
-def load_as(kind: type[Config], words: Sequence[str]) -> Config:
+def load_as(kind: type[Config], words: Sequence[str], local: bool = True) -> Config:
     """Compose and check settings of a dataclass; run folders go to its `folders`.
 
-    Raises UserError: unknown keys, wrong values, and what `./configs` may not set.
+    `local`: whether files of `./configs` take part. Raises UserError: unknown keys, wrong values,
+    and what `./configs` may not set.
     """
     from omegaconf import OmegaConf
 
     [settings] = parted(words, kind)
     typed = [parse(setting).key_or_group for setting in settings]
-    with composed(settings, kind) as (node, used):
+    with composed(settings, kind, local) as (node, used):
         try:
             with explaining(kind):
                 values: Any = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
@@ -67,7 +68,7 @@ def load_as(kind: type[Config], words: Sequence[str]) -> Config:
             file = None if by_user else dict(used()).get(key.partition(".")[0])
             raise UserError(f"{file}: {error}" if file else str(error)) from error
         if isinstance(cfg, RunConfig):
-            if "./configs" in folders():
+            if "./configs" in folders(local=local):
                 _vouched(cfg, typed, used())
             if cfg.budget.past and "budget.until" in typed:  # else it stops nothing but work
                 raise UserError(f"budget.until={cfg.budget.until}: is past; name a later moment")
@@ -252,7 +253,7 @@ def quoted(text: str, interpolated: bool = False) -> str:
 
 
 @contextlib.contextmanager
-def composed(settings: Sequence[str], kind: Any) -> Iterator[Composed]:
+def composed(settings: Sequence[str], kind: Any, local: bool = True) -> Iterator[Composed]:
     """Compose settings that have full keys, and leave a user's own program its state of Hydra.
 
     Yields them, and what lists packages and the files that set them, those that count most last.
@@ -271,7 +272,7 @@ def composed(settings: Sequence[str], kind: Any) -> Iterator[Composed]:
         settings = ["verifier=none", *settings]
     if many := [setting for setting in settings if parse(setting).is_sweep_override()]:
         raise UserError(f"{many[0]}: takes one value; {HELP}")
-    places = folders(settings)
+    places = folders(settings, local)
     first, *others = [str(path.resolve()) for path in places.values()]
     path = ",".join(quoted(f"file://{other}") for other in others)
     words = [f"hydra.searchpath=[{path}]", *(f"~hydra/{group}" for group in _UNUSED.split())]
@@ -351,14 +352,14 @@ def _vouched(cfg: RunConfig, typed: Sequence[str], used: Sequence[tuple[str, str
                     raise UserError(f"{file}: {text}: type it, or set {OWN}=FOLDER")
 
 
-def folders(settings: Sequence[str] = ()) -> dict[str, Path]:
+def folders(settings: Sequence[str] = (), local: bool = True) -> dict[str, Path]:
     """Name the folders of group files; the first counts first. Raises UserError: one is absent."""
-    local, found = Path("configs"), {"configs": CONFIGS}
+    here, found = Path("configs"), {"configs": CONFIGS}
     if of_user := os.environ.get(OWN):
         path = os.path.abspath(os.path.expanduser(of_user))
         found = {path: Path(path), **found}
-    if local.is_dir() and local.resolve() not in [of.resolve() for of in found.values()]:
-        found = {"./configs": local, **found}
+    if local and here.is_dir() and here.resolve() not in [of.resolve() for of in found.values()]:
+        found = {"./configs": here, **found}
     for setting in settings:
         if setting.startswith("hydra.searchpath="):
             value: Any = parse(setting).value()
@@ -370,11 +371,11 @@ def folders(settings: Sequence[str] = ()) -> dict[str, Path]:
 
 
 def own(group: str, name: str) -> Iterator[RunConfig]:
-    """What files of a group say that may have this name: whole ones, and none of `./configs`."""
-    for choice, path in files(group).items():
-        if path.is_absolute() and (name.startswith(choice) or group == "engine"):
+    """Compose each file of a group that may have this name, without those of `./configs`."""
+    for choice in files(group, folders(local=False)):
+        if name.startswith(choice) or group == "engine":
             with contextlib.suppress(UserError):
-                yield load([f"{group}={choice}"])
+                yield load([f"{group}={choice}"], local=False)
 
 
 def files(group: str, places: dict[str, Path] | None = None) -> dict[str, Path]:

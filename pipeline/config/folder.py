@@ -50,6 +50,14 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
     return cfg
 
 
+def configured(words: Sequence[str], verb: str = "") -> RunConfig:
+    """Compose settings, or load those of the run folder among them for a verb. Raises UserError."""
+    folders, settings = compose.folders_of(words)
+    if len(folders) > 1:
+        raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
+    return load_folder(Path(folders[0]), settings, verb) if folders else compose.load(settings)
+
+
 def _plain(text: str) -> dict[str, Any]:
     """Parse a file. Raises ValueError and YAMLError: it is not as `dump` writes one."""
     depth = 0

@@ -15,15 +15,6 @@ def attempt_seed(cfg: RunConfig, question_id: str, trial: int) -> int | None:
     array [seed, dataset.name, question_id, model.name, trial] without spaces the first 8 bytes of
     BLAKE2b (RFC 7693, 8 bytes long), big-endian, of which the upper 53 bits count. Stored runs rely
     on it, so it never changes. Torch takes the lower 32 bits of a seed on a CPU; these are as good.
-
-    >>> from bayes_at_n.pipeline.config.settings import DatasetConfig, ModelConfig, SamplingConfig
-    >>> sums, tiny = DatasetConfig(name="sums"), ModelConfig(name="tiny")
-    >>> cfg = RunConfig(tiny, sums, sampling=SamplingConfig(seed=1234, seeds="shared"))
-    >>> attempt_seed(cfg, "q1", 17)
-    1251
-    >>> cfg.sampling.seeds = "independent"
-    >>> attempt_seed(cfg, "q1", 17)
-    3151302375135660
     """
     if cfg.sampling.seed is None or cfg.sampling.seeds == "shared":
         return None if cfg.sampling.seed is None else cfg.sampling.seed + trial

@@ -16,7 +16,6 @@ from pydantic import Field
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PACKAGES
-from bayes_at_n.pipeline.config.budget import BudgetConfig
 from bayes_at_n.pipeline.config.checks import (
     MISSING,
     Above0,
@@ -30,8 +29,13 @@ from bayes_at_n.pipeline.config.checks import (
     must,
     one_of,
 )
-from bayes_at_n.pipeline.config.cluster import ClusterConfig
-from bayes_at_n.pipeline.config.engine import EngineConfig, VerifierEngine, VerifierEngineConfig
+from bayes_at_n.pipeline.config.resources import (
+    BudgetConfig,
+    ClusterConfig,
+    EngineConfig,
+    VerifierEngine,
+    VerifierEngineConfig,
+)
 from bayes_at_n.pipeline.config.scoring import (
     PriorConfig,
     RubricConfig,

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Generic, NamedTuple
 
 from pydantic import Field
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.budget import BudgetConfig
 from bayes_at_n.pipeline.config.checks import (
     Above0,
     Named,
@@ -20,11 +19,11 @@ from bayes_at_n.pipeline.config.checks import (
     must,
     one_of,
 )
+from bayes_at_n.pipeline.config.resources import BudgetConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 
-UNTIL = "best, top:K, order, above:MODEL or width:W"
-_UNTIL = re.compile(r"best|order|top:([1-9]\d*)|above:(.+)|width:(0?\.\d*[1-9]\d*)", re.DOTALL)
-Config = TypeVar("Config")
+_FORMS = "best, top:K, order, above:MODEL or width:W, such as top:3, above:qwen3-4b, width:0.02"
+_UNTIL = re.compile(r"best|order|top:[1-9]\d*|above:.+|width:0?\.\d*[1-9]\d*", re.DOTALL)
 BLOCK = 8  # trials between two looks, so that loading a model pays
 # What the verb says itself about each of its runs.
 _OWN = {
@@ -43,25 +42,22 @@ class Until(NamedTuple):
 
 
 def until(text: str) -> Until:
-    """Read what `until=` asks for. Raises ValueError: it is none of those there are.
+    """Read a valid `Decision.until`.
 
     >>> until("top:3"), until("width:0.02").width
     (Until(kind='top', k=3, model='', width=0.0), 0.02)
     """
-    if not (said := _UNTIL.fullmatch(text)):
-        raise ValueError(f"must be {UNTIL}")
-    k, model, width = said.groups()
-    return Until(text.partition(":")[0], int(k or 1), model or "", float(width or 0))
-
-
-Goal = Annotated[str, must(f"{UNTIL}, such as top:3, above:qwen3-4b, width:0.02", _UNTIL.fullmatch)]
+    kind, _, of = text.partition(":")
+    if kind == "top":
+        return Until(kind, k=int(of))
+    return Until(kind, width=float(of)) if kind == "width" else Until(kind, model=of)
 
 
 @dataclass
 class Decision:
     """What is to be decided, and how surely."""
 
-    until: Goal = "best"
+    until: Annotated[str, must(_FORMS, _UNTIL.fullmatch)] = "best"
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # of all that is decided, together
     margin: Points = 1.0  # points of accuracy that make no difference
     # anytime: the error holds however often one looks; looks: planned looks, asymptotic
@@ -124,21 +120,16 @@ class PlanConfig(Decision, Assumed):
             yield "budget: a plan has one, of gpu_hours, tokens or money"
 
 
-class Asked(NamedTuple):
-    """What was asked for."""
+class Asked(NamedTuple, Generic[compose.Config]):
+    """What a verb that makes many runs is asked for."""
 
-    cfg: SettleConfig
-    contenders: list[list[str]]  # the settings that choose each model, and all others of its runs
+    cfg: compose.Config  # its own settings
+    models: list[list[str]]  # the settings that choose each model, and all others of its runs
     datasets: list[list[str]]  # the settings that choose each data set
     arguments: list[str]  # as given
 
 
-def is_until(argument: str) -> bool:
-    """Whether it says that sampling goes on until something is decided."""
-    return argument.startswith("until=")
-
-
-def load(arguments: Sequence[str]) -> Asked:
+def load(arguments: Sequence[str]) -> Asked[SettleConfig]:
     """Read own keys, and keys of `run`: model=a,b are two models, dataset=x,y two data sets.
 
     Raises UserError: an unknown key or a value that cannot work.
@@ -146,20 +137,20 @@ def load(arguments: Sequence[str]) -> Asked:
     >>> load(["model=a,b", "dataset=x,y", "until=order"])[1:3]
     ([['model=a'], ['model=b']], [['dataset=x'], ['dataset=y']])
     """
-    asked = Asked(*of_runs(arguments, SettleConfig, _OWN), list(arguments))
-    others = [*asked.contenders[0], *asked.datasets[0]]
+    asked = of_runs(arguments, SettleConfig, _OWN)
+    others = [*asked.models[0], *asked.datasets[0]]
     if others and (asked.cfg.replay or asked.cfg.folders):
         raise UserError(f"{' '.join(others)}: not with folders, whose runs are there")
     return asked
 
 
 def of_runs(
-    arguments: Sequence[str], kind: type[Config], own: Mapping[str, str]
-) -> tuple[Config, list[list[str]], list[list[str]]]:
+    arguments: Sequence[str], kind: type[compose.Config], own: Mapping[str, str]
+) -> Asked[compose.Config]:
     """Part the settings of a verb from those of the runs that it makes.
 
     `own`: settings of runs that the verb says itself, and why; but a `run_dir` may tell runs apart.
-    Returns the verb's, and for each model and each data set those that choose it. Raises UserError.
+    Raises UserError.
     """
     mine, others = compose.parted(arguments, kind, RunConfig)
     for setting in others:
@@ -168,4 +159,5 @@ def of_runs(
             raise UserError(f"{setting}: leave it out; {why}")
     datasets = [setting for setting in others if re.match(r"dataset\b", setting)]
     models = [setting for setting in others if setting not in datasets]
-    return compose.load_as(kind, mine), compose.expand(models), compose.expand(datasets)
+    many = compose.expand(models), compose.expand(datasets)
+    return Asked(compose.load_as(kind, mine), *many, list(arguments))

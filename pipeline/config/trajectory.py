@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import Amount, Named, Natural
 from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
-from bayes_at_n.pipeline.config.settle import of_runs
+from bayes_at_n.pipeline.config.settle import Asked, of_runs
 from bayes_at_n.scoring.metrics import DEFAULT
 
 # What the verb says itself about each of its runs.
@@ -115,27 +115,20 @@ class ReversalConfig(ResearchConfig):
                 yield f"{side}: names no run; write {side}=PATTERN, such as 'runs/demo/*-base'"
 
 
-class Settings(NamedTuple):
-    """What was asked for."""
-
-    cfg: TrajectoryConfig
-    run: list[str]  # settings of every run, without the data sets
-    datasets: list[list[str]]  # the settings that choose each data set
-
-
-def load(arguments: Sequence[str]) -> Settings:
+def load(arguments: Sequence[str]) -> Asked[TrajectoryConfig]:
     """Read own keys, and keys of `run`, where dataset=a,b is two data sets.
 
     Raises UserError: an unknown key or a value that cannot work, in one line.
 
     >>> asked = load(["model=demo", "checkpoints=a,b", "merge=4,8", "dataset=x,y"])
-    >>> asked.cfg.checkpoints, asked.cfg.merge.windows, asked.run, asked.datasets
-    ({'': ['a', 'b']}, [4, 8], ['model=demo'], [['dataset=x'], ['dataset=y']])
+    >>> asked.cfg.checkpoints, asked.cfg.merge.windows, asked.models, asked.datasets
+    ({'': ['a', 'b']}, [4, 8], [['model=demo']], [['dataset=x'], ['dataset=y']])
     """
-    cfg, combinations, datasets = of_runs(arguments, TrajectoryConfig, _OWN)
-    cfg.checkpoints = {"" if name == "_" else name: of for name, of in cfg.checkpoints.items()}
-    if len(combinations) > 1:
-        key = next(a for a, b in zip(*combinations[:2], strict=True) if a != b).partition("=")[0]
+    asked = of_runs(arguments, TrajectoryConfig, _OWN)
+    named = {"" if name == "_" else name: of for name, of in asked.cfg.checkpoints.items()}
+    asked.cfg.checkpoints = named
+    if len(asked.models) > 1:
+        key = next(a for a, b in zip(*asked.models[:2], strict=True) if a != b).partition("=")[0]
         more = "; several training runs are checkpoints.NAME=FOLDER" * (key == "model")
         raise UserError(f"{key}: takes one value; only dataset= takes several{more}")
-    return Settings(cfg, combinations[0], datasets)
+    return asked

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base.console import clock, count, counted
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
-from bayes_at_n.pipeline.config.cluster import ClusterConfig
+from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.prepare import models, sizes
 from bayes_at_n.pipeline.prepare.sizes import Room, gib

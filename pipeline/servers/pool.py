@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bayes_at_n.pipeline.base.console import clock, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
-from bayes_at_n.pipeline.config.engine import EngineConfig
+from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.servers import http
 from bayes_at_n.pipeline.servers.http import Later
 

@@ -13,7 +13,7 @@ import scipy
 
 from bayes_at_n.pipeline.base.console import Meter
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.budget import BudgetConfig
+from bayes_at_n.pipeline.config.resources import BudgetConfig
 from bayes_at_n.pipeline.config.settle import Assumed
 from bayes_at_n.pipeline.settle import data
 from bayes_at_n.pipeline.settle.plan import LOOKS, Goal

@@ -11,7 +11,15 @@ from typing import Any
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.config.settle import BLOCK, Asked, Decision, Until, load, until
+from bayes_at_n.pipeline.config.settle import (
+    BLOCK,
+    Asked,
+    Decision,
+    SettleConfig,
+    Until,
+    load,
+    until,
+)
 from bayes_at_n.pipeline.settle import RECORD
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -90,7 +98,7 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -
     return Goal(cfg, list(names), trials, cfg.block or block)
 
 
-def make(asked: Asked) -> Plan:
+def make(asked: Asked[SettleConfig]) -> Plan:
     """The plan of what was asked for.
 
     Raises UserError: a setting cannot work, two models have one folder, seeds are shared, or a
@@ -98,7 +106,7 @@ def make(asked: Asked) -> Plan:
     """
     if asked.cfg.folders:
         return _again(asked)
-    contenders = [_contender(settings, asked.datasets) for settings in asked.contenders]
+    contenders = [_contender(settings, asked.datasets) for settings in asked.models]
     runs = [run for contender in contenders for run in contender.runs]
     names, paths = [c.name for c in contenders], [run.path for run in runs]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -137,7 +145,7 @@ def _check(cfg: RunConfig) -> None:
         )
 
 
-def _again(asked: Asked) -> Plan:
+def _again(asked: Asked[SettleConfig]) -> Plan:
     """The plan that a folder holds.
 
     Raises UserError: there is none, or other settings are given with it.

@@ -7,7 +7,7 @@ import numpy as np
 
 from bayes_at_n.pipeline.base.console import note, percent, results
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.budget import BudgetConfig
+from bayes_at_n.pipeline.config.resources import BudgetConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.settle import Assumed, PlanConfig
 from bayes_at_n.pipeline.display import table as display

@@ -27,7 +27,7 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
     Raises UserError: a setting, a folder or a run cannot work, or Slurm refused.
     """
     race = any((Path(of) / RECORD).is_file() for of in compose.folders_of(settings)[0])
-    if not race and not any(map(config.is_until, settings)):
+    if not race and not any(setting.startswith("until=") for setting in settings):
         cluster.submit(settings, dry_run)
         return
     stages = [setting for setting in settings if setting.startswith("stages=")]

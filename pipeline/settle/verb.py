@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import settle as config
 from bayes_at_n.pipeline.config import sweep
-from bayes_at_n.pipeline.config.settle import Asked, Assumed
+from bayes_at_n.pipeline.config.settle import Asked, Assumed, SettleConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.settle import data, live, looks, plan, preview, tables
 from bayes_at_n.pipeline.settle.data import Outcomes
@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.settle.plan import Goal
 from bayes_at_n.pipeline.settle.race import State, ended, states
 
 
-def run(asked: Asked, dry_run: bool = False, then: bool = False) -> None:
+def run(settings: Sequence[str], dry_run: bool = False, then: bool = False) -> None:
     """Decide between models with no more attempts than that takes; `dry_run`: say what that is.
 
     `then`: the caller does what comes after; else the last line says how.
@@ -30,6 +30,7 @@ def run(asked: Asked, dry_run: bool = False, then: bool = False) -> None:
     Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
     with its exit status. OSError: a folder cannot be written.
     """
+    asked = config.load(settings)
     if asked.cfg.assume != Assumed() and not dry_run:
         raise UserError("assume: of --dry-run only; a settle goes by what it samples")
     if asked.cfg.replay:
@@ -50,7 +51,7 @@ def run(asked: Asked, dry_run: bool = False, then: bool = False) -> None:
     _tell(seen, tables.record(seen, known))
     note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
     if not then:
-        arguments = [a for a in planned.arguments if not config.is_until(a)]
+        arguments = [a for a in planned.arguments if not a.startswith("until=")]
         again = shlex.join([*arguments, f"until={planned.goal.cfg.until}"])
         note(f"the stages after grade: {PROGRAM} run {again}")
 
@@ -61,10 +62,11 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     Returns the exit status of the stages. Raises UserError and OSError: as `run`.
     """
     stages = [s for s in settings if s.startswith("stages=")]
-    asked = config.load([setting for setting in settings if setting not in stages])
+    others = [setting for setting in settings if setting not in stages]
+    asked = config.load(others)
     if asked.cfg.replay or asked.cfg.folders:
         raise UserError("until=: with settings such as model=a dataset=b, not with folders")
-    run(asked, dry_run=dry_run, then=True)
+    run(others, dry_run=dry_run, then=True)
     if dry_run:
         return 0
     planned = plan.make(asked)
@@ -77,7 +79,7 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     return sweep.run_all("run", combinations, [])
 
 
-def replay(asked: Asked) -> None:
+def replay(asked: Asked[SettleConfig]) -> None:
     """Decide from complete runs as if they were being sampled; nothing is written but into `out`.
 
     Raises UserError: folders that hold no runs that can be compared.

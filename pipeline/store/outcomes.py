@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.engine import EngineConfig
+from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.store import graded, rowkeys, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -15,7 +15,7 @@ from typing import Self
 
 from bayes_at_n.pipeline.base import engines, lease
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.engine import EngineConfig
+from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.store import sessions
 from bayes_at_n.pipeline.workers import home
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bayes_at_n.pipeline.cohorts.cohort import Cohort
-    from bayes_at_n.pipeline.config.studies import StudyPlan
+    from bayes_at_n.pipeline.config.analysis import StudyPlan
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Result:
 def run(name: str, plan: "StudyPlan", cohorts: "list[Cohort]") -> Result:
     """Make one study.
 
-    `name` is one of `settings.STUDIES`, and `cohorts` are one per data set; `settings.SIMULATED`
+    `name` is one of `analysis.STUDIES`, and `cohorts` are one per data set; `settings.SIMULATED`
     look at none. Raises UserError: the cohorts do not hold what the study needs.
     """
     result: Result = import_module(f"{__name__}.{name}").study(plan, cohorts)

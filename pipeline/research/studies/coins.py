@@ -12,7 +12,7 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import Meter
 from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.config.analysis import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.plots import convergence as plots
 from bayes_at_n.pipeline.research.studies import Result, paper, shared

@@ -32,7 +32,7 @@ class Printed(NamedTuple):
 
     @property
     def study(self) -> str:
-        """The study that makes it, one of `settings.STUDIES`."""
+        """The study that makes it, one of `analysis.STUDIES`."""
         first = self.id.split(".")[0]
         return "convergence" if first == "subset" else first
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from bayes_at_n.pipeline.base.console import Meter
 from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.config.analysis import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.plots import trials as plots
 from bayes_at_n.pipeline.plots.lines import Curve

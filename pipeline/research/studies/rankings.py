@@ -15,8 +15,7 @@ from bayes_at_n.pipeline.base.console import Meter, counted
 from bayes_at_n.pipeline.base.errors import UserError, install
 from bayes_at_n.pipeline.cohorts import rankings
 from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.config.rankings import METHODS
-from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.config.analysis import METHODS, StudyPlan
 from bayes_at_n.pipeline.display.table import Column, of_columns
 from bayes_at_n.pipeline.plots import convergence as plots
 from bayes_at_n.pipeline.research.prr import pairing

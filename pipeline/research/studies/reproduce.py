@@ -15,9 +15,13 @@ from bayes_at_n.pipeline.base.console import clock, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import cohort
 from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.config import studies as settings
-from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.config.analysis import (
+    SIMULATED,
+    STUDIES,
+    AnalysisConfig,
+    StudyPlan,
+    study_plan,
+)
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.research import studies
 from bayes_at_n.pipeline.research.studies import Result, listings, page
@@ -31,9 +35,9 @@ def study(cfg: AnalysisConfig) -> None:
     Raises UserError: a study that was named, or every study, cannot be made (after the others are
     saved); runs that were named are not there.
     """
-    plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds, cfg.ranking)
-    names = settings.named(cfg.study)
-    simulated = set(names) <= set(settings.SIMULATED)
+    plan = study_plan(cfg)
+    names = cfg.study.names()
+    simulated = set(names) <= set(SIMULATED)
     cohorts, no_runs = ([], "") if simulated else _loaded(cfg)
     folder = Path(cfg.out or f"{cfg.runs}/_studies").expanduser()
     saved: dict[str, Any] = {}
@@ -65,10 +69,10 @@ def reproduce(cfg: AnalysisConfig) -> None:
     Raises UserError: no study at all can be made, or runs that were named are not there.
     """
     began = time.monotonic()
-    plan = settings.plan(cfg.study, cfg.rubric, cfg.thresholds, cfg.ranking)
+    plan = study_plan(cfg)
     cohorts, no_runs = _loaded(cfg)
     left_out = [f"all that needs runs: {no_runs}"] if no_runs else []
-    reproduced(cohorts, plan, settings.named(cfg.study), Path(cfg.out or "paper"), left_out)
+    reproduced(cohorts, plan, cfg.study.names(), Path(cfg.out or "paper"), left_out)
     note(f"reproduce took {clock(time.monotonic() - began)}")
 
 
@@ -91,7 +95,7 @@ def reproduced(
     sections.append(_save(folder, "listings", listings.study(plan, cohorts)))
     # What lacks only runs counts as lacking them, not as left out.
     made = {section.name for section in sections} | {n for n, fault in faults.items() if not fault}
-    compared = page.comparison(numbers, {*settings.STUDIES} - made)
+    compared = page.comparison(numbers, {*STUDIES} - made)
     texts = {"index.html": page.page(sections, compared, left_out)}
     files.write(folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts)
     for finding, number, records in page.counts(compared):
@@ -120,7 +124,7 @@ def _each(
     Those that cannot be made are put into `faults` with why: "" for want of any runs.
     """
     for name in names:
-        if not cohorts and name not in settings.SIMULATED:
+        if not cohorts and name not in SIMULATED:
             faults[name] = ""
             continue
         try:

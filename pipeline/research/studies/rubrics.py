@@ -14,8 +14,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.cohorts.cohort import Cohort
 from bayes_at_n.pipeline.cohorts.rubrics import ByRubric
-from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.studies import StudyPlan
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig, StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.plots import leaderboard as plots
 from bayes_at_n.pipeline.research.studies import Result, paper, shared

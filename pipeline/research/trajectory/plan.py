@@ -16,7 +16,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.compose import quoted
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.config.trajectory import Settings
+from bayes_at_n.pipeline.config.settle import Asked
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.research.checkpoints import folders
@@ -81,7 +82,7 @@ class TrajectoryPlan:
         return {name: questions.load(cfg)[0] for name, cfg in configs.items()}
 
 
-def make(settings: Settings) -> TrajectoryPlan:
+def make(settings: Asked[TrajectoryConfig]) -> TrajectoryPlan:
     """Every evaluation that the settings ask for; nothing is written, no weights are read.
 
     Raises UserError: no checkpoints, too few for a window, two of one name; settings of the runs
@@ -91,7 +92,7 @@ def make(settings: Settings) -> TrajectoryPlan:
     trainings = find(cfg.checkpoints, cfg.merge.windows)
     stand_in = f"{trainings[0].checkpoints[0].path.parent.resolve()}/{_STAND_IN}"
     probe = [f"model.checkpoint={_STAND_IN}", f"model.id={quoted(stand_in)}", STAGES]
-    bases = [compose.load([*settings.run, *of, *probe]) for of in settings.datasets]
+    bases = [compose.load([*settings.models[0], *of, *probe]) for of in settings.datasets]
     names = [base.dataset.name for base in bases]
     if judge := next((base.dataset.judge for base in bases if base.dataset.judge), None):
         raise UserError(f"dataset.judge={judge}: a trajectory asks no verifier; leave it out")
@@ -103,7 +104,7 @@ def make(settings: Settings) -> TrajectoryPlan:
     label, pattern, family = _names(bases[0], trainings)
     root = Path(bases[0].run_dir).parent.parent
     evaluations = [
-        _evaluation(window, base, [*settings.run, *of], pattern, greedy)
+        _evaluation(window, base, [*settings.models[0], *of], pattern, greedy)
         for window in _windows(trainings, cfg.merge.windows, root / "_merged", family)
         for base, of in zip(bases, settings.datasets, strict=True)
         for greedy in ((False, True) if cfg.greedy else (False,))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from bayes_at_n.pipeline.base.console import collected, note, results
-from bayes_at_n.pipeline.config.trajectory import Settings
+from bayes_at_n.pipeline.config.settle import Asked
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig, load
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.research import protocols
 from bayes_at_n.pipeline.research.tables import page
@@ -18,13 +19,14 @@ from bayes_at_n.pipeline.store import files
 _PRINTED = ("protocols", "merge", "windows", "passk", "crossings")  # behind stability
 
 
-def run(asked: Settings, dry_run: bool = False) -> None:
+def run(settings: Sequence[str], dry_run: bool = False) -> None:
     """Evaluate checkpoints and merged windows, and say how steadily scores follow training.
 
     With `dry_run` show what would be evaluated, and write nothing. Raises UserError: a setting, a
     checkpoint or a run folder cannot work; or runs were not finished, with the exit status of the
     last of them. OSError: the folder of the results cannot be made or written.
     """
+    asked = load(settings)
     with collected() as warnings:
         planned = plan.make(asked)
         lacking = evaluate.work(planned)
@@ -48,7 +50,10 @@ def run(asked: Settings, dry_run: bool = False) -> None:
 
 
 def analyse(
-    read: Sequence[Track], asked: Settings, planned: TrajectoryPlan, warnings: Sequence[str] = ()
+    read: Sequence[Track],
+    asked: Asked[TrajectoryConfig],
+    planned: TrajectoryPlan,
+    warnings: Sequence[str] = (),
 ) -> None:
     """Tables, pictures, `trajectory.json` and `trajectory.md` of tracks; the main tables printed.
 
@@ -87,7 +92,7 @@ def analyse(
     record = {
         "label": planned.label,
         "command": ["python", "-m", "pipeline", *sys.argv[1:]],
-        "settings": {**asdict(cfg), "run": asked.run, "datasets": asked.datasets},
+        "settings": {**asdict(cfg), "run": asked.models[0], "datasets": asked.datasets},
         "runs": [
             {
                 "run": str(evaluation.run.path),
