@@ -13,6 +13,7 @@ import itertools
 import math
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +44,7 @@ _PRIMARY: dict[str, Any] = yaml.safe_load((CONFIGS / "run.yaml").read_bytes())
 # Groups of a run's configuration, and their choices where none is made.
 GROUPS: dict[str, str] = {k: v for of in _PRIMARY["defaults"][1:-1] for k, v in of.items()}
 _SCHEMAS: dict[Any, Any] = {}  # dataclasses as OmegaConf has them: a fifth of a composition's time
+_LOCK = threading.RLock()  # Hydra's state is one for all threads
 Config = TypeVar("Config")
 Composed = tuple[Any, Callable[[], list[tuple[str, str]]]]
 
@@ -260,11 +262,9 @@ def composed(settings: Sequence[str], kind: Any, local: bool = True) -> Iterator
     Raises UserError: what Hydra and OmegaConf say, also in the block.
     """
     from hydra import compose, initialize_config_dir
-    from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.utils import JobRuntime
     from hydra.types import RunMode
-    from hydra.version import VersionBase
     from omegaconf import OmegaConf
 
     of_user = kind is RunConfig and {"dataset=jsonl", "dataset=hub"} & {*settings}
@@ -288,28 +288,38 @@ def composed(settings: Sequence[str], kind: Any, local: bool = True) -> Iterator
                 found.append((one.package or "", [*of, name][0]))
         return found
 
-    store, base = ConfigStore.instance(), VersionBase.instance()
-    kept = GlobalHydra.instance().hydra, store.repo, base.version_base
-    GlobalHydra.instance().hydra, store.repo = None, {**store.repo}
-    try:
-        with explaining(kind, settings):
-            resolver = functools.partial(OmegaConf.register_new_resolver, replace=True)
-            resolver("folder_tag", lambda tag: f"-{tag}" if tag else "")
-            resolver("project", lambda path: str(ROOT / path))
-            resolver(
-                "stem", lambda path: re.sub(r"(?i)\.(jsonl?|[ct]sv|parquet)$", "", Path(path).name)
-            )
-            if kind not in _SCHEMAS:
-                _SCHEMAS[kind] = OmegaConf.structured(kind)
-            store.store("settings", _SCHEMAS[kind])
-            store.store("primary", _PRIMARY if kind is RunConfig else {"defaults": ["settings"]})
-            initialize_config_dir(first, JobRuntime.instance().get("name"), "1.3")
-            node = compose("primary", words)
-            for setting in fields:  # which Hydra would take for groups that have their names
-                OmegaConf.update(node, parse(setting).key_or_group, parse(setting).value())
-            yield node, used
-    finally:
-        GlobalHydra.instance().hydra, store.repo, base.version_base = kept
+    with _state_of_hydra() as store, explaining(kind, settings):
+        resolver = functools.partial(OmegaConf.register_new_resolver, replace=True)
+        resolver("folder_tag", lambda tag: f"-{tag}" if tag else "")
+        resolver("project", lambda path: str(ROOT / path))
+        suffix = r"(?i)\.(jsonl?|[ct]sv|parquet)$"
+        resolver("stem", lambda path: re.sub(suffix, "", Path(path).name))
+        if kind not in _SCHEMAS:
+            _SCHEMAS[kind] = OmegaConf.structured(kind)
+        store.store("settings", _SCHEMAS[kind])
+        store.store("primary", _PRIMARY if kind is RunConfig else {"defaults": ["settings"]})
+        initialize_config_dir(first, JobRuntime.instance().get("name"), "1.3")
+        node = compose("primary", words)
+        for setting in fields:  # which Hydra would take for groups that have their names
+            OmegaConf.update(node, parse(setting).key_or_group, parse(setting).value())
+        yield node, used
+
+
+@contextlib.contextmanager
+def _state_of_hydra() -> Iterator[Any]:
+    """Lend this thread Hydra's state, and restore it; yields a copy of the ConfigStore."""
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.version import VersionBase
+
+    with _LOCK:
+        store, base, of = ConfigStore.instance(), VersionBase.instance(), GlobalHydra.instance()
+        kept = of.hydra, store.repo, base.version_base
+        of.hydra, store.repo = None, {**store.repo}
+        try:
+            yield store
+        finally:
+            of.hydra, store.repo, base.version_base = kept
 
 
 @contextlib.contextmanager
