@@ -10,7 +10,6 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import stage as prepare
 from bayes_at_n.pipeline.score import current, shown
 from bayes_at_n.pipeline.store import find, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -67,6 +66,8 @@ def _stages(run: Run) -> bool:
 
 def _has_more(run: Run) -> bool:
     """Return whether more trials are there and scored than are asked for: nothing is touched."""
+    from bayes_at_n.pipeline.prepare import stage as prepare  # `status` is quick without
+
     scores, trials = runfolder.read_json(run.path / "scores.json"), run.cfg.sampling.trials
     questions = scores.get("questions", 0)
     if scores.get("attempts", 0) <= questions * trials or shown.stopped(run):
