@@ -265,7 +265,7 @@ def load(cfg: RunConfig) -> dict[str, Rubric]:
         if path.stem in rubrics:
             raise UserError(f"rubric {name}: there are two of the name {path.stem}; rename one")
         try:
-            rubrics[path.stem] = parse(yaml.safe_load(path.read_bytes()))
+            rubrics[path.stem] = parse(yaml.load(path.read_bytes(), yaml.CSafeLoader))
         except (yaml.YAMLError, RecursionError, ValueError) as error:
             raise UserError(f"{path}: no rubric: {one_line(error)}") from error
     for name, weights in cfg.rubric.weights.items():
