@@ -115,7 +115,7 @@ def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
     run = Run(compose.load(settings))
     folder.mkdir(parents=True)
     runfolder.save_config(run)
-    runfolder.write_json(run.manifest, {"identity": runfolder.identity(run.cfg)})
+    runfolder.claim(run, runfolder.identity(run.cfg))
     rng = np.random.default_rng(0)
     ids = [f"question-{q:05d}" for q in range(questions)]
     asked = [
@@ -147,12 +147,15 @@ def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
     key = {"question_id": [qid for qid, _ in keys], "trial": [trial for _, trial in keys]}
     words = np.array(["correct", "wrong"])[rng.integers(0, 2, n)]
     grades = key | {"has_box": rng.random(n) < 0.9, "outcome": words}
-    GRADES_TABLE.write(run.path, "grades", filled(grades, n, GRADES))
     abc = rng.dirichlet([0.5, 0.5, 0.2], n)
     verdicts = key | {name: abc[:, i] for i, name in enumerate("abc")}
-    table = filled(verdicts, n, VERDICTS)
-    for start in range(0, n, PART):
-        VERDICTS_TABLE.write(folder, f"part-{start:08d}", table.slice(start, PART))
+    derived = (
+        (GRADES_TABLE, filled(grades, n, GRADES)),
+        (VERDICTS_TABLE, filled(verdicts, n, VERDICTS)),
+    )
+    for of, table in derived:
+        for start in range(0, n, PART):
+            of.write(folder, f"part-{start:08d}", table.slice(start, PART))
     return Run(run.cfg)
 
 

@@ -88,7 +88,7 @@ def make(folder: Path, name: str, args: argparse.Namespace, seed: int) -> Run:
     ]
     identity = runfolder.identity(run.cfg)
     identity |= {"questions": {row["question_id"]: row["question_hash"] for row in asked}}
-    runfolder.write_json(run.manifest, {"identity": identity})
+    runfolder.claim(run, identity)
     parquet.write_part(run.path / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
     rng = np.random.default_rng(seed)
     cells = np.stack(np.divmod(np.arange(args.questions * args.trials), args.trials), axis=1)
