@@ -35,7 +35,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.store import parquet, runfolder
-from bayes_at_n.pipeline.store.columns import GRADES, QUESTIONS, VERDICTS
+from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE, VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common, synthetic
@@ -146,14 +146,11 @@ def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
     n = len(keys)
     key = {"question_id": [qid for qid, _ in keys], "trial": [trial for _, trial in keys]}
     words = np.array(["correct", "wrong"])[rng.integers(0, 2, n)]
-    grades = key | {"has_box": rng.random(n) < 0.9, "outcome": words}
     abc = rng.dirichlet([0.5, 0.5, 0.2], n)
+    grades = key | {"has_box": rng.random(n) < 0.9, "outcome": words}
     verdicts = key | {name: abc[:, i] for i, name in enumerate("abc")}
-    derived = (
-        (GRADES_TABLE, filled(grades, n, GRADES)),
-        (VERDICTS_TABLE, filled(verdicts, n, VERDICTS)),
-    )
-    for of, table in derived:
+    for of, columns in ((GRADES_TABLE, grades), (VERDICTS_TABLE, verdicts)):
+        table = filled(columns, n, of.columns)
         for start in range(0, n, PART):
             of.write(folder, f"part-{start:08d}", table.slice(start, PART))
     return Run(run.cfg)
