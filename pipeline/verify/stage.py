@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic, engines, lease
-from bayes_at_n.pipeline.base.console import Meter, counted, mention, note, warn
+from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
@@ -221,8 +221,8 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
         raise UserError(f"verifier.id={v.id}: {why}; set verifier.revision to one of them")
     if not engines.kind(cfg.engine.name).served:
         prefetch.weights(cfg.model)
-    replicas = counted(cfg.engine.replicas, "replica")
-    note(f"loading verifier {v.name} with {cfg.engine.name}, {replicas} ...")
+    replicas = f", {cfg.engine.replicas} replicas" * (cfg.engine.replicas > 1)
+    note(f"loading verifier {v.name} with {cfg.engine.name}{replicas} ...")
     hashes, pending = owed["judged"], len(attempts) - len(judged)
     texts = ((hashes[i].as_py(), candidate) for i, candidate in candidates(run, owed))
     todo = batches(itertools.chain(new.items(), texts), total, cfg.engine.replicas)
