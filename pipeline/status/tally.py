@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import read
 from bayes_at_n.pipeline.score import current
 from bayes_at_n.pipeline.store import (
@@ -207,9 +208,12 @@ def scores(tallies: Sequence[Tally]) -> list[RunningScore | None]:
 
 def _stored(run: Run) -> RunningScore | None:
     """Read the score that the stage stored, where it is of what is there now."""
-    scores = runfolder.read_json(run.path / "scores.json")
+    try:
+        scores = runfolder.read_json(run.path / "scores.json") if current.is_current(run) else {}
+    except UserError:  # a pipe or a folder in the place of a table
+        return None
     bayes, avg = (scores.get("uniform_prior", {}).get(name) for name in ("bayes", "avg"))
-    if not avg or not current.is_current(run):  # without avg a question has no trial
+    if not avg:  # a question has no trial
         return None
     values = [avg["mean"], avg["low"], avg["high"], bayes["mu"], bayes["low"], bayes["high"]]
     values += [bayes["shrinkage"], *(scores[key] for key in ("confidence", "attempts", "headline"))]
