@@ -194,9 +194,8 @@ def is_dead(path: Path, now: float) -> bool:
 def living(folder: Path) -> set[str]:
     """Return the names of the leases in a folder whose holders live; it may be read-only."""
     leases = [*folder.glob(f"*{SUFFIX}")]
-    now = (
-        now_of(folder) if leases else 0.0
-    )  # the question leaves a trace in a folder that is only read
+    # Asking for the time leaves a trace, so a folder without leases is only listed.
+    now = now_of(folder) if leases else 0.0
     return {path.stem for path in leases if not is_dead(path, now)}
 
 

@@ -31,6 +31,7 @@ PROGRAM = name(sys.argv[0], os.environ)
 
 def set_environment() -> None:
     """Set what processes and libraries read when they start: our name, and to be less noisy."""
-    quiet = {"TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    quiet |= {"TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}  # that torch is not there
-    os.environ |= {_INHERITED: PROGRAM} | quiet | os.environ
+    os.environ.setdefault(_INHERITED, PROGRAM)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is not there

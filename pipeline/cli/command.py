@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.config import compose, folder, sweep
 from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.config.settle import SettleConfig
+from bayes_at_n.pipeline.config.settle import SettleConfig, of_key
 from bayes_at_n.pipeline.store import find, parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -57,8 +57,7 @@ def parse(arguments: Sequence[str]) -> Command:
 
 def _is_race(command: Command) -> bool:
     """Return whether runs are sampled until something is decided, as by `settle`."""
-    until = any(setting.startswith("until=") for setting in command.settings)
-    return until and command.verb in ("run", "submit")
+    return command.verb in ("run", "submit") and bool(of_key("until", command.settings))
 
 
 def _of_runs(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], list[str]]:

@@ -129,6 +129,11 @@ class Asked(NamedTuple, Generic[compose.Config]):
     arguments: list[str]  # as given
 
 
+def of_key(key: str, settings: Sequence[str]) -> list[str]:
+    """Return the settings that a key is given by, as until= and stages=."""
+    return [setting for setting in settings if setting.startswith(f"{key}=")]
+
+
 def load(arguments: Sequence[str]) -> Asked[SettleConfig]:
     """Read own keys, and keys of `run`: model=a,b are two models, dataset=x,y two data sets.
 

@@ -130,10 +130,8 @@ class _Worker:
         return (self.place[key] for key in runfolder.owed(self.run))
 
     def _made_by(self, worker: str) -> set[int]:
-        durable = shards.keys(
-            *(self.run.attempts, ATTEMPTS, parquet.Damage()),
-            only=lambda path: shards.worker_of(path) == worker,
-        )
+        of_worker = shards.by(worker)
+        durable = shards.keys(self.run.attempts, ATTEMPTS, parquet.Damage(), of_worker)
         self.session.log("took over", worker=worker, attempts=len(durable))
         return {self.place[key] for key in durable if key in self.place}
 

@@ -22,7 +22,6 @@ from bayes_at_n.pipeline.store.graded import judge_settings
 from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
-from bayes_at_n.verifiers import LETTERS
 
 Parts = dict[str, Any]
 
@@ -193,9 +192,11 @@ def _by_place(run: Run, matrix: Any, level: float) -> Parts:
     if not all(row["choices"] for row in run.questions):
         return {}
     trials, found = range(matrix.shape[1]), Parts()
-    golds = [[runfolder.as_shown(run.cfg, row, t)["gold"] for t in trials] for row in run.questions]
-    for letter in LETTERS:
-        here: Any = np.ma.masked_where(np.array(golds) != letter, matrix)  # type: ignore[no-untyped-call]
+    golds = np.array(
+        [[runfolder.as_shown(run.cfg, row, t)["gold"] for t in trials] for row in run.questions]
+    )
+    for letter in np.unique(golds).tolist():
+        here: Any = np.ma.masked_where(golds != letter, matrix)  # type: ignore[no-untyped-call]
         here = here[here.count(axis=1) > 0]
         if len(here) >= 2:
             mean, sigma, low, high = scoring.clustered_ci(here, confidence=level)

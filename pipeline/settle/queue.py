@@ -27,10 +27,10 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
     Raises UserError: a setting, a folder or a run cannot work, or Slurm refused.
     """
     race = any((Path(of) / RECORD).is_file() for of in compose.folders_of(settings)[0])
-    if not race and not any(setting.startswith("until=") for setting in settings):
+    if not race and not config.of_key("until", settings):
         cluster.submit(settings, dry_run)
         return
-    stages = [setting for setting in settings if setting.startswith("stages=")]
+    stages = config.of_key("stages", settings)
     planned = plan.make(config.load([one for one in settings if one not in stages]))
     goal, contenders = planned.goal, planned.contenders
     (live.announce if dry_run else live.begin)(planned)

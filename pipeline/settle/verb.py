@@ -22,7 +22,12 @@ from bayes_at_n.pipeline.settle.plan import Goal
 from bayes_at_n.pipeline.settle.race import State, ended, states
 
 
-def run(settings: Sequence[str], dry_run: bool = False, then: bool = False) -> None:
+def run(settings: Sequence[str], dry_run: bool = False) -> None:
+    """Compose settings and `decide`. Raises as that, and UserError: a setting that cannot be."""
+    decide(config.load(settings), dry_run)
+
+
+def decide(asked: Asked[SettleConfig], dry_run: bool = False, then: bool = False) -> None:
     """Decide between models with no more attempts than that takes; `dry_run`: say what that is.
 
     `then`: the caller does what comes after; else the last line says how.
@@ -30,7 +35,6 @@ def run(settings: Sequence[str], dry_run: bool = False, then: bool = False) -> N
     Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
     with its exit status. OSError: a folder cannot be written.
     """
-    asked = config.load(settings)
     if asked.cfg.assume != Assumed() and not dry_run:
         raise UserError("assume: of --dry-run only; a settle goes by what it samples")
     if asked.cfg.replay:
@@ -51,7 +55,8 @@ def run(settings: Sequence[str], dry_run: bool = False, then: bool = False) -> N
     _tell(seen, tables.record(seen, known))
     note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
     if not then:
-        arguments = [a for a in planned.arguments if not a.startswith("until=")]
+        until = config.of_key("until", planned.arguments)
+        arguments = [a for a in planned.arguments if a not in until]
         again = shlex.join([*arguments, f"until={planned.goal.cfg.until}"])
         note(f"the stages after grade: {PROGRAM} run {again}")
 
@@ -61,12 +66,11 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
 
     Returns the exit status of the stages. Raises UserError and OSError: as `run`.
     """
-    stages = [s for s in settings if s.startswith("stages=")]
-    others = [setting for setting in settings if setting not in stages]
-    asked = config.load(others)
+    stages = config.of_key("stages", settings)
+    asked = config.load([setting for setting in settings if setting not in stages])
     if asked.cfg.replay or asked.cfg.folders:
         raise UserError("until=: with settings such as model=a dataset=b, not with folders")
-    run(others, dry_run=dry_run, then=True)
+    decide(asked, dry_run=dry_run, then=True)
     if dry_run:
         return 0
     planned = plan.make(asked)

@@ -51,10 +51,14 @@ def check(folders: Iterable[Path], stale: Iterable[Callable[[Run], Mapping[Path,
                 if lines := found(path):
                     faults[foreign.printable(path)] = lines
                 meter.advance(1)
-        for run in find.within(folder) if paths else ():
+        for run_folder in find.within(folder) if paths else ():
+            try:
+                run = runfolder.opened(run_folder)
+            except _ERRORS:  # which are named with the file at fault
+                continue
             for made_otherwise in stale:
-                with contextlib.suppress(*_ERRORS):  # which are named with the file at fault
-                    for path, why in made_otherwise(runfolder.opened(run)).items():
+                with contextlib.suppress(*_ERRORS):
+                    for path, why in made_otherwise(run).items():
                         line = f"stale: made otherwise ({why}); `run` makes it anew"
                         faults.setdefault(foreign.printable(path), [line])
         bad += len(faults)

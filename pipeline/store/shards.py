@@ -101,6 +101,11 @@ def batches(
                     raise  # else sealed or set aside since the listing: list again
 
 
+def by(worker: str) -> Only:
+    """Return what selects the files of a worker."""
+    return lambda path: worker_of(path) == worker
+
+
 def keys(
     folder: Path, columns: pa.Schema, damage: parquet.Damage, only: Only = lambda path: True
 ) -> set[tuple[str, int]]:

@@ -58,10 +58,8 @@ def made(run: Run) -> pa.Table:
     columns = pa.schema([ATTEMPTS.field(name) for name in _NAMES])
     tables = [columns.empty_table().append_column("worker", pa.array([], pa.string()))]
     for worker in {shards.worker_of(path) for path in shards.files(run.attempts)}:
-        own = shards.batches(
-            *(run.attempts, ATTEMPTS, _NAMES, parquet.Damage()),
-            only=lambda path, worker=worker: shards.worker_of(path) == worker,  # type: ignore[misc]
-        )
+        damage, of_worker = parquet.Damage(), shards.by(worker)
+        own = shards.batches(run.attempts, ATTEMPTS, _NAMES, damage, only=of_worker)
         table = pa.Table.from_batches(own, columns)
         tables.append(table.append_column("worker", pa.repeat(worker, len(table))))
     rows = pa.concat_tables(tables).combine_chunks()
