@@ -189,8 +189,9 @@ def scores(tallies: Sequence[Tally]) -> list[RunningScore | None]:
         begun, asked = (tally.outcomes != OWED).any(axis=1), tally.run.cfg.scoring
         if not begun.any() or tally.waiting:
             continue
-        found[i] = stored = _stored(tally.run)
-        if stored is None:
+        if len(tallies) == 1:  # of many, hashing their files takes longer than one call for all
+            found[i] = _stored(tally.run)
+        if found[i] is None:
             key = asked.confidence, asked.headline, tally.outcomes.shape, begun.tobytes()
             alike[key].append(i)
     if alike:
