@@ -185,7 +185,7 @@ _printable = must("text that can be printed", str.isprintable)
 _condition = pydantic.PlainValidator(functools.partial(_compiled, booleans=VARIABLES))
 Line = Annotated[str, AfterValidator(str.split), AfterValidator(" ".join), _printable]
 Name = Annotated[Line, Field(min_length=1)]
-When = Annotated[Condition, _condition, pydantic.PlainSerializer(attrgetter("text"))]
+When = Annotated[Condition, _condition, pydantic.PlainSerializer(lambda when: str(when.text))]
 Weight = Annotated[float, Field(ge=-LARGEST_WEIGHT, le=LARGEST_WEIGHT, allow_inf_nan=False)]
 
 
