@@ -33,6 +33,13 @@ class Request:
     seed: int | None
     messages: list[dict[str, str]] | None = None  # chat turns, where there are no token ids
     begun: Mapping[str, Any] | None = None  # the row of an attempt that was cut and is to go on
+    run: int = 0  # its place among the runs that the engine serves
+    cfg: RunConfig | None = None  # of its run; by default the engine's own
+
+    @property
+    def name(self) -> str:
+        """What an engine calls it: no two of its requests have one name."""
+        return f"{self.run}/{self.question_id}/{self.trial}"
 
     def so_far(self, token_ids: list[int]) -> list[int]:
         """Those tokens after what is there of the attempt already."""
