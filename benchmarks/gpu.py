@@ -1,16 +1,16 @@
 """What a real GPU does with models of real shapes: random weights, no network, nothing downloaded.
 
-    python -m benchmarks.gpu make --workdir /dev/shm/gpu     a 1.7 B generator and a 3 B verifier
-    python -m benchmarks.gpu facts --model /dev/shm/gpu/qwen3-1.7b       what the engine promises
-    python -m benchmarks.gpu labels --model /dev/shm/gpu/qwen2.5-3b      the verifier's prefills
-    python -m benchmarks.generation --model /dev/shm/gpu/qwen3-1.7b --max-tokens 512 --trials 24
+  python -m benchmarks.gpu make --workdir /dev/shm/gpu     a 1.7 B generator and a 3 B verifier
+  python -m benchmarks.gpu facts --model /dev/shm/gpu/qwen3-1.7b       what the engine promises
+  python -m benchmarks.gpu labels --model /dev/shm/gpu/qwen2.5-3b      the verifier's prefills
+  python -m benchmarks.generation --model /dev/shm/gpu/qwen3-1.7b --max-tokens 512 --trials 24
 
-  make    folders with the shapes of Qwen3-1.7B and Qwen2.5-3B (vocabulary 151,936, bfloat16); the
-          demo's tokenizer with enough words added; --tiny makes layers that a laptop can run
-  facts   versions and device; prompt log-probs with the prefix cache warm and cold; the same seeds
-          twice and in batches of another size, counted in attempts with equal tokens
-  labels  log-probs of three labels after random prompts of 2k, 8k and 32k tokens: prompts a second
-          with vLLM and with transformers, and how far both are from transformers in float32
+make    folders with the shapes of Qwen3-1.7B and Qwen2.5-3B (vocabulary 151,936, bfloat16); the
+        demo's tokenizer with enough words added; --tiny makes layers that a laptop can run
+facts   versions and device; prompt log-probs with the prefix cache warm and cold; the same seeds
+        twice and in batches of another size, counted in attempts with equal tokens
+labels  log-probs of three labels after random prompts of 2k, 8k and 32k tokens: prompts a second
+        with vLLM and with transformers, and how far both are from transformers in float32
 """
 
 import argparse

@@ -269,9 +269,7 @@ class _Batch:
     def _completion(self, row: int, reason: str, now: float) -> Completion:
         request = self.requests[row]
         logprobs = self.logprobs[row] if self.keep_logprobs else None
-        ended = ending(
-            self.engine.tokenizer, self.cfg, request, self.tokens[row], logprobs, reason
-        )
+        ended = ending(self.engine.tokenizer, self.cfg, request, self.tokens[row], logprobs, reason)
         return Completion(
             request=request,
             **ended,

@@ -59,12 +59,14 @@ class Job:
     def __enter__(self) -> "Job":
         self.check = self._stack.enter_context(home.staying(self.run.path, "attempts were sampled"))
         self.beat = Heartbeat(self.run.path, self.session.worker, self.check)
-        self._stack.enter_context(self.watch.touching(self.beat))
+        self._stack.enter_context(self.beat)
+        self.watch.beats.append(self.beat)
         self.claims = Claims(self.beat, self._owed, self._made_by)
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         with stopping.writable(self.run), self._stack:
+            self.watch.beats.remove(self.beat)
             if error is not None:
                 self._end(error)
             elif self.error is not None:
@@ -95,7 +97,9 @@ class Job:
         return owed
 
     def loaded(self, engine: engines.Engine) -> None:
-        """Take up sampling with an engine that is ready."""
+        """Take up sampling with an engine that is ready, if anything is owed."""
+        if not self.open:
+            return
         self.check()
         sessions.prove(self.run, good=True)
         self.session.loaded(self.claims.left, engine.describe())

@@ -15,6 +15,7 @@ from bayes_at_n.pipeline.base.console import Meter, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.generate import stopping
 from bayes_at_n.pipeline.generate.job import IDLE_S, Job
+from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.pipeline.workers.heartbeat import Watch
@@ -71,7 +72,7 @@ def _give_up(jobs: Sequence[Job], seconds: float) -> None:
 
 
 class _Worker:
-    """The engine of one process, and the runs that it serves by their numbers."""
+    """The engine of one process, and the runs that it serves."""
 
     def __init__(
         self,
@@ -81,23 +82,21 @@ class _Worker:
         shown: bool,
         errors: list[UserError],
     ) -> None:
-        self.jobs = {job.number: job for job in jobs}
+        self.jobs, self.of_run = jobs, {job.number: job for job in jobs}
         self.watch, self.stop, self.shown, self.errors = watch, stop, shown, errors
         self.alone = len(jobs) == 1
         self.probed = self.began = time.monotonic()
 
     def work(self) -> None:
         """Load the engine if anything is owed, sample, and add the log-probs of prompts."""
-        for job in self.jobs.values():
+        for job in self.jobs:
             job.session.bear(1 / len(self.jobs))
-            self._do(job, job.begin)
-        self.jobs = {number: job for number, job in self.jobs.items() if job.open}
-        if not self.jobs:
+        self._each(Job.begin)
+        if not any(job.open for job in self.jobs):
             return
         engine = self._load()
         try:
-            for job in self._each(lambda job: job.loaded(engine)):
-                job.session.log("sampling")
+            self._each(lambda job: job.loaded(engine))
             self._sample(engine)
             # Last: an engine may fail at them, and even die.
             self._each(lambda job: job.add_prompt_logprobs(engine, self.stop))
@@ -109,8 +108,8 @@ class _Worker:
                 engine.close()
 
     def _load(self) -> engines.Engine:
-        cfg = next(iter(self.jobs.values())).run.cfg
-        rows = [row for job in self.jobs.values() for row in job.rows.values()]
+        cfg = self.jobs[0].run.cfg
+        rows = [row for job in self.jobs if job.open for row in job.rows.values()]
         longest = max(len(row["prompt_token_ids"] or ()) + row["max_tokens"] for row in rows)
         self.room = cfg.engine.in_flight or 3 * int(cfg.engine.batch_size)
         self.batch = int(cfg.engine.batch_size)
@@ -132,3 +131,115 @@ class _Worker:
         with contextlib.suppress(Exception):
             job.close()
         return None
+
+    def _each(self, action: Callable[[Job], Any]) -> None:
+        for job in self.jobs:
+            if job.error is None:
+                self._do(job, action, job)
+
+    def _sample(self, engine: engines.Engine) -> None:
+        total = sum(len(job.keys) for job in self.jobs)
+        self.began, sure = time.monotonic(), True
+        meter = Meter("generate", total, total - self._left(), keep=True)
+        with meter if self.shown else contextlib.nullcontext():
+            try:
+                with stopping.engine_errors(self.jobs[0].run, self._excused):
+                    self._drive(engine, meter)
+                sure = self._prove(engine)
+            finally:
+                self._each(Job.close)
+                self._show(meter)
+        self._interrupt()
+        if not sure and (job := self.jobs[0]).session.record["attempts"]:
+            raise TryAgain(
+                f"{job.run.path}: the server did not answer at the end, so its model may have been"
+                " another; the same command asks it, trust_parts=true takes the attempts as good"
+            )
+
+    def _drive(self, engine: engines.Engine, meter: Meter) -> None:
+        for completion in self._completions(engine):
+            if completion is not None:
+                job = self.of_run[completion.request.run]
+                self._do(job, job.ended, completion)
+                continue
+            flying = sum(len(job.flying) for job in self.jobs)
+            for job in self.jobs:
+                if job.open or job.flying:
+                    share = len(job.flying) / flying if flying else 1 / len(self.jobs)
+                    self._do(job, job.tick, engine, share)
+            if self.stop.signal_number:
+                return
+            if engine.doubtful(time.monotonic() - self.probed):
+                self._prove(engine)
+            self._show(meter)
+
+    def _prove(self, engine: engines.Engine) -> bool:
+        """Whether the model is known to be that of the runs still."""
+        self.probed = time.monotonic()
+        return all([job.prove(engine, stopping.PROBE_S) for job in self.jobs if job.error is None])
+
+    def _completions(self, engine: engines.Engine) -> Iterator[engines.Completion | None]:
+        """What the engine yields; only while it has control does its silence count."""
+        answers = engine.generate(self._requests())
+        try:
+            while True:
+                with self.watch.awaiting():
+                    try:
+                        answer = next(answers)
+                    except StopIteration:
+                        return
+                yield answer
+        finally:
+            with self.watch.awaiting():
+                answers.close()  # it may have to end what is under way
+
+    def _requests(self) -> Iterator[engines.Request | None]:
+        """What to make next, as long as there is something; None: nothing right now."""
+        while any(job.open for job in self.jobs):
+            with self.watch.paused():
+                request = self._next()
+            yield request
+
+    def _next(self) -> engines.Request | None:
+        """The next attempt of the first run that has one; runs with nothing left are closed."""
+        flying = sum(len(job.flying) for job in self.jobs)
+        for job in self.jobs:
+            room = self.room - flying + len(job.flying)
+            if job.open and (request := self._do(job, job.next, room, self.batch)) is not None:
+                return request  # type: ignore[no-any-return]
+        for job in self.jobs:
+            if job.open and self._do(job, job.nothing_left):
+                self._do(job, job.close)
+        if not flying and any(job.open for job in self.jobs):
+            time.sleep(IDLE_S)
+        return None
+
+    def _left(self) -> int:
+        return sum(job.claims.left for job in self.jobs)
+
+    def _interrupt(self) -> None:
+        """Raise Interrupted if the worker was asked to stop."""
+        if self.stop.signal_number:
+            runs = [job.run for job in self.jobs]
+            raise stopping.interrupted(runs, self._left(), self.stop.signal_number)
+
+    def _show(self, meter: Meter) -> None:
+        if not self.shown:
+            return
+        records = [job.session.record for job in self.jobs]
+        attempts, tokens, boxed, truncated = (sum(r[name] for r in records) for name in COUNTS)
+        rate = tokens / max(time.monotonic() - self.began, 1e-9)
+
+        def detail() -> str:
+            if not attempts:
+                return "no attempt finished yet"
+            return rate_and_shares(rate, attempts, boxed, truncated)
+
+        meter.reach(meter.total - self._left(), detail)
+
+    def _excused(self, error: Exception) -> bool:
+        """Ctrl-C reaches the engine's own processes too, which may fail before we stop."""
+        for job in self.jobs:
+            if job.writer is not None and job.writer.error is not None:
+                raise job.writer.error from error
+        return bool(self.stop.signal_number)
