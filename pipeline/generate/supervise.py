@@ -148,9 +148,10 @@ def _kill_silent(runs: Sequence[Run], replicas: list[Replica]) -> None:
     """Kill replicas that live and do nothing: their heartbeat has stopped."""
     alive, now = [sessions.alive(run.path) for run in runs], time.monotonic()
     for replica in replicas:
-        at_work = [record and not record["ended"] for record in replica.records]
-        worker = next((record["worker"] for record in replica.records if record), None)
-        silent = [w and worker not in names for w, names in zip(at_work, alive, strict=False)]
+        silent = [
+            record and not record["ended"] and record["worker"] not in names
+            for record, names in zip(replica.records, alive, strict=False)
+        ]
         if not any(silent):
             replica.silent_since = None
         elif replica.silent_since is None:
