@@ -29,7 +29,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/display": 746,
     "pipeline/engines": 1_629,
     "pipeline/exports": 1_101,
-    "pipeline/generate": 2_128,
+    "pipeline/generate": 2_135,
     "pipeline/grade": 567,
     "pipeline/imports": 3_226,
     "pipeline/plots": 1_623,
@@ -44,14 +44,14 @@ CEILINGS: dict[str, int] = {
     "pipeline/store": 2_156,
     "pipeline/tracking": 239,
     "pipeline/verify": 961,
-    "pipeline/workers": 795,
+    "pipeline/workers": 794,
     "prompts": 303,
     "scoring": 7_595,
     "scripts": 1_182,
     "slurm": 141,
-    "tests": 39_135,
+    "tests": 39_133,
     "verifiers": 5_176,
-    "product": 53_904,
+    "product": 53_910,
 }
 
 

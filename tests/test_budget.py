@@ -252,7 +252,7 @@ def test_gpus_of_others_count(tmp_path: Path, clock: Clock) -> None:
     one.ended(0, completed(10.0, now=clock.now))
     clock.now += 10
     assert one.may_begin(1) == 1 and not one.over()
-    with Heartbeat(run.path, "another", lambda seconds: None):
+    with Heartbeat(run.path, "another"):
         clock.now += 60  # 20 device-seconds are left, for five devices
         assert one.may_begin(1) == 0
     clock.now += 6
@@ -327,9 +327,9 @@ def test_beside_others_nothing_is_begun_that_was_not_said(tmp_path: Path, clock:
     names = [f"000000000000000{i}-n-{i}" for i in (1, 2)]
     one = working(run, clock, names[0])
     with contextlib.ExitStack() as alive:
-        alive.enter_context(Heartbeat(run.path, names[0], lambda seconds: None))
+        alive.enter_context(Heartbeat(run.path, names[0]))
         assert one.may_begin(3) == 3  # alone
-        alive.enter_context(Heartbeat(run.path, names[1], lambda seconds: None))
+        alive.enter_context(Heartbeat(run.path, names[1]))
         two = working(run, clock, names[1])
         for each in (one, two):
             each.session.save("sampling")  # type: ignore[union-attr]

@@ -334,7 +334,7 @@ def test_preemptions_and_the_use_of_the_cache_are_seen(
     # Seen by `status` while it lives.
     path = tmp_path / "run" / "sessions" / f"{session['worker']}.json"
     path.write_text(json.dumps(session | {"ended": False, "usage": usage | {"cache": 0.93}}))
-    with Heartbeat(tmp_path / "run", session["worker"], lambda seconds: None):
+    with Heartbeat(tmp_path / "run", session["worker"]):
         said = Command(tmp_path / "run", forker, verb="status", logs=tmp_path).finish()
     assert f"93%, {usage['preemptions']} preempted" in " ".join(said.split())
 

@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.sessions import UNPROVEN, prove, suspects, unproven
 from bayes_at_n.pipeline.workers import heartbeat, home
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
 
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
 MOST_TRIES = 3  # of an attempt that the engine gives back unfinished
@@ -50,11 +50,11 @@ def work(run: Run, stop: stopping.StopFlag | None = None, replica: int | None = 
         check = stack.enter_context(home.staying(run.path, "attempts were sampled"))
         flag = stop or stack.enter_context(stopping.requests())
         session = Session(run, shards.worker_id(), replica)
-        beat = stack.enter_context(
-            Heartbeat(run.path, session.worker, lambda seconds: _give_up(session, seconds), check)
-        )
+        beat = stack.enter_context(Heartbeat(run.path, session.worker, check))
+        watch = stack.enter_context(Watch(lambda seconds: _give_up(session, seconds)))
+        watch.beats.append(beat)
         try:
-            _Worker(run, session, beat, flag, replica is None).work()
+            _Worker(run, session, beat, watch, flag, replica is None).work()
         except BaseException as error:
             check()  # the session's record went with the folder
             state = "stopped" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
@@ -79,9 +79,16 @@ class _Worker:
     """The engine, the claims and the writer of one process, while it samples."""
 
     def __init__(
-        self, run: Run, session: Session, beat: Heartbeat, stop: stopping.StopFlag, shown: bool
+        self,
+        run: Run,
+        session: Session,
+        beat: Heartbeat,
+        watch: Watch,
+        stop: stopping.StopFlag,
+        shown: bool,
     ) -> None:
         self.run, self.session, self.beat, self.stop, self.shown = run, session, beat, stop, shown
+        self.watch = watch
         self.rows = {row["question_id"]: row for row in run.questions}
         self.keys = run.keys
         self.place = {key: position for position, key in enumerate(self.keys)}
@@ -109,7 +116,7 @@ class _Worker:
         rows = list(self.rows.values())
         longest = max(len(row["prompt_token_ids"] or ()) + row["max_tokens"] for row in rows)
         try:
-            with stopping.at_once(self.stop), self.beat.awaiting(heartbeat.LOAD_S):
+            with stopping.at_once(self.stop), self.watch.awaiting(heartbeat.LOAD_S):
                 engine = engines.load(run.cfg, longest, rows)
         except stopping.StopNow:
             raise self._interrupted() from None
@@ -123,7 +130,7 @@ class _Worker:
                 self._tell_unfinished()
         finally:
             # After Ctrl-C its processes may be gone already.
-            with contextlib.suppress(Exception), self.beat.awaiting(heartbeat.LOAD_S):
+            with contextlib.suppress(Exception), self.watch.awaiting(heartbeat.LOAD_S):
                 engine.close()
 
     def _owed(self) -> Iterator[int]:
@@ -147,7 +154,7 @@ class _Worker:
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
                     prompts = [row["prompt_token_ids"] for row in rows]
-                    with self.beat.awaiting(heartbeat.silence_s(run.cfg.engine)):
+                    with self.watch.awaiting(heartbeat.silence_s(run.cfg.engine)):
                         values = engine.prompt_logprobs(prompts)
                     for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs
@@ -230,14 +237,14 @@ class _Worker:
         answers = engine.generate(self._requests())
         try:
             while True:
-                with self.beat.awaiting():
+                with self.watch.awaiting():
                     try:
                         answer = next(answers)
                     except StopIteration:
                         return
                 yield answer
         finally:
-            with self.beat.awaiting():
+            with self.watch.awaiting():
                 answers.close()  # it may have to end what is under way
 
     def _interrupted(self) -> Interrupted:
@@ -248,7 +255,7 @@ class _Worker:
         e = self.run.cfg.engine
         room = e.in_flight or 3 * e.batch_size
         while True:
-            with self.beat.paused():
+            with self.watch.paused():
                 begun = len(self.flying)
                 most = min(room, begun + self.allowance.may_begin(room))
                 position = self.claims.take(begun, most, e.batch_size)
