@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.cli import runs
 from bayes_at_n.pipeline.cli.verbs import RUN, VERBS, Parser, Verb, declare
 from bayes_at_n.pipeline.config import compose, folder, sweep
 from bayes_at_n.pipeline.config.checks import keys
@@ -163,6 +162,8 @@ def _several(command: Command, combinations: list[list[str]]) -> int:
             advice = "tell them apart by tag=, or leave the comma out of numbers"
             raise UserError(f"{twice[0]}: the folder of {len(twice)} of these runs; {advice}")
         if command.verb in ("run", "generate") and not command.flags["dry_run"]:
+            from bayes_at_n.pipeline.cli import runs
+
             runs.sample(configs)
     flags = [
         flag if flag in verb.words else f"--{flag.replace('_', '-')}" + f"={of}" * (of is not True)
