@@ -297,7 +297,7 @@ def test_gpus_of_others_count(tmp_path: Path, clock: Clock) -> None:
     one = Allowance(run, session)
     clock.now += 20
     assert one.may_begin(1) == 1
-    with Heartbeat(run.path, "another", lambda seconds: None):
+    with Heartbeat(run.path, "another"):
         clock.now += 40  # 40 device-seconds are left, for five devices
         assert one.may_begin(1) == 0 and one.over()
     clock.now += 6

@@ -1,18 +1,15 @@
 """Claims: every attempt is taken once, whoever comes, goes or dies."""
 
-import errno
 import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ import pytest
 
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.generate import claim_files, claims
+from bayes_at_n.pipeline.generate import claims
 from bayes_at_n.pipeline.generate.claims import BLOCK, Claims
 from bayes_at_n.pipeline.store import sessions
 from bayes_at_n.pipeline.workers import heartbeat
@@ -37,7 +34,7 @@ class Worker:
     def __init__(self, run: Path, name: str, made: dict[str, set[int]], owed: int = OWED) -> None:
         self.name, self.made = name, made
         run.mkdir(exist_ok=True)
-        self.beat = Heartbeat(run, name, lambda seconds: None)
+        self.beat = Heartbeat(run, name)
         self.beat.__enter__()
         self.flying: list[int] = []
         self.owed = owed
@@ -63,7 +60,6 @@ class Worker:
 
     def die(self) -> None:
         """As after kill -9: nothing is released, and the process is no more."""
-        self.beat._stop.set()
         fields = json.loads(self.beat.path.read_text())
         with self.beat.path.open("w") as file:  # the same file: claims are links of it
             json.dump(fields | {"pid": 2**22 + 1}, file)
@@ -319,22 +315,6 @@ def test_somebody_deletes_the_files_of_live_workers(
     assert set(everything(made)) == set(range(OWED)) and len(everything(made)) <= OWED + 8
 
 
-def test_an_attempt_of_its_own_that_a_sleeper_ends_late_does_not_count(
-    tmp_path: Path, made: dict[str, set[int]]
-) -> None:
-    """As above, where single attempts were claimed."""
-    sleeper, other = (Worker(tmp_path, name, made, owed=6) for name in "ab")
-    while sleeper.begin(room=8, batch=8) is not None:
-        pass
-    assert any("." in piece for piece in sleeper.claims._mine)
-    os.utime(sleeper.beat.path, (1, 1))
-    finish([other])
-    os.utime(sleeper.beat.path)
-    while sleeper.flying:
-        sleeper.end_one()
-    assert made["b"] == set(range(6)) and "a" not in made
-
-
 def test_what_is_marked_done_and_is_not_there_is_made_again(
     tmp_path: Path, made: dict[str, set[int]]
 ) -> None:
@@ -384,110 +364,6 @@ def test_a_listing_is_no_snapshot(
     assert None not in taken + others and not set(taken) & set(others)
 
 
-def test_a_file_system_with_few_links(
-    tmp_path: Path, made: dict[str, set[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.link
-
-    def few(source: Path, target: Path) -> None:
-        if Path(source).name == claim_files.DONE and Path(source).stat().st_nlink > 3:
-            raise OSError(errno.EMLINK, "Too many links")
-        real(source, target)
-
-    monkeypatch.setattr(os, "link", few)
-    workers = [Worker(tmp_path, name, made) for name in "ab"]
-    finish(workers)
-    assert everything(made) == list(range(OWED))
-
-
-def touched(beat: Heartbeat, times: int) -> None:
-    """Wait until the heartbeat was touched so often, or is no more."""
-    for _ in range(times):
-        os.utime(beat.path, (1, 1))
-        while beat.path.stat().st_mtime == 1 and beat._thread.is_alive():
-            time.sleep(0.01)
-
-
-def test_a_heartbeat_stops_when_the_engine_falls_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.05)
-    monkeypatch.setattr(heartbeat, "HANG_S", 0.5)
-    told: list[float] = []
-    with Heartbeat(tmp_path, "w", told.append) as beat:
-        with beat.awaiting(3600.0):  # loading may take its time
-            touched(beat, 15)
-        for _ in range(15):  # a step may not, and each is one of its own
-            with beat.awaiting():
-                touched(beat, 1)
-        assert not told
-        with beat.awaiting():
-            while not told:
-                time.sleep(0.01)
-        os.utime(beat.path, (1, 1))
-        time.sleep(0.3)
-        assert beat.path.stat().st_mtime == 1 and told == [0.5]
-    assert not beat.path.exists()
-
-
-def test_a_file_system_that_stands_still_is_no_silence_of_the_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pipe that nobody writes to holds its reader as a dead NFS server does."""
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.05)
-    monkeypatch.setattr(heartbeat, "HANG_S", 0.5)
-    pipe, told = tmp_path / "pipe", list[float]()
-    os.mkfifo(pipe)
-
-    def server(beat: Heartbeat) -> None:
-        touched(beat, 30)  # three times HANG_S
-        pipe.write_text("back")
-
-    with Heartbeat(tmp_path, "w", told.append) as beat:
-        with ThreadPoolExecutor(1) as pool:
-            with beat.awaiting():
-                pass
-            pool.submit(server, beat)
-            assert pipe.read_text() == "back"  # between two steps of the engine
-            pool.submit(server, beat)
-            with beat.awaiting(), beat.paused():  # while it waits for requests
-                assert pipe.read_text() == "back"
-        assert not told
-        with beat.awaiting():
-            with beat.paused():
-                pass
-            while not told:
-                time.sleep(0.01)
-
-
-def test_a_worker_that_was_suspended_is_not_thought_to_hang(
-    tmp_path: Path,
-) -> None:
-    program = """
-        import time
-        from pathlib import Path
-        from bayes_at_n.pipeline.workers import heartbeat
-        heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.1, 2.0
-        with heartbeat.Heartbeat(Path("."), "w", lambda seconds: print("hung", flush=True)) as beat:
-            print("ready", flush=True)
-            for _ in range(6):
-                with beat.awaiting():
-                    time.sleep(0.5)
-        """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout and process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(3)
-        process.send_signal(signal.SIGCONT)
-        assert process.stdout.read() == ""
-
-
 def test_who_is_alive(tmp_path: Path, made: dict[str, set[int]]) -> None:
     assert sessions.alive(tmp_path) == set()
     one, two = (Worker(tmp_path, name, made) for name in "ab")
@@ -508,7 +384,7 @@ RACER = """
     folder, name, owed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     print("ready", flush=True)
     sys.stdin.readline()
-    with Heartbeat(folder, name, lambda seconds: None) as beat:
+    with Heartbeat(folder, name) as beat:
         mine = Claims(beat, lambda: range(owed), lambda worker: set())
         mine.read()
         with open(folder / f"{name}.made", "w") as file:

@@ -120,7 +120,7 @@ def test_what_is_unfinished_damaged_or_empty_is_named(tmp_path: Path, capsys: Ca
     (tmp_path / "sums" / "broken" / "config.yaml").write_text("a: [")
     (part,) = run_of(tmp_path, "damaged").grades.glob("*.parquet")
     part.write_bytes(b"PAR1 nothing of worth PAR1")
-    with Heartbeat(busy.path, "w", lambda seconds: None):
+    with Heartbeat(busy.path, "w"):
         (one,) = load(tmp_path)
     told = capsys.readouterr().err
     assert one.names == ["busy", "second", "sound"]

@@ -215,7 +215,7 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
         raising.check(run, built(rows(9)), identity(run, 9))
     run.cfg.engine.args.clear()
     with (
-        heartbeat.Heartbeat(run.path, "0000000000000001-here-1", lambda _: None),
+        heartbeat.Heartbeat(run.path, "0000000000000001-here-1"),
         pytest.raises(UserError, match="workers are making attempts with 5"),
     ):
         raising.check(run, built(rows(9)), identity(run, 9))

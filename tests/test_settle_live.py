@@ -301,7 +301,7 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
     cfg = compose.load([*SUMS, "model.name=a", "model.id=/x", "sampling.trials=4"])
     run = make_run(Path("runs/sums/a"), dict.fromkeys(marks("a", 4), "1..."), *SUMS[3:])
     assert claims.any_free(Run(cfg))
-    with Heartbeat(run.path, "other", lambda _: None) as beat:
+    with Heartbeat(run.path, "other") as beat:
         assert claims.any_free(Run(cfg))  # it is loading, and takes one of three blocks
         files = claims.ClaimFiles(beat)
         files.look()

@@ -437,7 +437,7 @@ def test_claims_that_are_links_to_nothing_are_free(tmp_path: Path) -> None:
     for name in ("w.lease", "done", "split", "000001"):
         (folder / name).symlink_to("gone")
     assert sessions.alive(tmp_path) == set()
-    with heartbeat.Heartbeat(tmp_path, "me", print) as mine:
+    with heartbeat.Heartbeat(tmp_path, "me") as mine:
         claims = ClaimFiles(mine)
         claims.look()
         assert claims.win("000002") and claims.is_dead(claims.states["000001"])

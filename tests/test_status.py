@@ -35,7 +35,7 @@ BEAT = """
 import sys, time
 from pathlib import Path
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
-with Heartbeat(Path(sys.argv[1]), sys.argv[2], lambda seconds: None):
+with Heartbeat(Path(sys.argv[1]), sys.argv[2]):
     print("beating", flush=True)
     time.sleep(600)
 """
@@ -48,7 +48,7 @@ def session(run: Run, name: str, /, **told: Any) -> None:
 
 
 def beating(run: Run, worker: str) -> Heartbeat:
-    return Heartbeat(run.path, worker, lambda seconds: None)
+    return Heartbeat(run.path, worker)
 
 
 def killed(run: Run, worker: str) -> None:

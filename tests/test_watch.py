@@ -59,7 +59,7 @@ def row(question: str, trial: int, answer: str = "2", **more: Any) -> dict[str, 
 @contextmanager
 def writing(run: Run, worker: str) -> Iterator[AttemptWriter]:
     """A worker that is alive and writes."""
-    with Heartbeat(run.path, worker, lambda seconds: None):
+    with Heartbeat(run.path, worker):
         writer = AttemptWriter(run.attempts, worker)
         try:
             yield writer
@@ -467,7 +467,7 @@ def test_without_a_terminal_blocks_of_lines_until_it_is_done(tmp_path: Path) -> 
     command = [*COMMAND, str(run.path), "--watch", "--every", "0.5"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        with Heartbeat(run.path, "w", lambda seconds: None):
+        with Heartbeat(run.path, "w"):
             seen = [process.stdout.readline() for _ in range(6)]
             add_attempts(run, {"a": ".1"}, part="00001")
             while "2/2 done" not in seen[-1]:

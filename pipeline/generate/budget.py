@@ -106,7 +106,7 @@ class Allowance:
         return len(self.flying) + sum(int(o.get("in_flight", 0)) for o in self._others)
 
     def _spent(self) -> Spent:
-        lived = time.monotonic() - self.session.began if self.session else 0.0
+        lived = self.session.lived() if self.session else 0.0
         return spent.added([self._theirs, spent.said(self._record | {"lived_s": lived})])
 
     def _late(self) -> bool:

@@ -336,7 +336,7 @@ def any_free(run: Run) -> bool:
     alive = sessions.alive(run.path)
     if not alive:
         return True
-    files = ClaimFiles(_Onlooker(run.path, "nobody", lambda _: None))
+    files = ClaimFiles(_Onlooker(run.path, "nobody"))
     files.look()
     owed = {*runfolder.owed(run)}
     free = 0

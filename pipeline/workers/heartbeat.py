@@ -36,14 +36,72 @@ def silence_s(engine: EngineConfig) -> float:
     return HANG_S + served * (engine.patience_s + engine.timeout_s)
 
 
+class Heartbeat:
+    """The file `claims/WORKER.lease` of a worker in one run: there while the block runs.
+
+    A `Watch` keeps it fresh. `check`: of the run folder, before the file is made again.
+    """
+
+    def __init__(self, run: Path, worker: str, check: home.Check = lambda: None) -> None:
+        self.check = check
+        self.path = run / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
+        self._token = lease.token(worker=worker)
+        self._ahead = 0.0  # of the file server's clock before this process's own
+        self._gone = False
+        self._changing = threading.Lock()  # no look makes the file anew while it is removed
+
+    def __enter__(self) -> Self:
+        self.appear()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changing, suppress(OSError):
+            self._gone = True
+            os.utime(self.path, (0, 0))  # whatever is linked to it is free at once, everywhere
+            self.path.unlink()
+
+    def appear(self) -> None:
+        """Make the file, complete from its first moment; also when somebody deleted it."""
+        while True:
+            self.check()
+            self.path.parent.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):  # the last one out cleared the folder away
+                lease.create(self.path, self._token)
+                return self._touch()
+
+    def touch(self) -> None:
+        """Show that the worker lives, unless it has left; make the file again if it is gone."""
+        with self._changing, suppress(OSError, UserError):
+            if self._gone:
+                return
+            if self.path.exists():
+                self._touch()
+            else:  # thought dead, and cleared away
+                self.appear()
+
+    @property
+    def now(self) -> float:
+        """The file server's time."""
+        return time.monotonic() + self._ahead
+
+    def _touch(self) -> None:
+        os.utime(self.path)
+        touched = time.monotonic()
+        self._ahead = self.path.stat().st_mtime - touched
+
+
 class Watch:
-    """A clock on what an engine is asked: a thread that looks every `HEARTBEAT_S`.
+    """A thread that looks every `HEARTBEAT_S`: does the engine answer, and if so, who is alive.
 
     `hung`: called by that thread, once, with the seconds, when what `awaiting` waits for did not
-    come in time.
+    come in time; no heartbeat is touched any more.
+
+    Attributes:
+        beats: the heartbeats that it touches, one a run; may be changed at any time.
     """
 
     def __init__(self, hung: Callable[[float], None]) -> None:
+        self.beats: list[Heartbeat] = []
         self._hung = hung
         self._awaited: tuple[float, float] | None = None  # since when, and for how long at most
         self._stop = threading.Event()
@@ -97,67 +155,8 @@ class Watch:
             if awaited and now - max(awaited[0], excused) > awaited[1]:
                 self._hung(awaited[1])
                 return
-            self._beat()
-
-    def _beat(self) -> None:
-        """What is done at every look."""
-
-
-class Heartbeat(Watch):
-    """The file `claims/WORKER.lease`, there and fresh while the block runs.
-
-    `hung`: as of `Watch`; the file is not touched any more. `check`: of the run folder, before the
-    file is made again.
-    """
-
-    def __init__(
-        self,
-        run: Path,
-        worker: str,
-        hung: Callable[[float], None],
-        check: home.Check = lambda: None,
-    ) -> None:
-        super().__init__(hung)
-        self.check = check
-        self.path = run / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
-        self._token = lease.token(worker=worker)
-        self._ahead = 0.0  # of the file server's clock before this process's own
-
-    def __enter__(self) -> Self:
-        self.appear()
-        return super().__enter__()
-
-    def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        with suppress(OSError):
-            os.utime(self.path, (0, 0))  # whatever is linked to it is free at once, everywhere
-            self.path.unlink()
-
-    def appear(self) -> None:
-        """Make the file, complete from its first moment; also when somebody deleted it."""
-        while True:
-            self.check()
-            self.path.parent.mkdir(exist_ok=True)
-            with suppress(FileNotFoundError):  # the last one out cleared the folder away
-                lease.create(self.path, self._token)
-                return self._touch()
-
-    @property
-    def now(self) -> float:
-        """The file server's time."""
-        return time.monotonic() + self._ahead
-
-    def _touch(self) -> None:
-        os.utime(self.path)
-        touched = time.monotonic()
-        self._ahead = self.path.stat().st_mtime - touched
-
-    def _beat(self) -> None:
-        with suppress(OSError, UserError):
-            if self.path.exists():
-                self._touch()
-            else:  # thought dead, and cleared away
-                self.appear()
+            for beat in tuple(self.beats):
+                beat.touch()
 
 
 def clear(folder: Path, now: float) -> None:
