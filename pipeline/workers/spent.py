@@ -68,11 +68,9 @@ def made(run: Run) -> dict[str, Spent]:
 
 def by_worker(run: Run, stored: Mapping[str, Spent]) -> dict[str, Spent]:
     """What each worker took, by its name, from what it said and what is `made`."""
-    found = {name: said(record) for name, record in sessions.sessions(run.path).items()}
-    both = (
-        (name, found.get(name, Spent()), stored.get(name, Spent())) for name in {*found, *stored}
-    )
-    return {name: Spent(*map(max, zip(*two, strict=True))) for name, *two in both}
+    records = sessions.sessions(run.path)
+    both = {n: (said(records.get(n, {})), stored.get(n, Spent())) for n in {*records, *stored}}
+    return {name: Spent(*map(max, *two)) for name, two in both.items()}
 
 
 def said(record: Record) -> Spent:
@@ -117,13 +115,11 @@ def in_words(account: Mapping[str, Mapping[str, Any]]) -> str:
     >>> in_words({"tokens": {"limit": 2e6, "spent": 512e3}, "until": {"limit": "2026-12-01"}})
     'budget: 512,000 of 2,000,000 tokens, until 2026-12-01'
     """
-    parts = []
+    units, parts = {"gpu_hours": "GPU-hours", "money": "in money", "tokens": "tokens"}, []
     for key, one in account.items():
         if key == "until":
             parts.append(f"until {one['limit']}")
-        elif key == "tokens":
-            parts.append(f"{one['spent']:,.0f} of {one['limit']:,.0f} tokens")
-        else:
-            unit = "GPU-hours" if key == "gpu_hours" else "in money"
-            parts.append(f"{one['spent']:,.2f} of {one['limit']:,.2f} {unit}")
+            continue
+        digits = 0 if key == "tokens" else 2
+        parts.append(f"{one['spent']:,.{digits}f} of {one['limit']:,.{digits}f} {units[key]}")
     return f"budget: {', '.join(parts)}" if parts else ""
