@@ -393,7 +393,7 @@ def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) ->
     given: list[str] = []
     child = children.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Residents, "_run", lambda *of: (given.extend(of[2]), child(*of))[1])
+        patch.setattr(Residents, "_run", lambda _, *of: (given.extend(of[2]), child(*of))[1])
         assert main.main(["settle", *RACE, "budget.tokens=900"]) == 0
         said = " ".join(capsys.readouterr().err.split())
         assert "the next look takes about" in said and "720 of 900 tokens" in said

@@ -1,5 +1,6 @@
 """Commands `run` in processes that stay, one a model, with its engine loaded."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -43,15 +44,16 @@ class Residents:
 
     def _run(self, model: str, run: Run, settings: Sequence[str]) -> int:
         process = self._by_model.pop(model, None)
-        if process is None:
+        if process is None or process.poll() is not None:  # it may have been killed meanwhile
             # A GPU has room for one engine: it takes all the memory that it may.
             while self._by_model and (devices.on_gpus(run.cfg) or _available() < _LEAST):
                 self._end_first()
             command, pipe = [*PROGRAM, str(os.getpid())], subprocess.PIPE
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps([*settings]) + "\n")
-        process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # its status will say more
+            process.stdin.write(json.dumps([*settings]) + "\n")
+            process.stdin.flush()
         answers = process.stdout
 
         def answer() -> int:
