@@ -38,8 +38,7 @@ class Submission:
     def groups(self, kind: str) -> list[list[Run]]:
         """The runs of a job, those together that a task serves: of `generate` one engine's."""
         if kind == "generate":
-            groups = sweep.by_engine([run.cfg for run in self.owing])
-            return [[Run(cfg) for cfg in group] for group in groups]
+            return [[*map(Run, of)] for of in sweep.by_engine([run.cfg for run in self.owing])]
         whole = {"settle": self.owing, "report": self.runs}.get(kind)
         return [whole] if whole else [[run] for run in self.unscored]
 

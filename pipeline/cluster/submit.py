@@ -231,10 +231,11 @@ def _submit(submission: Submission, settings: list[str]) -> None:
 
 def _queue(submission: Submission, record: dict[str, Any]) -> None:
     """sbatch every script, each after the one before."""
-    ids: dict[str, str] = {}
     for kind in submission.kinds:
+        ids = {before: job["id"] for before, job in record["jobs"].items()}
         try:
-            ids[kind] = ask(*_command(submission, kind, ids)).strip().split(";")[0]
+            number = ask(*_command(submission, kind, ids)).strip().split(";")[0]
+            record["jobs"][kind] = {"id": number, "tasks": submission.tasks(kind)}
         except UserError as error:
             record["error"] = f"{kind}: {error}"
             numbers = " ".join(ids.values())
@@ -243,8 +244,6 @@ def _queue(submission: Submission, record: dict[str, Any]) -> None:
                 f"{error}; {queued if ids else 'nothing was queued'}. The same command submits what"
                 f" is owed; scripts are in {submission.folder}"
             ) from error
-        else:
-            record["jobs"][kind] = {"id": ids[kind], "tasks": submission.tasks(kind)}
         finally:
             runfolder.write_json(submission.folder / "submission.json", record)
 
