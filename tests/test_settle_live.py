@@ -299,19 +299,18 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
     children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cfg = compose.load([*SUMS, "model.name=a", "model.id=/x", "sampling.trials=4"])
-    run = make_run(Path("runs/sums/a"), dict.fromkeys(marks("a", 4), "1..."), *SUMS[3:])
+    own = [*SUMS[3:], "verifier=none", "model.name=a", "sampling.seeds=independent"]
+    run = make_run(Path("runs/sums/a"), dict.fromkeys(marks("a", 4), "1..."), *own)
     assert claims.any_free(Run(cfg))
     with Heartbeat(run.path, "other") as beat:
-        assert claims.any_free(Run(cfg))  # it is loading, and takes one of three blocks
-        files = claims.ClaimFiles(beat)
-        files.look()
-        for block in ("000000", "000001", "000002"):
-            files.win(block)
-        assert not claims.any_free(Run(cfg))
-        files.mark("000002", claims.SPLIT)
+        assert claims.any_free(Run(cfg))  # it is loading, and takes sixteen of 48 at most
+        other = claims.Claims(beat, lambda: range(len(run.keys)))
+        other.read()
+        for flying in range(20):
+            other.take(flying, 48, 48)
         assert claims.any_free(Run(cfg))
-        for place in range(16):
-            files.win(f"000002.{place:02d}")
+        for flying in range(20, 48):
+            other.take(flying, 48, 48)
         assert not claims.any_free(Run(cfg))
         waited: list[float] = []
 

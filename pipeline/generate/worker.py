@@ -17,11 +17,11 @@ from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.claims import Claims
 from bayes_at_n.pipeline.generate.continuing import Continued
 from bayes_at_n.pipeline.generate.record import Session
-from bayes_at_n.pipeline.generate.tidy import REOPEN, leave, tidy
+from bayes_at_n.pipeline.generate.tidy import leave, tidy
 from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import origin, parquet, runfolder, sessions, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, FINISHED
+from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
+from bayes_at_n.pipeline.store.columns import FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.sessions import UNPROVEN, prove, suspects, unproven
 from bayes_at_n.pipeline.workers import heartbeat, home
@@ -92,7 +92,7 @@ class _Worker:
         self.rows = {row["question_id"]: row for row in run.questions}
         self.keys = run.keys
         self.place = {key: position for position, key in enumerate(self.keys)}
-        self.claims = Claims(beat, self._owed, self._made_by)
+        self.claims = Claims(beat, self._owed)
         self.continued = Continued(run)
         self.prompts = questions_table.prompts_of_trials(run)
         self.allowance = Allowance(run, session)
@@ -135,12 +135,6 @@ class _Worker:
 
     def _owed(self) -> Iterator[int]:
         return (self.place[key] for key in runfolder.owed(self.run))
-
-    def _made_by(self, worker: str) -> set[int]:
-        of_worker = shards.by(worker)
-        durable = shards.keys(self.run.attempts, ATTEMPTS, parquet.Damage(), of_worker)
-        self.session.log("took over", worker=worker, attempts=len(durable))
-        return {self.place[key] for key in durable if key in self.place}
 
     def _add_prompt_logprobs(self, engine: engines.Engine) -> None:
         """One request a question, apart from its trials; what fails stays null, and is said."""
@@ -194,11 +188,7 @@ class _Worker:
                     self._drive(engine, meter)
                 sure = self._probe(engine, self.writer)
             finally:
-                try:
-                    self._settle(self.writer.close)
-                finally:
-                    with contextlib.suppress(OSError):  # then they are found to be a dead worker's
-                        self.claims.release()
+                self._settle(self.writer.close)
                 self._show(meter)
         if self.stop.signal_number:
             raise self._interrupted()
@@ -290,15 +280,8 @@ class _Worker:
                 return True
             time.sleep(_IDLE_S)
             return False
-        if not self.rounds:
-            return True
-        try:
-            with lease.held(self.run.path / REOPEN, "looking for lost attempts"):
-                self.rounds -= 1
-                return self.claims.reopen() <= len(self.claims.given_up)
-        except lease.Taken:
-            time.sleep(_IDLE_S)
-            return False
+        self.rounds -= 1
+        return self.rounds < 0 or self.claims.read() <= len(self.claims.given_up)
 
     def _ended(self, completion: engines.Completion) -> None:
         key = (completion.request.question_id, completion.request.trial)
