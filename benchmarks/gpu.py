@@ -9,20 +9,19 @@ make    folders with the shapes of Qwen3-1.7B and Qwen2.5-3B (vocabulary 151,936
         demo's tokenizer with enough words added; --tiny makes layers that a laptop can run
 facts   versions and device; prompt log-probs with the prefix cache warm and cold; the same seeds
         twice and in batches of another size, counted in attempts with equal tokens
-labels  log-probs of three labels after random prompts of 2k, 8k and 32k tokens: prompts a second
+labels  log-probs of three labels after random prompts of 2k, 8k and 32k tokens: tokens a second
         with vLLM and with transformers, and how far both are from transformers in float32
 """
 
 import argparse
 import json
-import subprocess
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bayes_at_n.pipeline.base import environment
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
@@ -135,39 +134,34 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
     """Both engines on the same prompts, and their distance from float32."""
     import torch
 
-    words, random, longest = [100, 200, 300], np.random.default_rng(0), max(args.lengths) + 8
+    words, random = [100, 200, 300], np.random.default_rng(0)
     prompts = {
         length: random.integers(3, 448, (max(2, args.tokens // length), length)).tolist()
         for length in args.lengths
     }
     few, rows, values = prompts[min(args.lengths)][:8], [], {}
+    other = random.integers(3, 448, (2, min(args.lengths))).tolist()
     for name, dtype in (("vllm", "bfloat16"), ("transformers", "bfloat16"), ("", "float32")):
-        engine = labels.load(_config(args, name or "transformers", dtype), longest)
-        rate: list[Any] = []
-        engine.next_logprobs(few[:2], words, lambda: None)  # kernels are chosen and compiled
-        for given in prompts.values() if name else ():
+        config = _config(args, name or "transformers", dtype)
+        engine = labels.load(config, max(args.lengths) + 8)
+        engine.next_logprobs(other, words, lambda: None)  # kernels are chosen and compiled
+        row: dict[str, Any] = {"engine": name, "settings": engine.describe(), "tokens/s": {}}
+        for length, given in prompts.items() if name else ():
             began = time.perf_counter()
             engine.next_logprobs(given, words, lambda: None)
-            rate.append(len(given) / (time.perf_counter() - began))
+            row["tokens/s"][length] = len(given) * length / (time.perf_counter() - began)
         values[name] = engine.next_logprobs(few, words, lambda: None)
-        peak = torch.cuda.max_memory_allocated() / 2**30 if name == "transformers" else None
-        described = engine.describe()
+        # Of this process: vLLM's core is another one, which has ended when transformers begins.
+        row["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
         engine.close()
-        torch.cuda.reset_peak_memory_stats() if torch.cuda.is_available() else None
-        if name:
-            rows.append({"engine": name, "prompts/s": dict(zip(prompts, rate, strict=True))})
-            rows[-1] |= {"tokens/s": {n: n * r for n, r in rows[-1]["prompts/s"].items()}}
-            rows[-1] |= {"peak GiB": peak, "settings": described}
-    for row in rows:
-        off = abs(values[row["engine"]] - values[""])
+        rows.append(row)
+    for row in rows[:2]:
+        found, exact = values[row["engine"]], values[""]
+        off = abs(found - exact)
         row["from float32"] = {"largest": float(off.max()), "median": float(np.median(off))}
-        row["largest label the same"] = float(_same(values[row["engine"]], values[""]))
-    common.out.print_json(json.dumps(rows, default=str))
-    return {"gpu": _gpu(), "engines": rows}
-
-
-def _same(a: Any, b: Any) -> float:
-    return float(np.mean(a.argmax(1) == b.argmax(1)))
+        row["largest label the same"] = float(np.mean(found.argmax(1) == exact.argmax(1)))
+    common.out.print_json(json.dumps(rows[:2], default=str))
+    return {"gpu": _gpu(), "engines": rows[:2]}
 
 
 def _config(args: argparse.Namespace, engine: str, dtype: str) -> RunConfig:
@@ -176,13 +170,9 @@ def _config(args: argparse.Namespace, engine: str, dtype: str) -> RunConfig:
     return verifier_as_model(compose.load([*more, *args.settings]))
 
 
-def _gpu() -> Sequence[str]:
-    query = "name,driver_version,memory.total,memory.used"
-    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
-    except OSError:
-        return []
+def _gpu() -> list[str]:
+    query = "--query-gpu=name,driver_version,memory.total"
+    return environment.printed("nvidia-smi", query, "--format=csv,noheader")
 
 
 if __name__ == "__main__":

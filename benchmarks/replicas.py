@@ -33,7 +33,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli import main as cli
-from bayes_at_n.pipeline.generate import claims, replica, replica_process, worker, writer
+from bayes_at_n.pipeline.generate import claims, job, replica, replica_process, writer
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
@@ -138,7 +138,7 @@ def _timed(role: str, times: str, arguments: list[str]) -> int:
     for name in ("read", "take", "lost", "durable", "release"):
         watch.time(claims.Claims, name, "claims")
     for name in ("tidy", "leave"):
-        watch.time(worker, name, "tidying")
+        watch.time(job, name, "tidying")
     for name in ("put", "tick", "flush", "close", "_settle"):
         watch.time(writer.AttemptWriter, name, "writer")
     code = replica.main()

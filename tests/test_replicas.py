@@ -52,7 +52,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 step, seen = LLMEngine.step, set()
 def aborting(self):
     for name in list(self.output_processor.external_req_ids):
-        if "/" in name and (name.startswith("demo-05/") or name not in seen):
+        if "/" in name and ("/demo-05/" in name or name not in seen):
             seen.add(name)
             self.abort_request([name])
     return step(self) if self.get_num_unfinished_requests() else []

@@ -64,7 +64,7 @@ def once(name, ending):
     return new
 def aborting(self):
     for name in list(self.output_processor.external_req_ids):
-        if name.startswith("demo-05/") or once(name, "/1"):
+        if "/demo-05/" in name or once(name, "/1"):
             self.abort_request([name])
     outputs = step(self)
     for output in outputs:
@@ -76,13 +76,13 @@ LLMEngine.step = aborting
 # vLLM's own detector, on texts that repeat the last token once.
 REPETITION = """
 from vllm.sampling_params import RepetitionDetectionParams
-from bayes_at_n.pipeline.engines.vllm import VllmEngine
-plain = VllmEngine._sampling_params
-def detecting(self):
-    params = plain(self)
+from bayes_at_n.pipeline.engines import vllm as engine
+plain = engine._sampling_params
+def detecting(cfg):
+    params = plain(cfg)
     params.repetition_detection = RepetitionDetectionParams(max_pattern_size=1, min_count=2)
     return params
-VllmEngine._sampling_params = detecting
+engine._sampling_params = detecting
 """
 # Once, the file system does not answer: a pipe holds its reader until somebody writes to it.
 STALLED = """

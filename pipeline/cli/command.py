@@ -156,10 +156,15 @@ def _several(command: Command, combinations: list[list[str]]) -> int:
     """Run each of many runs in a process; but a misspelt last model is no surprise for tomorrow."""
     verb = VERBS[command.verb]
     if verb.settings == RUN:
-        places = [configured(settings, command.verb).run_dir for settings in combinations]
+        configs = [configured(settings, command.verb) for settings in combinations]
+        places = [cfg.run_dir for cfg in configs]
         if twice := [place for place in places if places.count(place) > 1]:
             advice = "tell them apart by tag=, or leave the comma out of numbers"
             raise UserError(f"{twice[0]}: the folder of {len(twice)} of these runs; {advice}")
+        if command.verb in ("run", "generate") and not command.flags["dry_run"]:
+            from bayes_at_n.pipeline.cli import runs
+
+            runs.sample(configs)
     flags = [
         flag if flag in verb.words else f"--{flag.replace('_', '-')}" + f"={of}" * (of is not True)
         for flag, of in command.flags.items()

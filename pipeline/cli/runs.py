@@ -1,8 +1,19 @@
 """Verbs on runs that are more than one call of one stage: run, grade, status."""
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
-from bayes_at_n.pipeline.base.console import answering, asked, collected, inside, note, results
+from bayes_at_n.pipeline.base.console import (
+    answering,
+    asked,
+    collected,
+    inside,
+    note,
+    results,
+    warn,
+)
+from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import VERBS
@@ -82,6 +93,40 @@ def _has_more(run: Run) -> bool:
     note(f"{scores['trials']} trials are there, and stay; {trials} were asked for")
     note(f"the first {trials}: {PROGRAM} score {run.path} sampling.trials={trials}")
     return True
+
+
+def sample(configs: Sequence[RunConfig]) -> None:
+    """Sample what several runs owe, those of one model by one engine that is loaded once.
+
+    What goes wrong is said by the command of its own that each run gets afterwards.
+    """
+    from bayes_at_n.pipeline.generate.stage import together
+
+    groups: list[list[RunConfig]] = []
+    for cfg in configs:
+        alone = kind(cfg.engine.name).served or bool(cfg.track.to) or "generate" not in cfg.stages
+        of = next((g for g in groups if (g[0].model, g[0].engine) == (cfg.model, cfg.engine)), [])
+        if not alone and not of:
+            groups.append(of)
+        if not alone:
+            of.append(cfg)
+    for group in groups:
+        if len(group) > 1:
+            runs = [run for run in map(Run, group) if _is_prepared(run)]
+            try:
+                together(runs)
+            except UserError as error:
+                warn(str(error))
+
+
+def _is_prepared(run: Run) -> bool:
+    from bayes_at_n.pipeline.prepare.stage import prepare
+
+    with contextlib.suppress(UserError, DamagedData):
+        if "prepare" in run.cfg.stages:
+            prepare(run)
+        return bool(run.questions)
+    return False
 
 
 def grade(

@@ -48,7 +48,7 @@ class EngineConfig:
     key = "engine"  # where these settings stand, for messages
     lighter = "sampling.max_tokens or engine.batch_size"  # settings: lower, they take less memory
     name: Annotated[str, one_of(*KINDS)] = MISSING
-    batch_size: Auto = 256  # sequences at once; auto: 256, or what a GPU's cache has room for
+    batch_size: Auto = 256  # sequences at once; auto: what a GPU's cache has room for, up to 1,024
     in_flight: Positive | None = None  # requests with the engine; of vLLM three batches by default
     replicas: Auto = AUTO  # processes that share the run, each with GPUs of its own; auto: all
     tensor_parallel_size: Auto = 1  # GPUs of one replica; auto: as few as the model fits

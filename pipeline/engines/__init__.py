@@ -33,6 +33,13 @@ class Request:
     seed: int | None
     messages: list[dict[str, str]] | None = None  # chat turns, where there are no token ids
     begun: Mapping[str, Any] | None = None  # the row of an attempt that was cut and is to go on
+    run: int = 0  # its place among the runs that the engine serves
+    cfg: RunConfig | None = None  # of its run; by default the engine's own
+
+    @property
+    def name(self) -> str:
+        """What an engine calls it: no two of its requests have one name."""
+        return f"{self.run}/{self.question_id}/{self.trial}"
 
     def so_far(self, token_ids: list[int]) -> list[int]:
         """Those tokens after what is there of the attempt already."""
@@ -137,7 +144,6 @@ def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
     """Load the engine that the configuration names.
 
     Args:
-        cfg: the run's configuration.
         longest: the most tokens, prompt and completion together, of any request.
         rows: the questions table, which a server is tried on before anything is asked of it.
 
@@ -153,8 +159,6 @@ def pull(requests: Iterator[Request | None], most: int) -> tuple[list[Request], 
 
     >>> pull(iter([None, None]), 2)
     ([], True)
-    >>> pull(iter([]), 2)
-    ([], False)
     """
     taken: list[Request] = []
     while len(taken) < most:
@@ -204,6 +208,9 @@ def _remedy(reason: str, cfg: RunConfig) -> str:
             f". Less memory: raise {engine.key}.tensor_parallel_size (more GPUs), lower"
             f" {engine.lighter}, or free the GPU"
         )
+    if "root cause above" in low:  # of an engine core, a process that prints it where we print
+        cause = ". The cause is the last line of its traceback, above this line"
+        return cause + "; where flashinfer is missing: pip install flashinfer-python"
     if "flashattention" in low.replace(" ", "") and "install" in low:
         return '. pip install ".[flash]" (a GPU and its compiler are needed), or leave it out'
     if "trust_remote_code" in low:

@@ -7,6 +7,7 @@ log-probs of what top-p left over, not those of the model.
 
 import gc
 import inspect
+import itertools
 import queue
 import secrets
 import threading
@@ -85,10 +86,10 @@ class TransformersEngine(Engine):
         waiting, more = iter(requests), True
         while more:
             taken, more = pull(waiting, self.cfg.engine.batch_size)
-            if taken:
-                yield from self._run(taken)
-            else:
+            if not taken:
                 yield None
+            for _, of_one in itertools.groupby(taken, lambda request: request.run):
+                yield from self._run([*of_one])
 
     def _run(self, requests: list[Request]) -> Iterator[Completion | None]:
         """One batch: `model.generate` returns only at its end, so it runs in a thread."""
@@ -112,7 +113,7 @@ class TransformersEngine(Engine):
                     do_sample=False,  # the arg max, of scores that hold the noise already
                     max_new_tokens=max(r.max_tokens for r in batch.requests),
                 ),
-                logits_processor=_processors(self.cfg.sampling, batch),
+                logits_processor=_processors(batch.cfg.sampling, batch),
                 stopping_criteria=StoppingCriteriaList([batch.step]),
             )
         except torch.OutOfMemoryError as error:
@@ -198,7 +199,8 @@ class _Batch:
 
     def __init__(self, engine: TransformersEngine, requests: list[Request]) -> None:
         self.engine, self.requests = engine, requests
-        self.keep_logprobs = engine.cfg.sampling.logprobs
+        self.cfg = requests[0].cfg or engine.cfg  # all are of one run
+        self.keep_logprobs = self.cfg.sampling.logprobs
         self.generators = [
             torch.Generator(engine.device).manual_seed(
                 secrets.randbits(63) if request.seed is None else request.seed
@@ -207,7 +209,7 @@ class _Batch:
         ]
         self.tokens: list[list[int]] = [[] for _ in requests]
         # As many tokens as a stop string can have, of a byte each, and some that show nothing.
-        self.tail = max((len(word.encode()) + 4 for word in engine.cfg.prompt.stop), default=0)
+        self.tail = max((len(word.encode()) + 4 for word in self.cfg.prompt.stop), default=0)
         self.begun = [r.so_far([])[-self.tail :] if self.tail else [] for r in requests]
         self.logprobs: list[list[float]] = [[] for _ in requests]
         self.running = list(range(len(requests)))
@@ -262,14 +264,12 @@ class _Batch:
         if not self.tail:
             return False
         last = (self.begun[row] + self.tokens[row][-self.tail :])[-self.tail :]
-        return stop_at(self.engine.tokenizer, self.engine.cfg, last) is not None
+        return stop_at(self.engine.tokenizer, self.cfg, last) is not None
 
     def _completion(self, row: int, reason: str, now: float) -> Completion:
         request = self.requests[row]
         logprobs = self.logprobs[row] if self.keep_logprobs else None
-        ended = ending(
-            self.engine.tokenizer, self.engine.cfg, request, self.tokens[row], logprobs, reason
-        )
+        ended = ending(self.engine.tokenizer, self.cfg, request, self.tokens[row], logprobs, reason)
         return Completion(
             request=request,
             **ended,

@@ -98,20 +98,21 @@ class VllmEngine(Engine):
         waiting, more = iter(requests), True
         # By its name, each request, its clock, and its outputs with their times; the first is none.
         flying: dict[str, tuple[Request, Callable[[], float], list[tuple[float, Any]]]] = {}
-        params = self._sampling_params()
+        params: dict[int, Any] = {}  # by run
         most = self.cfg.engine.in_flight or 3 * self.cfg.engine.batch_size
         try:
             while True:
                 if more and 3 * len(flying) <= 2 * most:  # many at a time is cheaper
                     taken, more = pull(waiting, most - len(flying))
                     for request in taken:
-                        name = f"{request.question_id}/{request.trial}"
-                        params = copy.copy(params)  # a new one costs ten times as much
-                        params.seed, params.max_tokens = request.seed, request.max_tokens
+                        if request.run not in params:
+                            params[request.run] = _sampling_params(request.cfg or self.cfg)
+                        own = copy.copy(params[request.run])  # a new one costs ten times as much
+                        own.seed, own.max_tokens = request.seed, request.max_tokens
                         prompt = {"prompt_token_ids": request.context}
-                        self.engine.add_request(name, prompt, params)
+                        self.engine.add_request(request.name, prompt, own)
                         now = steady()
-                        flying[name] = (request, now, [(now(), None)])
+                        flying[request.name] = (request, now, [(now(), None)])
                 if not flying and not more:
                     return
                 for output in self.engine.step() if flying else ():
@@ -137,37 +138,18 @@ class VllmEngine(Engine):
             name for name in flying if name not in self.engine.output_processor.external_req_ids
         ]
 
-    def _sampling_params(self) -> Any:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        s, stop = self.cfg.sampling, list(self.cfg.prompt.stop)
-        return SamplingParams(
-            temperature=s.temperature,
-            top_p=s.top_p,
-            top_k=s.top_k or 0,
-            seed=s.seed,
-            max_tokens=1,
-            logprobs=0 if s.logprobs else None,
-            flat_logprobs=s.logprobs,
-            stop=stop,
-            detokenize=bool(stop),  # only to find stop strings; see `text_of`
-            skip_special_tokens=self.cfg.model.skip_special_tokens,
-            output_kind=RequestOutputKind.DELTA,
-        )
-
     def _completion(self, request: Request, outputs: list[tuple[float, Any]]) -> Completion:
         """One attempt from its outputs, each with the tokens and log-probs since the one before."""
         (started, *times), (_, *parts) = zip(*outputs, strict=True)
         reason = parts[-1].finish_reason
         sampled = [part for part in parts if part.token_ids]  # the last of an aborted one has none
         token_ids = [token for part in sampled for token in part.token_ids]
-        logprobs = None
-        if self.cfg.sampling.logprobs:
+        logprobs, cfg = None, request.cfg or self.cfg
+        if cfg.sampling.logprobs:
             logprobs = [value for part in sampled for value in part.logprobs.logprobs]
         return Completion(
             request=request,
-            **ending(self.tokenizer, self.cfg, request, token_ids, logprobs, reason),
+            **ending(self.tokenizer, cfg, request, token_ids, logprobs, reason),
             started=started,
             first_token=times[0],
             finished=times[-1],
@@ -219,6 +201,26 @@ class VllmEngine(Engine):
         del self.engine, self.llm, self.core
         gc.collect()
         cleanup_dist_env_and_memory()
+
+
+def _sampling_params(cfg: RunConfig) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    s, stop = cfg.sampling, list(cfg.prompt.stop)
+    return SamplingParams(
+        temperature=s.temperature,
+        top_p=s.top_p,
+        top_k=s.top_k or 0,
+        seed=s.seed,
+        max_tokens=1,
+        logprobs=0 if s.logprobs else None,
+        flat_logprobs=s.logprobs,
+        stop=stop,
+        detokenize=bool(stop),  # only to find stop strings; see `text_of`
+        skip_special_tokens=cfg.model.skip_special_tokens,
+        output_kind=RequestOutputKind.DELTA,
+    )
 
 
 def _cache_bytes(cfg: RunConfig, longest: int) -> int:

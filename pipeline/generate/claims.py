@@ -128,8 +128,14 @@ class Claims:
             self._ready.append(position)
 
     def give_up(self, position: int) -> None:
-        """Leave an attempt that this worker began to whoever is there when it has left."""
+        """Leave an attempt that this worker began to others, who get it from `release`."""
         self._given_up.add(position)
+
+    def release(self) -> None:
+        """Leave what is not finished to others. Raises OSError: they get it when this one left."""
+        for claim in self._mine:
+            lease.create(self.folder / f"{claim}+", f"{self._end} ")
+        self._mine, self._ready = {}, deque()
 
     def holders(self) -> Counter[str]:
         """Who is at what is left, and at how much of it; "" is nobody."""

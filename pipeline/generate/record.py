@@ -33,6 +33,7 @@ class Session:
         self._log = run.path / "logs" / f"{worker}.jsonl"
         # Durations are by the clock that nobody sets; it says nothing to other processes.
         self.began = self._saved = time.monotonic()
+        self._lived, self._counted, self._share = 0.0, self.began, 1.0
         self._sampling: float | None = None  # since when
         self._recent: deque[tuple[float, int]] = deque()  # when, tokens so far
         self.record: dict[str, Any] = {
@@ -50,8 +51,22 @@ class Session:
             **dict.fromkeys(COUNTS, 0),
             "unfinished": {},
             "in_flight": 0,
+            "prompt_tokens": 0,
+            "longest_s": 0.0,
         }
         self.save()
+
+    def lived(self) -> float:
+        """Return the seconds that this run took of its worker, with the loading of the engine."""
+        now = time.monotonic()
+        self._lived += (now - self._counted) * self._share
+        self._counted = now
+        return self._lived
+
+    def bear(self, share: float) -> None:
+        """From now on this run takes such a share of its worker's time."""
+        self.lived()
+        self._share = share
 
     def log(self, event: str, **more: Any) -> None:
         """One line of the log."""
@@ -75,6 +90,10 @@ class Session:
         self.record["completion_tokens"] += completion.tokens or 0
         self.record["truncated"] += completion.finish_reason in CUT
         self.record["boxed"] += "\\boxed" in completion.text
+        prompt = completion.request.prompt_token_ids
+        self.record["prompt_tokens"] += len(prompt or ()) or completion.prompt_tokens or 0
+        seconds = completion.finished - completion.started
+        self.record["longest_s"] = max(self.record["longest_s"], seconds)
 
     def unfinished(self, completion: Completion, times: int) -> None:
         """Count, by reason, an attempt that the engine gave back unfinished, now so many times."""
@@ -113,7 +132,7 @@ class Session:
             self._recent.popleft()
         since, before = self._recent[0]
         tokens = self.record["completion_tokens"] - before
-        lived = round(now - self.began, 3)  # a GPU is taken while the engine loads, too
+        lived = round(self.lived(), 3)
         return self.record | {
             "tokens_per_s": round(tokens / (now - since), 1) if now > since else 0.0,
             "wall_s": round(now - self._sampling, 3) if self._sampling else 0.0,
@@ -121,14 +140,6 @@ class Session:
             "gpu_s": round(lived * self.record["gpus"], 3),
             "updated": time.time(),
         }
-
-    def detail(self) -> str:
-        """Rates and shares for the progress line."""
-        attempts, tokens, boxed, truncated = (self.record[name] for name in COUNTS)
-        if not attempts or self._sampling is None:
-            return "no attempt finished yet"
-        rate = tokens / max(time.monotonic() - self._sampling, 1e-9)
-        return rate_and_shares(rate, attempts, boxed, truncated)
 
 
 def rate_and_shares(rate: float, attempts: int, boxed: int, truncated: int) -> str:

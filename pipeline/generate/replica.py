@@ -13,13 +13,13 @@ from bayes_at_n.pipeline.workers import process
 def main() -> int:
     """Work until nothing is left; returns the exit status, as the command line has it."""
     with process.answering() as answers, stopping.requests(patient=True) as stop:
-        cfg, number = process.take_order()
+        configs, number = process.take_order()
         # Late: torch counts the cores when it is imported.
         from bayes_at_n.pipeline.generate.worker import work
         from bayes_at_n.pipeline.store.runfolder import Run
 
         try:
-            work(Run(cfg), stop, number)
+            work([*map(Run, configs)], stop, number)
         except (UserError, Interrupted) as error:
             answers.write(str(error).encode())
             return error.exit_code

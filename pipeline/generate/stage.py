@@ -1,5 +1,8 @@
 """generate: sample every attempt that is owed, with one worker or several."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from bayes_at_n.pipeline.base.console import answering, mention, note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
@@ -24,13 +27,38 @@ def generate(run: Run) -> bool:
         TryAgain: when the engine cannot be loaded or broke, or attempts are owed that nobody makes.
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; finished attempts are kept.
     """
-    done = _generate(run)
+    together([run])
+    left, others = len(runfolder.owed(run)), len(sessions.alive(run.path))
+    if spent := Allowance(run).told() if left else "":
+        leave(run, spent=True)
+        note(f"generate: {spent}")
+    elif left and not others:
+        raise TryAgain(f"{run.path}: {left} attempts are owed still; the same command makes them")
+    elif left:
+        note(f"generate: {left} attempts are being made by {others} other workers")
     if answering():
-        answer({"run": run.path, "attempts": len(run.keys), "owed": len(runfolder.owed(run))})
-    return done
+        answer({"run": run.path, "attempts": len(run.keys), "owed": left})
+    return not left or bool(spent)
 
 
-def _generate(run: Run) -> bool:
+def together(runs: Sequence[Run]) -> None:
+    """Sample what runs of one model and engine owe, by the same workers. Raises: as `generate`."""
+    owing = [_settled(run) for run in runs if _owes(run)]
+    if not owing:
+        return
+    # Of several the one with the longest attempts decides what fits.
+    engine = min((run.cfg.engine for run in owing), key=lambda engine: engine.batch_size)
+    owing = [Run(replace(run.cfg, engine=engine)) for run in owing]
+    if len(owing) > 1 or engine.replicas > 1:
+        from bayes_at_n.pipeline.generate.supervise import supervise
+
+        supervise(owing)
+    else:
+        work(owing)
+
+
+def _owes(run: Run) -> bool:
+    """Check a run; return whether there is anything to sample."""
     weights = served.weights(run.cfg, served.kept(run))
     runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
@@ -57,9 +85,12 @@ def _generate(run: Run) -> bool:
         )
         if (run.path / sessions.CLAIMS).exists() or any(run.path.glob(f"{LEAVING}*")):
             leave(run)  # the last worker may have been killed
-        return True
-    if _spent(run):
-        return True
+        return False
+    return not Allowance(run).told()
+
+
+def _settled(run: Run) -> Run:
+    """The run with a number wherever its engine has "auto"; its model is on this machine."""
     if not kind(run.cfg.engine.name).served:
         prefetch.weights(run.cfg.model)  # here and once: no worker waits for a download
 
@@ -67,28 +98,4 @@ def _generate(run: Run) -> bool:
         tokens = rowkeys.streamed(run, "attempts", ["completion_tokens"])["completion_tokens"]
         return list(tokens.drop_null().to_pylist())
 
-    run = Run(sizes.settled(run.cfg, run.questions, made))
-    if run.cfg.engine.replicas > 1:
-        from bayes_at_n.pipeline.generate.supervise import supervise
-
-        supervise(run)
-    else:
-        work(run)
-    left = len(runfolder.owed(run))
-    others = len(sessions.alive(run.path))
-    if left and _spent(run):
-        return True
-    if left and not others:
-        raise TryAgain(f"{run.path}: {left} attempts are owed still; the same command makes them")
-    if left:
-        note(f"generate: {left} attempts are being made by {others} other workers")
-    return not left
-
-
-def _spent(run: Run) -> bool:
-    """Whether the budget allows no more, and what that means."""
-    told = Allowance(run).told()
-    if told:
-        leave(run, spent=True)
-        note(f"generate: {told}")
-    return bool(told)
+    return Run(sizes.settled(run.cfg, run.questions, made))

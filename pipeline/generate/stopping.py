@@ -6,7 +6,7 @@ What is finished is kept, and a person gets one readable line.
 import contextlib
 import errno
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from bayes_at_n.pipeline.base import children
@@ -14,6 +14,7 @@ from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.store.runfolder import Run
 
+PROBE_S = 20.0  # the longest that a probe of a server may hold up all else
 # What a disk says that waiting does not mend.
 _FOR_A_PERSON = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -99,11 +100,12 @@ def writable(run: Run) -> Iterator[None]:
         ) from error
 
 
-def interrupted(run: Run, left: int, signal_number: int) -> Interrupted:
+def interrupted(runs: Sequence[Run], left: int, signal_number: int) -> Interrupted:
     """What ends a command that was asked to stop while so many attempts are owed."""
-    total = len(run.keys)
+    total = sum(len(run.keys) for run in runs)
+    places = str(runs[0].path) if len(runs) == 1 else f"{len(runs)} run folders"
     return Interrupted(
-        f"stopped: {total - left} of {total} attempts are kept in {run.path}; the same command"
+        f"stopped: {total - left} of {total} attempts are kept in {places}; the same command"
         f" makes the other {left}",
         signal_number,
     )

@@ -10,8 +10,9 @@ requests to stop for one, and only this process quits at the second, and then ki
 """
 
 import time
+from collections.abc import Sequence
 
-from bayes_at_n.pipeline.base.console import Meter, note, warn
+from bayes_at_n.pipeline.base.console import Meter, counted, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.generate import stopping
 from bayes_at_n.pipeline.generate.budget import Allowance
@@ -26,57 +27,72 @@ STOP_S = 60.0  # for writing what is finished; journals hold it already
 LOOK_S = 0.5
 
 
-def supervise(run: Run) -> None:
+def supervise(runs: Sequence[Run]) -> None:
     """Generate with `engine.replicas` workers, each a process with devices of its own.
 
     A replica that dies or hangs is started again, until three processes in a row have made nothing;
-    the others go on. Raises UserError: when there are too few GPUs, for what a replica raises, or
-    when all are given up and attempts are still owed. Interrupted: after a signal; finished
-    attempts are kept.
+    the others go on. `runs`: of one engine, with the same settings of it. Raises UserError: when
+    there are too few GPUs, for what a replica raises, or when all are given up and attempts are
+    still owed. Interrupted: after a signal; finished attempts are kept.
     """
-    folder, name = run.path / "logs", shards.worker_id()
+    first = runs[0]
+    folder, name = first.path / "logs", shards.worker_id()
     replicas = [
         Replica(number, share, folder / f"{name}-{number}.stderr")
-        for number, share in enumerate(devices.shares(run.cfg))
+        for number, share in enumerate(devices.shares(first.cfg))
     ]
-    total, left = len(run.keys), len(runfolder.owed(run))
-    note(f"loading {run.cfg.model.name} with {run.cfg.engine.name}, {len(replicas)} replicas ...")
+    total, left = sum(len(run.keys) for run in runs), _left(runs)
+    of = f"{counted(len(replicas), 'replica')}, {counted(len(runs), 'run')}"
+    note(f"loading {first.cfg.model.name} with {first.cfg.engine.name}, {of} ...")
     with (
-        stopping.writable(run),
-        home.staying(run.path, "attempts were sampled") as check,
+        stopping.writable(first),
+        home.staying(first.path, "attempts were sampled") as check,
         stopping.requests() as stop,
         Meter("generate", total, total - left, keep=True) as meter,
     ):
         try:
-            before, told = None, ""
+            before, told = None, False
             while left != before and not stop.signal_number:  # once more if a healthy one had left
                 before = left
-                _generate(run, replicas, stop, meter, check)
-                left = len(runfolder.owed(run))
+                _generate(runs, replicas, stop, meter, check)
+                left = _left(runs)
                 meter.reach(total - left, lambda: _detail(replicas, meter))
-                if not left or sessions.alive(run.path) or (told := Allowance(run).told()):
+                alive = any(sessions.alive(run.path) for run in runs)
+                if alive or (told := not left or all(map(_is_over, runs))):
                     break
         finally:
             for replica in replicas:
                 replica.end()
     if stop.signal_number:
-        raise stopping.interrupted(run, left, stop.signal_number)
-    _conclude(run, replicas, 0 if told else left)
+        raise stopping.interrupted(runs, left, stop.signal_number)
+    _conclude(runs, replicas, 0 if told else left)
+
+
+def _left(runs: Sequence[Run]) -> int:
+    return sum(len(runfolder.owed(run)) for run in runs)
+
+
+def _is_over(run: Run) -> bool:
+    """Whether a run owes nothing, or nothing that its budget allows."""
+    return not runfolder.owed(run) or bool(Allowance(run).told())
 
 
 def _generate(
-    run: Run, replicas: list[Replica], stop: stopping.StopFlag, meter: Meter, check: home.Check
+    runs: Sequence[Run],
+    replicas: list[Replica],
+    stop: stopping.StopFlag,
+    meter: Meter,
+    check: home.Check,
 ) -> None:
     """Let every replica work that is not given up, until all have ended."""
-    total = len(run.keys)
     for replica in replicas:
         if not replica.failed:
-            replica.start(run)
+            replica.start(runs)
     looked, asked = time.monotonic(), 0.0  # for heartbeats; when replicas were asked to stop
     while any(replica.process for replica in replicas):
         time.sleep(LOOK_S)
         check()
-        said = sessions.sessions(run.path)
+        said = [sessions.sessions(run.path) for run in runs]
         for replica in replicas:
             replica.read(said)
         if stop.signal_number and not asked:
@@ -87,26 +103,34 @@ def _generate(
                 else:
                     replica.kill("nothing to save yet")
         for replica in replicas:
-            code = replica.ended(run)
+            code = replica.ended(runs)
             if asked and code == UserError.exit_code:
                 warn(f"replica {replica.number}: {replica.error}")
             elif code and not asked:
-                _restart(run, replica, code)
+                _restart(runs, replica, code)
         if not asked:
-            _retry_failed_loads(run, replicas)
+            _retry_failed_loads(runs, replicas)
             if time.monotonic() - looked >= heartbeat.HEARTBEAT_S:
                 looked = time.monotonic()
-                _kill_silent(run, replicas)
+                _kill_silent(runs, replicas)
         elif time.monotonic() - asked > STOP_S:
             for replica in replicas:
                 replica.kill("it did not stop")
         if not any(replica.loaded for replica in replicas):
             meter.started = time.monotonic()  # loading tells nothing about the time left
-        left = min(replica.record.get("left", total) for replica in replicas)
-        meter.reach(max(meter.done, total - left), lambda: _detail(replicas, meter))
+        _show(runs, replicas, meter)
 
 
-def _restart(run: Run, replica: Replica, code: int) -> None:
+def _show(runs: Sequence[Run], replicas: list[Replica], meter: Meter) -> None:
+    """Of every run what the replica says that knows most."""
+    said = zip(*(replica.records for replica in replicas if replica.records), strict=True)
+    lefts = [[record["left"] for record in records if "left" in record] for records in said]
+    left = sum(min(left, default=len(run.keys)) for run, left in zip(runs, lefts, strict=False))
+    if any(lefts):
+        meter.reach(max(meter.done, meter.total - left), lambda: _detail(replicas, meter))
+
+
+def _restart(runs: Sequence[Run], replica: Replica, code: int) -> None:
     """Start it again, unless that has been in vain before or the user must do something."""
     replica.code = code
     ending = replica.how_it_ended(code)
@@ -117,15 +141,18 @@ def _restart(run: Run, replica: Replica, code: int) -> None:
         replica.failed = f"{ending}\n  given up after {MOST_IN_VAIN} times without an attempt"
         return
     warn(f"{ending}\n  starting it again")
-    replica.start(run)
+    replica.start(runs)
 
 
-def _kill_silent(run: Run, replicas: list[Replica]) -> None:
+def _kill_silent(runs: Sequence[Run], replicas: list[Replica]) -> None:
     """Kill replicas that live and do nothing: their heartbeat has stopped."""
-    alive, now = sessions.alive(run.path), time.monotonic()
+    alive, now = [sessions.alive(run.path) for run in runs], time.monotonic()
     for replica in replicas:
-        worker = replica.record.get("worker")
-        if worker is None or worker in alive or replica.record["ended"]:
+        silent = [
+            record and not record["ended"] and record["worker"] not in names
+            for record, names in zip(replica.records, alive, strict=False)
+        ]
+        if not any(silent):
             replica.silent_since = None
         elif replica.silent_since is None:
             # A whole machine may have slept: then the heartbeat is back in a moment. And a
@@ -135,7 +162,7 @@ def _kill_silent(run: Run, replicas: list[Replica]) -> None:
             replica.kill("its heartbeat stopped")
 
 
-def _retry_failed_loads(run: Run, replicas: list[Replica]) -> None:
+def _retry_failed_loads(runs: Sequence[Run], replicas: list[Replica]) -> None:
     """An error while loading that the others do not have is no error of the user's.
 
     Memory of a GPU that is not free yet, two processes that met in a cache: worth another try.
@@ -145,7 +172,7 @@ def _retry_failed_loads(run: Run, replicas: list[Replica]) -> None:
         again = 0 < replica.starts_in_vain < MOST_IN_VAIN
         if replica.failed and not replica.loaded and again:
             warn(f"replica {replica.number}: {replica.failed}\n  others could load: once more")
-            replica.start(run)
+            replica.start(runs)
 
 
 def _detail(replicas: list[Replica], meter: Meter) -> str:
@@ -164,17 +191,17 @@ def _detail(replicas: list[Replica], meter: Meter) -> str:
     return ", ".join(parts + [f"{loading} loading"] * bool(loading))
 
 
-def _conclude(run: Run, replicas: list[Replica], left: int) -> None:
+def _conclude(runs: Sequence[Run], replicas: list[Replica], left: int) -> None:
     """Say what was not in order; an error where attempts are owed that nobody makes."""
     failures = [replica.failed for replica in replicas if replica.failed]
     reasons, given_up = list(dict.fromkeys(failures)), len(failures)
-    others = sessions.alive(run.path)
+    others = any(sessions.alive(run.path) for run in runs)
     if left and (given_up == len(replicas) or not others):
         kind = UserError if all(replica.code == 2 for replica in replicas) else TryAgain
         raise kind(
             "; ".join(reasons or ["no replica found anything to do"])
-            + f" ({given_up} of {len(replicas)} replicas were given up; {left} of {len(run.keys)}"
-            " attempts are still owed)"
+            + f" ({given_up} of {len(replicas)} replicas were given up; {left} of"
+            f" {sum(len(run.keys) for run in runs)} attempts are still owed)"
         )
     for reason in reasons:
         warn(f"{given_up} of {len(replicas)} replicas were given up: {reason}")

@@ -26,10 +26,11 @@ from bayes_at_n.pipeline.workers import devices
 BYTES_PER_TOKEN = 7.6
 SHARE = 0.46  # of max_tokens, the mean attempt of the paper's cohort: 2,926 M tokens of 6,291 M
 _REACHED = 0.6  # of a GPU's bandwidth and arithmetic
-_STEP_S, _SEQUENCE_S = 4e-3, 3e-5  # beside a GPU's work, of every step and every sequence in it
+# Beside a GPU's work, of a step and of each sequence in it; from an H100, see docs/benchmarks.md.
+_STEP_S, _SEQUENCE_S = 1.2e-3, 2e-5
 _CORE_S = 3e-4  # the same of a sequence where a core does all: the demo on two cores
 _CORE = 5e9, 3e10  # bytes and operations a second of a core
-_START_S = {True: 120.0, False: 20.0}  # until an engine samples, on GPUs or not, and a GB a second
+_START_S = {True: 80.0, False: 20.0}  # until an engine samples, on GPUs or not, and a GB a second
 _ASKED = 300  # tokens of a verifier's question around the attempt
 
 # GB of memory, TB/s and dense 16-bit TFLOP/s, by the makers' data sheets; the first that fits.
@@ -46,7 +47,6 @@ _GPUS = {
     "4090": (24, 1.0, 165),
     "MI300X": (192, 5.3, 1307),
 }
-_UNNAMED = "H100"
 
 
 class Hardware(NamedTuple):
@@ -84,8 +84,6 @@ def seen(names: Sequence[str], memory: int | None, cores: int) -> Hardware:
 
     >>> seen(["NVIDIA H200, 143771 MiB"], 150754820096, 8)[:3]
     ('1 GPU (H200) here', 1, 150754820096)
-    >>> seen([], None, 2).told
-    '2 cores here'
     """
     if not names:
         return Hardware(f"{counted(cores, 'core')} here", 0, None, *(cores * x for x in _CORE))
@@ -97,8 +95,6 @@ def of_cluster(cluster: ClusterConfig) -> Hardware:
 
     >>> of_cluster(ClusterConfig(gpus=4, workers=2, options=["--constraint=a100"])).told
     '8 GPUs (A100) of cluster=default'
-    >>> of_cluster(ClusterConfig()).told
-    '1 GPU (which is not said: as an H100) of cluster=default'
     """
     where = f"of cluster={cluster.name}"
     if not cluster.gpus:
@@ -118,7 +114,7 @@ def here(cfg: RunConfig) -> Hardware:
 
 def _of(words: str, number: int, where: str, memory: int | None) -> Hardware:
     known = [name for name in _GPUS if re.search(rf"(?<![a-z0-9]){name}(?![0-9])", words, re.I)]
-    name = known[0] if known else _UNNAMED
+    name = known[0] if known else "H100"
     size, bandwidth, speed = _GPUS[name]
     which = name if known else f"which is not said: as an {name}"
     told = f"{counted(number, 'GPU')} ({which}) {where}"
@@ -128,11 +124,11 @@ def _of(words: str, number: int, where: str, memory: int | None) -> Hardware:
 def step_s(used: Hardware, weights: float, active: float, caches: float, batch: int) -> float:
     """Seconds of a step; `weights`, `active` (what a token uses of them) and `caches` in bytes.
 
-    A 4 B model with 71 sequences of 1.6 GB on an H200 makes about 1,500 tokens a second:
+    A 4 B model with 71 sequences of 1.6 GB on an H200 makes about 1,600 tokens a second:
 
     >>> h200 = seen(["H200"], None, 1)
     >>> round(71 / step_s(h200, 8e9, 8e9, 71 * 1.6e9, 71))
-    1468
+    1583
     """
     read = (weights + caches) / used.bandwidth
     reckoned = active * batch / used.speed  # two bytes a parameter, two operations
@@ -183,7 +179,8 @@ def _reckoned(
     if size == AUTO:
         size = room.gpus(used.gpus) if used.gpus else 1
     engines = max(1, used.gpus // size)
-    batch = sizes.MOST if cfg.engine.batch_size == AUTO else cfg.engine.batch_size
+    auto = sizes.MOST if used.gpus else sizes.USUAL
+    batch = auto if cfg.engine.batch_size == AUTO else cfg.engine.batch_size
     if used.gpus:
         batch = min(batch, room.left(size) // room.each(room.attempt, size))
     if batch < 1:
@@ -218,18 +215,22 @@ def judging(cfg: RunConfig, attempts: int, tokens: float, used: Hardware) -> Jud
     if cfg.verifier.id is None or "verify" not in cfg.stages:
         return None
     model, engine = (judge := verifier_as_model(cfg)).model, judge.engine
-    need = Judging(attempts, attempts * (tokens + _ASKED))
+    each, attended = tokens + _ASKED, 0.0
+    need = Judging(attempts, attempts * each)
     if kind(engine.name).served:
         return need._replace(how="by a server")
     if not sizes.is_here(model):  # nobody is asked: where there is no network, that takes long
-        limit, weights, cache = tokens + _ASKED, sizes.by_name(model.id), 0
+        weights, cache = sizes.by_name(model.id), 0
         need = need._replace(how="it is not here yet" + ", and goes by its name" * bool(weights))
     else:
         limit, weights = models.context(model), sizes.weights(model)
+        each, own = min(each, limit), models.read_config(model).get_text_config()
+        # Four operations for every number of a layer and each token before: half of its prompt.
+        attended = 2 * each * own.num_hidden_layers * own.hidden_size
         cache = sizes.cache(model, min(cfg.sampling.max_tokens + _ASKED, limit)) or 0
     if weights is None:
         return need._replace(how=need.how or "its size is not known")
-    need = need._replace(tokens=attempts * min(tokens + _ASKED, limit))
-    rate = used.speed * _REACHED * max(1, used.gpus) / weights
-    taken_s = need.tokens / rate + _START_S[bool(used.gpus)] + weights / 1e9
-    return need._replace(seconds=taken_s, memory=weights + cache + sizes.BESIDE * bool(used.gpus))
+    rate = used.speed * _REACHED * max(1, used.gpus) / (weights + attended)
+    taken_s = attempts * each / rate + _START_S[bool(used.gpus)] + weights / 1e9
+    need = need._replace(seconds=taken_s, tokens=attempts * each)
+    return need._replace(memory=weights + cache + sizes.BESIDE * bool(used.gpus))

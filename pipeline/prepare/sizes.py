@@ -19,13 +19,12 @@ from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.prepare.hub import from_hub
 from bayes_at_n.pipeline.workers import devices
 
-MOST = 256  # sequences at once
+MOST, USUAL = 1024, 256  # sequences at once: on GPUs, and where their memory says nothing
 _SOME, _SPARE = 100, 1.125  # attempts whose lengths tell those of others; for few preemptions
 _LEAST = 8  # attempts at once that a model which fits has room for: fewer leave GPUs idle
 _GIB = 1 << 30
 BESIDE = 3 * _GIB  # of each GPU: activations, graphs, communication
 Rows = Sequence[Mapping[str, Any]]  # of the questions table
-_SUFFIXES = (".safetensors", ".bin")  # the first of which there are files
 
 
 def weights(cfg: ModelConfig) -> int | None:
@@ -98,10 +97,8 @@ def _indexed(folder: Path) -> int | None:
 
 def _largest(files: dict[str, int]) -> int | None:
     """Bytes of the weights among files, by name; those in other formats lie beside them."""
-    for suffix in _SUFFIXES:
-        if found := sum(size for name, size in files.items() if name.endswith(suffix)):
-            return found
-    return None
+    sums = (sum(files[n] for n in files if n.endswith(kind)) for kind in (".safetensors", ".bin"))
+    return next(filter(None, sums), None)
 
 
 def _cached(cfg: ModelConfig) -> Path | None:
@@ -115,12 +112,10 @@ def _listed(cfg: ModelConfig) -> dict[str, int]:
     """The files of a model on the hub, without those in folders; none without a network."""
     from huggingface_hub import HfApi
 
-    def ask() -> Any:
-        return HfApi().model_info(cfg.id, revision=cfg.revision, files_metadata=True, timeout=30)
-
+    asked: dict[str, Any] = {"revision": cfg.revision, "files_metadata": True, "timeout": 30}
     try:
         with from_hub("", ""):
-            files = ask().siblings or []
+            files = HfApi().model_info(cfg.id, **asked).siblings or []
     except UserError:
         return {}
     return {file.rfilename: file.size or 0 for file in files if "/" not in file.rfilename}
@@ -167,11 +162,14 @@ class Room:
         )
 
     def batch(self, size: int) -> int:
-        """How many sequences the cache has room for."""
+        """How many sequences the cache has room for, up to vLLM's own most on large GPUs.
+
+        Logits of 1,024 in float32 take 0.6 GB a copy; its graphs end at 512 (Blackwell: 1,024).
+        """
         if self.memory is None or self.weights is None or not self.attempt:
             unknown = "the GPUs' memory" if self.memory is None else "the size of the model"
-            note(f"engine.batch_size=auto: {MOST}, since {unknown} is not known")
-            return MOST
+            note(f"engine.batch_size=auto: {USUAL}, since {unknown} is not known")
+            return USUAL
         attempt = self.each(self.attempt, size)
         batch = min(MOST, max(1, self.left(size) // attempt))
         note(
@@ -228,7 +226,7 @@ def settled(cfg: RunConfig, rows: Rows, made: Callable[[], Sequence[int]] = tupl
         if size == AUTO:
             size = numbers["tensor_parallel_size"] = room.gpus(len(gpus)) if gpus else 1
         if engine.batch_size == AUTO:
-            numbers["batch_size"] = room.batch(size) if gpus else MOST
+            numbers["batch_size"] = room.batch(size) if gpus else USUAL
     if engine.replicas == AUTO:
         size = numbers.get("tensor_parallel_size") or engine.tensor_parallel_size
         named = (engine.device or "").startswith("cuda:")

@@ -1,0 +1,267 @@
+"""One run that a worker serves: its claims, its budget, its writer and its session."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base import lease
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
+from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.generate import stopping
+from bayes_at_n.pipeline.generate.budget import Allowance
+from bayes_at_n.pipeline.generate.claims import Claims
+from bayes_at_n.pipeline.generate.continuing import Continued
+from bayes_at_n.pipeline.generate.record import Session
+from bayes_at_n.pipeline.generate.tidy import leave, tidy
+from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
+from bayes_at_n.pipeline.prepare import questions_table
+from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
+from bayes_at_n.pipeline.store.columns import FINISHED
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import heartbeat, home
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
+
+LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
+MOST_TRIES = 3  # of an attempt that the engine gives back unfinished
+IDLE_S = 0.2
+_PROMPTS_AT_ONCE = 64
+
+
+class Job:
+    """A run while one worker samples what it owes.
+
+    `number`: its place among the runs of the worker; `replica`: the number of the worker among
+    those of one parent. As a context manager it ends the session, whatever happens inside.
+    """
+
+    def __init__(self, run: Run, number: int, watch: Watch, replica: int | None = None) -> None:
+        self.run, self.number, self.watch = run, number, watch
+        self.rows = {row["question_id"]: row for row in run.questions}
+        self.keys = run.keys
+        self.place = {key: position for position, key in enumerate(self.keys)}
+        self.continued = Continued(run)
+        self.prompts = questions_table.prompts_of_trials(run)
+        self.session = Session(run, shards.worker_id(), replica)
+        self.allowance = Allowance(run, self.session)
+        self.flying = self.allowance.flying
+        self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
+        self.open = False  # whether it may still ask for attempts
+        self.error: Exception | None = None
+        self.writer: AttemptWriter | None = None
+        self._busy, self._asked = time.monotonic(), 0.0  # when there was last something to do; not
+        self._rounds = 3  # of asking the table whether all that is marked done is there
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "Job":
+        self.check = self._stack.enter_context(home.staying(self.run.path, "attempts were sampled"))
+        self.beat = Heartbeat(self.run.path, self.session.worker, self.check)
+        self._stack.enter_context(self.beat)
+        self.watch.beats.append(self.beat)
+        self.claims = Claims(self.beat, self._owed)
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        with stopping.writable(self.run), self._stack:
+            self.watch.beats.remove(self.beat)
+            if error is not None:
+                self._end(error)
+            elif self.error is not None:
+                with contextlib.suppress(home.Moved):
+                    self._end(self.error)
+            else:
+                self.session.end("done")
+                self._stack.close()
+                leave(self.run)
+
+    def _end(self, error: BaseException) -> None:
+        self.check()  # the session's record went with the folder
+        early = isinstance(error, Interrupted | KeyboardInterrupt)
+        self.session.end("stopped" if early else "failed", str(error) or type(error).__name__)
+        if isinstance(error, Replaced):
+            sessions.prove(self.run, good=False, own=self.session.worker)
+            raise UserError(f"{error}. {sessions.suspects(self.run)}".strip()) from None
+
+    def begin(self) -> int:
+        """Tidy up after the dead, and return how many attempts are owed."""
+        tidy(self.run)
+        runfolder.save(self.run, *runfolder.TRIALS)
+        if not sessions.alive(self.run.path) - {self.session.worker}:
+            heartbeat.clear(self.beat.path.parent, self.beat.now)
+        owed = self.claims.read()
+        needed = owed or runfolder.missing_prompt_logprobs(self.run)
+        self.open = bool(needed or sessions.unproven(self.run))
+        return owed
+
+    def loaded(self, engine: engines.Engine) -> None:
+        """Take up sampling with an engine that is ready, if anything is owed."""
+        if not self.open:
+            return
+        self.check()
+        sessions.prove(self.run, good=True)
+        self.session.loaded(self.claims.left, engine.describe())
+        manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
+        ending, about = runfolder.ending(self.run), origin.about(manifest)
+        of = kind(self.run.cfg.engine.name)
+        ending += sessions.UNPROVEN * (of.served and not of.in_process)
+        self.writer = AttemptWriter(
+            self.run.attempts, self.session.worker, ending, about, self.check
+        )
+
+    def next(self, room: int, batch: int) -> engines.Request | None:
+        """Return the next attempt to begin, or None where there is none right now."""
+        begun = len(self.flying)
+        most = min(room, begun + self.allowance.may_begin(room))
+        position = self.claims.take(begun, most, batch)
+        if position is None:
+            return None
+        self.allowance.began(position)
+        self._busy = time.monotonic()
+        question_id, trial = self.keys[position]
+        row = self.prompts(self.rows[question_id], trial)
+        request = engines.Request(
+            question_id=question_id,
+            trial=trial,
+            prompt_token_ids=row["prompt_token_ids"],
+            messages=questions_table.messages(row),
+            max_tokens=row["max_tokens"],
+            seed=attempt_seed(self.run.cfg, question_id, trial),
+            run=self.number,
+            cfg=self.run.cfg,
+        )
+        return self.continued(request)
+
+    def ended(self, completion: engines.Completion) -> None:
+        """Take what the engine made of a request."""
+        key = (completion.request.question_id, completion.request.trial)
+        position = self.place[key]
+        self.allowance.ended(position, completion)
+        if self.writer is None or self._lost(*key):
+            return
+        if completion.finish_reason in FINISHED:
+            self.writer.put(row_of(completion))
+            self.session.add(completion)
+            return
+        reasons = self.unfinished.setdefault(position, [])
+        reasons.append(completion.finish_reason)
+        self.session.unfinished(completion, len(reasons))
+        if len(reasons) < MOST_TRIES:
+            self.claims.again(position)
+        else:
+            self.claims.give_up(position)
+
+    def tick(self, engine: engines.Engine, share: float) -> None:
+        """Keep the folder and the record up to date; `share`: of the device, since the last one."""
+        self.session.bear(share)
+        if self.writer is not None:
+            self.check()
+            self._settle(self.writer.tick)
+            state = "sampling" if self.flying else "waiting"
+            self.session.tick(state, len(self.flying), self.claims.left, engine.usage())
+
+    def nothing_left(self) -> bool:
+        """Return whether this worker is done here; others may be at what is left."""
+        if self.writer is None or self.flying or time.monotonic() - self._asked < IDLE_S:
+            return self.writer is None
+        self._asked = time.monotonic()
+        self._settle(self.writer.sync)
+        if self.claims.left > len(self.claims.given_up):  # others are at it
+            if self.allowance.over():
+                return True
+            if time.monotonic() - self._busy > LINGER_S and self.claims.steady():
+                note(f"{self.claims.left} attempts are left to other workers, who are at them")
+                return True
+            return False
+        self._rounds -= 1
+        return self._rounds < 0 or self.claims.read() <= len(self.claims.given_up)
+
+    def close(self) -> None:
+        """Make what is finished durable, and leave the rest to others."""
+        self.open, writer = False, self.writer
+        if writer is None:
+            return
+        self.writer = None
+        try:
+            self._settle(writer.close, writer)
+        finally:
+            with contextlib.suppress(OSError):  # then they are found to be a dead worker's
+                self.claims.release()
+
+    def prove(self, engine: engines.Engine, limit_s: float) -> bool:
+        """Ask whether the model is the run's still: then what was written is, too."""
+        if self.writer is not None:
+            self.writer.cut()
+        if same := engine.same(limit_s):
+            sessions.prove(self.run, good=True, own=self.session.worker)
+        return same
+
+    def add_prompt_logprobs(self, engine: engines.Engine, stop: stopping.StopFlag) -> None:
+        """Ask once a question, apart from its trials; what fails stays null, and is said."""
+        if not runfolder.missing_prompt_logprobs(self.run):
+            return
+        path = self.run.path / sessions.CLAIMS / "prompts"
+        with contextlib.suppress(lease.Taken), lease.held(path, "adding log-probs of prompts"):
+            run = Run(self.run.cfg)  # another worker may have written them since
+            missing, failed = runfolder.missing_prompt_logprobs(run), ""
+            try:
+                for start in range(0, len(missing), _PROMPTS_AT_ONCE):
+                    rows = missing[start : start + _PROMPTS_AT_ONCE]
+                    prompts = [row["prompt_token_ids"] for row in rows]
+                    with self.watch.awaiting(heartbeat.silence_s(run.cfg.engine)):
+                        values = engine.prompt_logprobs(prompts)
+                    for row, logprobs in zip(rows, values, strict=True):
+                        row["prompt_logprobs"] = logprobs
+            except Exception as error:  # engines raise whatever their parts raise
+                if isinstance(error, UserError) and not stop.signal_number:
+                    raise
+                missing, failed = [], one_line(error)
+            if stop.signal_number:
+                return
+            if missing:
+                self.prove(engine, stopping.PROBE_S)
+                self.check()
+                questions_table.write(run.path / "questions.parquet", run.questions)
+            elif failed:
+                with runfolder.settling(run):
+                    failing = {runfolder.UNREADABLE: runfolder.reader(run)}
+                    runfolder.write_json(run.manifest, runfolder.read_manifest(run) | failing)
+                warn(
+                    f"log-probs of prompts: the engine failed at them ({failed}); they stay null."
+                    " With VLLM_USE_V2_MODEL_RUNNER=0, vLLM's other model runner, `run` tries again"
+                )
+
+    def check_finished(self) -> None:
+        """Raise TryAgain where the engine gave attempts back that no other worker made."""
+        if not self.claims.given_up or not self.claims.read():
+            return
+        reasons = [self.unfinished[position] for position in self.claims.given_up]
+        if reasons:
+            times = Counter(reason for each in reasons for reason in each)
+            said = ", ".join(f"{reason} {n} times" for reason, n in times.most_common())
+            raise TryAgain(
+                f"engine={self.run.cfg.engine.name} gave {len(reasons)} attempts back unfinished,"
+                f" each {MOST_TRIES} times ({said}). They are owed; finished attempts are kept, and"
+                " the same command tries again"
+            )
+
+    def _owed(self) -> Iterator[int]:
+        return (self.place[key] for key in runfolder.owed(self.run))
+
+    def _settle(self, write: Callable[[], None], writer: AttemptWriter | None = None) -> None:
+        """Hand what is finished to the disk, and only then call it done."""
+        writer = writer or self.writer
+        assert writer is not None
+        writer.drop(lambda row: self._lost(row["question_id"], row["trial"]))
+        write()
+        for key in writer.durable():
+            self.claims.durable(self.place[key])
+
+    def _lost(self, question_id: str, trial: int) -> bool:
+        """Whether an attempt is another worker's by now, because this process was suspended."""
+        lost = self.claims.lost(self.place[question_id, trial])
+        if lost:
+            self.session.log("dropped", question=question_id)
+        return lost

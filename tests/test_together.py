@@ -1,0 +1,156 @@
+"""Several runs of one model served by one real vLLM engine, and what may happen to one of them."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked import HELD, Attempts, Forker, assert_whole, stored
+from helpers import ROOT, write_questions
+
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+
+WORK = """
+import os
+from pathlib import Path
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.generate.worker import work
+from bayes_at_n.pipeline.store.runfolder import Run
+try:
+    work([Run(load_folder(Path(name), [])) for name in {folders}])
+except UserError as error:
+    print(error, flush=True)
+    os._exit(error.exit_code)
+os._exit(0)
+"""
+# The second run's folder is renamed when it holds some attempts.
+MOVING = """
+from bayes_at_n.pipeline.generate.writer import AttemptWriter
+def hook(flush=AttemptWriter.flush):
+    def flushing(self):
+        flush(self)
+        run = self.folder.parent
+        if run.name == "greedy" and self.written > 5 and run.exists():
+            run.rename(run.with_name("renamed"))
+    AttemptWriter.flush = flushing
+hook()
+"""
+
+
+@pytest.fixture
+def pair(prepared: Path, tmp_path: Path) -> list[Path]:
+    """Two run folders of one model: one as `reference`, one that decodes greedily."""
+    folders = [tmp_path / "sampled", tmp_path / "greedy"]
+    for folder in folders:
+        shutil.copytree(prepared, folder)
+    more = ["sampling.top_k=1", "sampling.logprobs=false", "sampling.trials=2"]
+    (folders[1] / "manifest.json").unlink()
+    run = Run(load_folder(folders[1], more))
+    runfolder.save_config(run)
+    manifest = json.loads((folders[0] / "manifest.json").read_text())
+    manifest["identity"] |= runfolder.identity(run.cfg)
+    runfolder.write_json(run.manifest, manifest)
+    return folders
+
+
+def work(forker: Forker, folders: Sequence[Path], before: str = "", wait: bool = True) -> int:
+    """The exit status of a worker that serves these runs; without `wait` its process id."""
+    code = before + WORK.format(folders=[*map(str, folders)])
+    log = str(folders[0].with_name("log"))
+    child = forker.ask(log=log, arguments=[], environment={}, before=code)
+    return forker.ask(wait=child, log=log) if wait else child
+
+
+def session(folder: Path) -> dict[str, Any]:
+    [path] = (folder / "sessions").glob("*.json")
+    return dict(json.loads(path.read_text()))
+
+
+def agree(found: Attempts, expected: Attempts) -> float:
+    """The share of equal texts; keys and seeds are all equal. Other batches round otherwise."""
+    assert {key: row["seed"] for key, row in found.items()} == {
+        key: row["seed"] for key, row in expected.items()
+    }
+    return sum(found[key]["text"] == expected[key]["text"] for key in found) / len(found)
+
+
+def test_two_protocols_share_an_engine_and_keep_their_own(
+    forker: Forker, pair: list[Path], reference: tuple[Path, Attempts]
+) -> None:
+    assert work(forker, pair) == 0
+    sampled, greedy = map(stored, pair)
+    assert agree(sampled, reference[1]) > 0.95
+    assert len(greedy) == 60
+    texts = [greedy[question, 0]["text"] == greedy[question, 1]["text"] for question, _ in greedy]
+    assert sum(texts) > 0.95 * len(texts)  # top_k=1 leaves nothing to draw
+    run = Run(load_folder(pair[1], []))
+    assert not runfolder.owed(run)
+    one, other = map(session, pair)
+    assert one["pid"] == other["pid"] and one["state"] == other["state"] == "done"
+    # They share the time of their worker, and neither bears all of it.
+    whole = max(s["updated"] for s in (one, other)) - one["started"]
+    assert min(one["lived_s"], other["lived_s"]) > 0
+    assert one["lived_s"] + other["lived_s"] <= 1.01 * whole
+
+
+def test_a_run_whose_folder_goes_ends_alone(
+    forker: Forker, pair: list[Path], reference: tuple[Path, Attempts]
+) -> None:
+    assert work(forker, pair, MOVING) == 2
+    assert agree(stored(pair[0]), reference[1]) > 0.95
+    assert session(pair[0])["state"] == "done"
+    assert not pair[1].exists()
+    renamed = pair[1].with_name("renamed")
+    kept = stored(renamed)
+    assert 5 < len(kept) < 60
+    assert work(forker, [renamed]) == 0
+    found = stored(renamed)
+    assert len(found) == 60 and kept.items() <= found.items()
+
+
+def test_a_killed_worker_loses_and_doubles_nothing_of_any_run(
+    forker: Forker, pair: list[Path], reference: tuple[Path, Attempts]
+) -> None:
+    held = pair[0].with_name("held")
+    held.touch()
+    child = work(forker, pair, HELD.format(attempts=20, file=str(held)), wait=False)
+    while not list(held.parent.glob("held.*")):
+        time.sleep(0.05)
+    kept = [stored(folder) for folder in pair]
+    os.kill(child, signal.SIGKILL)
+    forker.ask(wait=child, log=str(pair[0].with_name("log")))
+    held.unlink()
+    assert work(forker, pair) == 0
+    for folder, before in zip(pair, kept, strict=True):
+        found = stored(folder)
+        assert before.items() <= found.items()
+        assert_whole(folder, found)
+    assert agree(stored(pair[0]), reference[1]) > 0.95
+
+
+def test_one_command_loads_the_model_once_for_its_data_sets(tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (ROOT / "demo" / "questions.jsonl").open()]
+    paths = [
+        str(write_questions(tmp_path / f"{name}.jsonl", part))
+        for name, part in (("easy", rows[:3]), ("hard", rows[3:6]))
+    ]
+    command = ["run", "model=demo", "trials=2", "verifier=none", "rubric=exact-match"]
+    command += [f"dataset={','.join(paths)}", f"runs={tmp_path / 'runs'}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bayes_at_n", *command], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    folders = [tmp_path / "runs" / name / "demo-step-3900" for name in ("easy", "hard")]
+    assert len({session(folder)["pid"] for folder in folders}) == 1
+    for folder in folders:
+        assert json.loads((folder / "scores.json").read_text())["attempts"] == 6
