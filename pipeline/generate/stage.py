@@ -9,7 +9,7 @@ from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.claims import any_free
-from bayes_at_n.pipeline.generate.tidy import REOPEN, leave
+from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.prepare import prefetch, raising, served, sizes
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions
@@ -85,7 +85,7 @@ def _owes(run: Run) -> bool:
             f"generate: nothing owed, all {len(run.keys)} attempts are there"
             " (sampling.trials=N adds more)"
         )
-        if (run.path / sessions.CLAIMS).exists() or any(run.path.glob(f"{REOPEN}*")):
+        if (run.path / sessions.CLAIMS).exists() or any(run.path.glob(f"{LEAVING}*")):
             leave(run)  # the last worker may have been killed
         return False
     return not Allowance(run).told()
