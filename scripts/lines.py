@@ -15,44 +15,7 @@ COUNTED = {".py", ".js", ".css", ".html", ".txt", ".sh", ".sbatch", ".jinja"}
 VENDORED = {"c724f9a5"}  # first digits of the SHA-256 of pipeline/report/katex.min.js
 PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts", "slurm")
 
-CEILINGS: dict[str, int] = {
-    "bayes_at_n": 61,
-    "benchmarks": 7_191,
-    "docs (words)": 75_064,
-    "pipeline": 8,
-    "pipeline/api": 443,
-    "pipeline/base": 1_148,
-    "pipeline/cli": 847,
-    "pipeline/cluster": 530,
-    "pipeline/cohorts": 2_562,
-    "pipeline/config": 2_201,
-    "pipeline/display": 746,
-    "pipeline/engines": 1_638,
-    "pipeline/exports": 1_101,
-    "pipeline/generate": 2_229,
-    "pipeline/grade": 567,
-    "pipeline/imports": 3_226,
-    "pipeline/plots": 1_623,
-    "pipeline/prepare": 2_127,
-    "pipeline/report": 3_049,
-    "pipeline/research": 5_525,
-    "pipeline/rubrics": 846,
-    "pipeline/score": 804,
-    "pipeline/servers": 1_360,
-    "pipeline/settle": 2_005,
-    "pipeline/status": 934,
-    "pipeline/store": 2_156,
-    "pipeline/tracking": 239,
-    "pipeline/verify": 961,
-    "pipeline/workers": 881,
-    "prompts": 303,
-    "scoring": 7_595,
-    "scripts": 1_182,
-    "slurm": 141,
-    "tests": 39_324,
-    "verifiers": 5_176,
-    "product": 54_214,
-}
+
 
 
 def room_of(path: Path) -> str | None:

@@ -15,11 +15,12 @@ import pytest
 from helpers import Capsys, add_attempts, make_run
 
 from bayes_at_n.pipeline.base import atomic, lease
+from bayes_at_n.pipeline.base.console import SAYS
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose, settle
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.generate import claims
+from bayes_at_n.pipeline.generate import claims, stage
 from bayes_at_n.pipeline.settle import live, looks, plan, verb
 from bayes_at_n.pipeline.settle.plan import Plan
 from bayes_at_n.pipeline.store import runfolder
@@ -304,20 +305,22 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
     children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cfg = compose.load([*SUMS, "model.name=a", "model.id=/x", "sampling.trials=4"])
-    run = make_run(Path("runs/sums/a"), dict.fromkeys(marks("a", 4), "1..."), *SUMS[3:])
+    made("a", dict.fromkeys(marks("a", 4), "1..."))
+    run = Run(cfg)
     assert claims.any_free(Run(cfg))
     with Heartbeat(run.path, "other") as beat:
-        assert claims.any_free(Run(cfg))  # it is loading, and takes one of three blocks
-        files = claims.ClaimFiles(beat)
-        files.look()
-        for block in ("000000", "000001", "000002"):
-            files.win(block)
-        assert not claims.any_free(Run(cfg))
-        files.mark("000002", claims.SPLIT)
+        assert claims.any_free(Run(cfg))  # it is loading, and takes sixteen of 48 at most
+        other = claims.Claims(beat, lambda: range(len(run.keys)))
+        other.read()
+        for flying in range(20):
+            other.take(flying, 48, 48)
         assert claims.any_free(Run(cfg))
-        for place in range(16):
-            files.win(f"000002.{place:02d}")
+        for flying in range(20, 48):
+            other.take(flying, 48, 48)
         assert not claims.any_free(Run(cfg))
+        with monkeypatch.context() as patch:
+            patch.setenv(SAYS, "several")
+            assert stage.generate(Run(cfg)) is False  # one of several loads nothing for it either
         waited: list[float] = []
 
         def wait(seconds: float) -> None:

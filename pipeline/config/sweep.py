@@ -12,7 +12,9 @@ from typing import Any
 
 from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.base.console import SAYS, note, warn
+from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import AGAIN, UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
 
 PROGRAM = [sys.executable, "-m", "bayes_at_n"]
 STOPPED = {130, 143, AGAIN}  # by Ctrl-C or by the system: nothing more is begun
@@ -24,6 +26,16 @@ class Unfinished(UserError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.exit_code = status
+
+
+def by_engine(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
+    """Group runs by the engine that can sample them; those of a server and tracked ones alone."""
+    groups: dict[str, list[RunConfig]] = {}
+    for cfg in configs:
+        alone = kind(cfg.engine.name).served or cfg.track.to
+        key = cfg.run_dir if alone else repr((cfg.model, cfg.engine))
+        groups.setdefault(key, []).append(cfg)
+    return [*groups.values()]
 
 
 def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ()) -> int:
