@@ -15,7 +15,44 @@ COUNTED = {".py", ".js", ".css", ".html", ".txt", ".sh", ".sbatch", ".jinja"}
 VENDORED = {"c724f9a5"}  # first digits of the SHA-256 of pipeline/report/katex.min.js
 PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts", "slurm")
 
-
+CEILINGS: dict[str, int] = {
+    "bayes_at_n": 61,
+    "benchmarks": 7_161,
+    "docs (words)": 75_173,
+    "pipeline": 8,
+    "pipeline/api": 443,
+    "pipeline/base": 1_148,
+    "pipeline/cli": 838,
+    "pipeline/cluster": 529,
+    "pipeline/cohorts": 2_562,
+    "pipeline/config": 2_213,
+    "pipeline/display": 746,
+    "pipeline/engines": 1_638,
+    "pipeline/exports": 1_101,
+    "pipeline/generate": 1_997,
+    "pipeline/grade": 567,
+    "pipeline/imports": 3_226,
+    "pipeline/plots": 1_623,
+    "pipeline/prepare": 2_127,
+    "pipeline/report": 3_049,
+    "pipeline/research": 5_525,
+    "pipeline/rubrics": 846,
+    "pipeline/score": 804,
+    "pipeline/servers": 1_360,
+    "pipeline/settle": 2_005,
+    "pipeline/status": 934,
+    "pipeline/store": 2_156,
+    "pipeline/tracking": 239,
+    "pipeline/verify": 961,
+    "pipeline/workers": 876,
+    "prompts": 303,
+    "scoring": 7_595,
+    "scripts": 1_182,
+    "slurm": 137,
+    "tests": 39_178,
+    "verifiers": 5_176,
+    "product": 53_975,
+}
 
 
 def room_of(path: Path) -> str | None:
