@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bayes_at_n.pipeline.base.console import answering, mention, note, warn
+from bayes_at_n.pipeline.base.console import answering, asked, mention, note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
+from bayes_at_n.pipeline.generate.claims import any_free
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.prepare import prefetch, raising, served, sizes
@@ -27,7 +28,8 @@ def generate(run: Run) -> bool:
         TryAgain: when the engine cannot be loaded or broke, or attempts are owed that nobody makes.
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; finished attempts are kept.
     """
-    together([run])
+    if not asked("several") or any_free(run):  # several were sampled together just now
+        together([run])
     left, others = len(runfolder.owed(run)), len(sessions.alive(run.path))
     if spent := Allowance(run).told() if left else "":
         leave(run, spent=True)
