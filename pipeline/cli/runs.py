@@ -105,7 +105,8 @@ def sample(configs: Sequence[RunConfig]) -> None:
     groups: list[list[RunConfig]] = []
     for cfg in configs:
         alone = kind(cfg.engine.name).served or bool(cfg.track.to) or "generate" not in cfg.stages
-        of = next((g for g in groups if (g[0].model, g[0].engine) == (cfg.model, cfg.engine)), [])
+        key = (cfg.model, cfg.engine, cfg.cluster)
+        of = next((g for g in groups if (g[0].model, g[0].engine, g[0].cluster) == key), [])
         if not alone and not of:
             groups.append(of)
         if not alone:

@@ -43,18 +43,30 @@ def generate(run: Run) -> bool:
 
 def together(runs: Sequence[Run]) -> None:
     """Sample what runs of one model and engine owe, by the same workers. Raises: as `generate`."""
-    owing = [_settled(run) for run in runs if _owes(run)]
+    owing = [run for run in runs if _owes(run)]
     if not owing:
         return
-    # Of several the one with the longest attempts decides what fits.
-    engine = min((run.cfg.engine for run in owing), key=lambda engine: engine.batch_size)
-    owing = [Run(replace(run.cfg, engine=engine)) for run in owing]
-    if len(owing) > 1 or engine.replicas > 1:
+    first = owing[0].cfg
+    if first.cluster.address is not None and not kind(first.engine.name).served:
+        from bayes_at_n.pipeline.generate import on_ray
+
+        on_ray.supervise(owing)
+        return
+    owing = fitted(owing)
+    if len(owing) > 1 or owing[0].cfg.engine.replicas > 1:
         from bayes_at_n.pipeline.generate.supervise import supervise
 
         supervise(owing)
     else:
         work(owing)
+
+
+def fitted(runs: Sequence[Run]) -> list[Run]:
+    """The runs with one engine that fits this machine, where their model is by then."""
+    settled = [_settled(run) for run in runs]
+    # Of several the one with the longest attempts decides what fits.
+    engine = min((run.cfg.engine for run in settled), key=lambda engine: engine.batch_size)
+    return [Run(replace(run.cfg, engine=engine)) for run in settled]
 
 
 def _owes(run: Run) -> bool:
