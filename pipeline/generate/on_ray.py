@@ -41,7 +41,7 @@ SEEN_S = 30.0  # NFS may show a new file late
 PLACED_S = 60.0  # then a person is told what each worker asks for
 LOOK_S = 1.0
 
-Said = Mapping[str, Mapping[str, Any]]  # sessions of all runs: "number of the run/worker"
+Said = dict[tuple[int, str], Mapping[str, Any]]  # sessions, by number of the run and worker
 
 
 class Worker:
@@ -100,7 +100,7 @@ class Place:
     number: int
     actor: Any = None
     answer: Any = None  # to come from the actor, which works until then
-    known: set[str] = field(default_factory=set)  # sessions from before this actor
+    known: set[tuple[int, str]] = field(default_factory=set)  # sessions from before this actor
     records: list[Mapping[str, Any]] = field(default_factory=list)  # its own
     in_vain: int = 0
     failed: UserError | None = None  # why nobody works here any more
@@ -164,9 +164,9 @@ class Supervisor:
                     self.ray.kill(place.actor)
                 place.actor = place.answer = None
 
-    def _said(self) -> dict[str, Mapping[str, Any]]:
-        each = ((i, *item) for i, run in enumerate(self.runs) for item in _sessions(run))
-        return {f"{number}/{worker}": record for number, worker, record in each}
+    def _said(self) -> Said:
+        each = ((i, sessions.sessions(run.path)) for i, run in enumerate(self.runs))
+        return {(i, name): one for i, said in each for name, one in said.items() if one}
 
     def _start(self, place: Place) -> None:
         place.known, place.records = {*self._said()}, []
@@ -204,9 +204,8 @@ class Supervisor:
             return
         new = {name: record for name, record in said.items() if name not in self.before}
         left = {i: len(run.keys) for i, run in enumerate(self.runs)}
-        for name, record in new.items():
-            number = int(name.partition("/")[0])
-            left[number] = min(left[number], record.get("left", left[number]))
+        for (i, _), record in new.items():
+            left[i] = min(left[i], record.get("left", left[i]))
 
         def detail() -> str:
             attempts, tokens, *counts = (sum(one[n] for one in new.values()) for n in COUNTS)
@@ -256,10 +255,6 @@ def is_over(run: Run) -> bool:
 
 def _left(runs: Sequence[Run]) -> int:
     return sum(len(runfolder.owed(run)) for run in runs)
-
-
-def _sessions(run: Run) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield from (item for item in sessions.sessions(run.path).items() if item[1])
 
 
 def _for_actor(cfg: RunConfig) -> RunConfig:
