@@ -1,14 +1,17 @@
-"""Budgets: no more is begun than fits, what is kept and owed is said, and a larger one goes on.
+"""Budgets: what stops new attempts, what is kept and owed and said, and that a larger one goes on.
 
-Real engines for tokens, money and kills; limits in time on a clock of the test's own, and many
-workers with long tails in `benchmarks/budget.py`, which has the project's own rule and no engine.
+The rule is simulated with a clock, an engine and workers of the test's own; then real workers have
+a function as their engine, and one test the real vLLM.
 """
 
-import contextlib
+import heapq
+import itertools
 import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,17 +20,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forked import IN_FLIGHT, Attempts, Command, Forker, stored
 from forked import SETTINGS as FORKED
-from forked import Attempts, Command, Forker, stored
 from helpers import Capsys, add_attempts, make_run
 
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.api.verbs import evaluate
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.generate import budget, record
-from bayes_at_n.pipeline.generate.budget import Allowance, remaining
+from bayes_at_n.pipeline.engines.callable import CallableEngine, known
+from bayes_at_n.pipeline.generate import budget, record, stage
+from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.record import Session
 from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -35,7 +41,6 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 from bayes_at_n.pipeline.workers.spent import Spent
-from benchmarks.budget import simulate
 
 TRIALS = 5
 SETTINGS = [*FORKED, f"sampling.trials={TRIALS}"]
@@ -73,9 +78,11 @@ def test_a_budget_of_tokens_is_kept_through_a_kill_and_a_larger_one_goes_on(
     assert 40 < len(before) < 80
     said = Command(folder, forker, *small, "stages=[generate,grade,score]").finish()
     kept, owed = len(stored(folder)), 30 * TRIALS - len(stored(folder))
-    assert 0.85 * 1600 < tokens(folder) <= 1.01 * 1600
-    assert f"kept {kept} attempts of 150, {owed} are owed; the same command with" in said
-    assert f"(budget: {tokens(folder):,} of 1,600 tokens)" in said and "Traceback" not in said
+    run = Run(load_folder(folder, []))
+    used, cap = spent.spent([run]).tokens, run.cfg.sampling.max_tokens
+    assert 1600 <= used < 1600 + IN_FLIGHT * cap
+    assert f"the budget is spent: kept {kept} attempts of 150, {owed} are owed" in said
+    assert f"{used:,} of 1,600 tokens" in said and "Traceback" not in said
     assert json.loads((folder / "scores.json").read_text())["attempts"] == kept
     assert not (folder / "claims").exists() and not list((folder / "attempts").glob("*.journal"))
     assert json.loads((folder / "manifest.json").read_text())["generated"]["workers"] == 2
@@ -92,100 +99,29 @@ def test_a_budget_of_tokens_is_kept_through_a_kill_and_a_larger_one_goes_on(
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("replicas", [False, True])
 def test_two_workers_share_one_budget(
-    forker: Forker, prepared: Path, reference: tuple[Path, Attempts], tmp_path: Path
+    forker: Forker, prepared: Path, reference: tuple[Path, Attempts], tmp_path: Path, replicas: bool
 ) -> None:
     folder = shutil.copytree(prepared, tmp_path / "run")
     shutil.copy(reference[0] / "questions.parquet", folder)
-    both = [*FORKED, "sampling.trials=40", "budget.tokens=15000"]
-    two = [Command(folder, forker, *both, verb="generate") for _ in range(2)]
-    said = [command.finish() for command in two]
-    assert 0.97 * 15000 < tokens(folder) <= 1.01 * 15000
+    both = [*FORKED, "sampling.trials=40", "budget.tokens=10000", "stages=[generate]"]
+    if replicas:
+        said = [Command(folder, None, *both, "engine.replicas=2").finish()]
+    else:
+        said = [command.finish() for command in [Command(folder, forker, *both) for _ in range(2)]]
+    cap = load_folder(folder, []).sampling.max_tokens
+    assert 10000 <= tokens(folder) < 10000 + 2 * IN_FLIGHT * cap
     assert any("the budget is spent" in text for text in said)
 
 
-@pytest.mark.soak
-def test_replicas_share_one_budget(tiny_model: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    settings = [f"run_dir={folder}", "sampling.trials=30", "engine.batch_size=16", "verifier=none"]
-    settings += ["engine.replicas=2", "budget.tokens=10000", "stages=[prepare,generate,grade]"]
-    command = Command(folder, None, *settings)
-    said = command.finish()
-    assert 0.95 * 10000 < tokens(folder) <= 1.01 * 10000
-    assert "the budget is spent" in said
-    made = [record["attempts"] for record in sessions.sessions(folder).values()]
-    assert len(made) == 2 and sum(made) == len(stored(folder))  # one may load too late for any
-
-
-# --- lengths
-
-
-def by_hand(
-    finished: list[int], so_far: list[float], limit: int
-) -> tuple[list[float], list[float]]:
-    """The product-limit estimate, term by term; `so_far` with weights of a tenth each."""
-    chance, left = [], 1.0
-    for t in range(limit + 1):
-        at_risk = sum(n >= t for n in finished) + sum(n >= t for n in so_far) / 10
-        dies = left * finished.count(t) / at_risk if at_risk else 0.0
-        chance.append(dies)
-        left -= dies
-    chance[limit] += left
-    means, variances = [], []
-    for t in range(limit):
-        beyond = [(n, p) for n, p in enumerate(chance) if n > t]
-        if not (total := sum(p for _, p in beyond)):
-            break
-        mean = sum(n * p for n, p in beyond) / total
-        means.append(mean)
-        variances.append(sum((n - mean) ** 2 * p for n, p in beyond) / total)
-    return means, variances
-
-
-def test_lengths_are_those_of_the_product_limit_estimate() -> None:
-    rng = np.random.default_rng(3)
-    for flying in (0, 5, 40):
-        finished, so_far = rng.integers(1, 30, 25), rng.integers(0, 29, flying)
-        spread = [
-            min(float(np.rint(f * n)), 30) for n in so_far for f in np.linspace(0.8, 1.25, 10)
-        ]
-        found = remaining(np.bincount(finished, minlength=31), so_far)
-        wanted = by_hand(finished.tolist(), spread, 30)
-        assert len(wanted[0]) >= max(finished)
-        for computed, expected in zip(found, wanted, strict=True):
-            np.testing.assert_allclose(computed[: len(expected)], expected, rtol=1e-9, atol=1e-9)
-        if not flying:
-            assert found[0][0] == pytest.approx(finished.mean())
-            assert found[1][0] == pytest.approx(finished.var())
-    nothing, long = np.zeros(31, int), np.array([4] * 9)
-    assert remaining(nothing, long)[0].tolist() == [30.0] * 30
-
-
-@pytest.mark.parametrize(
-    ("shape", "case"),
-    [
-        ("heavy", (128, 2, 32)),
-        *(
-            pytest.param("heavy", case, marks=pytest.mark.soak)
-            for case in [(512, 1, 256), (2400, 8, 256)]
-        ),
-        pytest.param("usual", (2400, 16, 16), marks=pytest.mark.soak),
-    ],
-)
-def test_long_tails_and_many_workers_stay_within_one_percent(
-    shape: str, case: tuple[int, int, int]
-) -> None:
-    over, _ = simulate(shape, *case, seed=0)
-    assert -0.1 < over <= 0.01
-
-
-# --- limits in time
+# --- the rule, simulated
 
 
 class Clock(SimpleNamespace):
     """For the modules that look at it."""
 
-    now = 1_700_000_000.0
+    now = float(int(time.time()))
     strftime = staticmethod(time.strftime)
 
     def time(self) -> float:
@@ -197,7 +133,7 @@ class Clock(SimpleNamespace):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (budget, record):
+    for module in (budget, record, engines):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -208,95 +144,177 @@ def completed(seconds: float, number: int | None = 5, now: float = 0.0) -> Compl
     return Completion(request, *end, completion_tokens=number)
 
 
-def working(run: Run, clock: Clock, name: str = "me", gpus: int = 0) -> Allowance:
-    session = Session(run, name)
-    session.record["gpus"] = gpus
-    return Allowance(run, session)
+SHAPES = {"usual": (400.0, 0.7), "heavy": (120.0, 1.2)}  # median, sigma of the logarithm
+CAP = 2048  # tokens, of which a second makes ten
 
 
-@pytest.mark.parametrize(("limit", "gpus"), [("until", 0), ("gpu_hours", 0), ("gpu_hours", 4)])
-def test_a_limit_in_time_goes_by_the_longest_attempt(
-    tmp_path: Path, clock: Clock, limit: str, gpus: int
+class Simulated:
+    """A run with a budget of tokens by so many workers with so many places each."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, clock: Clock, lengths: list[int]) -> None:
+        self.clock, self.lengths, self.notes = clock, enumerate(lengths), list[str]()
+        self.said, self.alive = dict[str, dict[str, Any]](), set[str]()
+        self.flying = dict[int, int]()
+        self.spent = self.first = self.last = 0  # tokens; begun at first; in flight at the last
+        patch.setattr(
+            Session, "save", lambda one, _="": self.said.update({one.worker: {**one.record}})
+        )
+        patch.setattr(sessions, "sessions", lambda folder: dict(self.said))
+        patch.setattr(sessions, "alive", lambda folder: set(self.alive))
+        patch.setattr(budget, "note", self.notes.append)
+
+    def run(self, run: Run, number: int, places: int) -> None:
+        rng, numbers = np.random.default_rng(1), itertools.count()
+        events: list[Any] = []  # when, a number that orders them, whose, the attempt that ends
+        for worker in (Session(run, str(n)) for n in range(number)):
+            self.alive.add(worker.worker)
+            one = worker, Allowance(run, worker)
+            heapq.heappush(events, (self.clock.now + rng.random(), next(numbers), one, None))
+        while events:
+            self.clock.now, _, (session, allowance), ended = heapq.heappop(events)
+            if ended is not None:
+                self.spent += (tokens := self.flying.pop(ended))
+                allowance.ended(ended, completed(tokens / 10, tokens))
+                session.add(completed(tokens / 10, tokens))
+            while allowance.may_begin(places - len(allowance.flying)):
+                position, tokens = next(self.lengths)
+                allowance.began(position)
+                self.flying[position] = tokens
+                self.first, self.last = self.first + (not self.spent), sum(self.flying.values())
+                at = self.clock.now + tokens / 10 * rng.uniform(0.9, 1.1)
+                heapq.heappush(events, (at, next(numbers), (session, allowance), position))
+            if ended is None and not allowance.over():
+                again = self.clock.now + 0.5, next(numbers), (session, allowance), None
+                heapq.heappush(events, again)
+            elif ended is None:
+                self.alive.discard(session.worker)
+                session.save()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("attempts", "number", "places"), [(30, 1, 8), (512, 1, 256), (100, 8, 32), (512, 8, 32)]
+)
+def test_what_is_spent_more_was_in_flight_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, shape: str, attempts: int,
+    number: int, places: int,
+) -> None:  # fmt: skip
+    run = make_run(tmp_path / "run", {"a": "." * 4000})
+    run.questions[0]["max_tokens"] = CAP
+    median, sigma = SHAPES[shape]
+    drawn = median * np.exp(np.random.default_rng(attempts).normal(0.0, sigma, 4000))
+    lengths = np.clip(drawn, 1, CAP).astype(int)
+    run.cfg.budget.tokens = limit = float(attempts * lengths.mean())
+    found = Simulated(monkeypatch, clock, lengths.tolist())
+    found.run(run, number, places)
+    assert limit <= found.spent < limit + found.last
+    # At first each may take the cap, and a worker's share is rounded up.
+    assert found.first <= min(limit // CAP + number, number * places)
+    assert 1 <= len(found.notes) <= number and f" of {limit:,.0f} tokens" in found.notes[0]
+
+
+# --- real workers whose engine is a function
+
+
+@pytest.fixture
+def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Settings of a run by an engine that counts a prompt as three tokens, a byte as one."""
+    made = CallableEngine.generate
+
+    def generate(self: CallableEngine, requests: Any) -> Iterator[Completion | None]:
+        for one in made(self, requests):
+            yield one and replace(one, prompt_tokens=3, completion_tokens=len(one.text))
+
+    monkeypatch.setattr(CallableEngine, "generate", generate)
+    monkeypatch.chdir(tmp_path)
+    rows = [{"problem": f"{n} + {n}?", "answer": 2 * n} for n in range(1, 5)]
+    few = {"batch_size": 4, "in_flight": 4}
+    settings = {"dataset": rows, "name": "f", "trials": 50, "max_tokens": 20, "engine": few}
+    return settings | {"stages": ["prepare", "generate"], "run_dir": "run"}
+
+
+class Answers:
+    """A function that takes an hour, and texts of 10 to 19 bytes."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock, self.asked = clock, 0
+
+    def __call__(self, prompts: list[str]) -> list[str]:
+        if self.clock:
+            self.clock.now += 3600.0
+        self.asked += len(prompts)
+        return [
+            rf"\boxed{{{'1' * (2 + n % 10)}}}" for n in range(self.asked, self.asked + len(prompts))
+        ]
+
+
+@pytest.mark.parametrize(
+    ("key", "limit", "cost", "prices"),
+    [("tokens", 705, (0, 1), {}), ("money", 1500, (1, 2), {"price_in": 1e6, "price_out": 2e6})],
+)
+def test_tokens_and_money_stop_a_worker_and_more_goes_on(
+    counting: dict[str, Any],
+    capsys: Capsys,
+    key: str,
+    limit: float,
+    cost: tuple[int, int],
+    prices: dict[str, float],
 ) -> None:
-    run = make_run(tmp_path / "run", {"a": "." * 40}, "sampling.max_tokens=8")
-    run.cfg.budget.gpu_hours = 100 * max(1, gpus) / 3600 if limit == "gpu_hours" else None
-    if limit == "until":
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(clock.now + 100))
-        run.cfg.budget.until = stamp  # no zone: this machine's
-    one = working(run, clock, gpus=gpus)
-    assert one.may_begin(7) == 7  # nothing is known: all there is room for
-    one.began(0)
-    one.began(1)
-    clock.now += 20
-    one.ended(0, completed(20.0, now=clock.now))
-    clock.now += 10  # one has taken 30 s by now
-    assert one.may_begin(7) > 0 and not one.over()
-    clock.now += 45  # 75 s, and 25 are left
-    assert one.may_begin(7) == 0 and not one.over()  # what runs is finished
-    one.ended(1, completed(75.0, now=clock.now))
-    assert one.over()
-    clock.now += 26
-    one.session.end("done")  # type: ignore[union-attr]
-    assert Allowance(run).told().startswith("the budget is spent: kept 0 attempts of 40, 40 are")
+    asked = counting | {"engine": counting["engine"] | prices, "model": Answers()}
+    run = evaluate(**asked, **{f"budget.{key}": limit})
+    rows = stored(run.path)
+    used = sum(cost[0] * 3 + cost[1] * len(row["text"]) for row in rows.values())
+    assert limit <= used < limit + 4 * (cost[0] * 3 + cost[1] * 19)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"kept {len(rows)} attempts of 200, {200 - len(rows)} are owed" in said
+    assert "budget reached" in said and "the budget is spent" in said
+    evaluate(**asked, **{f"budget.{key}": 1e6})
+    assert len(stored(run.path)) == 200 and stored(run.path).items() >= rows.items()
+    assert "budget" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["until", "gpu_hours"])
+def test_limits_in_time_begin_nothing_that_would_end_after_them(
+    counting: dict[str, Any], clock: Clock, capsys: Capsys, key: str
+) -> None:
+    ask = Answers(clock)
+    run = Run(load_folder(evaluate(**counting | {"model": ask, "stages": ["prepare"]}).path, []))
+    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(clock.now + 10 * 3600))  # no zone
+    setattr(run.cfg.budget, key, 10.0 if key == "gpu_hours" else end)
+    with known(ask):
+        assert stage.generate(run)
+    assert len(stored(run.path)) == ask.asked == 36  # four an hour, the last in the ninth
+    assert "the budget is spent: kept 36 attempts of 200" in capsys.readouterr().err
 
 
 def test_gpus_of_others_count(tmp_path: Path, clock: Clock) -> None:
     run = make_run(tmp_path / "run", {"a": "." * 40})
     run.cfg.budget.gpu_hours = 100 / 3600
-    other = Session(run, "another")
-    other.record |= {"started": time.time(), "gpus": 4, "state": "sampling"}
+    other, session = Session(run, "another"), Session(run, "me")
+    other.record |= {"gpus": 4, "state": "sampling"}
     other.save()
-    one = working(run, clock)
-    one.began(0)
-    clock.now += 10
-    one.ended(0, completed(10.0, now=clock.now))
-    clock.now += 10
-    assert one.may_begin(1) == 1 and not one.over()
+    session.record["longest_s"] = 10.0
+    one = Allowance(run, session)
+    clock.now += 20
+    assert one.may_begin(1) == 1
     with Heartbeat(run.path, "another"):
-        clock.now += 60  # 20 device-seconds are left, for five devices
-        assert one.may_begin(1) == 0
+        clock.now += 40  # 40 device-seconds are left, for five devices
+        assert one.may_begin(1) == 0 and one.over()
     clock.now += 6
     assert one.may_begin(1) == 1  # alone again
 
 
 def test_steps_of_a_clock_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(tmp_path / "run", {"a": "."})
-    run.cfg.budget.gpu_hours = 4.0
-    session, true = Session(run, "w"), time.time
-    session.record["gpus"] = 2
-    one = Allowance(run, session)
+    session, true = Session(make_run(tmp_path / "run", {"a": "."}), "w"), time.time
     session.loaded(1, {})
-    one.began(0)
     monkeypatch.setattr(time, "time", lambda: true() + 86_400)
     said = session.now()
-    assert said["wall_s"] < 3600 and said["gpu_s"] < 3600
-    assert one._spent().device_s < 3600
-    session.end("done")
-    assert spent.spent([run]).device_s < 3600
-
-
-# --- what is spent
-
-
-def test_money_pays_prompts_too(tmp_path: Path, clock: Clock) -> None:
-    run = make_run(tmp_path / "run", {"a": "." * 40}, "engine.price_in=1e6", "engine.price_out=2e6")
-    run.cfg.budget.money = 300.0
-    one = working(run, clock)
-    assert one.may_begin(40) == 15  # of 3 + 2 * 8
-    for position in range(15):
-        one.began(position)
-    clock.now += 1.0
-    for position in range(15):
-        one.ended(position, completed(1.0, 8))  # as long as may be: nothing is left to guess
-    assert one.may_begin(40) == 0 and one.over()  # 15 are left
-    run.cfg.budget.money = 304.0
-    assert not one.over()
-    assert spent.account(run.cfg, one._spent())["money"] == {"limit": 304.0, "spent": 285.0}
+    assert said["wall_s"] < 3600 and said["lived_s"] < 3600
 
 
 def test_spent_is_what_was_said_or_left_whichever_is_more(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", MARKS, "budget.tokens=1000")
-    assert spent.spent([run]) == Spent(18, 30, 0.0)
+    assert spent.spent([run]) == Spent(18, 30, 0.0, 6)
     names = ["0000000000000001-n-1", "0000000000000002-n-2"]
     for name, made in zip(names, (7, 500), strict=True):
         session = Session(run, name)
@@ -306,7 +324,7 @@ def test_spent_is_what_was_said_or_left_whichever_is_more(tmp_path: Path) -> Non
         path.write_text(json.dumps(json.loads(path.read_text()) | {"lived_s": 5.0}))
     add_attempts(run, {"b": "..11"}, part=f"{names[0]}-00000")
     # 30 of who knows, 10 that the first left, 500 that the second said and nobody has.
-    assert spent.spent([run]) == Spent(18 + 6 + 3, 30 + 10 + 500, 20.0)
+    assert spent.spent([run]) == Spent(18 + 6 + 3, 30 + 10 + 500, 20.0, 8)
     assert spent.spent([run, run]).tokens == 2 * 540
     part = next(run.attempts.glob(f"{names[0]}-*.parquet"))
     rows = pq.read_table(part).drop_columns("continued_from")
@@ -321,68 +339,16 @@ def test_spent_is_what_was_said_or_left_whichever_is_more(tmp_path: Path) -> Non
     assert Allowance(run).told().startswith("the budget is spent: kept 8 attempts of 8, 0 are owed")
 
 
-def test_beside_others_nothing_is_begun_that_was_not_said(tmp_path: Path, clock: Clock) -> None:
-    run = make_run(tmp_path / "run", {"a": "." * 200, "b": "." * 200})
-    run.cfg.budget.tokens = 400.0  # of attempts with 8 at most, and of 5 when they are known
-    names = [f"000000000000000{i}-n-{i}" for i in (1, 2)]
-    one = working(run, clock, names[0])
-    with contextlib.ExitStack() as alive:
-        alive.enter_context(Heartbeat(run.path, names[0]))
-        assert one.may_begin(3) == 3  # alone
-        alive.enter_context(Heartbeat(run.path, names[1]))
-        two = working(run, clock, names[1])
-        for each in (one, two):
-            each.session.save("sampling")  # type: ignore[union-attr]
-        assert two.may_begin(100) == 0  # the first has not said that it knows
-        clock.now += 6.0
-        assert one.may_begin(100) == 25  # half of 404 / 8
-        for position in range(20):
-            one.began(position)
-        clock.now += 0.2
-        assert two.may_begin(100) == 13  # half of the rest; five of the first may begin still
-        assert not one.over() and not two.over()
-        clock.now += 2.0
-        assert one.may_begin(100) == 9  # half of (404 - 20 * 8 - 13 * 8) / 8, its five among them
-        clock.now += 2.0
-        assert one.may_begin(100) == 0  # it used none of them, so others may
-    clock.now += 6.0
-    add_attempts(run, {"a": "." * 100 + "1" * 20}, part=f"{names[0]}-00000")
-    assert two.may_begin(100) > 0
-    assert two._spent().tokens == 100  # it had not said so
-
-
-def test_what_nobody_counts_is_refused(tmp_path: Path, clock: Clock) -> None:
+def test_what_nobody_counts_is_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "...."})
     run.cfg.budget.tokens = 400.0
-    one = working(run, clock)
-    one.began(0)
-    with pytest.raises(UserError, match=r"budget\.tokens: the server does not say how many tokens"):
-        one.ended(0, completed(1.0, None))
+    with pytest.raises(UserError, match=r"budget\.tokens: "):
+        Allowance(run).ended(0, completed(1.0, None))
     run.cfg.budget = compose.load(["budget.until=2100-01-01"]).budget
-    one.began(1)
-    one.ended(1, completed(1.0, None))
+    Allowance(run).ended(0, completed(1.0, None))
 
 
 # --- settings, and what is shown
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (["budget.until=2020-01-01"], r"^budget\.until=2020-01-01: is past; name a later moment$"),
-        (["until=soon"], r"^budget\.until=soon: .* 2026-12-01T08:00"),
-        (["budget.tokens=many"], r"^budget\.tokens: "),
-        (["budget.money=5"], r"^budget\.money=5: .*engine\.price_in"),
-        (["budget.token=5"], r"^budget\.token: no such key \(did you mean budget\.tokens"),
-        (
-            ["budget.gpu_hours=2", "engine=openai", "engine.url=http://n:8000/v1"],
-            r"^budget\.gpu_hours=2: .*budget\.tokens",
-        ),
-    ],
-)
-def test_a_budget_that_cannot_be_is_refused_with_its_remedy(settings: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        compose.load(settings)
 
 
 def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Path) -> None:
@@ -399,6 +365,8 @@ def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Pa
     assert load_folder(run.path, ["sampling.trials=9"]).budget.past
     with pytest.raises(UserError, match=r"^budget\.until=2021-01-01: is past"):
         load_folder(run.path, ["budget.until=2021-01-01"])
+    with pytest.raises(UserError, match=r"^budget\.until=2020-01-01: is past"):
+        compose.load(["budget.until=2020-01-01"])
     run = Run(load_folder(run.path, []))
     assert "2 are owed" in Allowance(run).told()
 

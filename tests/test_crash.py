@@ -120,14 +120,16 @@ def test_kills_before_the_first_attempt_do_no_harm(
     assert_whole(folder, reference[1])
 
 
-# In the middle of the last look for lost attempts, when nothing is owed any more.
+# When nothing is owed any more, while the last one out clears up.
 KILLED = """
 import os, signal
-from bayes_at_n.pipeline.generate.claims import Claims
-def killed(self):
-    (self.files.folder / ".clock-of-the-killed").touch()
+from bayes_at_n.pipeline.workers import heartbeat
+def killed(folder, now, clear=heartbeat.clear):
+    if not (folder.parent / "leaving.lease").exists():
+        return clear(folder, now)
+    (folder / ".clock-of-the-killed").touch()
     os.kill(os.getpid(), signal.SIGKILL)
-Claims.reopen = killed
+heartbeat.clear = killed
 """
 
 
@@ -135,7 +137,7 @@ def test_what_a_kill_left_is_cleared_away(forker: Forker, tmp_path: Path) -> Non
     folder, few = tmp_path / "run", ["dataset.limit=1", "sampling.trials=1", SAMPLED]
     command = Command(folder, forker, *SETTINGS, *few, before=KILLED)
     assert command.wait() == -signal.SIGKILL
-    assert (folder / "reopen.lease").exists() and (folder / "claims").exists()
+    assert (folder / "leaving.lease").exists() and (folder / "claims").exists()
     Command(folder, forker, *SETTINGS, *few).finish()
     assert_whole(folder, stored(folder))
 

@@ -15,16 +15,18 @@ import pytest
 from helpers import Capsys, add_attempts, make_run
 
 from bayes_at_n.pipeline.base import atomic, lease
+from bayes_at_n.pipeline.base.console import SAYS
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config import compose, settle, sweep
+from bayes_at_n.pipeline.config import compose, settle
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.generate import claims
+from bayes_at_n.pipeline.generate import claims, stage
 from bayes_at_n.pipeline.settle import live, looks, plan, verb
 from bayes_at_n.pipeline.settle.plan import Plan
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.resident import Residents
 from bayes_at_n.scoring.sequential import MeanSequence
 
 QUESTIONS, MOST = 12, 40
@@ -68,9 +70,9 @@ class Children:
         self.asked: list[tuple[str, int]] = []
         self.before: Callable[[str, int], int | None] = lambda name, trials: None
 
-    def __call__(self, command: list[str]) -> int:
-        given = dict(setting.split("=", 1) for setting in command[4:])
-        assert command[3] == "run" and given["stages"] == "[prepare,generate,grade]"
+    def __call__(self, model: str, run: Run, settings: list[str]) -> int:
+        given = dict(setting.split("=", 1) for setting in settings)
+        assert model == given["model.name"] and given["stages"] == "[prepare,generate,grade]"
         name, trials = given["model.name"], int(given["sampling.trials"])
         if (status := self.before(name, trials)) is not None:
             return status
@@ -83,7 +85,7 @@ class Children:
 def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> Iterator[Children]:
     monkeypatch.chdir(tmp_path)
     found = Children()
-    monkeypatch.setattr(sweep, "child", found)
+    monkeypatch.setattr(Residents, "_run", found)
     monkeypatch.setattr(live, "_WAIT_S", 0.0)
     yield found
 
@@ -299,20 +301,22 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
     children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cfg = compose.load([*SUMS, "model.name=a", "model.id=/x", "sampling.trials=4"])
-    run = make_run(Path("runs/sums/a"), dict.fromkeys(marks("a", 4), "1..."), *SUMS[3:])
+    made("a", dict.fromkeys(marks("a", 4), "1..."))
+    run = Run(cfg)
     assert claims.any_free(Run(cfg))
     with Heartbeat(run.path, "other") as beat:
-        assert claims.any_free(Run(cfg))  # it is loading, and takes one of three blocks
-        files = claims.ClaimFiles(beat)
-        files.look()
-        for block in ("000000", "000001", "000002"):
-            files.win(block)
-        assert not claims.any_free(Run(cfg))
-        files.mark("000002", claims.SPLIT)
+        assert claims.any_free(Run(cfg))  # it is loading, and takes sixteen of 48 at most
+        other = claims.Claims(beat, lambda: range(len(run.keys)))
+        other.read()
+        for flying in range(20):
+            other.take(flying, 48, 48)
         assert claims.any_free(Run(cfg))
-        for place in range(16):
-            files.win(f"000002.{place:02d}")
+        for flying in range(20, 48):
+            other.take(flying, 48, 48)
         assert not claims.any_free(Run(cfg))
+        with monkeypatch.context() as patch:
+            patch.setenv(SAYS, "several")
+            assert stage.generate(Run(cfg)) is False  # one of several loads nothing for it either
         waited: list[float] = []
 
         def wait(seconds: float) -> None:
@@ -392,7 +396,7 @@ def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) ->
     given: list[str] = []
     child = children.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "child", lambda command: (given.extend(command), child(command))[1])
+        patch.setattr(Residents, "_run", lambda _, *of: (given.extend(of[2]), child(*of))[1])
         assert main.main(["settle", *RACE, "budget.tokens=900"]) == 0
         said = " ".join(capsys.readouterr().err.split())
         assert "the next look takes about" in said and "720 of 900 tokens" in said
@@ -408,6 +412,6 @@ def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) ->
 def test_a_budget_that_begins_nothing_ends_it(
     children: Children, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "child", lambda command: 0)
+    monkeypatch.setattr(Residents, "_run", lambda *of: 0)
     assert main.main(["settle", *RACE, "budget.tokens=3"]) == 2
     assert "begins no attempt; there was no look yet" in " ".join(capsys.readouterr().err.split())

@@ -20,14 +20,12 @@ from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.cohorts import cohort
 from bayes_at_n.pipeline.config import analysis, settle
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.generate.claim_files import ClaimFiles
 from bayes_at_n.pipeline.research.trajectory import evaluate
 from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, Window
 from bayes_at_n.pipeline.settle import plan
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions, shards
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import heartbeat
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -429,19 +427,3 @@ def test_a_lease_that_is_a_link_to_nothing_is_replaced(tmp_path: Path) -> None:
     os.utime(path, (0, 0))
     with lease.held(path, "grading"):
         assert path.is_file()
-
-
-def test_claims_that_are_links_to_nothing_are_free(tmp_path: Path) -> None:
-    folder = tmp_path / sessions.CLAIMS
-    folder.mkdir()
-    for name in ("w.lease", "done", "split", "000001"):
-        (folder / name).symlink_to("gone")
-    assert sessions.alive(tmp_path) == set()
-    with heartbeat.Heartbeat(tmp_path, "me") as mine:
-        claims = ClaimFiles(mine)
-        claims.look()
-        assert claims.win("000002") and claims.is_dead(claims.states["000001"])
-        assert claims.supersede("000001")
-        claims.mark("000002", "done")
-        claims.look()
-        assert claims.states["000002"] == "done" and claims.states["000001"] == "me"

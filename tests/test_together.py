@@ -15,14 +15,17 @@ import pytest
 from forked import HELD, Attempts, Forker, assert_whole, stored
 from helpers import ROOT, write_questions
 
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.resident import Residents
 
 WORK = """
 import os
 from pathlib import Path
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -154,3 +157,23 @@ def test_one_command_loads_the_model_once_for_its_data_sets(tmp_path: Path) -> N
     assert len({session(folder)["pid"] for folder in folders}) == 1
     for folder in folders:
         assert json.loads((folder / "scores.json").read_text())["attempts"] == 6
+
+
+def test_a_resident_keeps_its_engine_for_the_next_block(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = [json.loads(line) for line in (ROOT / "demo" / "questions.jsonl").open()][:3]
+    settings = ["model=demo", f"dataset={write_questions(tmp_path / 'few.jsonl', rows)}"]
+    settings += [f"run_dir={tmp_path / 'run'}", "verifier=none", "stages=[prepare,generate,grade]"]
+    with Residents() as residents:
+        for trials in (1, 3):
+            more = [*settings, f"sampling.trials={trials}"]
+            run = Run(compose.load(more))
+            assert residents.run("demo", run, more) == 0
+            assert not runfolder.owed(run) and len(stored(run.path)) == 3 * trials
+        first, second = (json.loads(p.read_text()) for p in (run.path / "sessions").glob("*.json"))
+        assert first["pid"] == second["pid"]
+        os.kill(first["pid"], signal.SIGKILL)  # the next one is another process
+        assert residents.run("demo", run, more) in (0, 137)
+        assert residents.run("demo", run, more) == 0
+    assert capfd.readouterr().err.count("loading demo-step-3900") == 1

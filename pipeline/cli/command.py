@@ -176,7 +176,7 @@ def _several(command: Command, combinations: list[list[str]]) -> int:
         if command.verb in ("run", "generate") and not command.flags["dry_run"]:
             from bayes_at_n.pipeline.cli import runs
 
-            runs.sample(configs)
+            runs.sample(configs, command.verb)
     flags = [
         flag if flag in verb.words else f"--{flag.replace('_', '-')}" + f"={of}" * (of is not True)
         for flag, of in command.flags.items()

@@ -13,11 +13,10 @@ from bayes_at_n.pipeline.base.console import (
     results,
     warn,
 )
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import VERBS
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config import compose, sweep
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import answer
@@ -95,36 +94,27 @@ def _has_more(run: Run) -> bool:
     return True
 
 
-def sample(configs: Sequence[RunConfig]) -> None:
+def sample(configs: Sequence[RunConfig], verb: str) -> None:
     """Sample what several runs owe, those of one model by one engine that is loaded once.
 
     What goes wrong is said by the command of its own that each run gets afterwards.
     """
     from bayes_at_n.pipeline.generate.stage import together
 
-    groups: list[list[RunConfig]] = []
-    for cfg in configs:
-        alone = kind(cfg.engine.name).served or bool(cfg.track.to) or "generate" not in cfg.stages
-        key = (cfg.model, cfg.engine, cfg.cluster)
-        of = next((g for g in groups if (g[0].model, g[0].engine, g[0].cluster) == key), [])
-        if not alone and not of:
-            groups.append(of)
-        if not alone:
-            of.append(cfg)
-    for group in groups:
+    for group in sweep.by_engine([cfg for cfg in configs if "generate" in cfg.stages]):
         if len(group) > 1:
-            runs = [run for run in map(Run, group) if _is_prepared(run)]
+            runs = [run for run in map(Run, group) if _is_prepared(run, verb)]
             try:
                 together(runs)
             except UserError as error:
                 warn(str(error))
 
 
-def _is_prepared(run: Run) -> bool:
+def _is_prepared(run: Run, verb: str) -> bool:
     from bayes_at_n.pipeline.prepare.stage import prepare
 
     with contextlib.suppress(UserError, DamagedData):
-        if "prepare" in run.cfg.stages:
+        if verb == "run" and "prepare" in run.cfg.stages:
             prepare(run)
         return bool(run.questions)
     return False

@@ -16,14 +16,11 @@ from typing import Any
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.store import runfolder
 
-TIMEOUT_S = 60.0
 FOLDER = "_slurm"
 UNKNOWN = "UNKNOWN"
-_TIMEOUT_S = 15.0
-_FORMAT = "%i|%T|%N|%M|%r"
 
 
-def ask(*command: str, timeout_s: float = TIMEOUT_S) -> str:
+def ask(*command: str, timeout_s: float = 60) -> str:
     """What a client command prints on standard output; which may not hang (Slurm may be down).
 
     Raises UserError: it is not installed, failed or did not answer; with what it said.
@@ -68,9 +65,9 @@ def of(runs: Sequence[Path]) -> dict[Path, list[Job]]:
     ids = sorted({job["id"] for jobs in submitted.values() for _, job in jobs}, key=int)
     tasks: list[list[str]] = []
     if ids:
-        command = ("squeue", "-h", "-r", "-j", ",".join(ids), "-o", _FORMAT)
+        command = ("squeue", "-h", "-r", "-j", ",".join(ids), "-o", "%i|%T|%N|%M|%r")
         try:
-            lines = ask(*command, timeout_s=_TIMEOUT_S).splitlines()
+            lines = ask(*command, timeout_s=15).splitlines()
             tasks = [line.split("|", 4) for line in lines if line.count("|") >= 4]
         except UserError as error:
             # The second is what squeue calls one that ended a while ago.

@@ -147,11 +147,10 @@ def _check(runs: list[Run]) -> None:
     for key in ("cluster", "stages"):
         if any(getattr(run.cfg, key) != getattr(runs[0].cfg, key) for run in runs):
             raise UserError(f"{key}: must be the same for all runs of one submission")
-    seen: set[Path] = set()
-    for path in map(scripts.absolute, runs):
-        if path in seen:
-            raise UserError(f"{path}: two of these runs share this folder; tell them apart by tag=")
-        seen.add(path)
+    places = [*map(scripts.absolute, runs)]
+    if len({*places}) < len(places):
+        path = max(places, key=places.count)
+        raise UserError(f"{path}: two of these runs share this folder; tell them apart by tag=")
 
 
 def _planned(runs: list[Run], race: Path | None = None, open_: int = 0) -> Submission:
@@ -226,17 +225,17 @@ def _submit(submission: Submission, settings: list[str]) -> None:
     try:
         _queue(submission, record)
     finally:
-        for run in submission.runs:
-            _point(run, submission, record)
+        _point(submission, record)
     _show_jobs(submission, record)
 
 
 def _queue(submission: Submission, record: dict[str, Any]) -> None:
     """sbatch every script, each after the one before."""
-    ids: dict[str, str] = {}
     for kind in submission.kinds:
+        ids = {before: job["id"] for before, job in record["jobs"].items()}
         try:
-            ids[kind] = ask(*_command(submission, kind, ids)).strip().split(";")[0]
+            number = ask(*_command(submission, kind, ids)).strip().split(";")[0]
+            record["jobs"][kind] = {"id": number, "tasks": submission.tasks(kind)}
         except UserError as error:
             record["error"] = f"{kind}: {error}"
             numbers = " ".join(ids.values())
@@ -245,25 +244,25 @@ def _queue(submission: Submission, record: dict[str, Any]) -> None:
                 f"{error}; {queued if ids else 'nothing was queued'}. The same command submits what"
                 f" is owed; scripts are in {submission.folder}"
             ) from error
-        else:
-            record["jobs"][kind] = {"id": ids[kind], "tasks": submission.tasks(kind)}
         finally:
             runfolder.write_json(submission.folder / "submission.json", record)
 
 
-def _point(run: Run, submission: Submission, record: dict[str, Any]) -> None:
-    """Leave in a run's folder where its jobs are."""
-    pointer: dict[str, Any] = {"folder": str(submission.folder), "jobs": {}}
+def _point(submission: Submission, record: dict[str, Any]) -> None:
+    """Leave in each run's folder where its jobs are."""
+    found: dict[Path, dict[str, Any]] = {run.path: {} for run in submission.runs}
     for kind, job in record["jobs"].items():
-        runs = submission.of(kind)
-        if run in runs:
-            own = range(runs.index(run), job["tasks"], len(runs))
-            tasks = None if kind == "settle" else list(own) or None  # None: all of them
-            pointer["jobs"][kind] = {"id": job["id"], "tasks": tasks}
-    place = run.path / jobs.FOLDER
-    place.mkdir(exist_ok=True)
-    runfolder.write_json(place / f"{submission.folder.name}.json", pointer)
-    atomic.write_text(place / f"{submission.folder.name}.yaml", dump(run.cfg))
+        groups = submission.groups(kind)
+        for number, group in enumerate(groups):
+            tasks = [*range(number, job["tasks"], len(groups))] or None  # None: it is no array
+            for run in group:
+                found[run.path][kind] = {"id": job["id"], "tasks": tasks}
+    for run in submission.runs:
+        place, name = run.path / jobs.FOLDER, submission.folder.name
+        place.mkdir(exist_ok=True)
+        pointer = {"folder": str(submission.folder), "jobs": found[run.path]}
+        runfolder.write_json(place / f"{name}.json", pointer)
+        atomic.write_text(place / f"{name}.yaml", dump(run.cfg))
 
 
 def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.base.console import SAYS, note, warn
+from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import AGAIN, UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
 
 PROGRAM = [sys.executable, "-m", "bayes_at_n"]
 STOPPED = {130, 143, AGAIN}  # by Ctrl-C or by the system: nothing more is begun
@@ -25,6 +26,16 @@ class Unfinished(UserError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.exit_code = status
+
+
+def by_engine(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
+    """Group runs by the engine that can sample them; those of a server and tracked ones alone."""
+    groups: dict[str, list[RunConfig]] = {}
+    for cfg in configs:
+        alone = kind(cfg.engine.name).served or cfg.track.to
+        key = cfg.run_dir if alone else repr((cfg.model, cfg.engine, cfg.cluster.address))
+        groups.setdefault(key, []).append(cfg)
+    return [*groups.values()]
 
 
 def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ()) -> int:
@@ -45,30 +56,27 @@ def run_all(verb: str, combinations: list[list[str]], flags: Sequence[str] = ())
     return max(failed.values(), default=0)
 
 
-def run(folder: Path, settings: Sequence[str]) -> int:
-    """Run stages in a process; return its exit status. Raises Unfinished: it was stopped."""
-    if (status := child([*PROGRAM, "run", *settings])) in STOPPED:
-        kept = "what is finished is kept, the same command continues"
-        raise Unfinished(f"stopped at {folder}; {kept}", status)
-    return status
-
-
 def child(command: Sequence[str], stdout: int | None = subprocess.DEVNULL, **options: Any) -> int:
     """Run a command to its end; return its exit status, 128 + n of signal n.
 
     A terminal's Ctrl-C reaches the child, too; what is sent to this process alone is passed on.
     The status is that of a stop where one was asked for, even if the child was just done.
     """
-    asked: list[int] = []
     with subprocess.Popen(command, stdout=stdout, **options) as child:
+        return watched(child, child.wait)
 
-        def heard(number: int, _: Any) -> None:
-            asked.append(number)
-            if number != signal.SIGINT:
-                child.send_signal(number)
 
-        with children.handled_by(heard):
-            status = child.wait()
+def watched(child: "subprocess.Popen[Any]", wait: Callable[[], int]) -> int:
+    """Wait for the exit status of what a child does; signals are treated as by `child`."""
+    asked: list[int] = []
+
+    def heard(number: int, _: Any) -> None:
+        asked.append(number)
+        if number != signal.SIGINT:
+            child.send_signal(number)
+
+    with children.handled_by(heard):
+        status = wait()
     status = status if status >= 0 else 128 - status
     if asked and status not in STOPPED:
         return AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]

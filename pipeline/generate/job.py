@@ -16,11 +16,11 @@ from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.claims import Claims
 from bayes_at_n.pipeline.generate.continuing import Continued
 from bayes_at_n.pipeline.generate.record import Session
-from bayes_at_n.pipeline.generate.tidy import REOPEN, leave, tidy
+from bayes_at_n.pipeline.generate.tidy import leave, tidy
 from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import origin, parquet, runfolder, sessions, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, FINISHED
+from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
+from bayes_at_n.pipeline.store.columns import FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat, home
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
@@ -61,7 +61,7 @@ class Job:
         self.beat = Heartbeat(self.run.path, self.session.worker, self.check)
         self._stack.enter_context(self.beat)
         self.watch.beats.append(self.beat)
-        self.claims = Claims(self.beat, self._owed, self._made_by)
+        self.claims = Claims(self.beat, self._owed)
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
@@ -175,14 +175,8 @@ class Job:
                 note(f"{self.claims.left} attempts are left to other workers, who are at them")
                 return True
             return False
-        if not self._rounds:
-            return True
-        try:
-            with lease.held(self.run.path / REOPEN, "looking for lost attempts"):
-                self._rounds -= 1
-                return self.claims.reopen() <= len(self.claims.given_up)
-        except lease.Taken:
-            return False
+        self._rounds -= 1
+        return self._rounds < 0 or self.claims.read() <= len(self.claims.given_up)
 
     def close(self) -> None:
         """Make what is finished durable, and leave the rest to others."""
@@ -255,12 +249,6 @@ class Job:
 
     def _owed(self) -> Iterator[int]:
         return (self.place[key] for key in runfolder.owed(self.run))
-
-    def _made_by(self, worker: str) -> set[int]:
-        of_worker = shards.by(worker)
-        durable = shards.keys(self.run.attempts, ATTEMPTS, parquet.Damage(), of_worker)
-        self.session.log("took over", worker=worker, attempts=len(durable))
-        return {self.place[key] for key in durable if key in self.place}
 
     def _settle(self, write: Callable[[], None], writer: AttemptWriter | None = None) -> None:
         """Hand what is finished to the disk, and only then call it done."""

@@ -51,6 +51,8 @@ class Session:
             **dict.fromkeys(COUNTS, 0),
             "unfinished": {},
             "in_flight": 0,
+            "prompt_tokens": 0,
+            "longest_s": 0.0,
         }
         self.save()
 
@@ -88,6 +90,10 @@ class Session:
         self.record["completion_tokens"] += completion.tokens or 0
         self.record["truncated"] += completion.finish_reason in CUT
         self.record["boxed"] += "\\boxed" in completion.text
+        prompt = completion.request.prompt_token_ids
+        self.record["prompt_tokens"] += len(prompt or ()) or completion.prompt_tokens or 0
+        seconds = completion.finished - completion.started
+        self.record["longest_s"] = max(self.record["longest_s"], seconds)
 
     def unfinished(self, completion: Completion, times: int) -> None:
         """Count, by reason, an attempt that the engine gave back unfinished, now so many times."""

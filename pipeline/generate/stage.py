@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bayes_at_n.pipeline.base.console import answering, mention, note, warn
+from bayes_at_n.pipeline.base.console import answering, asked, mention, note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
-from bayes_at_n.pipeline.generate.tidy import REOPEN, leave
+from bayes_at_n.pipeline.generate.claims import any_free
+from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.prepare import prefetch, raising, served, sizes
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions
@@ -27,7 +28,8 @@ def generate(run: Run) -> bool:
         TryAgain: when the engine cannot be loaded or broke, or attempts are owed that nobody makes.
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; finished attempts are kept.
     """
-    together([run])
+    if not asked("several") or any_free(run):  # several were sampled together just now
+        together([run])
     left, others = len(runfolder.owed(run)), len(sessions.alive(run.path))
     if spent := Allowance(run).told() if left else "":
         leave(run, spent=True)
@@ -95,7 +97,7 @@ def _owes(run: Run) -> bool:
             f"generate: nothing owed, all {len(run.keys)} attempts are there"
             " (sampling.trials=N adds more)"
         )
-        if (run.path / sessions.CLAIMS).exists() or any(run.path.glob(f"{REOPEN}*")):
+        if (run.path / sessions.CLAIMS).exists() or any(run.path.glob(f"{LEAVING}*")):
             leave(run)  # the last worker may have been killed
         return False
     return not Allowance(run).told()

@@ -10,7 +10,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat, records
 
-REOPEN = "reopen.lease"  # in the run folder: of the worker that looks for lost attempts
+LEAVING = "leaving.lease"  # in the run folder: of the worker that is the last one out
 
 
 def tidy(run: Run, patience: bool = True) -> None:
@@ -36,7 +36,7 @@ def leave(run: Run, spent: bool = False) -> None:
     folder = run.path / sessions.CLAIMS
     with (
         contextlib.suppress(OSError, lease.Taken),  # another worker may just have come
-        lease.held(run.path / REOPEN, "leaving"),  # one that was killed may have left it
+        lease.held(run.path / LEAVING, "leaving"),  # one that was killed may have left it
     ):
         heartbeat.clear(folder, lease.now_of(folder))
         for path in folder.glob(".*"):  # what the killed were about to rename or to delete

@@ -6,8 +6,10 @@ leave room in the batch, which the first of the next fill.
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bayes_at_n.pipeline import engines
@@ -19,6 +21,34 @@ from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.pipeline.workers.heartbeat import Watch
+
+
+class _Kept:
+    """An engine that this process keeps loaded for what it samples next."""
+
+    key: Any = None
+    longest = 0
+    engine: engines.Engine | None = None
+
+    def close(self) -> None:
+        if self.engine is not None:
+            self.engine.close()
+        self.engine = None
+
+
+_kept: _Kept | None = None
+
+
+@contextlib.contextmanager
+def keeping() -> Iterator[None]:
+    """Inside, the engine that was loaded last stays, and is used again where it fits."""
+    global _kept
+    kept = _kept = _Kept()
+    try:
+        yield
+    finally:
+        _kept = None
+        kept.close()
 
 
 def work(
@@ -105,7 +135,7 @@ class _Worker:
         finally:
             # After Ctrl-C its processes may be gone already.
             with contextlib.suppress(Exception), self.watch.awaiting(heartbeat.LOAD_S):
-                engine.close()
+                self._leave(engine)
 
     def _load(self) -> engines.Engine:
         cfg = self.jobs[0].run.cfg
@@ -113,14 +143,29 @@ class _Worker:
         longest = max(len(row["prompt_token_ids"] or ()) + row["max_tokens"] for row in rows)
         self.room = cfg.engine.in_flight or 3 * int(cfg.engine.batch_size)
         self.batch = int(cfg.engine.batch_size)
+        key = cfg.model, replace(cfg.engine, batch_size=1, in_flight=None)
+        if _kept and _kept.engine:
+            if _kept.key == key and longest <= _kept.longest:
+                return _kept.engine
+            _kept.close()
         if self.shown:
             note(f"loading {cfg.model.name} with {cfg.engine.name} ...")
         try:
             with stopping.at_once(self.stop), self.watch.awaiting(heartbeat.LOAD_S):
-                return engines.load(cfg, longest, rows)
+                engine = engines.load(cfg, longest, rows)
         except stopping.StopNow:
             self._interrupt()
             raise
+        if _kept:
+            _kept.key, _kept.longest, _kept.engine = key, longest, engine
+        return engine
+
+    def _leave(self, engine: engines.Engine) -> None:
+        """Free the engine, unless this process keeps it; one that failed is not kept."""
+        if _kept is None:
+            engine.close()
+        elif sys.exc_info()[0] is not None:
+            _kept.close()
 
     def _do(self, job: Job, action: Callable[..., Any], *given: Any) -> Any:
         """Have a run do something; what goes wrong ends its part where it is one of several."""

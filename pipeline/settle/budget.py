@@ -24,16 +24,14 @@ def told(plan: Plan, owed: Sequence[tuple[Contender, int]]) -> str:
     if not cfg.budget.given:
         return ""
     taken = {contender.name: spent.spent(contender.runs) for contender in plan.contenders}
-    made = {of.name: sum(spent.made(run).num_rows for run in of.runs) for of in plan.contenders}
-    account = spent.account(cfg, spent.added(taken.values()))
+    total, expected = spent.added(taken.values()), Spent()
+    account = spent.account(cfg, total)
     if cfg.budget.past:
         return f"the time is over ({spent.in_words(account)})"
-    total, attempts = spent.added(taken.values()), sum(made.values())
-    expected = Spent()
     for contender, lacking in owed:
-        own = made[contender.name]
-        cost, number = (taken[contender.name], own) if own else (total, attempts)
-        share = lacking / max(1, number)
+        own = taken[contender.name]
+        cost = own if own.attempts else total
+        share = lacking / max(1, cost.attempts)
         expected = spent.added([expected, Spent(*(share * part for part in cost))])
     left, needed = spent.left(cfg, total), spent.account(cfg, expected)
     short = [key for key in left if not left[key] or needed[key]["spent"] > left[key]]

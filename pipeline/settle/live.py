@@ -26,6 +26,7 @@ from bayes_at_n.pipeline.settle.plan import MARK, Contender, Plan, record_of
 from bayes_at_n.pipeline.settle.race import Bools, State, owed, states
 from bayes_at_n.pipeline.settle.tables import told
 from bayes_at_n.pipeline.store import runfolder, sessions
+from bayes_at_n.pipeline.workers.resident import Residents
 
 STAGES = "stages=[prepare,generate,grade]"
 _WAIT_S = 2.0  # while others make the rest of a block
@@ -41,7 +42,7 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
     """
     begin(plan)
     said = 0
-    with stopping.requests() as stop:
+    with stopping.requests() as stop, Residents() as residents:
         while True:
             seen, known = look(plan)
             looked = len(seen.states)
@@ -56,7 +57,7 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
             lacking = _lacking(plan, known, trials, chosen)
             if why := budget.told(plan, [(of, _owed(plan, known, of, trials)) for of in lacking]):
                 return _unpaid(why, seen), known
-            if not any(_sample(plan, of, trials, len(lacking), stop) for of in lacking):
+            if not any(_sample(plan, of, trials, len(lacking), stop, residents) for of in lacking):
                 if _stands_still(plan, known):
                     return _unpaid("what is left of the budget begins no attempt", seen), known
                 time.sleep(_WAIT_S)
@@ -141,7 +142,12 @@ def _lacking(plan: Plan, known: Outcomes, trials: int, chosen: Bools) -> list[Co
 
 
 def _sample(
-    plan: Plan, contender: Contender, trials: int, lacking: int, stop: stopping.StopFlag
+    plan: Plan,
+    contender: Contender,
+    trials: int,
+    lacking: int,
+    stop: stopping.StopFlag,
+    residents: Residents,
 ) -> bool:
     """Make what a model owes up to so many trials; whether its runs are whole now.
 
@@ -156,7 +162,8 @@ def _sample(
             continue  # an engine would be loaded for nothing
         note(f"{run.path}: up to {so_many} trials")
         asked = [*settings, *budget.settings(plan, run, lacking * len(contender.runs))]
-        if status := sweep.run(run.path, [*asked, f"sampling.trials={so_many}", STAGES]):
+        asked += [f"sampling.trials={so_many}", STAGES]
+        if status := residents.run(contender.name, run, asked):
             raise sweep.Unfinished(
                 f"{run.path} failed (see above); mend it, and the same command continues", status
             )

@@ -61,33 +61,28 @@ class Heartbeat:
             self.path.unlink()
 
     def appear(self) -> None:
-        """Make the file, complete from its first moment; also when somebody deleted it."""
+        """Touch the file; make it, complete from its first moment, when it is not there."""
         while True:
             self.check()
             self.path.parent.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):  # the last one out cleared the folder away
-                lease.create(self.path, self._token)
-                return self._touch()
+                if not self.path.exists():
+                    lease.create(self.path, self._token)
+                os.utime(self.path)
+                touched = time.monotonic()
+                self._ahead = self.path.stat().st_mtime - touched
+                return
 
     def touch(self) -> None:
-        """Show that the worker lives, unless it has left; make the file again if it is gone."""
+        """Show that the worker lives, unless it has left."""
         with self._changing, suppress(OSError, UserError):
-            if self._gone:
-                return
-            if self.path.exists():
-                self._touch()
-            else:  # thought dead, and cleared away
+            if not self._gone:
                 self.appear()
 
     @property
     def now(self) -> float:
         """The file server's time."""
         return time.monotonic() + self._ahead
-
-    def _touch(self) -> None:
-        os.utime(self.path)
-        touched = time.monotonic()
-        self._ahead = self.path.stat().st_mtime - touched
 
 
 class Watch:

@@ -18,7 +18,8 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.outcomes import price
 from bayes_at_n.pipeline.store.runfolder import Run
 
-_NAMES = ["prompt_tokens", "completion_tokens", "started", "finished", "continued_from"]
+_NAMES = ["prompt_tokens", "completion_tokens", "continued_from"]
+Record = Mapping[str, Any]  # a session
 Cost = Callable[[Any, Any], Any]  # of so many tokens of prompts and of completions
 
 
@@ -28,6 +29,7 @@ class Spent(NamedTuple):
     prompt_tokens: float = 0  # of every attempt all of its prompt
     tokens: float = 0  # of completions
     device_s: float = 0.0  # wall seconds × GPUs, of a worker without a GPU × 1
+    attempts: float = 0
 
 
 def spent(runs: Iterable[Run]) -> Spent:
@@ -39,7 +41,7 @@ def added(parts: Iterable[Spent]) -> Spent:
     """The sum.
 
     >>> added([Spent(3, 5), Spent(0, 7, 2.5)])
-    Spent(prompt_tokens=3, tokens=12, device_s=2.5)
+    Spent(prompt_tokens=3, tokens=12, device_s=2.5, attempts=0)
     """
     return Spent(*map(sum, zip(Spent(), *parts, strict=True)))
 
@@ -53,34 +55,31 @@ def rest(cfg: RunConfig, others: Spent) -> BudgetConfig:
     return dataclasses.replace(cfg.budget, **left(cfg, others))
 
 
-def made(run: Run) -> pa.Table:
-    """All that is stored: by which worker, its own tokens, when attempts began and ended."""
-    columns = pa.schema([ATTEMPTS.field(name) for name in _NAMES])
-    tables = [columns.empty_table().append_column("worker", pa.array([], pa.string()))]
+def made(run: Run) -> dict[str, Spent]:
+    """What is stored, by worker; of an attempt that goes on under a raised cap only what is new."""
+    found, damage = dict[str, Spent](), parquet.Damage()
     for worker in {shards.worker_of(path) for path in shards.files(run.attempts)}:
-        damage, of_worker = parquet.Damage(), shards.by(worker)
-        own = shards.batches(run.attempts, ATTEMPTS, _NAMES, damage, only=of_worker)
-        table = pa.Table.from_batches(own, columns)
-        tables.append(table.append_column("worker", pa.repeat(worker, len(table))))
-    rows = pa.concat_tables(tables).combine_chunks()
-    new = pc.subtract(rows["completion_tokens"], rows["continued_from"].fill_null(0))
-    return rows.set_column(1, "completion_tokens", new)
+        own = shards.batches(run.attempts, ATTEMPTS, _NAMES, damage, only=shards.by(worker))
+        table = pa.Table.from_batches(own, pa.schema([ATTEMPTS.field(name) for name in _NAMES]))
+        prompts, tokens, before = (pc.sum(table[name]).as_py() or 0 for name in _NAMES)
+        found[worker] = Spent(prompts, tokens - before, attempts=len(table))
+    return found
 
 
-def by_worker(run: Run, stored: pa.Table) -> dict[str, Spent]:
+def by_worker(run: Run, stored: Mapping[str, Spent]) -> dict[str, Spent]:
     """What each worker took, by its name, from what it said and what is `made`."""
-    sums = stored.group_by("worker").aggregate([(name, "sum") for name in _NAMES[:2]])
-    there = {row["worker"]: row for row in sums.to_pylist()}
-    said = sessions.sessions(run.path)
-    return {name: _of(said.get(name, {}), there.get(name, {})) for name in {*said, *there}}
+    records = sessions.sessions(run.path)
+    both = {n: (said(records.get(n, {})), stored.get(n, Spent())) for n in {*records, *stored}}
+    return {name: Spent(*map(max, *two)) for name, two in both.items()}
 
 
-def _of(record: Mapping[str, Any], row: Mapping[str, Any]) -> Spent:
-    prompts, tokens = (max(record.get(n, 0), row.get(f"{n}_sum") or 0) for n in _NAMES[:2])
-    return Spent(prompts, tokens, record.get("lived_s", 0.0) * devices(record))
+def said(record: Record) -> Spent:
+    """What a worker took as its session says."""
+    prompts, tokens, attempts = (record.get(name, 0) for name in (*_NAMES[:2], "attempts"))
+    return Spent(prompts, tokens, record.get("lived_s", 0.0) * devices(record), attempts)
 
 
-def devices(record: Mapping[str, Any]) -> int:
+def devices(record: Record) -> int:
     """The GPUs of a worker by its session, one where it has none."""
     return max(1, int(record.get("gpus", 0)))
 
@@ -116,13 +115,11 @@ def in_words(account: Mapping[str, Mapping[str, Any]]) -> str:
     >>> in_words({"tokens": {"limit": 2e6, "spent": 512e3}, "until": {"limit": "2026-12-01"}})
     'budget: 512,000 of 2,000,000 tokens, until 2026-12-01'
     """
-    parts = []
+    units, parts = {"gpu_hours": "GPU-hours", "money": "in money", "tokens": "tokens"}, []
     for key, one in account.items():
         if key == "until":
             parts.append(f"until {one['limit']}")
-        elif key == "tokens":
-            parts.append(f"{one['spent']:,.0f} of {one['limit']:,.0f} tokens")
-        else:
-            unit = "GPU-hours" if key == "gpu_hours" else "in money"
-            parts.append(f"{one['spent']:,.2f} of {one['limit']:,.2f} {unit}")
+            continue
+        digits = 0 if key == "tokens" else 2
+        parts.append(f"{one['spent']:,.{digits}f} of {one['limit']:,.{digits}f} {units[key]}")
     return f"budget: {', '.join(parts)}" if parts else ""

@@ -21,6 +21,7 @@ from bayes_at_n.pipeline.research.trajectory import windows
 from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.workers.resident import Residents
 
 
 class Remaining(NamedTuple):
@@ -134,12 +135,13 @@ def _evaluate_model(
         fail(f"{window.name}: {error}")
         return {evaluation.run.path: error.exit_code for evaluation in owed}
     failed = {}
-    for evaluation in owed:
-        path, began = evaluation.run.path, time.monotonic()
-        if status := sweep.run(path, evaluation.settings):
-            failed[path] = status
-        else:
-            seconds[evaluation.greedy].append(time.monotonic() - began)
+    with Residents() as residents:
+        for evaluation in owed:
+            run, began = evaluation.run, time.monotonic()
+            if status := residents.run(window.name, run, evaluation.settings):
+                failed[run.path] = status
+            else:
+                seconds[evaluation.greedy].append(time.monotonic() - began)
     return failed
 
 
