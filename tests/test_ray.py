@@ -42,7 +42,7 @@ def test_a_node_that_does_not_see_the_run_folder(
     monkeypatch.setattr(on_ray, "SEEN_S", 0.0)
     monkeypatch.setattr(on_ray.process, "caches", dict)
     run = make_run(tmp_path / "run", {"a": "10"})
-    code, error = on_ray.Worker().work([run.cfg], 0, "logs/1.ray", ".")
+    code, error = on_ray.Worker().work(lambda *_: None, [run.cfg], 0, "logs/1.ray", ".")
     assert code == 2 and str(run.path) in error
     assert not (run.path / "sessions").exists()
 

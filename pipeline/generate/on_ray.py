@@ -42,29 +42,26 @@ PLACED_S = 60.0  # then a person is told what each worker asks for
 LOOK_S = 1.0
 
 Said = dict[tuple[int, str], Mapping[str, Any]]  # sessions, by number of the run and worker
+Sample = Callable[[Sequence[Run], stopping.StopFlag, int], None]  # the last: a worker's number
 
 
 class Worker:
     """The actor."""
 
     def work(
-        self, configs: Sequence[RunConfig], number: int, token: str, folder: str
+        self, sample: Sample, configs: Sequence[RunConfig], number: int, token: str, folder: str
     ) -> tuple[int, str]:
         """Sample on this node what runs owe; return the exit status, and why it is not 0."""
         with suppress(OSError):
             os.chdir(folder)  # relative paths in settings are the command's
         os.environ.update({**process.caches(), **os.environ})
-        # Late: libraries read the environment when they are imported.
-        from bayes_at_n.pipeline.generate import stage
-        from bayes_at_n.pipeline.generate.worker import work
-
         stop = stopping.StopFlag()
         try:
             for cfg in configs:
                 _find(Path(cfg.run_dir), token)
             args = (Path(configs[0].run_dir) / token, stop)
             threading.Thread(target=_watch, args=args, daemon=True).start()
-            work(stage.fitted([*map(Run, configs)]), stop, number)
+            sample([*map(Run, configs)], stop, number)
         except (UserError, Interrupted, DamagedData) as error:
             return error.exit_code, str(error)
         return 0, ""
@@ -114,8 +111,8 @@ class Place:
 class Supervisor:
     """The workers of some runs of one engine on a Ray that is connected."""
 
-    def __init__(self, ray: Any, runs: Sequence[Run], token: str) -> None:
-        self.ray, self.runs, self.token = ray, runs, token
+    def __init__(self, ray: Any, runs: Sequence[Run], sample: Sample, token: str) -> None:
+        self.ray, self.runs, self.sample, self.token = ray, runs, sample, token
         self.cluster = runs[0].cfg.cluster
         self.configs = [_for_actor(run.cfg) for run in runs]
         path = filter(None, [str(IMPORTED_FROM), os.environ.get("PYTHONPATH")])
@@ -171,7 +168,7 @@ class Supervisor:
     def _start(self, place: Place) -> None:
         place.known, place.records = {*self._said()}, []
         place.actor = self.kind.remote()
-        order = (self.configs, place.number, self.token, os.getcwd())
+        order = (self.sample, self.configs, place.number, self.token, os.getcwd())
         place.answer = place.actor.work.remote(*order)
 
     def _ended(self, place: Place, asked: bool) -> None:
@@ -216,12 +213,13 @@ class Supervisor:
         meter.reach(max(meter.done, meter.total - sum(left.values())), detail)
 
 
-def supervise(runs: Sequence[Run]) -> None:
+def supervise(runs: Sequence[Run], sample: Sample) -> None:
     """Generate with `cluster.workers` actors of the Ray cluster at `cluster.address`.
 
     An actor that dies is replaced, until three in a row have made nothing; the others go on.
-    `runs`: of one engine. Raises UserError: Ray is not there, or what the workers raise when all
-    are given up. Interrupted: after a signal; finished attempts are kept.
+    `runs`: of one engine; `sample`: what each does with them. Raises UserError: Ray is not there,
+    or what the workers raise when all are given up. Interrupted: after a signal; finished attempts
+    are kept.
     """
     first, cluster = runs[0], runs[0].cfg.cluster
     total = sum(len(run.keys) for run in runs)
@@ -232,7 +230,7 @@ def supervise(runs: Sequence[Run]) -> None:
         _token(runs) as token,
         stopping.requests() as stop,  # in place of Ray's own handlers
     ):
-        supervisor = Supervisor(ray, runs, token)
+        supervisor = Supervisor(ray, runs, sample, token)
         of = f"{counted(cluster.workers, 'worker')} of Ray, {counted(len(runs), 'run')}"
         note(f"loading {first.cfg.model.name} with {first.cfg.engine.name}, {of} ...")
         with Meter("generate", total, total - _left(runs), keep=True) as meter:

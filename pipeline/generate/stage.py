@@ -9,6 +9,7 @@ from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.claims import any_free
+from bayes_at_n.pipeline.generate.stopping import StopFlag
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.prepare import prefetch, raising, served, sizes
@@ -52,9 +53,9 @@ def together(runs: Sequence[Run]) -> None:
     if first.cluster.address is not None and not kind(first.engine.name).served:
         from bayes_at_n.pipeline.generate import on_ray
 
-        on_ray.supervise(owing)
+        on_ray.supervise(owing, sample_here)
         return
-    owing = fitted(owing)
+    owing = _fitted(owing)
     if len(owing) > 1 or owing[0].cfg.engine.replicas > 1:
         from bayes_at_n.pipeline.generate.supervise import supervise
 
@@ -63,7 +64,12 @@ def together(runs: Sequence[Run]) -> None:
         work(owing)
 
 
-def fitted(runs: Sequence[Run]) -> list[Run]:
+def sample_here(runs: Sequence[Run], stop: StopFlag, replica: int) -> None:
+    """Sample in this process, as one of several workers, until nothing is owed or `stop` is set."""
+    work(_fitted(runs), stop, replica)
+
+
+def _fitted(runs: Sequence[Run]) -> list[Run]:
     """The runs with one engine that fits this machine, where their model is by then."""
     settled = [_settled(run) for run in runs]
     # Of several the one with the longest attempts decides what fits.
