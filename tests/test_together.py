@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.config import compose, sweep
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import devices
+from bayes_at_n.pipeline.workers import devices, resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 
 WORK = """
@@ -173,6 +173,7 @@ def ordered(settings: list[str], gpus: str | None = None) -> Order:
     return Order(run.path.name, run, settings, gpus)
 
 
+@pytest.mark.soak
 def test_a_resident_keeps_its_engine_for_the_next_block(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,14 +183,52 @@ def test_a_resident_keeps_its_engine_for_the_next_block(
             order = ordered([*settings, f"sampling.trials={trials}"])
             assert residents.run([order]) == [0]
             assert len(stored(order.run.path)) == 3 * trials
-        paths = (order.run.path / "sessions").glob("*.json")
-        [pid] = {json.loads(path.read_text())["pid"] for path in paths}
-        os.kill(pid, signal.SIGKILL)  # the next one is another process
-        assert residents.run([order])[0] in (0, 137)
-        assert residents.run([order]) == [0]
     assert capfd.readouterr().err.count("loading demo-step-3900") == 1
 
 
+# In the place of a process that runs commands: its status is in its last setting.
+STAND_IN = """
+import json, os, sys
+for line in sys.stdin:
+    *_, said = json.loads(line)
+    print(os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES"), said, file=sys.stderr, flush=True)
+    print(said, flush=True)
+"""
+
+
+def test_residents_stay_are_replaced_and_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The GPUs are imaginary: there, whoever is not asked now makes room."""
+    monkeypatch.setattr(resident, "PROGRAM", [sys.executable, "-c", STAND_IN])
+    monkeypatch.setattr(devices, "on_gpus", lambda cfg: True)
+    run = Run(compose.load([f"run_dir={tmp_path}"]))
+    a, b = (Order(name, run, ["0"], gpu) for name, gpu in ("a0", "b1"))
+
+    def asked(residents: Residents, *orders: Order) -> list[tuple[int, str]]:
+        assert residents.run(orders) == [int(order.settings[-1]) for order in orders]
+        said = [line.split() for line in capfd.readouterr().err.splitlines()]
+        return sorted((int(pid), gpus) for pid, gpus, _ in said)
+
+    with Residents() as residents:
+        both = asked(residents, a, b)
+        assert sorted(gpus for _, gpus in both) == ["0", "1"]
+        assert asked(residents, a._replace(settings=["7"]), b) == both
+        for pid, _ in both:
+            os.kill(pid, signal.SIGKILL)
+        assert {*residents.run([a, b])} <= {0, 137}  # whether that is known by now or not
+        capfd.readouterr()
+        again = asked(residents, a, b)
+        assert not {*again} & {*both}
+        [alone] = asked(residents, a._replace(gpus="0,1"))  # the other has left
+        assert alone[1] == "0,1" and not any(psutil.pid_exists(pid) for pid, _ in again)
+        with pytest.raises(sweep.Unfinished) as error:
+            residents.run([a._replace(settings=["130"])])
+        assert error.value.exit_code == 130
+    assert not psutil.pid_exists(alone[0])
+
+
+@pytest.mark.soak
 def test_models_with_gpus_of_their_own_are_sampled_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,9 +247,3 @@ def test_models_with_gpus_of_their_own_are_sampled_at_once(
         assert residents.run(orders) == [0, 0]
         first = [session(order.run.path) for order in orders]
         assert first[0]["pid"] != first[1]["pid"] and at_once == [2]
-        more = ordered([*orders[0].settings, "sampling.trials=4"], "0,1")  # the other has left
-        assert residents.run([more]) == [0]
-        pids = {json.loads(p.read_text())["pid"] for p in (tmp_path / "a/sessions").glob("*.json")}
-        assert len(pids) == 2
-        for one in first:
-            assert not psutil.pid_exists(one["pid"])
