@@ -1,6 +1,6 @@
 """Sixty-four workers on one run folder: work done twice, idle time, and what a claim takes.
 
-    python -m benchmarks.claims --workdir /dev/shm    10,000 attempts, batches of 1 and of 8
+    python -m benchmarks.claims --workdir /dev/shm    4,000 attempts, batches of 1 and of 8
     python -m benchmarks.claims --batch 8 --workers 16 --workdir /lustre/me
 
 Workers are processes that run the project's own worker on one folder; only the engine is not real:
@@ -16,7 +16,7 @@ engines are ready at the same moment, which is the worst for claims.
   coordinator  the same lengths, in the run's order, each to the first place that is free: what one
                process that knows everything would need
 
-All workers flush their journals twice a second: on a disk that may be the limit.
+Two cores are enough for the default; on a disk, flushing the journals may be the limit.
 """
 
 import argparse
@@ -57,13 +57,13 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--workers", type=int, default=64, metavar="W", help="default %(default)s")
     parser.add_argument(
-        "--questions", type=int, default=125, metavar="M", help="of 80 trials; default %(default)s"
+        "--questions", type=int, default=50, metavar="M", help="of 80 trials; default %(default)s"
     )
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], metavar="B")
     parser.add_argument(
         "--mean",
         type=float,
-        default=0.25,
+        default=1.0,
         metavar="S",
         help="seconds of an attempt, in the mean, at a batch of 1; B / 2 times as long at B;"
         " default %(default)s",
@@ -199,7 +199,7 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
     engine = Sleeper(run.cfg.engine.batch_size, seconds, barrier.wait)
     engines.load = lambda cfg, longest, rows: engine
     claims = _timed_claims()
-    worker.work(run, replica=0)
+    worker.work([run], replica=0)
     positions = [place[question, trial] for question, trial, _, _ in engine.log]
     np.savez(
         run.path / f"{shards.worker_id()}.npz",

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.settle.plan import Plan
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
-from bayes_at_n.pipeline.workers.resident import Residents
+from bayes_at_n.pipeline.workers.resident import Order, Residents
 from bayes_at_n.scoring.sequential import MeanSequence
 
 QUESTIONS, MOST = 12, 40
@@ -70,9 +70,13 @@ class Children:
         self.asked: list[tuple[str, int]] = []
         self.before: Callable[[str, int], int | None] = lambda name, trials: None
 
-    def __call__(self, model: str, run: Run, settings: list[str]) -> int:
-        given = dict(setting.split("=", 1) for setting in settings)
-        assert model == given["model.name"] and given["stages"] == "[prepare,generate,grade]"
+    def __call__(self, orders: Sequence[Order]) -> list[int]:
+        return [self.follow(order) for order in orders]
+
+    def follow(self, order: Order) -> int:
+        given = dict(setting.split("=", 1) for setting in order.settings)
+        assert order.model == given["model.name"]
+        assert given["stages"] == "[prepare,generate,grade]"
         name, trials = given["model.name"], int(given["sampling.trials"])
         if (status := self.before(name, trials)) is not None:
             return status
@@ -396,7 +400,7 @@ def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) ->
     given: list[str] = []
     child = children.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Residents, "_run", lambda _, *of: (given.extend(of[2]), child(*of))[1])
+        patch.setattr(Residents, "_run", lambda _, of: (given.extend(of[0].settings), child(of))[1])
         assert main.main(["settle", *RACE, "budget.tokens=900"]) == 0
         said = " ".join(capsys.readouterr().err.split())
         assert "the next look takes about" in said and "720 of 900 tokens" in said
@@ -412,6 +416,6 @@ def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) ->
 def test_a_budget_that_begins_nothing_ends_it(
     children: Children, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Residents, "_run", lambda *of: 0)
+    monkeypatch.setattr(Residents, "_run", lambda _, orders: [0])
     assert main.main(["settle", *RACE, "budget.tokens=3"]) == 2
     assert "begins no attempt; there was no look yet" in " ".join(capsys.readouterr().err.split())

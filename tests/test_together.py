@@ -11,21 +11,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from forked import HELD, Attempts, Forker, assert_whole, stored
 from helpers import ROOT, write_questions
 
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config import compose, sweep
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers.resident import Residents
+from bayes_at_n.pipeline.workers import devices, resident
+from bayes_at_n.pipeline.workers.resident import Order, Residents
 
 WORK = """
 import os
 from pathlib import Path
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config import compose, sweep
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -159,21 +161,89 @@ def test_one_command_loads_the_model_once_for_its_data_sets(tmp_path: Path) -> N
         assert json.loads((folder / "scores.json").read_text())["attempts"] == 6
 
 
+def few(tmp_path: Path, name: str) -> list[str]:
+    rows = [json.loads(line) for line in (ROOT / "demo" / "questions.jsonl").open()][:3]
+    dataset = f"dataset={write_questions(tmp_path / 'few.jsonl', rows)}"
+    more = ["verifier=none", "stages=[prepare,generate,grade]", f"run_dir={tmp_path / name}"]
+    return ["model=demo", dataset, *more]
+
+
+def ordered(settings: list[str], gpus: str | None = None) -> Order:
+    run = Run(compose.load(settings))
+    return Order(run.path.name, run, settings, gpus)
+
+
+@pytest.mark.soak
 def test_a_resident_keeps_its_engine_for_the_next_block(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [json.loads(line) for line in (ROOT / "demo" / "questions.jsonl").open()][:3]
-    settings = ["model=demo", f"dataset={write_questions(tmp_path / 'few.jsonl', rows)}"]
-    settings += [f"run_dir={tmp_path / 'run'}", "verifier=none", "stages=[prepare,generate,grade]"]
+    settings = few(tmp_path, "run")
     with Residents() as residents:
         for trials in (1, 3):
-            more = [*settings, f"sampling.trials={trials}"]
-            run = Run(compose.load(more))
-            assert residents.run("demo", run, more) == 0
-            assert not runfolder.owed(run) and len(stored(run.path)) == 3 * trials
-        first, second = (json.loads(p.read_text()) for p in (run.path / "sessions").glob("*.json"))
-        assert first["pid"] == second["pid"]
-        os.kill(first["pid"], signal.SIGKILL)  # the next one is another process
-        assert residents.run("demo", run, more) in (0, 137)
-        assert residents.run("demo", run, more) == 0
+            order = ordered([*settings, f"sampling.trials={trials}"])
+            assert residents.run([order]) == [0]
+            assert len(stored(order.run.path)) == 3 * trials
     assert capfd.readouterr().err.count("loading demo-step-3900") == 1
+
+
+# In the place of a process that runs commands: its status is in its last setting.
+STAND_IN = """
+import json, os, sys
+for line in sys.stdin:
+    *_, said = json.loads(line)
+    print(os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES"), said, file=sys.stderr, flush=True)
+    print(said, flush=True)
+"""
+
+
+def test_residents_stay_are_replaced_and_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The GPUs are imaginary: there, whoever is not asked now makes room."""
+    monkeypatch.setattr(resident, "PROGRAM", [sys.executable, "-c", STAND_IN])
+    monkeypatch.setattr(devices, "on_gpus", lambda cfg: True)
+    run = Run(compose.load([f"run_dir={tmp_path}"]))
+    a, b = (Order(name, run, ["0"], gpu) for name, gpu in ("a0", "b1"))
+
+    def asked(residents: Residents, *orders: Order) -> list[tuple[int, str]]:
+        assert residents.run(orders) == [int(order.settings[-1]) for order in orders]
+        said = [line.split() for line in capfd.readouterr().err.splitlines()]
+        return sorted((int(pid), gpus) for pid, gpus, _ in said)
+
+    with Residents() as residents:
+        both = asked(residents, a, b)
+        assert sorted(gpus for _, gpus in both) == ["0", "1"]
+        assert asked(residents, a._replace(settings=["7"]), b) == both
+        for pid, _ in both:
+            os.kill(pid, signal.SIGKILL)
+        assert {*residents.run([a, b])} <= {0, 137}  # whether that is known by now or not
+        capfd.readouterr()
+        again = asked(residents, a, b)
+        assert not {*again} & {*both}
+        [alone] = asked(residents, a._replace(gpus="0,1"))  # the other has left
+        assert alone[1] == "0,1" and not any(psutil.pid_exists(pid) for pid, _ in again)
+        with pytest.raises(sweep.Unfinished) as error:
+            residents.run([a._replace(settings=["130"])])
+        assert error.value.exit_code == 130
+    assert not psutil.pid_exists(alone[0])
+
+
+@pytest.mark.soak
+def test_models_with_gpus_of_their_own_are_sampled_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPUs are imaginary, the engines are not."""
+    monkeypatch.setattr(devices, "on_gpus", lambda cfg: True)
+    watched, at_once = sweep.watched, list[int]()
+
+    def watching(processes: Sequence[Any], ends: Any) -> list[int]:
+        at_once.append(sum(process.poll() is None for process in {*processes}))
+        return watched(processes, ends)
+
+    monkeypatch.setattr(sweep, "watched", watching)
+    own = [[*few(tmp_path, name), "sampling.trials=2"] for name in "ab"]
+    orders = [ordered(settings, gpus) for settings, gpus in zip(own, "01", strict=True)]
+    with Residents() as residents:
+        assert residents.run(orders) == [0, 0]
+        first = [session(order.run.path) for order in orders]
+        assert first[0]["pid"] != first[1]["pid"] and at_once == [2]

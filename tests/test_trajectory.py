@@ -50,8 +50,7 @@ from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryP
 from bayes_at_n.pipeline.research.trajectory.tracks import Track
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
-from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers.resident import Residents
+from bayes_at_n.pipeline.workers.resident import Order, Residents
 from bayes_at_n.scoring.metrics import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -442,9 +441,10 @@ def test_failures_stop_no_other_run_and_a_stop_stops_all(
     write_questions(place / "sums.jsonl", sums(1))
     asked = list[str]()
 
-    def fake(_: Residents, model: str, run: Run, settings: list[str]) -> int:
-        asked.append(model)
-        return 130 if "quit-" in model else 7 if "bad-" in model else 0
+    def fake(_: Residents, orders: list[Order]) -> list[int]:
+        [order] = orders
+        asked.append(order.model)
+        return [130 if "quit-" in order.model else 7 if "bad-" in order.model else 0]
 
     monkeypatch.setattr(Residents, "_run", fake)
     ask = [*SUMS, "merge=[]", "greedy=false", "dataset.path=sums.jsonl", "sampling.trials=2"]

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bayes_at_n.pipeline.base import children
@@ -63,21 +63,22 @@ def child(command: Sequence[str], stdout: int | None = subprocess.DEVNULL, **opt
     The status is that of a stop where one was asked for, even if the child was just done.
     """
     with subprocess.Popen(command, stdout=stdout, **options) as child:
-        return watched(child, child.wait)
+        [status] = watched([child], (child.wait() for _ in range(1)))
+    return status
 
 
-def watched(child: "subprocess.Popen[Any]", wait: Callable[[], int]) -> int:
-    """Wait for the exit status of what a child does; signals are treated as by `child`."""
+def watched(processes: "Sequence[subprocess.Popen[Any]]", ends: Iterable[int]) -> list[int]:
+    """Wait for the exit statuses of what children do; signals are treated as by `child`."""
     asked: list[int] = []
 
     def heard(number: int, _: Any) -> None:
         asked.append(number)
-        if number != signal.SIGINT:
-            child.send_signal(number)
+        for process in {*processes} if number != signal.SIGINT else ():
+            process.send_signal(number)
 
     with children.handled_by(heard):
-        status = wait()
-    status = status if status >= 0 else 128 - status
-    if asked and status not in STOPPED:
-        return AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]
-    return status
+        statuses = [status if status >= 0 else 128 - status for status in ends]
+    if asked:
+        stop = AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]
+        return [status if status in STOPPED else stop for status in statuses]
+    return statuses

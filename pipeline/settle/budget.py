@@ -45,14 +45,16 @@ def told(plan: Plan, owed: Sequence[tuple[Contender, int]]) -> str:
     )
 
 
-def settings(plan: Plan, run: Run, lacking: int) -> list[str]:
+def settings(plan: Plan, run: Run, lacking: int, at_once: bool) -> list[str]:
     """The budget of one run: what the others have left of it; none where none is set.
 
-    While nothing is known of costs, as many runs as lack something share what is left.
+    As many runs as lack something share what is left where they are sampled at once, or while
+    nothing is known of costs.
     """
     every = [of for contender in plan.contenders for of in contender.runs]
     others = spent.spent(other for other in every if other.path != run.path)
     found: dict[str, Any] = spent.rest(run.cfg, others).given
-    if not others.tokens and lacking > 1:
-        found |= {key: found[key] / lacking for key in spent.left(run.cfg, others)}
+    if lacking > 1 and (at_once or not others.tokens):
+        left = spent.left(run.cfg, spent.added([others, spent.spent([run])]))
+        found |= {key: found[key] - left[key] + left[key] / lacking for key in left}
     return [f"budget.{key}={quoted(v) if key == 'until' else v}" for key, v in found.items()]

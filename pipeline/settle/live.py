@@ -8,6 +8,7 @@ sampling claims attempts as in any run.
 import os
 import shlex
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -17,6 +18,7 @@ from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import sweep
+from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.generate import claims, stopping
 from bayes_at_n.pipeline.score.shown import STOPPED
 from bayes_at_n.pipeline.settle import RECORD, budget, data, looks
@@ -26,7 +28,8 @@ from bayes_at_n.pipeline.settle.plan import MARK, Contender, Plan, record_of
 from bayes_at_n.pipeline.settle.race import Bools, State, owed, states
 from bayes_at_n.pipeline.settle.tables import told
 from bayes_at_n.pipeline.store import runfolder, sessions
-from bayes_at_n.pipeline.workers.resident import Residents
+from bayes_at_n.pipeline.workers import devices
+from bayes_at_n.pipeline.workers.resident import Order, Residents
 
 STAGES = "stages=[prepare,generate,grade]"
 _WAIT_S = 2.0  # while others make the rest of a block
@@ -57,7 +60,10 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
             lacking = _lacking(plan, known, trials, chosen)
             if why := budget.told(plan, [(of, _owed(plan, known, of, trials)) for of in lacking]):
                 return _unpaid(why, seen), known
-            if not any(_sample(plan, of, trials, len(lacking), stop, residents) for of in lacking):
+            shares = _shares([plan.contenders[k] for k in np.flatnonzero(chosen)])
+            groups = [lacking] if shares and lacking else [[of] for of in lacking]
+            many = len(lacking)
+            if not any(_sample(plan, of, trials, many, stop, residents, shares) for of in groups):
                 if _stands_still(plan, known):
                     return _unpaid("what is left of the budget begins no attempt", seen), known
                 time.sleep(_WAIT_S)
@@ -141,34 +147,56 @@ def _lacking(plan: Plan, known: Outcomes, trials: int, chosen: Bools) -> list[Co
     return sorted(found, key=lambda of: sum(len(sessions.alive(run.path)) for run in of.runs))
 
 
+def _shares(contenders: Sequence[Contender]) -> dict[str, str]:
+    """The GPUs of each open model by its name, where all can be sampled at once; else nothing.
+
+    A model that has left leaves its GPUs to the others, which are then loaded anew on more.
+    """
+    engine = contenders[0].runs[0].cfg.engine
+    gpus = devices.visible_gpus() if devices.on_gpus(contenders[0].runs[0].cfg) else []
+    each, sizes = len(gpus) // len(contenders), [engine.tensor_parallel_size]
+    sizes += [run.cfg.engine.tensor_parallel_size for of in contenders for run in of.runs]
+    if len(contenders) == 1 or not each or AUTO in sizes or max(sizes) > each:
+        return {}
+    groups = devices.gpu_groups(gpus, len(contenders), each)
+    return dict(zip((of.name for of in contenders), groups, strict=True))
+
+
 def _sample(
     plan: Plan,
-    contender: Contender,
+    contenders: Sequence[Contender],
     trials: int,
     lacking: int,
     stop: stopping.StopFlag,
     residents: Residents,
+    shares: Mapping[str, str],
 ) -> bool:
-    """Make what a model owes up to so many trials; whether its runs are whole now.
+    """Make what models owe up to so many trials; whether the runs of one are whole now.
 
     Where they are not, other processes are at the rest.
     """
-    for run, settings in zip(contender.runs, contender.settings, strict=True):
-        if stop.signal_number:
-            said = f"stopped before {run.path}; the same command continues"
-            raise Interrupted(said, stop.signal_number)
-        so_many = data.reached(run, trials)
-        if not claims.any_free(data.with_trials(run, so_many)):
-            continue  # an engine would be loaded for nothing
-        note(f"{run.path}: up to {so_many} trials")
-        asked = [*settings, *budget.settings(plan, run, lacking * len(contender.runs))]
-        asked += [f"sampling.trials={so_many}", STAGES]
-        if status := residents.run(contender.name, run, asked):
+    orders, of_all = [], sum(len(of.runs) for of in contenders)
+    for contender in contenders:
+        for run, settings in zip(contender.runs, contender.settings, strict=True):
+            if stop.signal_number:
+                said = f"stopped before {run.path}; the same command continues"
+                raise Interrupted(said, stop.signal_number)
+            so_many = data.reached(run, trials)
+            if not claims.any_free(data.with_trials(run, so_many)):
+                continue  # an engine would be loaded for nothing
+            note(f"{run.path}: up to {so_many} trials")
+            parts = lacking * len(contender.runs)
+            asked = [*settings, *budget.settings(plan, run, parts, at_once=of_all > 1)]
+            asked += [f"sampling.trials={so_many}", STAGES]
+            orders.append(Order(contender.name, run, asked, shares.get(contender.name)))
+    for order, status in zip(orders, residents.run(orders) if orders else [], strict=True):
+        if status:
             raise sweep.Unfinished(
-                f"{run.path} failed (see above); mend it, and the same command continues", status
+                f"{order.run.path} failed (see above); mend it, and the same command continues",
+                status,
             )
-    whole = data.of_contenders([contender], trials).codes
-    return bool(whole.size and (whole >= 0).all())
+    whole = [data.of_contenders([contender], trials).codes for contender in contenders]
+    return any(codes.size and (codes >= 0).all() for codes in whole)
 
 
 def mark(plan: Plan, state: State, chosen: Bools) -> None:

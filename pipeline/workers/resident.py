@@ -5,8 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
 
 import psutil
 
@@ -18,58 +18,73 @@ PROGRAM = [sys.executable, "-m", "bayes_at_n.pipeline.cli.resident"]
 _LEAST = 4 << 30  # bytes of memory that another model may find: with less an earlier one goes
 
 
+class Order(NamedTuple):
+    """Stages of a run."""
+
+    model: str  # runs of one have their engine in common
+    run: Run
+    settings: Sequence[str]  # which name the run and its stages
+    gpus: str | None = None  # CUDA_VISIBLE_DEVICES; None: all that this process may use
+
+
 class Residents:
     """Processes that run commands `run`, one a model; as a context manager it ends them."""
 
     def __init__(self) -> None:
-        self._by_model: dict[str, subprocess.Popen[str]] = {}  # the one used last comes last
+        # By model and GPUs; the one used last comes last.
+        self._processes: dict[tuple[str, str | None], subprocess.Popen[str]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._by_model:
-            self._end_first()
+        self._end([*self._processes])
 
-    def run(self, model: str, run: Run, settings: Sequence[str]) -> int:
-        """Run stages with these settings, which name the run; return the exit status.
+    def run(self, orders: Sequence[Order]) -> list[int]:
+        """Follow orders, of several models at once; return their exit statuses.
 
-        `model`: what has its engine in common. Raises Unfinished: it was stopped.
+        Raises Unfinished: one was stopped.
         """
-        status = self._run(model, run, settings)
-        if status in sweep.STOPPED:
-            kept = "what is finished is kept, the same command continues"
-            raise sweep.Unfinished(f"stopped at {run.path}; {kept}", status)
-        return status
+        statuses = self._run(orders)
+        for order, status in zip(orders, statuses, strict=True):
+            if status in sweep.STOPPED:
+                kept = "what is finished is kept, the same command continues"
+                raise sweep.Unfinished(f"stopped at {order.run.path}; {kept}", status)
+        return statuses
 
-    def _run(self, model: str, run: Run, settings: Sequence[str]) -> int:
-        process = self._by_model.pop(model, None)
+    def _run(self, orders: Sequence[Order]) -> list[int]:
+        keys = [(order.model, order.gpus) for order in orders]
+        if devices.on_gpus(orders[0].run.cfg):  # an engine takes all the memory that it may
+            self._end([key for key in self._processes if key not in keys])
+        asked = [self._asked(key, order) for key, order in zip(keys, orders, strict=True)]
+
+        def answers() -> Iterator[int]:
+            for process in asked:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                yield int(line) if line else process.wait()
+
+        return sweep.watched(asked, answers())
+
+    def _asked(self, key: tuple[str, str | None], order: Order) -> "subprocess.Popen[str]":
+        """The process that an order was given to."""
+        process = self._processes.pop(key, None)
         if process is None or process.poll() is not None:  # it may have been killed meanwhile
-            # A GPU has room for one engine: it takes all the memory that it may.
-            while self._by_model and (devices.on_gpus(run.cfg) or _available() < _LEAST):
-                self._end_first()
+            while self._processes and psutil.virtual_memory().available < _LEAST:
+                self._end([next(iter(self._processes))])
+            own = {} if order.gpus is None else {"CUDA_VISIBLE_DEVICES": order.gpus}
             command, pipe = [*PROGRAM, str(os.getpid())], subprocess.PIPE
-            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-        assert process.stdin is not None and process.stdout is not None
+            environment = os.environ | own
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+        self._processes[key] = process
+        assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # its status will say more
-            process.stdin.write(json.dumps([*settings]) + "\n")
+            process.stdin.write(json.dumps([*order.settings]) + "\n")
             process.stdin.flush()
-        answers = process.stdout
+        return process
 
-        def answer() -> int:
-            return int(line) if (line := answers.readline()) else process.wait()
-
-        status = sweep.watched(process, answer)
-        if process.poll() is None:
-            self._by_model[model] = process
-        return status
-
-    def _end_first(self) -> None:
-        process = self._by_model.pop(next(iter(self._by_model)))
-        with process:
-            assert process.stdin is not None
-            process.stdin.close()
-
-
-def _available() -> int:
-    return int(psutil.virtual_memory().available)
+    def _end(self, keys: Sequence[tuple[str, str | None]]) -> None:
+        for key in keys:
+            with self._processes.pop(key) as process:
+                assert process.stdin is not None
+                process.stdin.close()

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.research.trajectory import windows
 from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
-from bayes_at_n.pipeline.workers.resident import Residents
+from bayes_at_n.pipeline.workers.resident import Order, Residents
 
 
 class Remaining(NamedTuple):
@@ -138,7 +138,8 @@ def _evaluate_model(
     with Residents() as residents:
         for evaluation in owed:
             run, began = evaluation.run, time.monotonic()
-            if status := residents.run(window.name, run, evaluation.settings):
+            [status] = residents.run([Order(window.name, run, evaluation.settings)])
+            if status:
                 failed[run.path] = status
             else:
                 seconds[evaluation.greedy].append(time.monotonic() - began)
