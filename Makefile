@@ -23,7 +23,7 @@ test: check  ## lint, format, types, doctests, tests: at most six minutes on two
 soak: $(READY)  ## the long versions: every kill, every case, the whole cluster scenario
 	$(PYTEST) -m soak
 
-extras: $(EXTRAS)/eee/.ready  ## tests with inspect_ai, W&B, MLflow, Trackio, in an environment of their own
+extras: $(EXTRAS)/eee/.ready  ## tests with inspect_ai, Ray, W&B, MLflow, Trackio, in an environment of their own
 	PATH="$(CURDIR)/$(EXTRAS)/eee/bin:$$PATH" $(EXTRAS)/bin/python -m pytest -m extras
 
 check: $(READY)  ## lint, format, types, and lines by room against their ceilings

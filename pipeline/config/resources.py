@@ -188,15 +188,19 @@ class CpuJobs:
 
 @dataclass
 class ClusterConfig(CpuJobs):
-    """What jobs of `submit` ask for, one task each; keys that are not here are of `cpu_jobs`."""
+    """What jobs of `submit` ask for, one task each; keys that are not here are of `cpu_jobs`.
+
+    Of Ray count `address`, `gpus` and `cpus` of a worker, and `workers`.
+    """
 
     time: Time | None = "24:00:00"  # null: the partition's
     memory: Memory | None = "64G"  # "0": all of the node
     name: str = "default"
+    address: Word | None = None  # of a Ray cluster; null: Slurm
     account: Word | None = None
     qos: Word | None = None  # of jobs with GPUs
     gpus: Natural = 1  # 0: engines on the CPU
-    workers: Positive = 1  # array tasks a run is shared by
+    workers: Positive = 1  # array tasks a run is shared by; of Ray actors
     max_running: Positive | None = None  # array tasks at once, over all runs
     warn_s: Positive = 300  # a task is told so long before its time is up
     setup: str = ""  # shell lines before the program: module loads, environments, LAUNCH=

@@ -30,6 +30,7 @@ _USED_BY = {  # the settings in question: verbs and stages that use them
     "verifier.engine.args verifier.engine.url verifier.engine.key_env": "verify",
     "dataset.answer": "grade",
     "cluster.setup cluster.options cluster.cpu_jobs.options": "submit",
+    "cluster.address": "generate submit",
     "track.to": "run generate",
 }
 _VERBS = {key: {*verbs.split()} for keys, verbs in _USED_BY.items() for key in keys.split()}

@@ -147,7 +147,7 @@ class Claims:
     def steady(self) -> bool:
         """Whether those who are at what is left have shown a sign of life just now."""
         late = self.beat.now + lease.EXPIRE_S - 3 * HEARTBEAT_S
-        others = self.holders().keys() - {self.me}
+        others = self.holders().keys() - {"", self.me}
         return not any(lease.silent(self._lease(worker), late) for worker in others)
 
     def _read_table(self) -> None:

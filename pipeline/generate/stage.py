@@ -9,6 +9,7 @@ from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.claims import any_free
+from bayes_at_n.pipeline.generate.stopping import StopFlag
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.prepare import prefetch, raising, served, sizes
@@ -48,21 +49,38 @@ def together(runs: Sequence[Run]) -> None:
     owing = []
     for run in runs:
         try:
-            owing += [_settled(run)] if _owes(run) else []
+            owing += [run] if _owes(run) else []
         except UserError:  # of several, the others need not wait for it; its own command says why
             if len(runs) == 1:
                 raise
     if not owing:
         return
-    # Of several the one with the longest attempts decides what fits.
-    engine = min((run.cfg.engine for run in owing), key=lambda engine: engine.batch_size)
-    owing = [Run(replace(run.cfg, engine=engine)) for run in owing]
-    if len(owing) > 1 or engine.replicas > 1:
+    first = owing[0].cfg
+    if first.cluster.address is not None and not kind(first.engine.name).served:
+        from bayes_at_n.pipeline.generate import on_ray
+
+        on_ray.supervise(owing, sample_here)
+        return
+    owing = _fitted(owing)
+    if len(owing) > 1 or owing[0].cfg.engine.replicas > 1:
         from bayes_at_n.pipeline.generate.supervise import supervise
 
         supervise(owing)
     else:
         work(owing)
+
+
+def sample_here(runs: Sequence[Run], stop: StopFlag, replica: int) -> None:
+    """Sample in this process, as one of several workers, until nothing is owed or `stop` is set."""
+    work(_fitted(runs), stop, replica)
+
+
+def _fitted(runs: Sequence[Run]) -> list[Run]:
+    """The runs with one engine that fits this machine, where their model is by then."""
+    settled = [_settled(run) for run in runs]
+    # Of several the one with the longest attempts decides what fits.
+    engine = min((run.cfg.engine for run in settled), key=lambda engine: engine.batch_size)
+    return [Run(replace(run.cfg, engine=engine)) for run in settled]
 
 
 def _owes(run: Run) -> bool:
