@@ -17,7 +17,8 @@ from bayes_at_n.pipeline.cli import command
 from bayes_at_n.pipeline.cli.help import keys
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cli.verbs import GROUPS, VERBS, Verb
-from bayes_at_n.pipeline.config import compose, sweep
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.workers import resident
 
 Capture = pytest.CaptureFixture[str]
 
@@ -438,8 +439,8 @@ def test_the_exit_status_of_many_runs(
     codes: list[int], status: int, begun: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = [*codes]
-    monkeypatch.setattr(sweep, "child", lambda command, **_: left.pop(0))
-    assert sweep.run_all("run", [[f"trials={i}"] for i in range(3)], []) == status
+    monkeypatch.setattr(resident.Residents, "follow", lambda self, orders: [left.pop(0)])
+    assert resident.run_all([["run", f"trials={i}"] for i in range(3)]) == status
     assert len(codes) - len(left) == begun
 
 
@@ -523,7 +524,7 @@ def tried(seed: int, capsys: Capture) -> None:
 def nothing_happens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verbs do nothing: what is drawn would load engines, and ask the network."""
     monkeypatch.setattr(Verb, "function", property(lambda _: lambda *a, **k: None))
-    monkeypatch.setattr(sweep, "child", lambda *a, **k: 0)
+    monkeypatch.setattr(resident.Residents, "follow", lambda self, orders: [0])
     monkeypatch.setattr("bayes_at_n.pipeline.settle.verb.run_until", lambda *a, **k: 0)
     monkeypatch.setattr("bayes_at_n.pipeline.prepare.preview.preview", lambda *a: None)
 

@@ -56,11 +56,11 @@ def follow(order):
     from bayes_at_n.pipeline.cli import main
     if not (pid := os.fork()):
         try:
-            os._exit(main.main(["run", *order.settings]))
+            os._exit(main.main(order.command))
         finally:
             os._exit(99)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-resident.Residents._run = run
+resident.Residents.follow = run
 """
 # Dies in the middle of a file, at its first byte beyond so many.
 HALF = """

@@ -74,7 +74,9 @@ class Children:
         return [self.follow(order) for order in orders]
 
     def follow(self, order: Order) -> int:
-        given = dict(setting.split("=", 1) for setting in order.settings)
+        verb, *settings = order.command
+        given = dict(setting.split("=", 1) for setting in settings)
+        assert verb == "run"
         assert order.model == given["model.name"]
         assert given["stages"] == "[prepare,generate,grade]"
         name, trials = given["model.name"], int(given["sampling.trials"])
@@ -89,7 +91,7 @@ class Children:
 def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> Iterator[Children]:
     monkeypatch.chdir(tmp_path)
     found = Children()
-    monkeypatch.setattr(Residents, "_run", found)
+    monkeypatch.setattr(Residents, "follow", found)
     monkeypatch.setattr(live, "_WAIT_S", 0.0)
     yield found
 
@@ -340,7 +342,7 @@ def test_run_until_makes_every_stage_with_the_trials_reached(
 ) -> None:
     rest: list[list[str]] = []
     monkeypatch.setattr(
-        verb.sweep, "run_all", lambda name, runs, flags: rest.extend(runs) or len(flags)
+        verb.resident, "run_all", lambda commands: rest.extend(c[1:] for c in commands) or 0
     )
     stages = "stages=[prepare,generate,grade,score]"
     assert main.main(["run", *RACE, "until=best", stages]) == 0
@@ -400,7 +402,9 @@ def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) ->
     given: list[str] = []
     child = children.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Residents, "_run", lambda _, of: (given.extend(of[0].settings), child(of))[1])
+        patch.setattr(
+            Residents, "follow", lambda _, of: (given.extend(of[0].command), child(of))[1]
+        )
         assert main.main(["settle", *RACE, "budget.tokens=900"]) == 0
         said = " ".join(capsys.readouterr().err.split())
         assert "the next look takes about" in said and "720 of 900 tokens" in said
@@ -416,6 +420,6 @@ def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) ->
 def test_a_budget_that_begins_nothing_ends_it(
     children: Children, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Residents, "_run", lambda _, orders: [0])
+    monkeypatch.setattr(Residents, "follow", lambda _, orders: [0])
     assert main.main(["settle", *RACE, "budget.tokens=3"]) == 2
     assert "begins no attempt; there was no look yet" in " ".join(capsys.readouterr().err.split())

@@ -16,7 +16,7 @@ import pytest
 from forked import HELD, Attempts, Forker, assert_whole, stored
 from helpers import ROOT, write_questions
 
-from bayes_at_n.pipeline.config import compose, sweep
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -27,7 +27,7 @@ WORK = """
 import os
 from pathlib import Path
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, sweep
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -169,8 +169,8 @@ def few(tmp_path: Path, name: str) -> list[str]:
 
 
 def ordered(settings: list[str], gpus: str | None = None) -> Order:
-    run = Run(compose.load(settings))
-    return Order(run.path.name, run, settings, gpus)
+    cfg = compose.load(settings)
+    return Order(Path(cfg.run_dir).name, ["run", *settings], cfg, gpus)
 
 
 @pytest.mark.soak
@@ -182,17 +182,19 @@ def test_a_resident_keeps_its_engine_for_the_next_block(
         for trials in (1, 3):
             order = ordered([*settings, f"sampling.trials={trials}"])
             assert residents.run([order]) == [0]
-            assert len(stored(order.run.path)) == 3 * trials
+            assert len(stored(Path(order.place))) == 3 * trials
     assert capfd.readouterr().err.count("loading demo-step-3900") == 1
 
 
 # In the place of a process that runs commands: its status is in its last setting.
 STAND_IN = """
 import json, os, sys
-for line in sys.stdin:
-    *_, said = json.loads(line)
-    print(os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES"), said, file=sys.stderr, flush=True)
-    print(said, flush=True)
+with open(int(sys.argv[2]), "w", buffering=1) as answers:
+    for line in sys.stdin:
+        *_, said = json.loads(line)
+        text = f"{os.getpid()} {os.environ.get('CUDA_VISIBLE_DEVICES')} {said}\\n"
+        os.write(2, text.encode())
+        print(said, file=answers)
 """
 
 
@@ -202,18 +204,18 @@ def test_residents_stay_are_replaced_and_leave(
     """The GPUs are imaginary: there, whoever is not asked now makes room."""
     monkeypatch.setattr(resident, "PROGRAM", [sys.executable, "-c", STAND_IN])
     monkeypatch.setattr(devices, "on_gpus", lambda cfg: True)
-    run = Run(compose.load([f"run_dir={tmp_path}"]))
-    a, b = (Order(name, run, ["0"], gpu) for name, gpu in ("a0", "b1"))
+    cfg = compose.load([f"run_dir={tmp_path}"])
+    a, b = (Order(name, ["0"], cfg, gpu) for name, gpu in ("a0", "b1"))
 
     def asked(residents: Residents, *orders: Order) -> list[tuple[int, str]]:
-        assert residents.run(orders) == [int(order.settings[-1]) for order in orders]
+        assert residents.run(orders) == [int(order.command[-1]) for order in orders]
         said = [line.split() for line in capfd.readouterr().err.splitlines()]
         return sorted((int(pid), gpus) for pid, gpus, _ in said)
 
     with Residents() as residents:
         both = asked(residents, a, b)
         assert sorted(gpus for _, gpus in both) == ["0", "1"]
-        assert asked(residents, a._replace(settings=["7"]), b) == both
+        assert asked(residents, a._replace(command=["7"]), b) == both
         for pid, _ in both:
             os.kill(pid, signal.SIGKILL)
         assert {*residents.run([a, b])} <= {0, 137}  # whether that is known by now or not
@@ -222,8 +224,8 @@ def test_residents_stay_are_replaced_and_leave(
         assert not {*again} & {*both}
         [alone] = asked(residents, a._replace(gpus="0,1"))  # the other has left
         assert alone[1] == "0,1" and not any(psutil.pid_exists(pid) for pid, _ in again)
-        with pytest.raises(sweep.Unfinished) as error:
-            residents.run([a._replace(settings=["130"])])
+        with pytest.raises(resident.Unfinished) as error:
+            residents.run([a._replace(command=["130"])])
         assert error.value.exit_code == 130
     assert not psutil.pid_exists(alone[0])
 
@@ -234,16 +236,16 @@ def test_models_with_gpus_of_their_own_are_sampled_at_once(
 ) -> None:
     """The GPUs are imaginary, the engines are not."""
     monkeypatch.setattr(devices, "on_gpus", lambda cfg: True)
-    watched, at_once = sweep.watched, list[int]()
+    watched, at_once = resident._watched, list[int]()
 
     def watching(processes: Sequence[Any], ends: Any) -> list[int]:
         at_once.append(sum(process.poll() is None for process in {*processes}))
         return watched(processes, ends)
 
-    monkeypatch.setattr(sweep, "watched", watching)
+    monkeypatch.setattr(resident, "_watched", watching)
     own = [[*few(tmp_path, name), "sampling.trials=2"] for name in "ab"]
     orders = [ordered(settings, gpus) for settings, gpus in zip(own, "01", strict=True)]
     with Residents() as residents:
         assert residents.run(orders) == [0, 0]
-        first = [session(order.run.path) for order in orders]
+        first = [session(Path(order.place)) for order in orders]
         assert first[0]["pid"] != first[1]["pid"] and at_once == [2]

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ from safetensors.numpy import save_file
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config import compose, sweep
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import trajectory as settings
 from bayes_at_n.pipeline.config.trajectory import MergeConfig, TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
@@ -50,6 +51,7 @@ from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryP
 from bayes_at_n.pipeline.research.trajectory.tracks import Track
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.workers import resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 from bayes_at_n.scoring.metrics import table
 
@@ -446,7 +448,7 @@ def test_failures_stop_no_other_run_and_a_stop_stops_all(
         asked.append(order.model)
         return [130 if "quit-" in order.model else 7 if "bad-" in order.model else 0]
 
-    monkeypatch.setattr(Residents, "_run", fake)
+    monkeypatch.setattr(Residents, "follow", fake)
     ask = [*SUMS, "merge=[]", "greedy=false", "dataset.path=sums.jsonl", "sampling.trials=2"]
     with pytest.raises(UserError) as error:
         verb.run([*ask, "checkpoints=t"])
@@ -476,9 +478,17 @@ def send_once_heard(number: int, ready: Path | None = None, after: Path | None =
     threading.Thread(target=send, daemon=True).start()
 
 
+def ended(code: str) -> int:
+    """The status of an order that is this program."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resident, "PROGRAM", [sys.executable, "-c", code])
+        with Residents() as residents:
+            return residents.follow([Order("", [])])[0]
+
+
 def test_a_signal_to_this_process_reaches_the_run() -> None:
     send_once_heard(signal.SIGTERM)
-    assert sweep.child([sys.executable, "-c", "import time; time.sleep(600)"]) == 143
+    assert ended("import time; time.sleep(600)") == 143
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
@@ -493,7 +503,7 @@ while not os.path.exists({str(after)!r}):
     time.sleep(0.01)
 """
     send_once_heard(number, ready, after)
-    assert sweep.child([sys.executable, "-c", code]) == status
+    assert ended(code) == status
 
 
 # --- analysis ---------------------------------------------------------------------------------
@@ -908,7 +918,7 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     for one in made.evaluations:
         right = rng.binomial(1 if one.greedy else 8, 0.1 + 0.2 * one.window.step, 3)
         finish(one, marks_of(right.tolist(), 1 if one.greedy else 8))
-    monkeypatch.setattr(sweep.subprocess, "Popen", None)
+    monkeypatch.setattr(subprocess, "Popen", None)
     verb.run(ask)
     told = capsys.readouterr()
     assert "24 runs in runs/sums, 24 finished, 0 owed" in told.err
@@ -984,7 +994,7 @@ def test_the_demo_from_checkpoints_to_a_page(
     left = sorted(path.name for path in (place / "runs/_merged/demo").iterdir())
     assert left == ["step-3800-merge2.json", "step-3900-merge2.json"]
 
-    monkeypatch.setattr(sweep.subprocess, "Popen", None)  # finished runs start no process
+    monkeypatch.setattr(subprocess, "Popen", None)  # finished runs start no process
     assert main.main([*merge, "greedy=false"]) == 0
     assert "5 finished, 0 owed" in capfd.readouterr().err
 

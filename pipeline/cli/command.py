@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import RUN, VERBS, Parser, Verb, declare
-from bayes_at_n.pipeline.config import compose, folder, sweep
+from bayes_at_n.pipeline.config import compose, folder
 from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -182,4 +182,6 @@ def _several(command: Command, combinations: list[list[str]]) -> int:
         for flag, of in command.flags.items()
         if of
     ]
-    return sweep.run_all(command.verb, combinations, flags)
+    from bayes_at_n.pipeline.workers.resident import run_all
+
+    return run_all([[command.verb, *settings, *flags] for settings in combinations])

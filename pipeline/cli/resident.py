@@ -1,4 +1,4 @@
-"""A process that runs one command `run` after another, and keeps the engine loaded in between."""
+"""A process that runs one command after another, and keeps an engine loaded in between."""
 
 import json
 import os
@@ -9,21 +9,24 @@ from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.cli.main import main
 
 
-def serve() -> None:
-    """Run the settings of each line of standard input; answer with the exit status, a line each."""
-    from bayes_at_n.pipeline.generate import worker
+def serve(parent: int, answers: int) -> None:
+    """Run the command of each line of standard input; answer with its exit status, a line each.
 
-    children.die_with(int(sys.argv[1]))
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    with worker.keeping():
+    `parent`: the process that ends this one; `answers`: a file descriptor.
+    """
+    from bayes_at_n.pipeline import engines
+
+    children.die_with(parent)
+    with engines.keeping(), os.fdopen(answers, "w", buffering=1) as file:
+        os.set_inheritable(answers, False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
         for line in sys.stdin:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            status = main(["run", *json.loads(line)])
+            status = main(json.loads(line))
+            sys.stdout.flush()
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            print(status, file=answers, flush=True)
+            print(status, file=file)
 
 
 if __name__ == "__main__":
-    serve()
+    serve(*map(int, sys.argv[1:]))

@@ -16,13 +16,14 @@ from bayes_at_n.pipeline.base.console import (
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import VERBS
-from bayes_at_n.pipeline.config import compose, sweep
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.score import current, shown
 from bayes_at_n.pipeline.store import find, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.resident import by_engine
 
 
 def run_stages(run: Run) -> None:
@@ -101,7 +102,7 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
     """
     from bayes_at_n.pipeline.generate.stage import together
 
-    for group in sweep.by_engine([cfg for cfg in configs if "generate" in cfg.stages]):
+    for group in by_engine([cfg for cfg in configs if "generate" in cfg.stages]):
         if len(group) > 1:
             runs = [run for run in map(Run, group) if _is_prepared(run, verb)]
             try:

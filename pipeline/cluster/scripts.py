@@ -11,10 +11,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bayes_at_n.pipeline.base import engines
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.config import compose, resources, sweep
+from bayes_at_n.pipeline.config import compose, resources
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.resident import by_engine
 
 TEMPLATE = ROOT / "slurm" / "array.sbatch"
 STARTS = 3  # in a row that made nothing: then a task ends for good
@@ -38,7 +39,7 @@ class Submission:
     def groups(self, kind: str) -> list[list[Run]]:
         """The runs of a job, those together that a task serves: of `generate` one engine's."""
         if kind == "generate":
-            return [[*map(Run, of)] for of in sweep.by_engine([run.cfg for run in self.owing])]
+            return [[*map(Run, of)] for of in by_engine([run.cfg for run in self.owing])]
         whole = {"settle": self.owing, "report": self.runs}.get(kind)
         return [whole] if whole else [[run] for run in self.unscored]
 

@@ -5,9 +5,10 @@ moment it is finished, in any order.
 """
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -150,8 +151,61 @@ def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
     Raises UserError: when there is no such engine, or it is not installed, finds no device, or
     cannot load the model.
     """
+    if engine := kept(cfg, longest):
+        return engine
+    if _kept:
+        _kept.close()
     make: type[Engine] = kind(cfg.engine.name).made_by
-    return make(cfg, longest, rows)
+    engine = make(cfg, longest, rows)
+    if _kept and not kind(cfg.engine.name).served:
+        _kept.key, _kept.longest, _kept.engine = _key(cfg), longest, engine
+    return engine
+
+
+def kept(cfg: RunConfig, longest: int) -> Engine | None:
+    """Return the engine that `load` need not load, because this process has kept it."""
+    fits = _kept is not None and _kept.key == _key(cfg) and longest <= _kept.longest
+    return _kept.engine if _kept is not None and fits else None
+
+
+def _key(cfg: RunConfig) -> Any:
+    return cfg.model, replace(cfg.engine, batch_size=1, in_flight=None)
+
+
+class _Kept:
+    """The engine that this process keeps loaded."""
+
+    key: Any = None
+    longest = 0
+    engine: Engine | None = None
+
+    def close(self) -> None:
+        if self.engine is not None:
+            self.engine.close()
+        self.engine = None
+
+
+_kept: _Kept | None = None
+
+
+@contextlib.contextmanager
+def keeping() -> Iterator[None]:
+    """Inside, the engine that was loaded last stays, and `load` returns it again where it fits."""
+    global _kept
+    kept = _kept = _Kept()
+    try:
+        yield
+    finally:
+        _kept = None
+        kept.close()
+
+
+def leave(engine: Engine) -> None:
+    """Free an engine, unless this process keeps it; one that has just failed is not kept."""
+    if _kept is None or _kept.engine is not engine:
+        engine.close()
+    elif sys.exc_info()[0] is not None:
+        _kept.close()
 
 
 def pull(requests: Iterator[Request | None], most: int) -> tuple[list[Request], bool]:

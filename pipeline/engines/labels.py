@@ -6,6 +6,7 @@ In bfloat16 the log-probs of the two engines differ by rounding: see `tests/test
 import dataclasses
 
 from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import Engine
@@ -19,4 +20,7 @@ def load(cfg: RunConfig, longest: int) -> Engine:
     """
     make: type[Engine] = kind(cfg.engine.name).made_by
     engine = dataclasses.replace(cfg.engine, args=make.label_args(cfg) | dict(cfg.engine.args))
-    return engines.load(dataclasses.replace(cfg, engine=engine), longest)
+    cfg = dataclasses.replace(cfg, engine=engine)
+    if not engines.kept(cfg, longest):
+        note(f"loading verifier {cfg.model.name} with {engine.name} ...")
+    return engines.load(cfg, longest)

@@ -34,18 +34,21 @@ _PROMPTS_AT_ONCE = 64
 class Job:
     """A run while one worker samples what it owes.
 
-    `number`: its place among the runs of the worker; `replica`: the number of the worker among
-    those of one parent. As a context manager it ends the session, whatever happens inside.
+    `number`: its place among the runs of the worker, which are so many; `replica`: the number of
+    the worker among those of one parent. As a context manager it ends the session, whatever
+    happens inside.
     """
 
-    def __init__(self, run: Run, number: int, watch: Watch, replica: int | None = None) -> None:
+    def __init__(
+        self, run: Run, number: int, of: int, watch: Watch, replica: int | None = None
+    ) -> None:
         self.run, self.number, self.watch = run, number, watch
         self.rows = {row["question_id"]: row for row in run.questions}
         self.keys = run.keys
         self.place = {key: position for position, key in enumerate(self.keys)}
         self.continued = Continued(run)
         self.prompts = questions_table.prompts_of_trials(run)
-        self.session = Session(run, shards.worker_id(), replica)
+        self.session = Session(run, shards.worker_id(), replica, 1 / of)
         self.allowance = Allowance(run, self.session)
         self.flying = self.allowance.flying
         self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
@@ -153,9 +156,8 @@ class Job:
         else:
             self.claims.give_up(position)
 
-    def tick(self, engine: engines.Engine, share: float) -> None:
-        """Keep the folder and the record up to date; `share`: of the device, since the last one."""
-        self.session.bear(share)
+    def tick(self, engine: engines.Engine) -> None:
+        """Keep the folder and the record up to date."""
         if self.writer is not None:
             self.check()
             self._settle(self.writer.tick)

@@ -27,13 +27,15 @@ class Session:
         record: what `sessions/WORKER.json` holds; docs/cluster.md describes its keys.
     """
 
-    def __init__(self, run: Run, worker: str, replica: int | None = None) -> None:
+    def __init__(
+        self, run: Run, worker: str, replica: int | None = None, share: float = 1.0
+    ) -> None:
         self.worker = worker
         self._path = run.path / "sessions" / f"{worker}.json"
         self._log = run.path / "logs" / f"{worker}.jsonl"
         # Durations are by the clock that nobody sets; it says nothing to other processes.
         self.began = self._saved = time.monotonic()
-        self._lived, self._counted, self._share = 0.0, self.began, 1.0
+        self._lived, self._counted, self._share = 0.0, self.began, share
         self._sampling: float | None = None  # since when
         self._recent: deque[tuple[float, int]] = deque()  # when, tokens so far
         self.record: dict[str, Any] = {

@@ -6,10 +6,8 @@ leave room in the batch, which the first of the next fill.
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from bayes_at_n.pipeline import engines
@@ -21,34 +19,6 @@ from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.pipeline.workers.heartbeat import Watch
-
-
-class _Kept:
-    """An engine that this process keeps loaded for what it samples next."""
-
-    key: Any = None
-    longest = 0
-    engine: engines.Engine | None = None
-
-    def close(self) -> None:
-        if self.engine is not None:
-            self.engine.close()
-        self.engine = None
-
-
-_kept: _Kept | None = None
-
-
-@contextlib.contextmanager
-def keeping() -> Iterator[None]:
-    """Inside, the engine that was loaded last stays, and is used again where it fits."""
-    global _kept
-    kept = _kept = _Kept()
-    try:
-        yield
-    finally:
-        _kept = None
-        kept.close()
 
 
 def work(
@@ -73,7 +43,7 @@ def work(
         watch = stack.enter_context(Watch(lambda seconds: _give_up(jobs, seconds)))
         for number, run in enumerate(runs):
             with _faults(run, errors, alone=len(runs) == 1):
-                jobs.append(stack.enter_context(Job(run, number, watch, replica)))
+                jobs.append(stack.enter_context(Job(run, number, len(runs), watch, replica)))
         _Worker(jobs, watch, flag, replica is None, errors).work()
     if errors:
         raise max(errors, key=lambda error: error.exit_code)
@@ -119,8 +89,6 @@ class _Worker:
 
     def work(self) -> None:
         """Load the engine if anything is owed, sample, and add the log-probs of prompts."""
-        for job in self.jobs:
-            job.session.bear(1 / len(self.jobs))
         self._each(Job.begin)
         if not any(job.open for job in self.jobs):
             return
@@ -135,7 +103,7 @@ class _Worker:
         finally:
             # After Ctrl-C its processes may be gone already.
             with contextlib.suppress(Exception), self.watch.awaiting(heartbeat.LOAD_S):
-                self._leave(engine)
+                engines.leave(engine)
 
     def _load(self) -> engines.Engine:
         cfg = self.jobs[0].run.cfg
@@ -143,29 +111,14 @@ class _Worker:
         longest = max(len(row["prompt_token_ids"] or ()) + row["max_tokens"] for row in rows)
         self.room = cfg.engine.in_flight or 3 * int(cfg.engine.batch_size)
         self.batch = int(cfg.engine.batch_size)
-        key = cfg.model, replace(cfg.engine, batch_size=1, in_flight=None)
-        if _kept and _kept.engine:
-            if _kept.key == key and longest <= _kept.longest:
-                return _kept.engine
-            _kept.close()
-        if self.shown:
+        if self.shown and not engines.kept(cfg, longest):
             note(f"loading {cfg.model.name} with {cfg.engine.name} ...")
         try:
             with stopping.at_once(self.stop), self.watch.awaiting(heartbeat.LOAD_S):
-                engine = engines.load(cfg, longest, rows)
+                return engines.load(cfg, longest, rows)
         except stopping.StopNow:
             self._interrupt()
             raise
-        if _kept:
-            _kept.key, _kept.longest, _kept.engine = key, longest, engine
-        return engine
-
-    def _leave(self, engine: engines.Engine) -> None:
-        """Free the engine, unless this process keeps it; one that failed is not kept."""
-        if _kept is None:
-            engine.close()
-        elif sys.exc_info()[0] is not None:
-            _kept.close()
 
     def _do(self, job: Job, action: Callable[..., Any], *given: Any) -> Any:
         """Have a run do something; what goes wrong ends its part where it is one of several."""
@@ -193,6 +146,7 @@ class _Worker:
                 sure = self._prove(engine)
             finally:
                 self._each(Job.close)
+                self._share()
                 self._show(meter)
         self._interrupt()
         if not sure and (job := self.jobs[0]).session.record["attempts"]:
@@ -207,11 +161,10 @@ class _Worker:
                 job = self.of_run[completion.request.run]
                 self._do(job, job.ended, completion)
                 continue
-            flying = sum(len(job.flying) for job in self.jobs)
+            self._share()
             for job in self.jobs:
                 if job.open or job.flying:
-                    share = len(job.flying) / flying if flying else 1 / len(self.jobs)
-                    self._do(job, job.tick, engine, share)
+                    self._do(job, job.tick, engine)
             if self.stop.signal_number:
                 return
             if engine.doubtful(time.monotonic() - self.probed):
@@ -258,6 +211,13 @@ class _Worker:
         if not flying and any(job.open for job in self.jobs):
             time.sleep(IDLE_S)
         return None
+
+    def _share(self) -> None:
+        """Divide the time from now on among the runs, by attempts under way."""
+        flying = sum(len(job.flying) for job in self.jobs)
+        idle = [job for job in self.jobs if job.open] or self.jobs
+        for job in self.jobs:
+            job.session.bear(len(job.flying) / flying if flying else (job in idle) / len(idle))
 
     def _left(self) -> int:
         return sum(job.claims.left for job in self.jobs)

@@ -17,7 +17,6 @@ from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config import sweep
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.generate import claims, stopping
 from bayes_at_n.pipeline.score.shown import STOPPED
@@ -29,7 +28,7 @@ from bayes_at_n.pipeline.settle.race import Bools, State, owed, states
 from bayes_at_n.pipeline.settle.tables import told
 from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.workers import devices
-from bayes_at_n.pipeline.workers.resident import Order, Residents
+from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
 
 STAGES = "stages=[prepare,generate,grade]"
 _WAIT_S = 2.0  # while others make the rest of a block
@@ -188,11 +187,12 @@ def _sample(
             parts = lacking * len(contender.runs)
             asked = [*settings, *budget.settings(plan, run, parts, at_once=of_all > 1)]
             asked += [f"sampling.trials={so_many}", STAGES]
-            orders.append(Order(contender.name, run, asked, shares.get(contender.name)))
+            gpus = shares.get(contender.name)
+            orders.append(Order(contender.name, ["run", *asked], run.cfg, gpus))
     for order, status in zip(orders, residents.run(orders) if orders else [], strict=True):
         if status:
-            raise sweep.Unfinished(
-                f"{order.run.path} failed (see above); mend it, and the same command continues",
+            raise Unfinished(
+                f"{order.place} failed (see above); mend it, and the same command continues",
                 status,
             )
     whole = [data.of_contenders([contender], trials).codes for contender in contenders]

@@ -12,7 +12,6 @@ from bayes_at_n.pipeline.base.console import Meter, note, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import settle as config
-from bayes_at_n.pipeline.config import sweep
 from bayes_at_n.pipeline.config.settle import Asked, Assumed, SettleConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.settle import data, live, looks, plan, preview, tables
@@ -20,6 +19,7 @@ from bayes_at_n.pipeline.settle.data import Outcomes
 from bayes_at_n.pipeline.settle.looks import Course
 from bayes_at_n.pipeline.settle.plan import Goal
 from bayes_at_n.pipeline.settle.race import State, ended, states
+from bayes_at_n.pipeline.workers import resident
 
 
 def run(settings: Sequence[str], dry_run: bool = False) -> None:
@@ -75,12 +75,12 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
         return 0
     planned = plan.make(asked)
     last = live.look(planned)[0].states[-1]
-    combinations = []
+    commands = []
     for contender, spent in zip(planned.contenders, last.spent.tolist(), strict=True):
         for made, of_run in zip(contender.runs, contender.settings, strict=True):
             trials = data.reached(made, spent)
-            combinations.append([*of_run, f"sampling.trials={trials}", *stages])
-    return sweep.run_all("run", combinations, [])
+            commands.append(["run", *of_run, f"sampling.trials={trials}", *stages])
+    return resident.run_all(commands)
 
 
 def replay(asked: Asked[SettleConfig]) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bayes_at_n.pipeline.base.console import fail, warn
+from bayes_at_n.pipeline.base.console import fail, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.engines import labels
+from bayes_at_n.pipeline.engines import labels, leave
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.verify.calibrate import label_columns
@@ -79,6 +79,7 @@ def answers(cfg: RunConfig, most: int, batches: Iterable[Batch], log: str) -> An
     if (n := cfg.engine.replicas) == 1:
         yield from _here(cfg, most, batches)
         return
+    note(f"loading verifier {cfg.model.name} with {cfg.engine.name}, {n} replicas ...")
     replicas = [Process(i, of, Path(log.format(i))) for i, of in enumerate(devices.shares(cfg))]
     waiting, pipes = iter(batches), dict[Connection, Process]()
     current = dict[Connection, Batch | None]()  # of the replicas that have loaded
@@ -135,7 +136,7 @@ def _here(cfg: RunConfig, most: int, batches: Iterable[Batch]) -> Answers:
                 yield rows, judge.described
         finally:  # after Ctrl-C its processes may be gone already
             with watch.awaiting(), contextlib.suppress(Exception):
-                judge.engine.close()
+                leave(judge.engine)
 
 
 def main() -> None:

@@ -221,8 +221,6 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
         raise UserError(f"verifier.id={v.id}: {why}; set verifier.revision to one of them")
     if not engines.kind(cfg.engine.name).served:
         prefetch.weights(cfg.model)
-    replicas = f", {cfg.engine.replicas} replicas" * (cfg.engine.replicas > 1)
-    note(f"loading verifier {v.name} with {cfg.engine.name}{replicas} ...")
     hashes, pending = owed["judged"], len(attempts) - len(judged)
     texts = ((hashes[i].as_py(), candidate) for i, candidate in candidates(run, owed))
     todo = batches(itertools.chain(new.items(), texts), total, cfg.engine.replicas)

@@ -1,38 +1,79 @@
-"""Commands `run` in processes that stay, one a model, with its engine loaded."""
+"""Commands in processes that stay, one a model, with its engine loaded.
+
+So commands of several runs load a verifier once, a race and a trajectory their models. One that
+fails, or whose process dies, does not stop the others; a signal stops all.
+"""
 
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any, NamedTuple, Self
 
 import psutil
 
-from bayes_at_n.pipeline.config import sweep
-from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.base import children
+from bayes_at_n.pipeline.base.console import SAYS, note, warn
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import AGAIN, UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.workers import devices
 
 PROGRAM = [sys.executable, "-m", "bayes_at_n.pipeline.cli.resident"]
+STOPPED = {130, 143, AGAIN}  # by Ctrl-C or by the system: nothing more is begun
 _LEAST = 4 << 30  # bytes of memory that another model may find: with less an earlier one goes
 
 
-class Order(NamedTuple):
-    """Stages of a run."""
+class Unfinished(UserError):
+    """Runs failed or were stopped; the command exits as the last of them did."""
 
-    model: str  # runs of one have their engine in common
-    run: Run
-    settings: Sequence[str]  # which name the run and its stages
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.exit_code = status
+
+
+def by_engine(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
+    """Group runs by the engine that can sample them; those of a server and tracked ones alone."""
+    groups: dict[str, list[RunConfig]] = {}
+    for cfg in configs:
+        alone = kind(cfg.engine.name).served or cfg.track.to
+        key = cfg.run_dir if alone else repr((cfg.model, cfg.engine))
+        groups.setdefault(key, []).append(cfg)
+    return [*groups.values()]
+
+
+class Order(NamedTuple):
+    """A command."""
+
+    model: str  # commands of one have their engine in common
+    command: Sequence[str]  # a verb and what follows it
+    cfg: RunConfig | None = None  # of the run that it is about
     gpus: str | None = None  # CUDA_VISIBLE_DEVICES; None: all that this process may use
+
+    @property
+    def place(self) -> str:
+        """What it is about, for messages."""
+        return self.cfg.run_dir if self.cfg else self.model
+
+
+class _Process(NamedTuple):
+    process: "subprocess.Popen[str]"
+    answers: IO[str]
 
 
 class Residents:
-    """Processes that run commands `run`, one a model; as a context manager it ends them."""
+    """Processes that run commands, one a model; as a context manager it ends them.
 
-    def __init__(self) -> None:
+    `stdout`: where commands print results, as of `subprocess.Popen`.
+    """
+
+    def __init__(self, stdout: int | None = subprocess.DEVNULL) -> None:
+        self.stdout = stdout
         # By model and GPUs; the one used last comes last.
-        self._processes: dict[tuple[str, str | None], subprocess.Popen[str]] = {}
+        self._processes: dict[tuple[str, str | None], _Process] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -41,50 +82,112 @@ class Residents:
         self._end([*self._processes])
 
     def run(self, orders: Sequence[Order]) -> list[int]:
-        """Follow orders, of several models at once; return their exit statuses.
-
-        Raises Unfinished: one was stopped.
-        """
-        statuses = self._run(orders)
+        """Follow orders as `follow` does. Raises Unfinished: one was stopped."""
+        statuses = self.follow(orders)
         for order, status in zip(orders, statuses, strict=True):
-            if status in sweep.STOPPED:
+            if status in STOPPED:
                 kept = "what is finished is kept, the same command continues"
-                raise sweep.Unfinished(f"stopped at {order.run.path}; {kept}", status)
+                raise Unfinished(f"stopped at {order.place}; {kept}", status)
         return statuses
 
-    def _run(self, orders: Sequence[Order]) -> list[int]:
+    def follow(self, orders: Sequence[Order]) -> list[int]:
+        """Follow orders, of several models at once; return their exit statuses."""
         keys = [(order.model, order.gpus) for order in orders]
-        if devices.on_gpus(orders[0].run.cfg):  # an engine takes all the memory that it may
+        if any(order.cfg and devices.on_gpus(order.cfg) for order in orders):
+            # An engine takes all the memory that it may.
             self._end([key for key in self._processes if key not in keys])
         asked = [self._asked(key, order) for key, order in zip(keys, orders, strict=True)]
 
         def answers() -> Iterator[int]:
-            for process in asked:
-                assert process.stdout is not None
-                line = process.stdout.readline()
+            for process, file in asked:
+                line = file.readline()
                 yield int(line) if line else process.wait()
 
-        return sweep.watched(asked, answers())
+        return _watched([process for process, _ in asked], answers())
 
-    def _asked(self, key: tuple[str, str | None], order: Order) -> "subprocess.Popen[str]":
+    def _asked(self, key: tuple[str, str | None], order: Order) -> _Process:
         """The process that an order was given to."""
-        process = self._processes.pop(key, None)
-        if process is None or process.poll() is not None:  # it may have been killed meanwhile
+        found = self._processes.pop(key, None)
+        if found is None or found.process.poll() is not None:  # it may have been killed meanwhile
             while self._processes and psutil.virtual_memory().available < _LEAST:
                 self._end([next(iter(self._processes))])
-            own = {} if order.gpus is None else {"CUDA_VISIBLE_DEVICES": order.gpus}
-            command, pipe = [*PROGRAM, str(os.getpid())], subprocess.PIPE
-            environment = os.environ | own
-            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
-        self._processes[key] = process
-        assert process.stdin is not None
+            found = self._started(order)
+        self._processes[key] = found
+        assert found.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # its status will say more
-            process.stdin.write(json.dumps([*order.settings]) + "\n")
-            process.stdin.flush()
-        return process
+            found.process.stdin.write(json.dumps([*order.command]) + "\n")
+            found.process.stdin.flush()
+        return found
+
+    def _started(self, order: Order) -> _Process:
+        own = {} if order.gpus is None else {"CUDA_VISIBLE_DEVICES": order.gpus}
+        reading, writing = os.pipe()
+        process = subprocess.Popen(
+            [*PROGRAM, str(os.getpid()), str(writing)],
+            stdin=subprocess.PIPE,
+            stdout=self.stdout,
+            text=True,
+            env=os.environ | own,
+            pass_fds=[writing],
+        )
+        os.close(writing)
+        return _Process(process, os.fdopen(reading))
 
     def _end(self, keys: Sequence[tuple[str, str | None]]) -> None:
         for key in keys:
-            with self._processes.pop(key) as process:
+            process, answers = self._processes.pop(key)
+            with process, answers:
                 assert process.stdin is not None
                 process.stdin.close()
+
+
+def run_all(commands: Sequence[Sequence[str]]) -> int:
+    """Run commands of one verb one after the other, in one process; return the worst exit status.
+
+    That of a stop is returned at once.
+    """
+    common, failed = set.intersection(*map(set, commands)), dict[str, int]()
+    with _said("several"), Residents(stdout=None) as residents:
+        for number, command in enumerate(commands, 1):
+            name = " ".join(word for word in command if word not in common)
+            note(f"{command[0]} {number} of {len(commands)}: {name}")
+            [status] = residents.follow([Order("", command)])
+            if status in STOPPED:
+                return status
+            if status:
+                failed[name] = status
+    if failed:
+        warn(f"{len(failed)} of {len(commands)} failed: {'; '.join(failed)}")
+    return max(failed.values(), default=0)
+
+
+@contextlib.contextmanager
+def _said(word: str) -> Iterator[None]:
+    """Tell the processes that start inside what they are, as `console.say` does."""
+    before = os.environ.get(SAYS, "")
+    os.environ[SAYS] = f"{before} {word}"
+    try:
+        yield
+    finally:
+        os.environ[SAYS] = before
+
+
+def _watched(processes: "Sequence[subprocess.Popen[Any]]", ends: Iterable[int]) -> list[int]:
+    """Wait for the exit statuses of what processes do, 128 + n of signal n.
+
+    A terminal's Ctrl-C reaches them, too; what is sent to this process alone is passed on. They are
+    those of a stop where one was asked for, even if a process was just done.
+    """
+    asked: list[int] = []
+
+    def heard(number: int, _: Any) -> None:
+        asked.append(number)
+        for process in {*processes} if number != signal.SIGINT else ():
+            process.send_signal(number)
+
+    with children.handled_by(heard):
+        statuses = [status if status >= 0 else 128 - status for status in ends]
+    if asked:
+        stop = AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]
+        return [status if status in STOPPED else stop for status in statuses]
+    return statuses

@@ -1,7 +1,7 @@
 """One run after the other, each in a process of its own; finished ones start none.
 
 A run is finished where settings, weights and questions are as asked, nothing is owed, all graded.
-As in `config.sweep` one that fails does not stop the others, and one that was stopped stops all.
+One that fails does not stop the others, and one that was stopped stops all.
 """
 
 import contextlib
@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 from bayes_at_n.pipeline.base.console import clock, fail, note
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import sweep
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.research.trajectory import windows
 from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan, Window
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
-from bayes_at_n.pipeline.workers.resident import Order, Residents
+from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
 
 
 class Remaining(NamedTuple):
@@ -118,7 +117,7 @@ def evaluate(plan: TrajectoryPlan, lacking: Work, keep: bool) -> None:
     if failed:
         more = f" and {len(failed) - 6} more" if len(failed) > 6 else ""
         names = "; ".join(map(str, [*failed][:6])) + more
-        raise sweep.Unfinished(
+        raise Unfinished(
             f"{len(failed)} of {len(plan.evaluations)} runs are not finished: {names}; the same"
             " command makes what is owed",
             [*failed.values()][-1],
@@ -138,7 +137,7 @@ def _evaluate_model(
     with Residents() as residents:
         for evaluation in owed:
             run, began = evaluation.run, time.monotonic()
-            [status] = residents.run([Order(window.name, run, evaluation.settings)])
+            [status] = residents.run([Order(window.name, ["run", *evaluation.settings], run.cfg)])
             if status:
                 failed[run.path] = status
             else:
