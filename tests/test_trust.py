@@ -145,7 +145,7 @@ def test_what_a_folder_says_reaches_no_job_unasked(
     said = stopped("submit", "evil", "--dry-run")
     assert "cluster.setup='touchpwned'" in said and "model.id" not in said  # as in configs/
     script = stopped("submit", "evil", "--dry-run", "trust=true", status=0)
-    assert "touchpwned" in script and 'pipelinegrade"$run"trust=submitted' in script
+    assert "touchpwned" in script and 'grade"${runs[@]}"trust=submitted' in script
     # Nor does a race of somebody else bring its own grader.
     race = ["dataset=demo", "model=demo", "model.checkpoint=step-3800,step-3900", "until=best"]
     record = {"arguments": [*race, f"dataset.answer=python:{tmp_path}/g.py:grade", "trust=true"]}
