@@ -49,16 +49,18 @@ prepare({number}, {whole}, {root!r}, {log!r})
 FORKED = """
 import os
 os.chdir({root!r})
-from bayes_at_n.pipeline.config import sweep
-def child(command, **_):
+from bayes_at_n.pipeline.workers import resident
+def run(self, orders):
+    return [follow(order) for order in orders]
+def follow(order):
     from bayes_at_n.pipeline.cli import main
     if not (pid := os.fork()):
         try:
-            os._exit(main.main(command[3:]))
+            os._exit(main.main(["run", *order.settings]))
         finally:
             os._exit(99)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-sweep.child = child
+resident.Residents._run = run
 """
 # Dies in the middle of a file, at its first byte beyond so many.
 HALF = """

@@ -29,9 +29,9 @@ from bayes_at_n.pipeline.base.program import IMPORTED_FROM
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.generate import stopping
-from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
-from bayes_at_n.pipeline.store import runfolder, sessions, shards
+from bayes_at_n.pipeline.generate.supervise import is_over, owed_by
+from bayes_at_n.pipeline.store import sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import home, process
 
@@ -233,26 +233,17 @@ def supervise(runs: Sequence[Run], sample: Sample) -> None:
         supervisor = Supervisor(ray, runs, sample, token)
         of = f"{counted(cluster.workers, 'worker')} of Ray, {counted(len(runs), 'run')}"
         note(f"loading {first.cfg.model.name} with {first.cfg.engine.name}, {of} ...")
-        with Meter("generate", total, total - _left(runs), keep=True) as meter:
+        with Meter("generate", total, total - owed_by(runs), keep=True) as meter:
             try:
                 supervisor.generate(stop, meter, check)
             finally:
                 supervisor.kill()
-            meter.reach(total - _left(runs))
+            meter.reach(total - owed_by(runs))
     if stop.signal_number:
-        raise stopping.interrupted(runs, _left(runs), stop.signal_number)
+        raise stopping.interrupted(runs, owed_by(runs), stop.signal_number)
     failed = [place.failed for place in supervisor.places if place.failed]
     if len(failed) == len(supervisor.places):
         raise failed[0]
-
-
-def is_over(run: Run) -> bool:
-    """Whether a run owes nothing, or nothing that its budget allows."""
-    return not runfolder.owed(run) or bool(Allowance(run).told())
-
-
-def _left(runs: Sequence[Run]) -> int:
-    return sum(len(runfolder.owed(run)) for run in runs)
 
 
 def _for_actor(cfg: RunConfig) -> RunConfig:

@@ -46,7 +46,13 @@ def generate(run: Run) -> bool:
 
 def together(runs: Sequence[Run]) -> None:
     """Sample what runs of one model and engine owe, by the same workers. Raises: as `generate`."""
-    owing = [run for run in runs if _owes(run)]
+    owing = []
+    for run in runs:
+        try:
+            owing += [run] if _owes(run) else []
+        except UserError:  # of several, the others need not wait for it; its own command says why
+            if len(runs) == 1:
+                raise
     if not owing:
         return
     first = owing[0].cfg

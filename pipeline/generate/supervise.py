@@ -41,7 +41,7 @@ def supervise(runs: Sequence[Run]) -> None:
         Replica(number, share, folder / f"{name}-{number}.stderr")
         for number, share in enumerate(devices.shares(first.cfg))
     ]
-    total, left = sum(len(run.keys) for run in runs), _left(runs)
+    total, left = sum(len(run.keys) for run in runs), owed_by(runs)
     of = f"{counted(len(replicas), 'replica')}, {counted(len(runs), 'run')}"
     note(f"loading {first.cfg.model.name} with {first.cfg.engine.name}, {of} ...")
     with (
@@ -55,10 +55,10 @@ def supervise(runs: Sequence[Run]) -> None:
             while left != before and not stop.signal_number:  # once more if a healthy one had left
                 before = left
                 _generate(runs, replicas, stop, meter, check)
-                left = _left(runs)
+                left = owed_by(runs)
                 meter.reach(total - left, lambda: _detail(replicas, meter))
                 alive = any(sessions.alive(run.path) for run in runs)
-                if alive or (told := not left or all(map(_is_over, runs))):
+                if alive or (told := not left or all(map(is_over, runs))):
                     break
         finally:
             for replica in replicas:
@@ -68,12 +68,13 @@ def supervise(runs: Sequence[Run]) -> None:
     _conclude(runs, replicas, 0 if told else left)
 
 
-def _left(runs: Sequence[Run]) -> int:
+def owed_by(runs: Sequence[Run]) -> int:
+    """Count the attempts that runs owe."""
     return sum(len(runfolder.owed(run)) for run in runs)
 
 
-def _is_over(run: Run) -> bool:
-    """Whether a run owes nothing, or nothing that its budget allows."""
+def is_over(run: Run) -> bool:
+    """Return whether a run owes nothing, or nothing that its budget allows."""
     return not runfolder.owed(run) or bool(Allowance(run).told())
 
 
