@@ -119,8 +119,8 @@ def show(command: Command) -> int:
 def call(command: Command) -> int:
     """Do what a verb does: with its settings, or for each run that they name."""
     parquet.without_pandas()
-    if command.verb == "submit" and (folders := _on_ray(command)) is not None:
-        command = command._replace(verb="run", folders=folders)
+    if command.verb == "submit":
+        command = _on_ray(command) or command
     verb, flags, words = VERBS[command.verb], command.flags, command.folders + command.settings
     if verb.composes:
         verb.function(words, **flags)
@@ -154,14 +154,21 @@ def call(command: Command) -> int:
     return 0
 
 
-def _on_ray(command: Command) -> list[str] | None:
-    """Return the run folders of a `submit` whose cluster is a Ray, on which `run` samples."""
+def _on_ray(command: Command) -> Command | None:
+    """Return the `run` that a `submit` is whose cluster is a Ray; None: it is a Slurm."""
     found = [str(run) for folder in command.folders for run in find.within(Path(folder))]
     kinds = [SettleConfig, RunConfig] if _is_race(command) else [RunConfig]
     [first, *_] = compose.expand(compose.parted(command.settings, *kinds)[-1])
     site = [one for one in first if one.startswith(("cluster=", "cluster."))]
     cfg = configured([*found[:1], *first], "submit") if found and not site else compose.load(site)
-    return None if cfg.cluster.address is None else found
+    if cfg.cluster.address is None:
+        return None
+    settings = command.settings
+    if found and site:  # in a folder's settings single keys are changed, no groups
+        settings = [one for one in settings if one not in site]
+        named = ("address", "gpus", "cpus", "workers")
+        settings += [f"cluster.{key}={getattr(cfg.cluster, key)}" for key in named]
+    return command._replace(verb="run", folders=found, settings=settings)
 
 
 def _several(command: Command, combinations: list[list[str]]) -> int:
