@@ -18,11 +18,11 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
     "benchmarks": 7_161,
-    "docs (words)": 75_663,
+    "docs (words)": 75_703,
     "pipeline": 8,
     "pipeline/api": 443,
     "pipeline/base": 1_148,
-    "pipeline/cli": 863,
+    "pipeline/cli": 864,
     "pipeline/cluster": 530,
     "pipeline/cohorts": 2_562,
     "pipeline/config": 2_134,
@@ -51,7 +51,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 39_402,
     "verifiers": 5_176,
-    "product": 54_366,
+    "product": 54_367,
 }
 
 

@@ -104,11 +104,12 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
 
     for group in by_engine([cfg for cfg in configs if "generate" in cfg.stages]):
         if len(group) > 1:
-            runs = [run for run in map(Run, group) if _is_prepared(run, verb)]
-            try:
-                together(runs)
-            except UserError as error:
-                warn(str(error))
+            with inside():
+                runs = [run for run in map(Run, group) if _is_prepared(run, verb)]
+                try:
+                    together(runs)
+                except UserError as error:
+                    warn(str(error))
 
 
 def _is_prepared(run: Run, verb: str) -> bool:
