@@ -279,8 +279,8 @@ def test_a_signal_to_the_parent_or_to_everyone_stops_all_once(
 
 @pytest.mark.soak
 def test_replicas_that_can_never_start_are_one_error(tiny_model: Path, tmp_path: Path) -> None:
-    folder = prepared(tmp_path / "run", 1, "engine=transformers")
-    command = Command(folder, "engine.args.nonsense=1")
+    folder = prepared(tmp_path / "run", 1, "engine=transformers", "engine.args.nonsense=1")
+    command = Command(folder)
     said = command.ends(1)
     assert said.count("nonsense") <= 2 and said.count("could not load") == 1
     assert "2 of 2 replicas were given up; 30 of 30" in said
