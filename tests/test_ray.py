@@ -16,6 +16,7 @@ from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.generate import on_ray
+from bayes_at_n.pipeline.workers.resident import by_engine
 
 TRIALS = 40
 SLOW = ["engine.batch_size=4", "engine.in_flight=8"]  # that there is a middle
@@ -67,6 +68,12 @@ def test_examples_have_the_keys_of_their_programs() -> None:
     for command in (job["spec"]["entrypoint"], task["run"].partition("bayes-at-n ")[2]):
         words = re.findall(r"(?:model|dataset|cluster)\S*=\S+", command)
         assert compose.load(words).cluster.address
+
+
+def test_runs_on_different_clusters_are_not_sampled_together() -> None:
+    addresses = ("auto", "auto", "node:6379")
+    configs = [compose.load([f"cluster.address={one}", "tag=x"]) for one in addresses]
+    assert [len(group) for group in by_engine(configs)] == [2, 1]
 
 
 def _rows(run: Path) -> list[dict[str, Any]]:

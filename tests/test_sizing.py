@@ -68,10 +68,12 @@ def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
     said = " ".join(capsys.readouterr().err.split())
     assert "engine.batch_size=auto: 22, 1 × (140.4 GiB × 0.9 − 3 GiB) − 61 GiB of weights" in said
     assert "62.3 GiB for the cache / 2.7 GiB an attempt (11,123 tokens" in said
+    assert "1 GPU, 1 worker" in said
     machine(tmp_path, monkeypatch, *[H100] * 8)
     assert numbers(sizes.settled(large(tmp_path), ROWS).engine) == (2, 28, 4)
     said = " ".join(capsys.readouterr().err.split())
     assert "engine.tensor_parallel_size=auto: 2, 2 × (79.6 GiB × 0.9 − 3 GiB)" in said
+    assert "8 GPUs, 4 workers of 2 GPUs each" in said
 
 
 def test_the_smallest_visible_gpu_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +126,7 @@ def test_a_model_that_fits_nowhere_is_said_with_its_arithmetic(
 
 
 def test_where_something_is_not_known_nothing_is_guessed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     machine(tmp_path, monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # and nvidia-smi knows neither
@@ -132,10 +134,11 @@ def test_where_something_is_not_known_nothing_is_guessed(
         sizes.settled(large(tmp_path), ROWS)
     cfg = large(tmp_path, "engine.tensor_parallel_size=1")
     assert numbers(sizes.settled(cfg, ROWS).engine) == (1, 256, 2)
+    assert "256, since the GPUs' memory is not known" in capsys.readouterr().err
 
 
 def test_on_a_cpu_and_with_a_server_there_is_one_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     cfg = large(tmp_path, "engine=transformers", "engine.device=cpu", "engine.batch_size=64")
     cfg.engine.tensor_parallel_size = 1
@@ -145,6 +148,7 @@ def test_on_a_cpu_and_with_a_server_there_is_one_worker(
     assert numbers(sizes.settled(compose.load(served), ROWS).engine) == (1, 256, 1)
     named = ["engine=transformers", "engine.device=cuda:1"]
     assert sizes.settled(compose.load(named), ROWS).engine.replicas == 1
+    assert "2 GPUs, 1 worker" in capsys.readouterr().err
 
 
 def test_weights_are_what_an_engine_holds(tmp_path: Path, tiny_model: Path) -> None:

@@ -224,6 +224,21 @@ def test_a_race_is_an_array_of_settle(
     assert {"--array=0-3", "--gres=gpu:2", "--signal=USR1@300"} <= set(_directives(script))
     folder = tmp_path / "runs/demo/_settle/top-1"
     assert f"\npipeline settle {folder} trust=submitted # on any of its runs\n" in script
+    here = re.search(r"^here=(.*)$", script, re.MULTILINE)
+    assert here
+    Path(here[1]).mkdir(parents=True)
+
+    # What a task makes of any run of the race lets it begin anew.
+    asked = 'echo "$@" >>asked'
+    assert _played(script, tmp_path, f"{asked}; exit 0")[0] == 0
+    words = f" -m bayes_at_n settle {folder} trust=submitted\n"
+    assert (tmp_path / "asked").read_text().endswith(words)
+    made = tmp_path / "runs/demo/demo-step-3900/attempts"
+    made.mkdir(parents=True)
+    mine = f"echo x >{made}/_0001-$(hostname -s)-1-00000.journal"
+    starts = [_played(script, tmp_path, f"{each}exit 1") for each in ("", "", f"{mine}; ", "", "")]
+    assert all("scontrol requeue 77" in out for _, out in starts)
+    assert "3 starts in a row" in _played(script, tmp_path, "exit 86")[1]
 
 
 def test_a_race_that_is_over_owes_what_comes_after(
@@ -267,6 +282,16 @@ def test_engines_fill_the_gpus_of_a_task(
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
+        (["model=demo,qwen3-30"], "model=qwen3-30"),
+        (["cluster=nowhere"], "cluster=nowhere"),
+        (["cluster.tim=1"], "cluster.tim"),
+        (["cluster.time=24"], "cluster.time=24"),
+        (["cluster.cpu_jobs.time=soon"], "cluster.cpu_jobs.time=soon"),
+        (["cluster.memory=much"], "cluster.memory=much"),
+        (["cluster.options=[constraint]"], "cluster.options=constraint"),
+        (["cluster.partition='a b'"], "cluster.partition=a b"),
+        (["cluster.workers=0"], "cluster.workers=0"),
+        (["cluster.time=00:04:00"], "cluster.warn_s=300"),
         (["cluster.gpus=4", "engine.tensor_parallel_size=3"], "engine.tensor_parallel_size=3"),
         (["cluster.gpus=4", "engine.replicas=5"], "engine.replicas=5"),
         (
@@ -275,6 +300,7 @@ def test_engines_fill_the_gpus_of_a_task(
         ),
         (["cluster.gpus=4", "verifier.engine.replicas=8"], "verifier.engine.replicas=8 take 8"),
         (["cluster=default,h200-8"], "cluster: must be the same"),
+        (["sampling.trials=range(0,5000)"], "1000 runs"),
         (["dataset=demo,demo"], "tag="),
         (["/nowhere/at/all"], "/nowhere/at/all"),
     ],

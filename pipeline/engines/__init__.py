@@ -145,6 +145,7 @@ def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
     """Load the engine that the configuration names.
 
     Args:
+        cfg: the run's configuration.
         longest: the most tokens, prompt and completion together, of any request.
         rows: the questions table, which a server is tried on before anything is asked of it.
 
@@ -213,6 +214,8 @@ def pull(requests: Iterator[Request | None], most: int) -> tuple[list[Request], 
 
     >>> pull(iter([None, None]), 2)
     ([], True)
+    >>> pull(iter([]), 2)
+    ([], False)
     """
     taken: list[Request] = []
     while len(taken) < most:

@@ -84,6 +84,8 @@ def seen(names: Sequence[str], memory: int | None, cores: int) -> Hardware:
 
     >>> seen(["NVIDIA H200, 143771 MiB"], 150754820096, 8)[:3]
     ('1 GPU (H200) here', 1, 150754820096)
+    >>> seen([], None, 2).told
+    '2 cores here'
     """
     if not names:
         return Hardware(f"{counted(cores, 'core')} here", 0, None, *(cores * x for x in _CORE))
@@ -95,6 +97,8 @@ def of_cluster(cluster: ClusterConfig) -> Hardware:
 
     >>> of_cluster(ClusterConfig(gpus=4, workers=2, options=["--constraint=a100"])).told
     '8 GPUs (A100) of cluster=default'
+    >>> of_cluster(ClusterConfig()).told
+    '1 GPU (which is not said: as an H100) of cluster=default'
     """
     where = f"of cluster={cluster.name}"
     if not cluster.gpus:

@@ -40,7 +40,7 @@ def by_engine(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
     groups: dict[str, list[RunConfig]] = {}
     for cfg in configs:
         alone = kind(cfg.engine.name).served or cfg.track.to
-        key = cfg.run_dir if alone else repr((cfg.model, cfg.engine))
+        key = cfg.run_dir if alone else repr((cfg.model, cfg.engine, cfg.cluster.address))
         groups.setdefault(key, []).append(cfg)
     return [*groups.values()]
 
