@@ -99,6 +99,11 @@ def write_questions(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     return path
 
 
+def demo_questions() -> list[dict[str, Any]]:
+    """The demo's thirty, from the easiest on."""
+    return [json.loads(line) for line in (ROOT / "demo" / "questions.jsonl").open()]
+
+
 def arithmetic(count: int) -> list[dict[str, Any]]:
     """Questions 1+1, 2+2, ... with ids 1, 2, ..."""
     return [{"id": n, "problem": f"{n}+{n}?", "answer": str(2 * n)} for n in range(1, count + 1)]

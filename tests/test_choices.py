@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forked import BATCH, Command, Forker
-from helpers import ROOT, Capsys, make_run, settings, write_questions
+from helpers import Capsys, demo_questions, make_run, settings, write_questions
 from test_grade_stage import grades
 
 from bayes_at_n import scoring
@@ -39,8 +39,7 @@ COUNT, TRIALS = 6, 4
 def gpqa(folder: Path) -> Path:
     """Demo questions in the layout of GPQA: a column for each option, the correct one first."""
     rows = []
-    for line in (ROOT / "demo" / "questions.jsonl").read_text().splitlines()[:COUNT]:
-        row = json.loads(line)
+    for row in demo_questions()[:COUNT]:
         value = int(row["answer"])
         made = dict(zip(COLUMNS, map(str, (value, value + 1, value - 10, value + 70)), strict=True))
         rows.append({"id": row["id"], "Question": row["problem"], **made})

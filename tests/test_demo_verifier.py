@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import demo_questions
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, read_template
@@ -180,7 +181,7 @@ def test_a_response_cannot_talk_it_into_a_label() -> None:
 
 
 def test_a_response_without_content_is_not_judged_with_confidence() -> None:
-    rows = [json.loads(s) for s in (ROOT / "demo" / "questions.jsonl").read_text().splitlines()]
+    rows = demo_questions()
     for text in ("N/A", "[MASK]", ""):
         cases = [Case(q["problem"], q["answer"], text, "", "C", "free") for q in rows]
         assert said(cases).mean(0).max() < 0.95, text

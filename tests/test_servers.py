@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from faulty_proxy import ERRORS, PASSING, RETRY_S, Proxy, always, at, faulty, spread
 from forked import BATCH, TRIALS, Attempts, Command, Forker, assert_whole, stored
-from helpers import ROOT, write_questions
+from helpers import ROOT, demo_questions, write_questions
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.config import compose
@@ -530,9 +530,8 @@ def test_what_a_server_lacks_is_said_and_recorded(
     name: str,
 ) -> None:
     plain.plan = always(fault)
-    demo = [json.loads(line) for line in (ROOT / "demo" / "questions.jsonl").open()]
     # The hardest: easy ones are answered alike by chance, whatever the seed.
-    hard = f"dataset.path={write_questions(tmp_path / 'hard.jsonl', demo[-10:])}"
+    hard = f"dataset.path={write_questions(tmp_path / 'hard.jsonl', demo_questions()[-10:])}"
     said = command(tmp_path / "run", forker, plain.url, hard, trials=1).finish()
     assert words in said and findings(tmp_path / "run")[name] is False
     found = rows(tmp_path / "run")

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from forked import HELD, Attempts, Forker, assert_whole, stored
-from helpers import ROOT, write_questions
+from helpers import ROOT, demo_questions, write_questions
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
@@ -144,7 +144,7 @@ def test_a_killed_worker_loses_and_doubles_nothing_of_any_run(
 
 
 def test_one_command_loads_the_model_once_for_its_data_sets(tmp_path: Path) -> None:
-    rows = [json.loads(line) for line in (ROOT / "demo" / "questions.jsonl").open()]
+    rows = demo_questions()
     paths = [
         str(write_questions(tmp_path / f"{name}.jsonl", part))
         for name, part in (("easy", rows[:3]), ("hard", rows[3:6]))
@@ -162,8 +162,7 @@ def test_one_command_loads_the_model_once_for_its_data_sets(tmp_path: Path) -> N
 
 
 def few(tmp_path: Path, name: str) -> list[str]:
-    rows = [json.loads(line) for line in (ROOT / "demo" / "questions.jsonl").open()][:3]
-    dataset = f"dataset={write_questions(tmp_path / 'few.jsonl', rows)}"
+    dataset = f"dataset={write_questions(tmp_path / 'few.jsonl', demo_questions()[:3])}"
     more = ["verifier=none", "stages=[prepare,generate,grade]", f"run_dir={tmp_path / name}"]
     return ["model=demo", dataset, *more]
 

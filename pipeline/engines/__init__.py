@@ -165,8 +165,9 @@ def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
 
 def kept(cfg: RunConfig, longest: int) -> Engine | None:
     """Return the engine that `load` need not load, because this process has kept it."""
-    fits = _kept is not None and _kept.key == _key(cfg) and longest <= _kept.longest
-    return _kept.engine if _kept is not None and fits else None
+    if _kept and _kept.key == _key(cfg) and longest <= _kept.longest:
+        return _kept.engine
+    return None
 
 
 def _key(cfg: RunConfig) -> Any:

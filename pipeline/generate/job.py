@@ -55,7 +55,8 @@ class Job:
         self.open = False  # whether it may still ask for attempts
         self.error: Exception | None = None
         self.writer: AttemptWriter | None = None
-        self._busy, self._asked = time.monotonic(), 0.0  # when there was last something to do; not
+        self._busy = time.monotonic()  # when there was last something to do
+        self._asked = 0.0  # when it was last asked whether nothing is left
         self._rounds = 3  # of asking the table whether all that is marked done is there
         self._stack = contextlib.ExitStack()
 
@@ -88,16 +89,14 @@ class Job:
             sessions.prove(self.run, good=False, own=self.session.worker)
             raise UserError(f"{error}. {sessions.suspects(self.run)}".strip()) from None
 
-    def begin(self) -> int:
-        """Tidy up after the dead, and return how many attempts are owed."""
+    def begin(self) -> None:
+        """Tidy up after the dead, and look for what is owed."""
         tidy(self.run)
         runfolder.save(self.run, *runfolder.TRIALS)
         if not sessions.alive(self.run.path) - {self.session.worker}:
             heartbeat.clear(self.beat.path.parent, self.beat.now)
-        owed = self.claims.read()
-        needed = owed or runfolder.missing_prompt_logprobs(self.run)
+        needed = self.claims.read() or runfolder.missing_prompt_logprobs(self.run)
         self.open = bool(needed or sessions.unproven(self.run))
-        return owed
 
     def loaded(self, engine: engines.Engine) -> None:
         """Take up sampling with an engine that is ready, if anything is owed."""

@@ -30,13 +30,11 @@ from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.generate import stopping
 from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
-from bayes_at_n.pipeline.generate.supervise import is_over, owed_by
+from bayes_at_n.pipeline.generate.supervise import MOST_IN_VAIN, STOP_S, is_over, owed_by
 from bayes_at_n.pipeline.store import sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import home, process
 
-MOST_IN_VAIN = 3  # actors in a row, of one place, that made no attempt: it is given up
-STOP_S = 60.0  # for writing what is finished; journals hold it already
 SEEN_S = 30.0  # NFS may show a new file late
 PLACED_S = 60.0  # then a person is told what each worker asks for
 LOOK_S = 1.0

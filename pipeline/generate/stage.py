@@ -77,6 +77,8 @@ def sample_here(runs: Sequence[Run], stop: StopFlag, replica: int) -> None:
 
 def _fitted(runs: Sequence[Run]) -> list[Run]:
     """The runs with one engine that fits this machine, where their model is by then."""
+    if not kind(runs[0].cfg.engine.name).served:
+        prefetch.weights(runs[0].cfg.model)  # here and once: no worker waits for a download
     settled = [_settled(run) for run in runs]
     # Of several the one with the longest attempts decides what fits.
     engine = min((run.cfg.engine for run in settled), key=lambda engine: engine.batch_size)
@@ -117,8 +119,6 @@ def _owes(run: Run) -> bool:
 
 def _settled(run: Run) -> Run:
     """The run with a number wherever its engine has "auto"; its model is on this machine."""
-    if not kind(run.cfg.engine.name).served:
-        prefetch.weights(run.cfg.model)  # here and once: no worker waits for a download
 
     def made() -> list[int]:
         tokens = rowkeys.streamed(run, "attempts", ["completion_tokens"])["completion_tokens"]

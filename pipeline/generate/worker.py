@@ -229,18 +229,17 @@ class _Worker:
             raise stopping.interrupted(runs, self._left(), self.stop.signal_number)
 
     def _show(self, meter: Meter) -> None:
-        if not self.shown:
-            return
+        if self.shown:
+            meter.reach(meter.total - self._left(), self._detail)
+
+    def _detail(self) -> str:
+        """Rates and shares for the progress line."""
         records = [job.session.record for job in self.jobs]
         attempts, tokens, boxed, truncated = (sum(r[name] for r in records) for name in COUNTS)
+        if not attempts:
+            return "no attempt finished yet"
         rate = tokens / max(time.monotonic() - self.began, 1e-9)
-
-        def detail() -> str:
-            if not attempts:
-                return "no attempt finished yet"
-            return rate_and_shares(rate, attempts, boxed, truncated)
-
-        meter.reach(meter.total - self._left(), detail)
+        return rate_and_shares(rate, attempts, boxed, truncated)
 
     def _excused(self, error: Exception) -> bool:
         """Ctrl-C reaches the engine's own processes too, which may fail before we stop."""

@@ -151,10 +151,10 @@ def _shares(contenders: Sequence[Contender]) -> dict[str, str]:
 
     A model that has left leaves its GPUs to the others, which are then loaded anew on more.
     """
-    engine = contenders[0].runs[0].cfg.engine
-    gpus = devices.visible_gpus() if devices.on_gpus(contenders[0].runs[0].cfg) else []
-    each, sizes = len(gpus) // len(contenders), [engine.tensor_parallel_size]
-    sizes += [run.cfg.engine.tensor_parallel_size for of in contenders for run in of.runs]
+    configs = [run.cfg for of in contenders for run in of.runs]
+    sizes = [cfg.engine.tensor_parallel_size for cfg in configs]
+    gpus = devices.visible_gpus() if devices.on_gpus(configs[0]) else []
+    each = len(gpus) // len(contenders)
     if len(contenders) == 1 or not each or AUTO in sizes or max(sizes) > each:
         return {}
     groups = devices.gpu_groups(gpus, len(contenders), each)

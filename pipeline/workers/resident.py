@@ -67,11 +67,13 @@ class _Process(NamedTuple):
 class Residents:
     """Processes that run commands, one a model; as a context manager it ends them.
 
-    `stdout`: where commands print results, as of `subprocess.Popen`.
+    Args:
+        stdout: where commands print results, as of `subprocess.Popen`.
+        said: what they are, a word of `console.say`.
     """
 
-    def __init__(self, stdout: int | None = subprocess.DEVNULL) -> None:
-        self.stdout = stdout
+    def __init__(self, stdout: int | None = subprocess.DEVNULL, said: str = "") -> None:
+        self.stdout, self.said = stdout, f"{os.environ.get(SAYS, '')} {said}"
         # By model and GPUs; the one used last comes last.
         self._processes: dict[tuple[str, str | None], _Process] = {}
 
@@ -120,7 +122,8 @@ class Residents:
         return found
 
     def _started(self, order: Order) -> _Process:
-        own = {} if order.gpus is None else {"CUDA_VISIBLE_DEVICES": order.gpus}
+        own = {SAYS: self.said}
+        own |= {} if order.gpus is None else {"CUDA_VISIBLE_DEVICES": order.gpus}
         reading, writing = os.pipe()
         process = subprocess.Popen(
             [*PROGRAM, str(os.getpid()), str(writing)],
@@ -147,7 +150,7 @@ def run_all(commands: Sequence[Sequence[str]]) -> int:
     That of a stop is returned at once.
     """
     common, failed = set.intersection(*map(set, commands)), dict[str, int]()
-    with _said("several"), Residents(stdout=None) as residents:
+    with Residents(stdout=None, said="several") as residents:
         for number, command in enumerate(commands, 1):
             name = " ".join(word for word in command if word not in common)
             note(f"{command[0]} {number} of {len(commands)}: {name}")
@@ -159,17 +162,6 @@ def run_all(commands: Sequence[Sequence[str]]) -> int:
     if failed:
         warn(f"{len(failed)} of {len(commands)} failed: {'; '.join(failed)}")
     return max(failed.values(), default=0)
-
-
-@contextlib.contextmanager
-def _said(word: str) -> Iterator[None]:
-    """Tell the processes that start inside what they are, as `console.say` does."""
-    before = os.environ.get(SAYS, "")
-    os.environ[SAYS] = f"{before} {word}"
-    try:
-        yield
-    finally:
-        os.environ[SAYS] = before
 
 
 def _watched(processes: "Sequence[subprocess.Popen[Any]]", ends: Iterable[int]) -> list[int]:
