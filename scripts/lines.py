@@ -39,7 +39,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/rubrics": 846,
     "pipeline/score": 804,
     "pipeline/servers": 1_360,
-    "pipeline/settle": 2_005,
+    "pipeline/adaptive": 2_005,
     "pipeline/status": 934,
     "pipeline/store": 2_156,
     "pipeline/tracking": 239,
