@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base.console import inside
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import set_environment
 from bayes_at_n.pipeline.cli.runs import run_stages
-from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.engines import callable as functions

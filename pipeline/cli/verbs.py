@@ -108,7 +108,7 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # two runs, until settled"
         examples="status runs --watch  # all runs in a folder",
     ),
     "compare": Verb(
-        "cohorts.compare:compare",
+        "compare.comparison:compare",
         "compare models: scores, ranks with ties, which orders are settled",
         keys=f"{_MANY} ranking",
         settings=_ANALYSIS,
@@ -201,7 +201,7 @@ submit runs/aime25  # what these runs owe; safe at any time""",
         examples="export runs/aime25/qwen3-30b to=csv  # a row an attempt; `import` takes it back",
     ),
     "equivalence": Verb(
-        "cohorts.equivalence:run",
+        "compare.equivalence:run",
         "test whether two ways of sampling a model are equivalent",
         settings="analysis:EquivalenceConfig",
         reads=True,

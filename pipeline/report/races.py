@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.report import data, figures
 from bayes_at_n.pipeline.report.names import visible
