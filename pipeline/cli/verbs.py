@@ -178,7 +178,7 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # two runs, until settled"
         examples="prefetch model=qwen3-30b dataset=aime25  # into HF_HOME",
     ),
     "submit": Verb(
-        "settle.queue:submit",
+        "adaptive.queue:submit",
         "queue runs on a Slurm cluster: one array of workers, then the other stages",
         keys="cluster",
         composes=True,
@@ -242,7 +242,7 @@ submit runs/aime25  # what these runs owe; safe at any time""",
         examples="prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'",
     ),
     "settle": Verb(
-        "settle.verb:run",
+        "adaptive.verb:run",
         "sample until it is settled which model is best, and no longer",
         settings=f"settle:SettleConfig {RUN}",
         composes=True,
@@ -252,7 +252,7 @@ settle model=a,b,c dataset=aime25 until=best  # top:K, order, above:M, width:W
 settle replay=runs/aime25 until=top:3  # what complete runs would have taken""",
     ),
     "plan": Verb(
-        "settle.preview:plan",
+        "adaptive.preview:plan",
         "simulate what a budget can settle, before anything is spent",
         settings="settle:PlanConfig",
         reads=True,
