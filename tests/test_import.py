@@ -18,8 +18,8 @@ from helpers import Capsys, outcome_words
 
 from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort
-from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.config import analysis, compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.records import RecordsConfig

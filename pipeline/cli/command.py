@@ -126,7 +126,7 @@ def call(command: Command) -> int:
         verb.function(words, **flags)
         return 0
     if _is_race(command):
-        from bayes_at_n.pipeline.settle.verb import run_until
+        from bayes_at_n.pipeline.adaptive.verb import run_until
 
         return run_until(words, **flags)
     [kind] = verb.kinds

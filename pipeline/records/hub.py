@@ -15,10 +15,10 @@ import yaml  # type: ignore[import-untyped]
 
 from bayes_at_n.pipeline.base.console import counted, note
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
-from bayes_at_n.pipeline.cohorts import compare, differences
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.cohorts.verdict import verdict
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare import comparison, differences
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.conclusion import conclude
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig, SelectionConfig
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import markdown, to_markdown
@@ -98,12 +98,12 @@ def write(export: Export, folder: Path) -> None:
 
 def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
     """The results of a data set, and how its runs were sampled, without paths of this machine."""
-    tables, stem = compare.tables_of(cohort, cfg), file_stem(cohort.dataset)
-    style.save(compare.figures_of(cohort, cfg, tables)["forest"], images / stem)
+    tables, stem = comparison.tables_of(cohort, cfg), file_stem(cohort.dataset)
+    style.save(comparison.figures_of(cohort, cfg, tables)["forest"], images / stem)
     parts = [
         f"## {markdown(cohort.dataset)}",
-        markdown(verdict(cohort, cfg).sentence()),
-        to_markdown(compare.brief(tables, cfg)),
+        markdown(conclude(cohort, cfg).sentence()),
+        to_markdown(comparison.brief(tables, cfg)),
         *([to_markdown(tables["caps"])] if "caps" in tables else []),
         f"![Scores with intervals](images/{stem}.png)",
     ]

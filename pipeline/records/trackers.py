@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError, install
-from bayes_at_n.pipeline.cohorts.differences import PROTOCOL, flat, public, sampling_known
+from bayes_at_n.pipeline.compare.differences import PROTOCOL, flat, public, sampling_known
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import origin, outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run

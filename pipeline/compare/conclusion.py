@@ -7,9 +7,9 @@ import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import listed, percent
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.cohorts.leaderboard import scores
-from bayes_at_n.pipeline.cohorts.neighbours import groups
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.leaderboard import scores
+from bayes_at_n.pipeline.compare.neighbours import groups
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.score.shown import stopped
 from bayes_at_n.scoring.metrics.table import parse
@@ -17,7 +17,7 @@ from bayes_at_n.scoring.metrics.table import parse
 _NAMED = 5  # models that a sentence names
 
 
-class Verdict(NamedTuple):
+class Conclusion(NamedTuple):
     """What L models on M questions show; names and numbers of models best first.
 
     All but `other_questions` is about these M questions. With one model nothing is open and nothing
@@ -46,11 +46,11 @@ class Verdict(NamedTuple):
     def sentence(self) -> str:
         """What a person should know, as one sentence.
 
-        >>> from bayes_at_n.pipeline.cohorts.cohort import from_arrays
+        >>> from bayes_at_n.pipeline.compare.cohort import from_arrays
         >>> from bayes_at_n.pipeline.config import analysis
         >>> coins = [[[1, 1, 1, 0]] * 9, [[1, 1, 0, 0]] * 9, [[0, 0, 0, 0]] * 9]
         >>> cohort = from_arrays("coins", ["a", "b", "c"], [*"123456789"], coins)
-        >>> verdict(cohort, analysis.load(["z=2"])).sentence().split("; ")[:2]
+        >>> conclude(cohort, analysis.load(["z=2"])).sentence().split("; ")[:2]
         ['a and b cannot be told apart on these 9 questions', 'a is the best with probability .97, \
 and the best is one of these 2 with probability above .99']
         """
@@ -95,7 +95,7 @@ and the best is one of these 2 with probability above .99']
         return f"on others of their kind it would beat {self.nearest} with probability {chance}"
 
 
-def verdict(cohort: Cohort, cfg: AnalysisConfig) -> Verdict:
+def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     """What a cohort of one or more models shows; several data sets: give them pooled.
 
     Made from what the tables of `compare` are made from, the headline and its sigma; two models are
@@ -120,7 +120,7 @@ def verdict(cohort: Cohort, cfg: AnalysisConfig) -> Verdict:
     if len(names) > 1 and matrix.shape[1] > 1:
         others = scoring.paired_questions(matrix[order[0]], matrix[order[1:]]).probability
         nearest, elsewhere = names[1 + int(np.argmin(others))], float(np.min(others))
-    return Verdict(
+    return Conclusion(
         models=names,
         questions=matrix.shape[1],
         metric=parse(cfg.scoring.headline).title(matrix.shape[2]),

@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from bayes_at_n.pipeline.adaptive import RECORD, looks, tables
+from bayes_at_n.pipeline.adaptive.forecast import forecast
+from bayes_at_n.pipeline.adaptive.looks import Course
+from bayes_at_n.pipeline.adaptive.race import ended
 from bayes_at_n.pipeline.base.console import clock, count, results
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display import table as display
-from bayes_at_n.pipeline.settle import RECORD, looks, tables
-from bayes_at_n.pipeline.settle.forecast import forecast
-from bayes_at_n.pipeline.settle.looks import Course
-from bayes_at_n.pipeline.settle.race import ended
 from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.standing import RunStanding
 from bayes_at_n.pipeline.status.watch import Above

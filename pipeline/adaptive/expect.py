@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
+from bayes_at_n.pipeline.adaptive import data
+from bayes_at_n.pipeline.adaptive.plan import LOOKS, Goal
+from bayes_at_n.pipeline.adaptive.race import states, target
 from bayes_at_n.pipeline.base.console import Meter
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.resources import BudgetConfig
 from bayes_at_n.pipeline.config.settle import Assumed
-from bayes_at_n.pipeline.settle import data
-from bayes_at_n.pipeline.settle.plan import LOOKS, Goal
-from bayes_at_n.pipeline.settle.race import states, target
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.scoring import fit_prior
 from bayes_at_n.scoring.numerics.inputs import Floats

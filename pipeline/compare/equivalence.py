@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayes_at_n.pipeline.base.console import counted, note, results
-from bayes_at_n.pipeline.cohorts import differences, pair, replay
-from bayes_at_n.pipeline.cohorts.pair import Pair
-from bayes_at_n.pipeline.cohorts.replay import Replay
+from bayes_at_n.pipeline.compare import differences, pair, replay
+from bayes_at_n.pipeline.compare.pair import Pair
+from bayes_at_n.pipeline.compare.replay import Replay
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display import table as display

@@ -9,7 +9,7 @@ import pyarrow as pa
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.console import Meter, note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.cohorts.pair import Pair
+from bayes_at_n.pipeline.compare.pair import Pair
 from bayes_at_n.pipeline.prepare import sizes
 from bayes_at_n.pipeline.store import parquet, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY

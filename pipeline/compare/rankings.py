@@ -13,8 +13,8 @@ from bayes_at_n.pipeline.base.children import forked
 from bayes_at_n.pipeline.base.console import Meter, clock, counted, listed
 from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.cohorts.cohort import Bits, Cohort, complete
-from bayes_at_n.pipeline.cohorts.leaderboard import title
+from bayes_at_n.pipeline.compare.cohort import Bits, Cohort, complete
+from bayes_at_n.pipeline.compare.leaderboard import title
 from bayes_at_n.pipeline.config.analysis import METHODS, SEED, AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.scoring.metrics.table import parse

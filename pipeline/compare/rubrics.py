@@ -17,8 +17,8 @@ import pyarrow as pa
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.cohorts import priors
-from bayes_at_n.pipeline.cohorts.cohort import Cohort, Member
+from bayes_at_n.pipeline.compare import priors
+from bayes_at_n.pipeline.compare.cohort import Cohort, Member
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.scoring import RubricConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns

@@ -10,8 +10,8 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.cohorts.leaderboard import title
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.leaderboard import title
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.display.table import Column, Table

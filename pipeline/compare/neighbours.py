@@ -1,7 +1,7 @@
 """What separates models: the order of neighbours, posterior ranks, groups that are not apart.
 
 All of it is made from the headline and its sigma, as the ranks of
-:mod:`pipeline.cohorts.leaderboard` are.
+:mod:`pipeline.compare.leaderboard` are.
 """
 
 import itertools
@@ -11,8 +11,8 @@ import numpy.typing as npt
 import scipy
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.cohorts.leaderboard import finished, inflation_columns, scores, title
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.leaderboard import finished, inflation_columns, scores, title
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score.shown import shared_luck

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from bayes_at_n.pipeline.adaptive import RECORD, data, live, plan
+from bayes_at_n.pipeline.adaptive.race import owed, states
 from bayes_at_n.pipeline.cluster import submit as cluster
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import settle as config
 from bayes_at_n.pipeline.config.checks import AUTO
-from bayes_at_n.pipeline.settle import RECORD, data, live, plan
-from bayes_at_n.pipeline.settle.race import owed, states
 from bayes_at_n.pipeline.store.runfolder import Run
 
 

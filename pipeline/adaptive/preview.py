@@ -5,6 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from bayes_at_n.pipeline.adaptive import expect
+from bayes_at_n.pipeline.adaptive.expect import UNITS, Basis
+from bayes_at_n.pipeline.adaptive.plan import Goal, Plan, goal
+from bayes_at_n.pipeline.adaptive.tables import question, spent_line
 from bayes_at_n.pipeline.base.console import note, percent, results
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.resources import BudgetConfig
@@ -13,10 +17,6 @@ from bayes_at_n.pipeline.config.settle import Assumed, PlanConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.prepare import costs, questions
-from bayes_at_n.pipeline.settle import expect
-from bayes_at_n.pipeline.settle.expect import UNITS, Basis
-from bayes_at_n.pipeline.settle.plan import Goal, Plan, goal
-from bayes_at_n.pipeline.settle.tables import question, spent_line
 from bayes_at_n.pipeline.store import find
 from bayes_at_n.scoring import wilson_ci
 from bayes_at_n.scoring.sequential import Simulated

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column
 from bayes_at_n.pipeline.score import prior

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.pipeline.settle.looks import Course
-from bayes_at_n.pipeline.settle.plan import Goal
-from bayes_at_n.pipeline.settle.race import Ints, State, ended
+from bayes_at_n.pipeline.adaptive.looks import Course
+from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.adaptive.race import Ints, State, ended
 
 Floats = npt.NDArray[np.float64]
 

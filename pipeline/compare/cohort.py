@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bayes_at_n.pipeline.base.console import collected, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.cohorts import differences
+from bayes_at_n.pipeline.compare import differences
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.score import shown, votes
 from bayes_at_n.pipeline.store import find, outcomes

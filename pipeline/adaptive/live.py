@@ -13,6 +13,12 @@ from contextlib import suppress
 
 import numpy as np
 
+from bayes_at_n.pipeline.adaptive import RECORD, budget, data, looks
+from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive.looks import Course
+from bayes_at_n.pipeline.adaptive.plan import MARK, Contender, Plan, record_of
+from bayes_at_n.pipeline.adaptive.race import Bools, State, owed, states
+from bayes_at_n.pipeline.adaptive.tables import told
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
@@ -20,12 +26,6 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.generate import claims, stopping
 from bayes_at_n.pipeline.score.shown import STOPPED
-from bayes_at_n.pipeline.settle import RECORD, budget, data, looks
-from bayes_at_n.pipeline.settle.data import Outcomes
-from bayes_at_n.pipeline.settle.looks import Course
-from bayes_at_n.pipeline.settle.plan import MARK, Contender, Plan, record_of
-from bayes_at_n.pipeline.settle.race import Bools, State, owed, states
-from bayes_at_n.pipeline.settle.tables import told
 from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.workers import devices
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import counted
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import priors
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare import priors
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import votes
@@ -277,7 +277,7 @@ def finished(cohort: Cohort) -> tuple[Floats, Floats]:
     and the second where nothing finished. Where truncated attempts are never correct, as our grader
     has it, avg is their product.
 
-    >>> from bayes_at_n.pipeline.cohorts.cohort import from_arrays
+    >>> from bayes_at_n.pipeline.compare.cohort import from_arrays
     >>> cohort = from_arrays("d", ["a"], ["q"], [[[1, 1, 0, 0]]])
     >>> [x.tolist() for x in finished(replace(cohort, truncated=np.array([[[0, 0, 0, 1]]])))]
     [[0.75], [0.6666666666666666]]

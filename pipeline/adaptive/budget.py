@@ -7,8 +7,8 @@ for attempts without a look decide nothing. What is known of costs is the mean o
 from collections.abc import Sequence
 from typing import Any
 
+from bayes_at_n.pipeline.adaptive.plan import Contender, Plan
 from bayes_at_n.pipeline.config.compose import quoted
-from bayes_at_n.pipeline.settle.plan import Contender, Plan
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.spent import Spent

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bayes_at_n.pipeline.adaptive import RECORD, data
+from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive.plan import Contender, Goal
+from bayes_at_n.pipeline.adaptive.race import Ints, State, order, states
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settle import SettleConfig
-from bayes_at_n.pipeline.settle import RECORD, data
-from bayes_at_n.pipeline.settle.data import Outcomes
-from bayes_at_n.pipeline.settle.plan import Contender, Goal
-from bayes_at_n.pipeline.settle.race import Ints, State, order, states
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import opened
 from bayes_at_n.scoring.sequential import Look

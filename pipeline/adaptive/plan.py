@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bayes_at_n.pipeline.adaptive import RECORD
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -20,7 +21,6 @@ from bayes_at_n.pipeline.config.settle import (
     load,
     until,
 )
-from bayes_at_n.pipeline.settle import RECORD
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bayes_at_n.pipeline.cohorts.cohort import Cohort, Member
-from bayes_at_n.pipeline.cohorts.leaderboard import scores, title
+from bayes_at_n.pipeline.compare.cohort import Cohort, Member
+from bayes_at_n.pipeline.compare.leaderboard import scores, title
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.store import rowkeys

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from bayes_at_n.pipeline.base.console import asked, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.cohorts import caps, differences, leaderboard, neighbours
-from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
-from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.cohorts.doubts import doubts
-from bayes_at_n.pipeline.cohorts.rankings import by_method
-from bayes_at_n.pipeline.cohorts.verdict import verdict
+from bayes_at_n.pipeline.compare import caps, differences, leaderboard, neighbours
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.conclusion import conclude
+from bayes_at_n.pipeline.compare.rankings import by_method
+from bayes_at_n.pipeline.compare.review import doubts
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
@@ -239,7 +239,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
         "stopped": cohort.stopped(cfg.scoring.confidence),
         "protocols": {member.name: differences.protocol(member.run) for member in cohort.members},
         **{key: tables[stem].rows for stem, key in keys.items() if stem in tables},
-        "groups": (said := verdict(cohort, cfg)).groups,
+        "groups": (said := conclude(cohort, cfg)).groups,
         "verdict": {**said._asdict(), "sentence": said.sentence()},
         "notes": {stem: table.notes for stem, table in tables.items()},
     }

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive.forecast import evidence, progress
+from bayes_at_n.pipeline.adaptive.looks import Course, of_models
+from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.adaptive.race import State, ended, order
 from bayes_at_n.pipeline.base.console import count, counted, listed, percent
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.settle.data import Outcomes
-from bayes_at_n.pipeline.settle.forecast import evidence, progress
-from bayes_at_n.pipeline.settle.looks import Course, of_models
-from bayes_at_n.pipeline.settle.plan import Goal
-from bayes_at_n.pipeline.settle.race import State, ended, order
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.scoring import bayes_ci
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.pipeline.settle.plan import Goal
+from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.scoring.sequential import Look, MeanSequence, Race, Target
 
 Ints = npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ def states(outcomes: npt.ArrayLike, goal: Goal) -> Iterator[State]:
 
     Example:
         >>> from bayes_at_n.pipeline.config.settle import SettleConfig
-        >>> from bayes_at_n.pipeline.settle.plan import Goal
+        >>> from bayes_at_n.pipeline.adaptive.plan import Goal
         >>> always = np.stack([np.ones((30, 80)), np.zeros((30, 80))])
         >>> *_, last = states(always, Goal(SettleConfig(), ["a", "b"], trials=80, block=1))
         >>> last.known.best, last.known.settled, last.trials < 8

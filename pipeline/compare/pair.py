@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.cohorts.cohort import padded
+from bayes_at_n.pipeline.compare.cohort import padded
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
 from bayes_at_n.pipeline.store import find, outcomes, parquet, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY

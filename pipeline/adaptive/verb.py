@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from bayes_at_n.pipeline.adaptive import data, live, looks, plan, preview, tables
+from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive.looks import Course
+from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.adaptive.race import State, ended, states
 from bayes_at_n.pipeline.base.console import Meter, note, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import settle as config
 from bayes_at_n.pipeline.config.settle import Asked, Assumed, SettleConfig
 from bayes_at_n.pipeline.display import table as display
-from bayes_at_n.pipeline.settle import data, live, looks, plan, preview, tables
-from bayes_at_n.pipeline.settle.data import Outcomes
-from bayes_at_n.pipeline.settle.looks import Course
-from bayes_at_n.pipeline.settle.plan import Goal
-from bayes_at_n.pipeline.settle.race import State, ended, states
 from bayes_at_n.pipeline.workers import resident
 
 
