@@ -310,10 +310,8 @@ def test_chat_turns_of_a_server_are_messages_again() -> None:
         ("[1, 2]: which?", [1], [{"role": "user", "content": "[1, 2]: which?"}]),
         ("", None, [{"role": "user", "content": "1 + 1?"}]),
     ):
-        found = write_inspect._question(row | {"prompt": prompt, "prompt_token_ids": ids})[
-            "messages"
-        ]
-        assert found == [turn | {"id": f"a-{i}"} for i, turn in enumerate(said)]
+        question = write_inspect._question(row | {"prompt": prompt, "prompt_token_ids": ids})
+        assert question["messages"] == [turn | {"id": f"a-{i}"} for i, turn in enumerate(said)]
 
 
 def test_samples_of_several_runs_have_ids_of_their_own(tmp_path: Path) -> None:
