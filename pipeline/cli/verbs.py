@@ -188,13 +188,13 @@ submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
 submit runs/aime25  # what these runs owe; safe at any time""",
     ),
     "import": Verb(
-        "imports.importing:import_records",
+        "records.importing:import_records",
         "make run folders of other tools' records: lm_eval, inspect, CSV and more",
         settings="records:RecordsConfig",
         examples="import source=results/ kind=lm_eval  # sample logs (--log_samples)",
     ),
     "export": Verb(
-        "exports.verb:export",
+        "records.exporting:export",
         "write runs in formats that others read, or in a tracker",
         keys="to texts logprobs push project dataset model folders runs out scoring",
         settings="records:ExportConfig",
