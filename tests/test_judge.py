@@ -15,7 +15,7 @@ from helpers import ROOT, Capsys, make_run, settings
 from bayes_at_n.pipeline.adaptive import plan
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.cohorts import cohort, leaderboard
+from bayes_at_n.pipeline.compare import cohort, leaderboard
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import review

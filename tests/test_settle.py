@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan, record_of
 from bayes_at_n.pipeline.adaptive.race import states
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.cohorts import cohort
+from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.config import settle
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.folder import load_folder

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.adaptive import plan
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.cohorts import cohort
+from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.config import analysis, settle
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.research.trajectory import evaluate

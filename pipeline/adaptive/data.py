@@ -11,8 +11,8 @@ import numpy.typing as npt
 from bayes_at_n.pipeline.adaptive.plan import Contender
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.store import find, outcomes, runfolder
 from bayes_at_n.pipeline.store.outcomes import Codes

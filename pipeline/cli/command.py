@@ -146,7 +146,7 @@ def call(command: Command) -> int:
             run, costs.of_cluster(run.cfg.cluster) if elsewhere else costs.here(run.cfg)
         )
     else:
-        from bayes_at_n.pipeline.tracking.following import tracked
+        from bayes_at_n.pipeline.records.following import tracked
 
         run = Run(configured(many[0], command.verb))
         with tracked(run) if command.verb in ("run", "generate") else nullcontext():

@@ -108,7 +108,7 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # two runs, until settled"
         examples="status runs --watch  # all runs in a folder",
     ),
     "compare": Verb(
-        "cohorts.compare:compare",
+        "compare.comparison:compare",
         "compare models: scores, ranks with ties, which orders are settled",
         keys=f"{_MANY} ranking",
         settings=_ANALYSIS,
@@ -188,20 +188,20 @@ submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
 submit runs/aime25  # what these runs owe; safe at any time""",
     ),
     "import": Verb(
-        "imports.importing:import_records",
+        "records.importing:import_records",
         "make run folders of other tools' records: lm_eval, inspect, CSV and more",
         settings="records:RecordsConfig",
         examples="import source=results/ kind=lm_eval  # sample logs (--log_samples)",
     ),
     "export": Verb(
-        "exports.verb:export",
+        "records.exporting:export",
         "write runs in formats that others read, or in a tracker",
         keys="to texts logprobs push project dataset model folders runs out scoring",
         settings="records:ExportConfig",
         examples="export runs/aime25/qwen3-30b to=csv  # a row an attempt; `import` takes it back",
     ),
     "equivalence": Verb(
-        "cohorts.equivalence:run",
+        "compare.equivalence:run",
         "test whether two ways of sampling a model are equivalent",
         settings="analysis:EquivalenceConfig",
         reads=True,
