@@ -15,12 +15,11 @@ from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.cohorts.differences import protocol, sampling_known
 from bayes_at_n.pipeline.config.records import HUB_ID
 from bayes_at_n.pipeline.exports.reading import Export, Source
 from bayes_at_n.pipeline.imports.names import model_name
-from bayes_at_n.pipeline.prepare.questions import find_local
 from bayes_at_n.pipeline.store import origin, outcomes
 from bayes_at_n.pipeline.store.runfolder import read_manifest
 from bayes_at_n.scoring.metrics.table import parse_all

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from bayes_at_n.pipeline.base.console import counted, listed, warn
 from bayes_at_n.pipeline.base.environment import cores
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.records import KINDS, RecordsConfig
 from bayes_at_n.pipeline.imports import (
     completions,
@@ -31,7 +32,6 @@ from bayes_at_n.pipeline.imports import (
 from bayes_at_n.pipeline.imports.batches import Batch
 from bayes_at_n.pipeline.imports.source import Records, Source, Troubles, shown, start
 from bayes_at_n.pipeline.prepare.hub import from_hub
-from bayes_at_n.pipeline.prepare.questions import find_local
 
 _GZIP = b"\x1f\x8b"
 _SCORED = ("lighteval", "inspect", "lm_eval", "evalscope", "nemo_skills")  # by several metrics

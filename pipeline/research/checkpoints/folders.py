@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import listed, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM, ROOT
+from bayes_at_n.pipeline.base.program import PROGRAM, ROOT, find_local
 from bayes_at_n.pipeline.config.settings import ModelConfig
 from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.prepare.questions import find_local
 from bayes_at_n.pipeline.store.find import natural
 
 WEIGHTS = "model.safetensors"

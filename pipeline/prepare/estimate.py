@@ -17,8 +17,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
-from bayes_at_n.pipeline.prepare import models, sizes
-from bayes_at_n.pipeline.prepare.sizes import Room, gib
+from bayes_at_n.pipeline.prepare import models, sizing
+from bayes_at_n.pipeline.prepare.sizing import Room, gib
 from bayes_at_n.pipeline.store.sessions import Totals
 from bayes_at_n.pipeline.workers import devices
 
@@ -171,8 +171,8 @@ def _reckoned(
     cost: Cost, cfg: RunConfig, rows: Sequence[Mapping[str, Any]], owed: int, used: Hardware
 ) -> Cost:
     """With the time that the sizes of model and hardware allow."""
-    if not sizes.is_here(cfg.model):
-        size = sizes.by_name(cfg.model.id) or 0  # and as much again the caches of 32 sequences
+    if not sizing.is_here(cfg.model):
+        size = sizing.by_name(cfg.model.id) or 0  # and as much again the caches of 32 sequences
         rate = size and 32 / step_s(used, size, size, size, 32) * max(1, used.gpus)
         how = "the model is not here yet" + ", and goes by its name" * bool(size)
         return cost._replace(seconds=cost.tokens / rate if rate else None, how=how)
@@ -183,7 +183,7 @@ def _reckoned(
     if size == AUTO:
         size = room.gpus(used.gpus) if used.gpus else 1
     engines = max(1, used.gpus // size)
-    auto = sizes.MOST if used.gpus else sizes.USUAL
+    auto = sizing.MOST if used.gpus else sizing.USUAL
     batch = auto if cfg.engine.batch_size == AUTO else cfg.engine.batch_size
     if used.gpus:
         batch = min(batch, room.left(size) // room.each(room.attempt, size))
@@ -223,18 +223,18 @@ def judging(cfg: RunConfig, attempts: int, tokens: float, used: Hardware) -> Jud
     need = Judging(attempts, attempts * each)
     if kind(engine.name).served:
         return need._replace(how="by a server")
-    if not sizes.is_here(model):  # nobody is asked: where there is no network, that takes long
-        weights, cache = sizes.by_name(model.id), 0
+    if not sizing.is_here(model):  # nobody is asked: where there is no network, that takes long
+        weights, cache = sizing.by_name(model.id), 0
         need = need._replace(how="it is not here yet" + ", and goes by its name" * bool(weights))
     else:
-        limit, weights = models.context(model), sizes.weights(model)
+        limit, weights = models.context(model), sizing.weights(model)
         each, own = min(each, limit), models.read_config(model).get_text_config()
         # Four operations for every number of a layer and each token before: half of its prompt.
         attended = 2 * each * own.num_hidden_layers * own.hidden_size
-        cache = sizes.cache(model, min(cfg.sampling.max_tokens + _ASKED, limit)) or 0
+        cache = sizing.cache(model, min(cfg.sampling.max_tokens + _ASKED, limit)) or 0
     if weights is None:
         return need._replace(how=need.how or "its size is not known")
     rate = used.speed * _REACHED * max(1, used.gpus) / (weights + attended)
     taken_s = attempts * each / rate + _START_S[bool(used.gpus)] + weights / 1e9
     need = need._replace(seconds=taken_s, tokens=attempts * each)
-    return need._replace(memory=weights + cache + sizes.BESIDE * bool(used.gpus))
+    return need._replace(memory=weights + cache + sizing.BESIDE * bool(used.gpus))

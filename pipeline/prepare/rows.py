@@ -16,7 +16,7 @@ _ROWS = 256  # of Parquet that are read together
 Rows = Iterator[tuple[str, dict[str, Any]]]  # each with its place, such as "line 3"
 
 
-def read(path: Path) -> Rows:
+def read_rows(path: Path) -> Rows:
     """The rows of a file, which its first bytes tell the kind of.
 
     Raises UserError: it is none of these, or, when a row is asked for, that one is damaged.
