@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.pipeline.cohorts import cohort
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.research import studies
 from bayes_at_n.pipeline.research.studies import paper, reproduce
