@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.cohorts.rankings import fits
+from bayes_at_n.pipeline.compare.rankings import fits
 from bayes_at_n.pipeline.config.analysis import METHODS
 from bayes_at_n.scoring.metrics.table import parse
 from benchmarks import common

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bayes_at_n.pipeline.cohorts.cohort import Cohort, from_arrays
+from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.report import build
 from benchmarks import common

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.pipeline import paper as studies
-from bayes_at_n.pipeline.cohorts import cohort
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.paper import paper, reproduce
 from benchmarks import common

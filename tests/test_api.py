@@ -280,7 +280,7 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
     frame = found.leaderboard.to_pandas()
     assert frame.model.tolist() == [row["model"] for row in board] == ["a", "b"]
     assert frame.pass_at_2.tolist() == [row["pass_at_2"] for row in board]
-    assert found.verdict.models == ["a", "b"] and repr(found) == found.verdict.sentence()
+    assert found.conclusion.models == ["a", "b"] and repr(found) == found.conclusion.sentence()
     assert found.cohort.matrix().shape == (2, 2, 4)
     assert set(found.figures()) == {"forest", "questions"}
     assert found.leaderboard._repr_markdown_().startswith("**leaderboard")

@@ -10,10 +10,10 @@ import pytest
 from helpers import Capsys, again, change_attempts, make_run, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import caps as of_cohort
-from bayes_at_n.pipeline.cohorts import cohort as cohorts
-from bayes_at_n.pipeline.cohorts import neighbours
-from bayes_at_n.pipeline.cohorts.compare import compare
+from bayes_at_n.pipeline.compare import caps as of_cohort
+from bayes_at_n.pipeline.compare import cohort as cohorts
+from bayes_at_n.pipeline.compare import neighbours
+from bayes_at_n.pipeline.compare.comparison import compare
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score import caps

@@ -9,7 +9,7 @@ import pytest
 from helpers import THREE, Capsys, add_grades, make_run, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort, compare, differences
+from bayes_at_n.pipeline.compare import cohort, comparison, differences
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.store import find, outcomes, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
@@ -307,16 +307,12 @@ def test_what_is_made_of_many_models_grows_as_their_number() -> None:
             < np.linspace(0, 1, models)[:, None, None]
         )
         one = cohort.from_arrays("d", [f"m{i:03d}" for i in range(models)], [*"123456"], R)
-        tables = compare.tables_of(one, cfg)
+        tables = comparison.tables_of(one, cfg)
         assert len(tables["posterior_ranks"].columns) == 5
         cells = sum(len(of.rows) * len(of.columns) for of in tables.values())
-        record = json.dumps(compare._record(one, cfg, tables), default=str)
-        assert (
-            max(
-                len(of.axes[0].get_yticks()) for of in compare.figures_of(one, cfg, tables).values()
-            )
-            <= 60
-        )
+        record = json.dumps(comparison._record(one, cfg, tables), default=str)
+        drawn = comparison.figures_of(one, cfg, tables).values()
+        assert max(len(of.axes[0].get_yticks()) for of in drawn) <= 60
         sizes.append((cells / models, len(record) / models))
     assert np.ptp([cells for cells, _ in sizes]) < 1
     assert sizes[2][1] < 1.5 * sizes[0][1]

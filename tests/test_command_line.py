@@ -525,7 +525,7 @@ def nothing_happens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verbs do nothing: what is drawn would load engines, and ask the network."""
     monkeypatch.setattr(Verb, "function", property(lambda _: lambda *a, **k: None))
     monkeypatch.setattr(resident.Residents, "follow", lambda self, orders: [0])
-    monkeypatch.setattr("bayes_at_n.pipeline.settle.verb.run_until", lambda *a, **k: 0)
+    monkeypatch.setattr("bayes_at_n.pipeline.adaptive.verb.run_until", lambda *a, **k: 0)
     monkeypatch.setattr("bayes_at_n.pipeline.prepare.preview.preview", lambda *a: None)
 
 

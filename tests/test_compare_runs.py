@@ -17,9 +17,9 @@ from rich.console import Console
 from scipy.stats import norm, ttest_1samp
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort, leaderboard, neighbours
-from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.cohorts.compare import compare, rankings
+from bayes_at_n.pipeline.compare import cohort, leaderboard, neighbours
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare.comparison import compare, rankings
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.rubrics import categories

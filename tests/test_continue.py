@@ -14,7 +14,7 @@ from forked import SETTINGS, TRIALS, Command, Forker
 from helpers import add_attempts, add_grades, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import differences, equivalence
+from bayes_at_n.pipeline.compare import differences, equivalence
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines import text_of

@@ -14,8 +14,8 @@ from helpers import Capsys, change_attempts, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.cohorts import equivalence as verb
-from bayes_at_n.pipeline.cohorts import pair
+from bayes_at_n.pipeline.compare import equivalence as verb
+from bayes_at_n.pipeline.compare import pair
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder

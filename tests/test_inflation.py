@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import chi2
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.cohorts import cohort, compare
+from bayes_at_n.pipeline.compare import cohort, comparison
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score.stage import score
@@ -160,7 +160,7 @@ def test_score_and_compare_say_it_where_it_matters(tmp_path: Path, capsys: Capsy
     assert f"σ is rather {sigma['shared']:.4f} than" in said[0]
     assert "varies" not in said[1]
     cfg = analysis.load([f"runs={tmp_path}", "dataset=sums"])
-    tables = compare.tables_of(cohort.load(cfg)[0], cfg)
+    tables = comparison.tables_of(cohort.load(cfg)[0], cfg)
     board, pairs = tables["leaderboard"], tables["neighbours"]
     by_name = {row["model"]: row for row in board.rows}
     assert by_name["own"]["inflation"] == pytest.approx(inflation(own).value)

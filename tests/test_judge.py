@@ -12,15 +12,15 @@ import pytest
 from forked import Attempts
 from helpers import ROOT, Capsys, make_run, settings
 
+from bayes_at_n.pipeline.adaptive import plan
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.cohorts import cohort, leaderboard
+from bayes_at_n.pipeline.compare import cohort, leaderboard
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import review
 from bayes_at_n.pipeline.report import attempts
 from bayes_at_n.pipeline.rubrics import categories, signals
-from bayes_at_n.pipeline.settle import plan
 from bayes_at_n.pipeline.status.tally import Tally, scores
 from bayes_at_n.pipeline.store import outcomes, parquet, tables
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG

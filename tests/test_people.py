@@ -13,8 +13,8 @@ from helpers import Capsys, again, make_run, run_of
 from scipy.special import ndtr
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort as cohorts
-from bayes_at_n.pipeline.cohorts.doubts import doubts
+from bayes_at_n.pipeline.compare import cohort as cohorts
+from bayes_at_n.pipeline.compare.review import doubts
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import outcomes, runfolder

@@ -11,12 +11,12 @@ import pytest
 from helpers import CHATML, Capsys, arithmetic, make_model, write_questions
 from test_settle_live import die, killed
 
+from bayes_at_n.pipeline.adaptive import data
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import differences
+from bayes_at_n.pipeline.compare import differences
 from bayes_at_n.pipeline.config.compose import load
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.prepare import questions_table, stage
-from bayes_at_n.pipeline.settle import data
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run

@@ -19,9 +19,9 @@ from scorio import rank
 
 from bayes_at_n.pipeline.base.console import Meter
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts.cohort import complete, from_arrays
-from bayes_at_n.pipeline.cohorts.compare import compare, tables_of
-from bayes_at_n.pipeline.cohorts.rankings import bootstrap, replicates, scores
+from bayes_at_n.pipeline.compare.cohort import complete, from_arrays
+from bayes_at_n.pipeline.compare.comparison import compare, tables_of
+from bayes_at_n.pipeline.compare.rankings import bootstrap, replicates, scores
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.analysis import METHODS
 from bayes_at_n.pipeline.display.table import Table
@@ -156,7 +156,7 @@ def test_failed_replicates_are_counted(monkeypatch: Any) -> None:
 def test_compare_shows_them_beside_the_default(
     tmp_path: Path, capsys: Capsys, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("bayes_at_n.pipeline.cohorts.compare.figures_of", lambda *_: {})
+    monkeypatch.setattr("bayes_at_n.pipeline.compare.comparison.figures_of", lambda *_: {})
     for name, marks in MARKS.items():
         run_of(tmp_path, name, marks)
     out = tmp_path / "out"

@@ -21,8 +21,8 @@ import pytest
 from helpers import Capsys, add_grades, add_verdicts, change_attempts, make_run, make_tokenizer
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
-from bayes_at_n.pipeline.cohorts.cohort import from_arrays
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display.table import Table

@@ -11,8 +11,8 @@ from helpers import make_run
 
 from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
-from bayes_at_n.pipeline.cohorts.cohort import from_arrays
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.paper import paper, reproduce
 from bayes_at_n.pipeline.rubrics import signals
@@ -134,7 +134,7 @@ def test_cost_and_rubrics_are_sums_over_the_runs(tmp_path):
 
 
 def cohort_rubric(name, made):
-    from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
+    from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 
     return cohort_rubrics.categories(made[0], analysis.load([]))[name][0].categories
 

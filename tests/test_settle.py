@@ -12,21 +12,21 @@ from helpers import Capsys, add_grades, run_of
 from rich.console import Console
 from rich.text import Text
 
+from bayes_at_n.pipeline.adaptive import RECORD, live, looks, plan, tables
+from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive.forecast import forecast
+from bayes_at_n.pipeline.adaptive.looks import Course
+from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan, record_of
+from bayes_at_n.pipeline.adaptive.race import states
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.cohorts import cohort
+from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.config import settle
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.display import table
 from bayes_at_n.pipeline.report import races
-from bayes_at_n.pipeline.settle import RECORD, live, looks, plan, tables
-from bayes_at_n.pipeline.settle.data import Outcomes
-from bayes_at_n.pipeline.settle.forecast import forecast
-from bayes_at_n.pipeline.settle.looks import Course
-from bayes_at_n.pipeline.settle.plan import Contender, Goal, Plan, record_of
-from bayes_at_n.pipeline.settle.race import states
 from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.watch import Above
 from bayes_at_n.pipeline.store import find, parquet, runfolder

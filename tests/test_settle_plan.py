@@ -9,12 +9,12 @@ import pytest
 from helpers import Capsys
 from test_settle import coins, folders
 
+from bayes_at_n.pipeline.adaptive import expect, plan, preview, verb
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import settle as config
 from bayes_at_n.pipeline.config.settle import Assumed
-from bayes_at_n.pipeline.settle import expect, plan, preview, verb
 from bayes_at_n.scoring.sequential import Target, simulate
 
 

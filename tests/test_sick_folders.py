@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, add_verdicts, run_of
 
+from bayes_at_n.pipeline.adaptive import plan
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.cohorts import cohort
+from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.config import analysis, settle
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.settle import plan
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run

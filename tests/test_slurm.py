@@ -11,9 +11,9 @@ import slurm_cluster
 from helpers import Capsys
 from slurm_cluster import Cluster, wait_for
 
+from bayes_at_n.pipeline.adaptive import looks
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cluster import jobs
-from bayes_at_n.pipeline.settle import looks
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from helpers import make_run, run_of
 
+from bayes_at_n.pipeline.adaptive import queue
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cluster import jobs, scripts, submit
 from bayes_at_n.pipeline.cluster.scripts import Submission
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.settle import queue
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from helpers import run_of
 
-from bayes_at_n.pipeline.cohorts import neighbours
-from bayes_at_n.pipeline.cohorts.cohort import Cohort, from_arrays, load, pooled
-from bayes_at_n.pipeline.cohorts.verdict import Verdict, verdict
+from bayes_at_n.pipeline.compare import neighbours
+from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays, load, pooled
+from bayes_at_n.pipeline.compare.conclusion import Conclusion, conclude
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.store import runfolder
 
@@ -28,7 +28,7 @@ def drawn(rng: np.random.Generator, rates: np.ndarray, trials: int) -> Cohort:
 def test_chances_are_those_of_drawn_posteriors(questions: int, trials: int) -> None:
     rng = np.random.default_rng(questions)
     cohort = drawn(rng, np.array([[0.58], [0.55], [0.6], [0.35]]) * np.ones(questions), trials)
-    found = verdict(cohort, CFG)
+    found = conclude(cohort, CFG)
     # Bayes@N with equal N is avg on another scale, so that its exact posterior has the same order.
     right = cohort.matrix().sum(axis=2)
     scores = rng.beta(right + 1, trials - right + 1, (40_000, 4, questions)).mean(axis=2)
@@ -60,14 +60,14 @@ def test_what_is_settled_between_near_equals_is_rarely_wrong(questions: int, tri
     rng, wrong = np.random.default_rng(7), 0
     for _ in range(30):
         rates = np.clip(rng.beta(2, 2, questions) + rng.normal(0, 0.003, (3, 1)), 0, 1)
-        found = verdict(drawn(rng, rates, trials), CFG)
+        found = conclude(drawn(rng, rates, trials), CFG)
         assert not found.settled or found.probability >= 0.95
         wrong += found.settled and found.models[0] != "abc"[rates.mean(axis=1).argmax()]
     # The order is a coin's: at 95 % one in twenty is wrong, and one in 300 such tests has six.
     assert wrong <= 5
 
 
-def sentence(found: Verdict) -> str:
+def sentence(found: Conclusion) -> str:
     text = found.sentence()
     assert text.endswith(".") and "\n" not in text and len(text) < 500
     return text
@@ -76,7 +76,7 @@ def sentence(found: Verdict) -> str:
 def test_sentences_claim_what_the_numbers_say() -> None:
     rng = np.random.default_rng(3)
     clear = drawn(rng, np.array([[0.9], [0.5], [0.1]]) * np.ones(5), 40)
-    found = verdict(clear, CFG)
+    found = conclude(clear, CFG)
     assert found.settled and found.tied == ["a"] and found.trials is None
     text = sentence(found)
     assert "a is the best of 3 with probability above .99 on these 5 questions" in text
@@ -84,19 +84,19 @@ def test_sentences_claim_what_the_numbers_say() -> None:
         r"on others of their kind it would beat b with probability (above )?\.\d\d", text
     )
     assert "one question says nothing of others" in sentence(
-        verdict(drawn(rng, clear.matrix().mean(axis=2).data[:, :1], 40), CFG)
+        conclude(drawn(rng, clear.matrix().mean(axis=2).data[:, :1], 40), CFG)
     )
 
     # All equal: nothing is claimed, and no number of trials would help.
     same = from_arrays("d", [*"abcdefgh"], ["p", "q"], np.ones((8, 2, 3), int))
-    found = verdict(same, CFG)
+    found = conclude(same, CFG)
     assert not found.settled and found.probability == pytest.approx(1 / 8)
     assert len(found.tied) == 8 and found.trials is None
     assert "a, b, c, d, e and 3 more cannot be told apart" in sentence(found)
     assert "no number of trials is known to tell a from b" in found.sentence()
 
     alone = from_arrays("d", ["a"], ["p", "q"], np.array([[[1, 1, 0, 1], [0, 0, 1, -1]]]))
-    found = verdict(alone, CFG)
+    found = conclude(alone, CFG)
     assert not found.settled and found.other_questions is None
     assert "avg@4 = 0.5417" in sentence(found) and "best" not in found.sentence()
 
@@ -107,14 +107,14 @@ def test_a_verdict_says_that_outcomes_decided_the_trials(tmp_path: Path) -> None
     runfolder.write_json(run.manifest, manifest)
     run_of(tmp_path, "b", {"q": "0000"})
     cfg = analysis.load([f"runs={tmp_path}"])
-    found = verdict(load(cfg)[0], cfg)
+    found = conclude(load(cfg)[0], cfg)
     assert found.stopped and "outcomes decided how many trials there are" in sentence(found)
 
 
 def test_several_data_sets_are_judged_pooled() -> None:
     rng = np.random.default_rng(4)
     parts = [drawn(rng, np.array([[0.6], [0.5]]) * np.ones(20), 8) for _ in range(2)]
-    found = verdict(pooled(parts), CFG)
+    found = conclude(pooled(parts), CFG)
     R = np.concatenate([part.matrix().data for part in parts], axis=1)
-    together = verdict(from_arrays("all", ["a", "b"], [f"{i}" for i in range(40)], R), CFG)
+    together = conclude(from_arrays("all", ["a", "b"], [f"{i}" for i in range(40)], R), CFG)
     assert found == together and found.questions == 40

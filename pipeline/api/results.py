@@ -11,9 +11,9 @@ import pyarrow as pa
 from bayes_at_n.pipeline.api import given
 from bayes_at_n.pipeline.base.console import inside, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import compare
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.cohorts.verdict import Verdict, verdict
+from bayes_at_n.pipeline.compare import comparison
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.conclusion import Conclusion, conclude
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -165,7 +165,7 @@ class Comparison:
     @cached_property
     def tables(self) -> dict[str, Table]:
         """The tables of `compare` by name, each with `.to_pandas()`."""
-        return compare.tables_of(self.cohort, self.cfg)
+        return comparison.tables_of(self.cohort, self.cfg)
 
     @property
     def leaderboard(self) -> Table:
@@ -173,13 +173,13 @@ class Comparison:
         return self.tables["leaderboard"]
 
     @cached_property
-    def verdict(self) -> Verdict:
+    def conclusion(self) -> Conclusion:
         """Which is best, and whether that is settled; `.sentence()` says it."""
-        return verdict(self.cohort, self.cfg)
+        return conclude(self.cohort, self.cfg)
 
     def figures(self) -> dict[str, "Figure"]:
         """The leaderboard as a forest plot, and models by questions: figures of matplotlib."""
-        return compare.figures_of(self.cohort, self.cfg, self.tables)
+        return comparison.figures_of(self.cohort, self.cfg, self.tables)
 
     def __repr__(self) -> str:
-        return self.verdict.sentence()
+        return self.conclusion.sentence()

@@ -11,20 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bayes_at_n.pipeline.adaptive.verb import run_until
 from bayes_at_n.pipeline.api import given
 from bayes_at_n.pipeline.api.results import Comparison, Evaluation
 from bayes_at_n.pipeline.base.console import inside
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import set_environment
 from bayes_at_n.pipeline.cli.runs import run_stages
-from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.engines import callable as functions
-from bayes_at_n.pipeline.settle.verb import run_until
+from bayes_at_n.pipeline.records.following import tracked
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.tracking.following import tracked
 
 Group = str | Mapping[str, Any] | None  # a choice of a group of settings, or keys of it
 

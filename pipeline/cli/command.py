@@ -126,7 +126,7 @@ def call(command: Command) -> int:
         verb.function(words, **flags)
         return 0
     if _is_race(command):
-        from bayes_at_n.pipeline.settle.verb import run_until
+        from bayes_at_n.pipeline.adaptive.verb import run_until
 
         return run_until(words, **flags)
     [kind] = verb.kinds
@@ -146,7 +146,7 @@ def call(command: Command) -> int:
             run, costs.of_cluster(run.cfg.cluster) if elsewhere else costs.here(run.cfg)
         )
     else:
-        from bayes_at_n.pipeline.tracking.following import tracked
+        from bayes_at_n.pipeline.records.following import tracked
 
         run = Run(configured(many[0], command.verb))
         with tracked(run) if command.verb in ("run", "generate") else nullcontext():

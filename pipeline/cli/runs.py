@@ -146,7 +146,7 @@ def grade(
 
 def status(words: list[str], watch: bool, every: float | None, check: bool) -> None:
     """Show where runs stand: those in folders, of a race, or every combination of settings."""
-    from bayes_at_n.pipeline.settle import RECORD
+    from bayes_at_n.pipeline.adaptive import RECORD
     from bayes_at_n.pipeline.status import page
     from bayes_at_n.pipeline.status import watch as runs
 
@@ -154,7 +154,7 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
     folders, settings = compose.folders_of(words)
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
-        from bayes_at_n.pipeline.settle import watch as races
+        from bayes_at_n.pipeline.adaptive import watch as races
 
         if len(words) > 1:
             raise UserError(f"{' '.join(words)}: name one folder of `settle`, without settings")

@@ -8,13 +8,13 @@ from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
-from bayes_at_n.pipeline.generate.claims import any_free
-from bayes_at_n.pipeline.generate.stopping import StopFlag
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.prepare import prefetch, raising, served, sizes
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.claims import any_free
+from bayes_at_n.pipeline.workers.stopping import StopFlag
 
 
 def generate(run: Run) -> bool:

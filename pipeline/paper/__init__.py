@@ -9,7 +9,7 @@ from bayes_at_n.pipeline.display.table import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from bayes_at_n.pipeline.cohorts.cohort import Cohort
+    from bayes_at_n.pipeline.compare.cohort import Cohort
     from bayes_at_n.pipeline.config.analysis import StudyPlan
 
 

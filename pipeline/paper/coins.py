@@ -11,7 +11,7 @@ import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import Meter
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.paper import Result, paper, shared

@@ -13,8 +13,8 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import Meter, counted
 from bayes_at_n.pipeline.base.errors import UserError, install
-from bayes_at_n.pipeline.cohorts import rankings
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare import rankings
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import METHODS, StudyPlan
 from bayes_at_n.pipeline.display.table import Column, of_columns
 from bayes_at_n.pipeline.paper import Result, shared

@@ -14,8 +14,8 @@ from typing import Any
 from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.base.console import clock, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import (
     SIMULATED,
     STUDIES,

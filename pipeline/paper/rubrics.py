@@ -11,9 +11,9 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import Meter, inside
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.cohorts.rubrics import ByRubric
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.rubrics import ByRubric
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig, StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.paper import Result, paper, shared

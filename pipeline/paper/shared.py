@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts.cohort import Bits as Bits
-from bayes_at_n.pipeline.cohorts.cohort import Cohort, complete
+from bayes_at_n.pipeline.compare.cohort import Bits as Bits
+from bayes_at_n.pipeline.compare.cohort import Cohort, complete
 from bayes_at_n.pipeline.display.table import Column
 from bayes_at_n.pipeline.paper import paper
 from bayes_at_n.scoring.metrics.table import Metric, parse
@@ -55,7 +55,7 @@ def groups(cohort: Cohort) -> list[Group]:
     """All models of a cohort and, where there are more, the paper's twenty and its first eleven.
 
     >>> names = [*paper.short_names().values(), "another"]
-    >>> from bayes_at_n.pipeline.cohorts.cohort import from_arrays
+    >>> from bayes_at_n.pipeline.compare.cohort import from_arrays
     >>> [(g.label, g.version) for g in groups(from_arrays("d", names, ["q"], [[[1, 0]]] * 21))]
     [('21 models', None), ("the paper's 20", '001'), ("the paper's first 11", '000')]
     """

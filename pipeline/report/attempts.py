@@ -90,7 +90,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Tabl
 def write_index(stem: Path, members: list[Indexed], labels: Categories, golds: list[str]) -> Any:
     """Write the numbers of all attempts of a data set with M questions, and their `golds`.
 
-    `labels` are what :func:`pipeline.cohorts.rubrics.categories` returned. Returns `starts`, the
+    `labels` are what :func:`pipeline.compare.rubrics.categories` returned. Returns `starts`, the
     first row of each question and at last how many rows there are, and `differ`: of how many
     attempts grader and verifier disagree, and how many both judged.
     """

@@ -24,9 +24,9 @@ from markupsafe import Markup
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, clock, note, results
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
-from bayes_at_n.pipeline.cohorts.cohort import Cohort, Member
-from bayes_at_n.pipeline.cohorts.compare import rankings, tables_of
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare.cohort import Cohort, Member
+from bayes_at_n.pipeline.compare.comparison import rankings, tables_of
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.report import (

@@ -2,8 +2,8 @@
 
 from bayes_at_n.pipeline.base.console import collected
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.report.attempts import Categories
 from bayes_at_n.pipeline.rubrics import categories
@@ -13,7 +13,7 @@ def labelled(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[C
     """The runs that categories can be made of, and their categories under common thresholds.
 
     `notices`: why a run, or all of them, or a rubric is left out is added. Returns the part of the
-    cohort that has categories, and for it what :func:`pipeline.cohorts.rubrics.categories` returns.
+    cohort that has categories, and for it what :func:`pipeline.compare.rubrics.categories` returns.
     """
     part = cohort
     if not cohort.members:

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base.console import counted
-from bayes_at_n.pipeline.cohorts import caps, compare
-from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare import caps, comparison
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table
@@ -44,10 +44,10 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> dict
     `labelled`: those of them that have categories, if any. Raises UserError: a question that some
     model has no graded trial of.
     """
-    found = compare.tables_of(cohort, cfg)
+    found = comparison.tables_of(cohort, cfg)
     if not cfg.scoring.caps:
         found |= caps.tables(cohort, cfg)
-    if "votes" not in found and (swings := compare.swings_of(cohort)) is not None:
+    if "votes" not in found and (swings := comparison.swings_of(cohort)) is not None:
         found["votes"] = swings
     return found if labelled is None else found | {"rubrics": cohort_rubrics.scores(labelled, cfg)}
 
@@ -55,7 +55,7 @@ def tables(cohort: Cohort, cfg: AnalysisConfig, labelled: Cohort | None) -> dict
 def summary(cohorts: Sequence[Cohort]) -> str:
     """How much there is, in a line.
 
-    >>> from bayes_at_n.pipeline.cohorts.cohort import from_arrays
+    >>> from bayes_at_n.pipeline.compare.cohort import from_arrays
     >>> summary([from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])])
     '2 models, 1 question, 3 graded attempts'
     """

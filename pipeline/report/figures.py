@@ -8,8 +8,8 @@ import numpy.typing as npt
 import scipy
 from markupsafe import Markup
 
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.cohorts.leaderboard import HEADLINE
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.leaderboard import HEADLINE
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.plots import calibration, caps, leaderboard

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.cohorts.compare import with_best
-from bayes_at_n.pipeline.cohorts.leaderboard import HEADLINE
-from bayes_at_n.pipeline.cohorts.verdict import verdict
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.comparison import with_best
+from bayes_at_n.pipeline.compare.conclusion import conclude
+from bayes_at_n.pipeline.compare.leaderboard import HEADLINE
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import sides
 from bayes_at_n.pipeline.display.table import Table
@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> dict[str, Any]:
     """What is best and what of it is settled, in a sentence, and the rows of the leaderboard."""
-    rows, found = with_best(tables), verdict(cohort, cfg)
+    rows, found = with_best(tables), conclude(cohort, cfg)
     drawn = forest(rows, f"rank_{cfg.scoring.rule}", cfg.scoring.headline)
     doubts = apart({row["model"]: row["shrinkage"] for row in rows})
     return {"sentence": found.sentence(), "apart": doubts, **drawn}
@@ -84,7 +84,7 @@ def _step(width: float) -> float:
 def rubrics(models: Sequence[str], of: Categories, board: Table) -> dict[str, Any]:
     """Who is best by each rubric, and `cards`: how each model's attempts fall into its categories.
 
-    `of` is what :func:`pipeline.cohorts.rubrics.categories` returned for the `models`; cards have
+    `of` is what :func:`pipeline.compare.rubrics.categories` returned for the `models`; cards have
     them in the order of the `board`. Rubrics that part all attempts alike share a card.
     """
     cards: dict[Any, dict[str, Any]] = {}

@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bayes_at_n.pipeline.adaptive import RECORD, looks, tables
+from bayes_at_n.pipeline.adaptive.looks import Course
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.report import data, figures
 from bayes_at_n.pipeline.report.names import visible
-from bayes_at_n.pipeline.settle import RECORD, looks, tables
-from bayes_at_n.pipeline.settle.looks import Course
 
 
 def panels(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[dict[str, Any]]:

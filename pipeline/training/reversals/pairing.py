@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from bayes_at_n.pipeline.base.console import console, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cohorts import cohort as cohorts
-from bayes_at_n.pipeline.cohorts import differences
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare import cohort as cohorts
+from bayes_at_n.pipeline.compare import differences
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.store import find, shards

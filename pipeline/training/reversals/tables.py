@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayes_at_n.pipeline.base.console import percent
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.training import protocols

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayes_at_n.pipeline.base.console import note, percent, results, warn
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.store import files, find

@@ -1,0 +1,182 @@
+"""What is settled: the models, their runs on every data set, and when one looks."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bayes_at_n.pipeline.adaptive import RECORD
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose, trust
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.settle import (
+    BLOCK,
+    Asked,
+    Decision,
+    SettleConfig,
+    Until,
+    load,
+    until,
+)
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+
+LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
+MARK = "made_by_this_user"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is to be decided between models, and how surely."""
+
+    cfg: Decision
+    names: list[str]  # K, of the models
+    trials: int  # of a question, the most
+    block: int
+
+    @cached_property
+    def until(self) -> Until:
+        return until(self.cfg.until)
+
+    @property
+    def margin(self) -> float:
+        """Differences that make none, as a share."""
+        return self.cfg.margin / 100
+
+    @property
+    def baseline(self) -> int | None:
+        """Where the model of until=above:MODEL is among the names."""
+        return self.names.index(self.until.model) if self.until.kind == "above" else None
+
+    @property
+    def looks(self) -> list[int]:
+        """Trials of a question after which one looks; the last is the most there are."""
+        if self.cfg.method == "looks":
+            looks = sorted({max(1, round(look * self.trials / LOOKS[-1])) for look in LOOKS})
+        else:
+            looks = [*range(self.block, self.trials, self.block)]
+        return [*(look for look in looks if look < self.trials), self.trials]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One model: a run on each data set, and the settings that make it."""
+
+    name: str
+    runs: list[Run]
+    settings: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of a `settle`: what is decided, the runs, and where looks and results go."""
+
+    goal: Goal
+    contenders: list[Contender]
+    folder: Path
+    arguments: list[str]
+
+
+def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -> Goal:
+    """What is to be decided between models.
+
+    Raises UserError: not with these models.
+    """
+    asked = until(cfg.until)
+    least = 1 if asked.kind == "width" else 2
+    if len(names) < least:
+        raise UserError(
+            f"until={cfg.until}: is between models; name two or more, such as model=a,b"
+        )
+    if asked.kind == "top" and asked.k >= len(names):
+        raise UserError(f"until={cfg.until}: of {len(names)} models; name fewer, or more models")
+    if asked.kind == "above" and asked.model not in names:
+        raise UserError(f"until={cfg.until}: no such model; there are {', '.join(names)}")
+    return Goal(cfg, list(names), trials, cfg.block or block)
+
+
+def make(asked: Asked[SettleConfig]) -> Plan:
+    """The plan of what was asked for.
+
+    Raises UserError: a setting cannot work, two models have one folder, seeds are shared, or a
+    run is there that was made with other settings.
+    """
+    if asked.cfg.folders:
+        return _again(asked)
+    contenders = [_contender(settings, asked.datasets) for settings in asked.models]
+    runs = [run for contender in contenders for run in contender.runs]
+    names, paths = [c.name for c in contenders], [run.path for run in runs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"{twice[0]}: two of these models have this name; tell them apart by tag=")
+    cfg, first = asked.cfg, runs[0].cfg
+    for run in runs:
+        _check(run.cfg)
+        # What is there whole is not sampled, so nobody else would find out.
+        runfolder.check_same(run, runfolder.identity(run.cfg))
+    label = cfg.until.replace(":", "-")
+    place = paths[0].parent if len(asked.datasets) == 1 else paths[0].parent.parent
+    folder = Path(cfg.out).expanduser() if cfg.out else place / "_settle" / label
+    return Plan(goal(cfg, names, first.sampling.trials), contenders, folder, asked.arguments)
+
+
+def _contender(settings: list[str], datasets: Sequence[list[str]]) -> Contender:
+    """A model's run on each data set, with seeds that no two attempts share."""
+    if not any(setting.split("=")[0] in ("seeds", "sampling.seeds") for setting in settings):
+        settings = [*settings, "sampling.seeds=independent"]
+    combined = [[*settings, *chosen] for chosen in datasets]
+    runs = [Run(compose.load(one)) for one in combined]
+    return Contender(runs[0].path.name, runs, combined)
+
+
+def _check(cfg: RunConfig) -> None:
+    """Attempts must be independent; of shared seeds they are not. Looks ask no verifier."""
+    if cfg.dataset.judge:
+        raise UserError(
+            f"dataset.judge={cfg.dataset.judge}: `settle` asks no verifier between its blocks, so"
+            " it would see no outcomes; leave it out"
+        )
+    if cfg.sampling.seeds != "independent" and cfg.sampling.seed is not None:
+        raise UserError(
+            f"sampling.seeds={cfg.sampling.seeds}: attempts that share seeds are not independent,"
+            " of questions or of models, and nothing is guaranteed; leave it out"
+        )
+
+
+def _again(asked: Asked[SettleConfig]) -> Plan:
+    """The plan that a folder holds.
+
+    Raises UserError: there is none, or other settings are given with it.
+    """
+    folder = Path(asked.cfg.folders[0]).expanduser()
+    record = runfolder.read_json(folder / RECORD)
+    if "arguments" not in record:
+        raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
+    if len(asked.arguments) - (asked.cfg.trust != "false") > 1:
+        raise UserError(f"{' '.join(asked.arguments)}: a folder alone; it holds the settings")
+    own = trust.is_own(json.dumps(arguments := record["arguments"]), record.get(MARK))
+    if not own and asked.cfg.trust == "false":
+        why = f"arguments={arguments!r:.1000}: not from a command of yours"
+        raise UserError(f"{folder / RECORD}: {why}; give the settings anew, or trust=true")
+    here, there = os.path.abspath(folder), make(load(arguments))
+    if os.path.abspath(there.folder) != here:
+        raise UserError(f"{folder}: was made from {record.get('cwd')}; go there")
+    return there
+
+
+def record_of(plan: Plan) -> dict[str, Any]:
+    """What a folder holds of its plan; `arguments` and `cwd` are of the latest command."""
+    return {
+        "arguments": plan.arguments,
+        MARK: trust.sign(json.dumps(plan.arguments)),
+        "cwd": os.getcwd(),
+        "until": plan.goal.cfg.until,
+        "confidence": plan.goal.cfg.confidence,
+        "margin": plan.goal.cfg.margin,
+        "method": plan.goal.cfg.method,
+        "models": plan.goal.names,
+        "runs": [[str(run.path) for run in contender.runs] for contender in plan.contenders],
+        "looks": plan.goal.looks,
+    }

@@ -1,0 +1,183 @@
+"""The verb `plan` and `settle --dry-run`: what to expect, as people and programs read it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bayes_at_n.pipeline.adaptive import expect
+from bayes_at_n.pipeline.adaptive.expect import UNITS, Basis
+from bayes_at_n.pipeline.adaptive.plan import Goal, Plan, goal
+from bayes_at_n.pipeline.adaptive.tables import question, spent_line
+from bayes_at_n.pipeline.base.console import note, percent, results
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.resources import BudgetConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.settle import Assumed, PlanConfig
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.prepare import costs, questions
+from bayes_at_n.pipeline.store import find
+from bayes_at_n.scoring import wilson_ci
+from bayes_at_n.scoring.sequential import Simulated
+
+_PAIRS = 8  # that are shown
+
+
+def plan(cfg: PlanConfig) -> None:
+    """Say what a `settle` could decide within a budget; nothing is written.
+
+    Raises UserError: folders that hold no graded runs, a target that these models cannot have, or
+    a budget of what is not known.
+    """
+    if cfg.folders:
+        basis = expect.measured(cfg.folders, cfg, None, cfg.seed)
+    else:
+        names = [f"model-{i}" for i in range(1, len(cfg.accuracies) + 1)]
+        basis = expect.assumed(cfg, names, cfg.questions)
+    _tell(basis, goal(cfg, basis.names, cfg.trials), cfg.budget)
+
+
+def dry_run(planned: Plan, asked: Assumed) -> None:
+    """Say what a `settle` will take, from what its runs hold or what is assumed.
+
+    Nothing is written and no engine is loaded. Raises UserError: nothing is known of a model, or a
+    data set cannot be read.
+    """
+    goal = planned.goal
+    runs = [run for contender in planned.contenders for run in contender.runs]
+    begun = [str(run.path) for run in runs if find.is_run(run.path)]
+    engine = runs[0].cfg.engine
+    if asked.price is None and engine.price_out:
+        asked.price = engine.price_out
+    if asked.accuracies:
+        loaded = [questions.load(run.cfg.dataset)[0] for run in planned.contenders[0].runs]
+        attempts = sum(map(len, loaded)) * goal.trials
+        _estimate(asked, [contender.runs[0].cfg for contender in planned.contenders], attempts)
+        basis = expect.assumed(asked, goal.names, sum(map(len, loaded)))
+    elif asked.folders or begun:
+        basis = expect.measured(asked.folders or begun, asked, goal.names, goal.cfg.seed)
+    else:
+        raise UserError(
+            "--dry-run: what are these models like? assume=[0.6,0.5] names an accuracy for each,"
+            " assume.folders=FOLDER graded runs of models with the same names"
+        )
+    given = runs[0].cfg.budget
+    if given.until or len(given.given) > 1:
+        raise UserError("budget: a dry run takes one, of gpu_hours, tokens or money")
+    _tell(basis, goal, given)
+
+
+def _estimate(asked: Assumed, cfgs: Sequence[RunConfig], attempts: int) -> None:
+    """Tokens and speed that are not said, by the sizes of models and hardware."""
+    if asked.tokens and asked.speed:
+        return
+    used = [costs.here(cfg) for cfg in cfgs]
+    found = [costs.expected(cfg, [], attempts, on) for cfg, on in zip(cfgs, used, strict=True)]
+    asked.tokens = asked.tokens or [one.tokens / attempts for one in found]
+    if not asked.speed and all(one.seconds for one in found):
+        taken = [
+            (one.seconds or 0.0) * max(1, on.gpus) for one, on in zip(found, used, strict=True)
+        ]
+        asked.speed = [one.tokens / s for one, s in zip(found, taken, strict=True)]
+    note(f"cost of {cfgs[0].model.name} on {used[0].told}: {found[0].basis}; {found[0].how}")
+
+
+def _tell(basis: Basis, goal: Goal, budget: BudgetConfig) -> None:
+    """Simulate, and print a table and sentences or one JSON object."""
+    found = expect.expect(basis, goal, budget)
+    table = _table(basis, goal, found)
+    record = _record(basis, goal, budget, found) | {"models": table.rows}
+    display.answer(record)
+    display.show(table)
+    low, high = record["settled_interval"]
+    within = "".join(f" and budget.{key}={value:g}" for key, value in budget.given.items())
+    results.print(
+        f"settled within {goal.trials} trials{within}: {found.settled:.0%} of {len(found.total)}"
+        f" simulations ({low:.0%} to {high:.0%}); decided wrongly: {found.wrong:.1%}"
+    )
+    low, high = record["share_quantiles"]
+    more = "".join(
+        f", {record[unit]:,.2f} of {record[f'fixed_{unit}']:,.2f} {words}"
+        for unit, words in (("gpu_hours", "GPU-hours"), ("money", "in money"))
+        if record[unit]
+    )
+    results.print(
+        f"expected: {spent_line(record)}{more}; {percent(0.9)} of the simulations take {low:.0%} to"
+        f" {high:.0%} of what {goal.trials} trials of all take"
+    )
+    for pair in record["pairs"][:_PAIRS]:
+        results.print(f"open in {pair['open']:.0%}: {' and '.join(pair['pair'])}")
+
+
+def _chances(goal: Goal, found: Simulated) -> dict[str, Any]:
+    """What can be decided of a model, and the share of simulations in which it is: (K,) each."""
+    kind = goal.until.kind
+    if kind in ("best", "top"):
+        return {"best" if kind == "best" else f"in top {goal.until.k}": found.placed}
+    if kind == "above":
+        return {"above": found.better[:, goal.baseline], "below": found.better[goal.baseline]}
+    return {}
+
+
+def _table(basis: Basis, goal: Goal, found: Simulated) -> Table:
+    """A row for each model, the most accurate first."""
+    ranked = np.argsort(-basis.accuracies, kind="stable")
+    columns = {
+        Column("model", "model", align="left"): [goal.names[k] for k in ranked],
+        Column("accuracy", "accuracy", format="{:.3f}"): basis.accuracies[ranked],
+    }
+    for title, share in {**_chances(goal, found), "open": found.open}.items():
+        columns[Column(title, title, format="{:.0%}")] = share[ranked]
+    columns[Column("trials", "trials", format="{:.1f}")] = found.rounds[ranked]
+    units = zip(UNITS, ("{:,.0f}", "{:.3g}", "{:.3g}"), strict=True)
+    for unit, shown in units:
+        if not np.isnan(basis.costs[unit]).all():
+            spent = (found.attempts * basis.costs[unit])[ranked]
+            columns[Column(unit, unit.replace("gpu_", "GPU-"), format=shown)] = spent
+    looks = ", ".join(map(str, goal.looks))
+    notes = [
+        f"accuracies: {basis.source}; open: share of simulations that end without a decision",
+        f"looks after {looks} trials",
+    ]
+    return of_columns(question(goal), columns, notes)
+
+
+def _record(basis: Basis, goal: Goal, budget: BudgetConfig, found: Simulated) -> dict[str, Any]:
+    """Chances, expected spending against that of all trials, and which pairs stay open."""
+    runs, whole = len(found.total), basis.p.shape[-1] * goal.trials
+    settled = round(found.settled * runs)
+    interval = wilson_ci([[1] * settled + [0] * (runs - settled)])
+    spent: dict[str, Any] = {}
+    for unit, each in basis.costs.items():  # 0 where it is not known, as in `spending`
+        spent[unit], spent[f"fixed_{unit}"] = np.nan_to_num(
+            [(each * found.attempts).sum(), each.sum() * whole]
+        ).tolist()
+    each = basis.costs[next(iter(budget.given))] if budget.given else np.ones(len(basis.names))
+    shares = found.total / (each.sum() * whole)
+    return {
+        "until": goal.cfg.until,
+        "settled": found.settled,
+        "settled_interval": [float(interval.low), float(interval.high)],
+        "right": found.right,
+        "wrong": found.wrong,
+        "simulations": runs,
+        "attempts": round(float(found.attempts.sum())),
+        "fixed": len(basis.names) * whole,
+        **spent,
+        "share_quantiles": np.quantile(shares, [0.05, 0.95]).tolist(),
+        "budget": budget.given,
+        "trials": goal.trials,
+        "looks": goal.looks,
+        "questions": basis.p.shape[-1],
+        "source": basis.source,
+        "pairs": _pairs(basis.names, found) if goal.until.kind == "order" else [],
+    }
+
+
+def _pairs(names: Sequence[str], found: Simulated) -> list[dict[str, Any]]:
+    """Pairs and how often they stay open, those that mostly do first."""
+    open_ = 1 - found.better - found.better.T - found.tied
+    pairs = [(a, b) for a in range(len(names)) for b in range(a) if open_[a, b] > 0.005]
+    pairs.sort(key=lambda pair: -open_[pair])
+    return [{"pair": [names[b], names[a]], "open": float(open_[a, b])} for a, b in pairs]

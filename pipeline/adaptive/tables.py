@@ -1,0 +1,265 @@
+"""A race as people and programs read it: the leaderboard, the JSON object, the files."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive.forecast import evidence, progress
+from bayes_at_n.pipeline.adaptive.looks import Course, of_models
+from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.adaptive.race import State, ended, order
+from bayes_at_n.pipeline.base.console import count, counted, listed, percent
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.store import files
+from bayes_at_n.scoring import bayes_ci
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_METHODS = {
+    "anytime": "the error holds however often one looks",
+    "looks": "planned looks with O'Brien-Fleming-like spending, asymptotic",
+}
+_NAMED = 6  # models that a sentence names, unless they are the result
+
+
+def question(goal: Goal) -> str:
+    """What is to be decided, and how surely, in words.
+
+    >>> from bayes_at_n.pipeline.config.settle import SettleConfig
+    >>> question(Goal(SettleConfig(until="top:2"), ["a", "b", "c"], trials=80, block=8))
+    'Which 2 are the best? 95 % sure'
+    """
+    asked = {
+        "best": "Which is the best",
+        "top": f"Which {goal.until.k} are the best" if goal.until.k > 1 else "Which is the best",
+        "order": "In which order are they",
+        "above": f"Which are better than {goal.until.model}",
+        "width": f"How good are they, within an interval of {goal.until.width:g}",
+    }
+    return f"{asked[goal.until.kind]}? {percent(goal.cfg.confidence)} sure"
+
+
+def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
+    """The models in the order of their means: intervals, what was spent and saved, who is open.
+
+    `known`: the outcomes, for Bayes@N, which CSV and JSON hold.
+    """
+    goal, state = seen.goal, seen.states[-1]
+    look, tokens = state.known, seen.tokens[-1]
+    ranked = [model for group in look.groups for model in group]
+    level = percent(goal.cfg.confidence)
+    columns = {
+        Column("model", "model", align="left"): [goal.names[k] for k in ranked],
+        Column("group", "group", short="#"): [
+            number for number, group in enumerate(look.groups, 1) for _ in group
+        ],
+        Column("mean", "mean of rounds", format="{:.3f}", short="mean"): look.mean[ranked],
+        Column("low", "low", format="{:.3f}", group=level): look.low[ranked],
+        Column("high", "high", format="{:.3f}", group=level): look.high[ranked],
+        Column("trials", "trials", wide=True): state.spent[ranked],
+        Column("tokens", "tokens", wide=not tokens.any()): [*map(count, tokens[ranked])],
+        Column("saved", "saved", format="{:.0%}"): 1 - state.spent[ranked] / goal.trials,
+        Column("state", "outcome", align="left"): [_standing(state, goal, k) for k in ranked],
+    }
+    notes = [
+        f"{goal.cfg.method}: {_METHODS[goal.cfg.method]}; those of a group (#) are not told apart",
+        f"saved: of {goal.trials} trials a question",
+    ]
+    if known is not None:
+        of = [bayes_ci(known.codes[k, :, : state.spent[k]]) for k in ranked]
+        for i, key in ((0, "bayes"), (2, "bayes_low"), (3, "bayes_high")):
+            columns[Column(key, f"Bayes@N {key[6:]}".strip(), wide=True)] = [one[i] for one in of]
+    return of_columns(question(goal), columns, notes)
+
+
+def departures(seen: Course) -> Table:
+    """When each model left: the looks after which fewer were open."""
+    goal, states = seen.goal, seen.states
+    rows, before = [], np.ones(len(goal.names), bool)
+    for state, tokens in zip(states, seen.tokens, strict=True):
+        gone = [goal.names[k] for k in np.flatnonzero(before & ~state.known.open)]
+        if gone:
+            rows.append((", ".join(gone), state.look, state.trials, count(tokens.sum())))
+        before = state.known.open
+    heads = ("decided", "look", "trials", "tokens")
+    return of_columns(
+        "When each model left",
+        {Column(head, head): [row[i] for row in rows] for i, head in enumerate(heads)},
+    )
+
+
+def _standing(state: State, goal: Goal, model: int) -> str:
+    """Whether a model is open and how far from being decided, or what became of it and when."""
+    look, kind = state.known, goal.until.kind
+    if look.open[model]:
+        share = progress(state, goal)[model]
+        return "open" if np.isnan(share) or ended(state, goal) else f"open, {share:.0%} there"
+    if look.best == model and kind == "best":
+        return "best"
+    if kind == "above" and model == goal.baseline:
+        return "the baseline"
+    spent = int(state.spent[model])
+    return f"{_fate(state, goal, model)} at {counted(spent, 'trial')}"
+
+
+def _fate(state: State, goal: Goal, model: int) -> str:
+    """What was decided of a model that is not open: in, out, above, below, tied or done."""
+    if goal.until.kind in ("order", "width"):
+        return "done"
+    words = ("tied", "above", "below") if goal.until.kind == "above" else ("tied", "in", "out")
+    return words[state.known.placed[model]]
+
+
+def verdict(state: State, goal: Goal) -> str:
+    """What is decided, and what is not, in words."""
+    look, names, asked = state.known, goal.names, goal.until
+    if not look.settled:
+        used = ", all trials are used" if ended(state, goal) else ""
+        left = [names[k] for k in np.flatnonzero(look.open)]
+        told = f"not settled{used}: {listed(left, _NAMED)} {_are(left)} open"
+        if asked.kind != "order" or len(look.groups) == 1:
+            return told
+        return f"{told}; so far {_ordered(look.groups, names)} (=: not told apart)"
+    apart = f"less than {counted(goal.cfg.margin, 'point')} apart"
+    if asked.kind == "width":
+        which = "every interval is" if len(names) > 1 else "the interval is"
+        return f"settled: {which} at most {asked.width:g} wide"
+    if asked.kind == "order":
+        tied = f" (=: {apart})" if len(look.groups) < len(names) else ""
+        return f"settled, from the best: {_ordered(look.groups, names)}{tied}"
+    ranked = [model for group in look.groups for model in group if model != goal.baseline]
+    fates = [_fate(state, goal, model) for model in ranked]
+    of = {
+        fate: [names[m] for m, one in zip(ranked, fates, strict=True) if one == fate]
+        for fate in ("in", "tied", "above", "below")
+    }
+    if asked.kind == "above":
+        parts = [
+            f"{listed(of[fate])} {_are(of[fate])} {how}"
+            for fate, how in (
+                ("above", f"better than {asked.model}"),
+                ("below", f"worse than {asked.model}"),
+                ("tied", f"{apart.removesuffix(' apart')} from {asked.model}"),
+            )
+            if of[fate]
+        ]
+        return f"settled: {'; '.join(parts)}"
+    if asked.kind == "best" or asked.k == 1:
+        if of["tied"]:
+            return f"settled: {listed(of['tied'])} are the best, {apart}"
+        return f"settled: {of['in'][0]} is the best"
+    if not of["tied"]:
+        return f"settled: the top {asked.k} are {listed(of['in'])} (their order was not asked)"
+    inside = f"{listed(of['in'])} {_are(of['in'])} in the top {asked.k}; " if of["in"] else ""
+    free = asked.k - len(of["in"])
+    share = f"for {counted(free, 'place')} of the top {asked.k}"
+    return f"settled: {inside}{listed(of['tied'])} are tied {share}, {apart}"
+
+
+def _ordered(groups: list[list[int]], names: list[str]) -> str:
+    return " > ".join(" = ".join(names[model] for model in group) for group in groups)
+
+
+def _are(names: list[str]) -> str:
+    return "are" if len(names) > 1 else "is"
+
+
+def spending(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
+    """Attempts and tokens, of the matrices at the most trials and of those that were needed.
+
+    Without complete matrices in `known` tokens of the most trials are those of a trial so far.
+    """
+    goal, spent = seen.goal, seen.states[-1].spent
+    whole = known is not None and known.codes.shape[2] >= goal.trials and (known.codes >= 0).all()
+    per_trial = seen.tokens[-1] / np.maximum(spent, 1)
+    fixed = known.tokens.sum() if known is not None and whole else per_trial.sum() * goal.trials
+    return {
+        "attempts": int(spent.sum()) * seen.questions,
+        "fixed": len(goal.names) * seen.questions * goal.trials,
+        "tokens": int(seen.tokens[-1].sum()),
+        "fixed_tokens": round(float(fixed)),
+    }
+
+
+def spent_line(spent: dict[str, Any]) -> str:
+    """What was spent against a fixed number of trials, in words."""
+    share = spent["attempts"] / spent["fixed"]
+    text = f"{spent['attempts']:,} of {spent['fixed']:,} attempts ({share:.1%})"
+    if spent["tokens"]:
+        of_fixed = spent["tokens"] / spent["fixed_tokens"]
+        text += (
+            f", {count(spent['tokens'])} of {count(spent['fixed_tokens'])} tokens ({of_fixed:.1%})"
+        )
+    return text
+
+
+def told(seen: Course) -> str:
+    """The last look in a line."""
+    state = seen.states[-1]
+    words = f"{verdict(state, seen.goal)}; {spent_line(spending(seen))}"
+    return f"look {state.look}, {state.trials} trials: {words}"
+
+
+def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
+    """The JSON object: what is settled, what it cost, and every model's estimate."""
+    state, goal = seen.states[-1], seen.goal
+    look, decides = state.known, evidence(state, goal)
+    return {
+        "until": goal.cfg.until,
+        "settled": bool(look.settled),
+        "best": None if look.best is None else goal.names[look.best],
+        "order": order(look, goal),
+        **spending(seen, known),
+        "confidence": goal.cfg.confidence,
+        "margin": goal.cfg.margin,
+        "method": goal.cfg.method,
+        "looks": len(seen.states),
+        "trials": state.trials,
+        "questions": seen.questions,
+        **({} if known is None else {"shared_seeds": known.shared_seeds}),
+        "log_needed": float(look.log_needed) if np.isfinite(look.log_needed) else None,
+        "models": [
+            model | {"log_e": float(decides[k]), "open": bool(look.open[k])}
+            for k, model in enumerate(of_models(seen, -1))
+        ],
+    }
+
+
+def write(folder: Path, seen: Course, known: Outcomes) -> list[Path]:
+    """The leaderboard, the record and the picture, as files.
+
+    Raises OSError: the folder cannot be written.
+    """
+    board, figures = leaderboard(seen, known), {"race": picture(seen)}
+    return files.write(folder, "settle", record(seen, known), {"leaderboard": board}, figures)
+
+
+def picture(seen: Course) -> "Figure":
+    """Estimates, and what decides, over tokens spent, or attempts where those are not known."""
+    from bayes_at_n.pipeline.plots import settle as plots  # matplotlib takes half a second
+
+    goal, known = seen.goal, [state.known for state in seen.states]
+    unit, spent = "tokens", seen.tokens.sum(axis=1)
+    needed: float | None
+    if not spent.any():
+        unit, spent = "attempts", np.array([s.spent.sum() for s in seen.states]) * seen.questions
+    low, high = (np.array([getattr(look, end) for look in known]) for end in ("low", "high"))
+    if goal.until.kind == "width":
+        decides, needed = high - low, goal.until.width
+    else:
+        decides = np.array([evidence(state, goal) for state in seen.states]) / np.log(10)
+        needed = known[-1].log_needed / np.log(10) if goal.cfg.method == "anytime" else None
+    return plots.race(
+        goal.names,
+        (np.array([look.mean for look in known]), low, high),
+        decides,
+        needed,
+        "interval" if goal.until.kind == "width" else "evidence",
+        [state.sampled for state in seen.states],
+        spent,
+        unit,
+        question(goal),
+    )

@@ -1,0 +1,158 @@
+"""settle: plan, sample until it is decided, say what was found."""
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayes_at_n.pipeline.adaptive import data, live, looks, plan, preview, tables
+from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive.looks import Course
+from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.adaptive.race import State, ended, states
+from bayes_at_n.pipeline.base.console import Meter, note, percent, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config import settle as config
+from bayes_at_n.pipeline.config.settle import Asked, Assumed, SettleConfig
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.workers import resident
+
+
+def run(settings: Sequence[str], dry_run: bool = False) -> None:
+    """Compose settings and `decide`. Raises as that, and UserError: a setting that cannot be."""
+    decide(config.load(settings), dry_run)
+
+
+def decide(asked: Asked[SettleConfig], dry_run: bool = False, then: bool = False) -> None:
+    """Decide between models with no more attempts than that takes; `dry_run`: say what that is.
+
+    `then`: the caller does what comes after; else the last line says how.
+
+    Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
+    with its exit status. OSError: a folder cannot be written.
+    """
+    if asked.cfg.assume != Assumed() and not dry_run:
+        raise UserError("assume: of --dry-run only; a settle goes by what it samples")
+    if asked.cfg.replay:
+        if dry_run:
+            raise UserError("--dry-run: not of replay=FOLDER, which samples nothing")
+        replay(asked)
+        return
+    planned = plan.make(asked)
+    if dry_run:
+        preview.dry_run(planned, asked.cfg.assume)
+        return
+    seen, known = live.settle(planned)
+    written = tables.write(planned.folder, seen, known)
+    last = seen.states[-1]
+    if ended(last, planned.goal) and not last.known.settled:
+        most = planned.goal.trials
+        warn(f"all {most} trials are used; sampling.trials=N and out=FOLDER go on")
+    _tell(seen, tables.record(seen, known))
+    note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
+    if not then:
+        until = config.of_key("until", planned.arguments)
+        arguments = [a for a in planned.arguments if a not in until]
+        again = shlex.join([*arguments, f"until={planned.goal.cfg.until}"])
+        note(f"the stages after grade: {PROGRAM} run {again}")
+
+
+def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
+    """`run ... until=...`: settle, then every stage of each model with the trials it has reached.
+
+    Returns the exit status of the stages. Raises UserError and OSError: as `run`.
+    """
+    stages = config.of_key("stages", settings)
+    asked = config.load([setting for setting in settings if setting not in stages])
+    if asked.cfg.replay or asked.cfg.folders:
+        raise UserError("until=: with settings such as model=a dataset=b, not with folders")
+    decide(asked, dry_run=dry_run, then=True)
+    if dry_run:
+        return 0
+    planned = plan.make(asked)
+    last = live.look(planned)[0].states[-1]
+    commands = []
+    for contender, spent in zip(planned.contenders, last.spent.tolist(), strict=True):
+        for made, of_run in zip(contender.runs, contender.settings, strict=True):
+            trials = data.reached(made, spent)
+            commands.append(["run", *of_run, f"sampling.trials={trials}", *stages])
+    return resident.run_all(commands)
+
+
+def replay(asked: Asked[SettleConfig]) -> None:
+    """Decide from complete runs as if they were being sampled; nothing is written but into `out`.
+
+    Raises UserError: folders that hold no runs that can be compared.
+    """
+    known = data.of_complete(asked.cfg.replay)
+    goal = plan.goal(asked.cfg, known.names, known.codes.shape[2], block=1)
+    seen = looks.course([*states(known.codes, goal)], known, goal)
+    record = tables.record(seen, known)
+    if asked.cfg.permutations:
+        record["permutations"] = _permuted(known, goal, asked.cfg.permutations)
+    elif known.shared_seeds:
+        warn(
+            "these attempts share seeds: they are not independent, and nothing is guaranteed;"
+            " permutations=1000 tells what other orders of the trials decide"
+        )
+    if asked.cfg.out:
+        folder = Path(asked.cfg.out).expanduser()
+        note(f"saved {tables.write(folder, seen, known)[-1]}")
+    _tell(seen, record)
+
+
+def _permuted(known: Outcomes, goal: Goal, number: int) -> dict[str, Any]:
+    """How often other orders of the trials of each question decide what, and with how many."""
+    rng = np.random.default_rng(goal.cfg.seed)
+    decided: Counter[str] = Counter()
+    shares = []
+    with Meter("permutations", number) as meter:
+        for _ in range(number):
+            *_, last = states(rng.permuted(known.codes, axis=2), goal)
+            decided[_decision(last, goal)] += 1
+            shares.append(last.spent.sum() / (len(goal.names) * goal.trials))
+            meter.advance(1)
+    return {
+        "number": number,
+        "decided": dict(decided.most_common()),
+        "attempts": float(np.mean(shares)),
+        "attempts_quantiles": np.quantile(shares, [0.05, 0.5, 0.95]).tolist(),
+    }
+
+
+def _decision(state: State, goal: Goal) -> str:
+    """What is decided, short enough to be counted."""
+    if not state.known.settled:
+        return "not settled"
+    names = goal.names
+    if goal.until.kind == "best":
+        best = state.known.best
+        return "tied" if best is None else names[best]
+    groups: Sequence[Sequence[int]] = state.known.groups
+    if goal.until.kind == "top":
+        groups = groups[:1]
+    if goal.until.kind == "width":
+        return "settled"
+    return " > ".join(" = ".join(sorted(names[k] for k in group)) for group in groups)
+
+
+def _tell(seen: Course, record: dict[str, Any]) -> None:
+    """The result as one JSON object, or as a table and three sentences."""
+    display.answer(record)
+    display.show(tables.leaderboard(seen))
+    results.print(tables.verdict(seen.states[-1], seen.goal))
+    results.print(f"spent {tables.spent_line(record)}")
+    if permuted := record.get("permutations"):
+        orders = ", ".join(
+            f"{name} {share / permuted['number']:.1%}"
+            for name, share in [*permuted["decided"].items()][:5]
+        )
+        results.print(
+            f"in {permuted['number']} orders of the trials: {orders}; with"
+            f" {permuted['attempts']:.1%} of the attempts, {percent(0.9)} of them between"
+            f" {permuted['attempts_quantiles'][0]:.1%} and {permuted['attempts_quantiles'][2]:.1%}"
+        )

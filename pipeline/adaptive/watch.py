@@ -1,0 +1,89 @@
+"""status of a race: its leaderboard and what is left, above the standings of its runs."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from bayes_at_n.pipeline.adaptive import RECORD, looks, tables
+from bayes_at_n.pipeline.adaptive.forecast import forecast
+from bayes_at_n.pipeline.adaptive.looks import Course
+from bayes_at_n.pipeline.adaptive.race import ended
+from bayes_at_n.pipeline.base.console import clock, count, results
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.status import watch
+from bayes_at_n.pipeline.status.standing import RunStanding
+from bayes_at_n.pipeline.status.watch import Above
+from bayes_at_n.pipeline.store import find, runfolder
+
+
+def status(folder: Path, watching: bool, every: float | None) -> None:
+    """Show a race once, or until it is decided or Ctrl-C; reads only, beside any workers.
+
+    Raises UserError: the folder holds no race, or a damaged one.
+    """
+    looks.load(folder)
+    runs, about = partial(_runs, folder), partial(_about, folder)
+    if watching:
+        watch.watch(runs, every or watch.EVERY_S, about)
+    else:
+        watch.show(runs, about)
+
+
+def _runs(folder: Path) -> list[Path]:
+    """The runs of a race that are begun, where the race was begun."""
+    plan = runfolder.read_json(folder / RECORD)
+    try:
+        paths = [Path(plan["cwd"], run) for of_model in plan["runs"] for run in of_model]
+    except (LookupError, TypeError) as error:
+        raise UserError(f"{folder / RECORD}: is damaged ({error})") from error
+    return [path for path in paths if find.is_run(path)]
+
+
+def _about(folder: Path, standings: Sequence[RunStanding]) -> Above:
+    seen = looks.load(folder)
+    goal = seen.goal
+    if not seen.states:
+        asked = tables.question(goal)
+        lines = [f"{folder}: {asked}; the first look is after {goal.looks[0]} trials"]
+        record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
+        return Above(Text(lines[0]), lines, record, False)
+    if why := looks.stale(folder, seen):
+        record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "stale": why}
+        line = f"{folder}: {why}"
+        return Above(Text(line), [line], record, ended(seen.states[-1], goal))
+    board, left = tables.leaderboard(seen), _left(seen, standings)
+    lines = [f"{folder}: {tables.told(seen)}", *([_in_words(seen, left)] if left else [])]
+    record = {"settle": str(folder), **tables.record(seen), "left": left}
+    drawn = Group(display.to_rich(board, results.width), *map(Text, lines), Text())
+    rows = [
+        f"{row['model']}: {row['mean']:.3f}, {row['low']:.3f} to {row['high']:.3f}, {row['state']}"
+        for row in board.rows
+    ]
+    return Above(drawn, [*lines, *rows], display.plain(record), ended(seen.states[-1], goal))
+
+
+def _left(seen: Course, standings: Sequence[RunStanding]) -> dict[str, Any]:
+    """What is left by the forecast, at the speed of the workers; nothing where nobody knows."""
+    found, speed = forecast(seen), sum(s.tokens_per_s for s in standings)
+    if found is None or ended(seen.states[-1], seen.goal):
+        return {}
+    return {
+        "trials": dict(zip(seen.goal.names, found.trials.tolist(), strict=True)),
+        "tokens": found.tokens,
+        "seconds": found.tokens / speed if speed and found.tokens else None,
+    }
+
+
+def _in_words(seen: Course, left: dict[str, Any]) -> str:
+    last, most = max(left["trials"].values()), seen.goal.trials
+    parts = [
+        f"settled after about {last} of {most} trials" if last < most else f"up to {most} trials",
+        f"{count(left['tokens'])} more tokens" if left["tokens"] else "",
+        f"{clock(left['seconds'])} at the present speed" if left["seconds"] else "",
+    ]
+    return f"forecast, if evidence grows on as it does: {', '.join(filter(None, parts))}"

@@ -1,0 +1,291 @@
+"""A cohort: the runs of one data set that can be compared, as one stack of outcomes.
+
+What is compared must be the same questions: they are matched by their hash (problem and gold
+answer), never by their number. A run that does not fit is left out and named; what is merely not
+alike (trials, sampling, grading) is compared and said, in `differences`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bayes_at_n.pipeline.base.console import collected, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.compare import differences
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.score import shown, votes
+from bayes_at_n.pipeline.store import find, outcomes
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
+from bayes_at_n.pipeline.store.runfolder import Run, opened
+
+Bits = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a cohort."""
+
+    name: str  # as tables call it, unique within the cohort: the run folder's name
+    run: Run
+    question_ids: list[str]  # M, the cohort's questions as this run calls them
+    decided: str = ""  # who decided the run's outcomes, where a verifier does
+
+    @cached_property
+    def usage(self) -> outcomes.Usage:
+        """Tokens of the attempts that are compared, and times of the run."""
+        return outcomes.usage(self.run, self.question_ids)
+
+    def lengths(self, trials: int) -> outcomes.Lengths:
+        """How long the attempts that are compared were, padded or cut to so many trials."""
+        own = outcomes.lengths(self.run, self.question_ids)
+        cut = padded(own.cut, trials, False)
+        return own._replace(tokens=padded(own.tokens, trials, -1), cut=cut)
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """L models, M questions that all of them answered, up to N trials of each."""
+
+    dataset: str
+    question_ids: list[str]  # M, as the first member calls them
+    names: list[str]  # L, what tables call the models, each once
+    members: list[Member]  # L; none where outcomes came without runs
+    outcomes: Codes  # (L, M, N) positions in pipeline.store.outcomes.OUTCOMES, or OWED
+    truncated: Codes  # (L, M, N): 1 cut off by its token limit, 0 not, -1 not known
+    differences: list[str] = field(default_factory=list)  # a line for each thing not alike
+    warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
+    parts: list["Cohort"] = field(default_factory=list)  # what it is pooled from
+    scored: dict[Any, Any] = field(default_factory=dict, init=False)  # by `leaderboard.scores`
+
+    def of(self, places: Sequence[int]) -> "Cohort":
+        """The models at these places alone; there are members."""
+        return replace(
+            self,
+            names=[self.names[place] for place in places],
+            members=[self.members[place] for place in places],
+            outcomes=self.outcomes[places],
+            truncated=self.truncated[places],
+        )
+
+    def matrix(self) -> Any:
+        """1 correct, 0 not, masked where owed: int8, shape (L, M, N)."""
+        return outcomes.correct(self.outcomes)
+
+    @cached_property
+    def votes(self) -> list[votes.Evidence]:
+        """What votes of each model are counted from, (M, N) as outcomes are."""
+        found = [[votes.read(member.run, member.question_ids)] for member in self.members]
+        if self.parts:
+            of_parts = [dict(zip(part.names, part.votes, strict=True)) for part in self.parts]
+            found = [[of[name] for of in of_parts] for name in self.names]
+        trials = self.outcomes.shape[2]
+        return [
+            votes.Evidence(
+                {
+                    name: np.ma.masked_equal(  # type: ignore[no-untyped-call]
+                        np.concatenate([padded(of.arrays[name], trials) for of in ofs]), OWED
+                    )
+                    for name in set.intersection(*(set(of.arrays) for of in ofs))
+                },
+                {name: why for of in ofs for name, why in of.lacking.items()},
+                [texts for of in ofs for texts in of.texts],
+            )
+            for ofs in found or [[votes.NOTHING]] * len(self.names)
+        ]
+
+    def runs(self) -> list[Member]:
+        """The members, those of the parts where it is pooled."""
+        return [member for part in self.parts or [self] for member in part.members]
+
+    def stopped(self, confidence: float) -> dict[str, dict[str, Any]]:
+        """Of members whose outcomes decided how many trials there are, what may be read."""
+        how = {member.name: shown.stopped(member.run) for member in self.members}
+        return {
+            name: shown.mean_of_rounds(of_run, matrix, confidence)
+            for (name, of_run), matrix in zip(how.items(), self.matrix(), strict=False)
+            if of_run
+        }
+
+
+def load(cfg: AnalysisConfig, known: Mapping[str, Mapping[Path, Any]] = {}) -> list[Cohort]:
+    """The cohorts that settings name, one a data set, in the order named.
+
+    `known`: by data set and folder tables for `outcomes.read`, of runs that were read already.
+    Raises UserError: no such folder, no run in it, no graded attempt, no question that the runs
+    share. Where something sound is left it is returned, and the rest named in a warning.
+    """
+    cohorts: list[Cohort] = []
+    faults = []
+    with collected() as of_all:
+        named = {} if known else find.named(cfg)
+        for dataset, folders in (known or {of: dict.fromkeys(named[of]) for of in named}).items():
+            try:
+                with collected() as of_one:
+                    cohort = _cohort(dataset, folders, bool(cfg.model or cfg.folders))
+                cohorts.append(replace(cohort, warnings=of_one))
+            except UserError as error:
+                faults.append(error)
+        if not cohorts:
+            raise faults[0]
+        for fault in faults:
+            warn(f"{fault}; left out")
+    return [replace(cohort, warnings=[*of_all, *cohort.warnings]) for cohort in cohorts]
+
+
+def from_arrays(
+    dataset: str, models: Sequence[str], question_ids: Sequence[str], outcomes01: npt.ArrayLike
+) -> Cohort:
+    """A cohort from a matrix of outcomes, without run folders.
+
+    Outcomes are 1 correct, 0 not, -1 owed, of shape (L, M, N) for L models and M question ids.
+
+    >>> cohort = from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])
+    >>> cohort.matrix().tolist(), cohort.names
+    ([[[1, 0]], [[1, None]]], ['a', 'b'])
+    """
+    codes = np.array([WRONG, CORRECT, OWED], np.int8)[np.asarray(outcomes01, np.int8)]
+    unknown = np.full(codes.shape, -1, np.int8)
+    return Cohort(dataset, list(question_ids), list(models), [], codes, unknown)
+
+
+def pooled(cohorts: Sequence[Cohort]) -> Cohort:
+    """All questions of several data sets as one stack, for the models that all of them hold.
+
+    Models are matched by name; questions are called DATASET/ID. There are no members, since a model
+    has a run for each data set. Raises UserError: no model is in all of them.
+
+    >>> a = from_arrays("a", ["x", "y"], ["1"], [[[1, 0]], [[1, 1]]])
+    >>> b = from_arrays("b", ["y", "z"], ["1"], [[[0]], [[1]]])
+    >>> both = pooled([a, b])
+    >>> both.names, both.question_ids, both.matrix().tolist()
+    (['y'], ['a/1', 'b/1'], [[[1, 1], [0, None]]])
+    """
+    names = [name for name in cohorts[0].names if all(name in c.names for c in cohorts)]
+    if not names:
+        raise UserError("pooled: no model is in all of the data sets; nothing to pool")
+    trials = max(cohort.outcomes.shape[2] for cohort in cohorts)
+    rows = [[cohort.names.index(name) for name in names] for cohort in cohorts]
+
+    def stacked(arrays: Iterable[Codes]) -> Codes:
+        parts = zip(arrays, rows, strict=True)
+        return np.concatenate([padded(array[at], trials) for array, at in parts], axis=1)
+
+    return Cohort(
+        "pooled",
+        [f"{cohort.dataset}/{qid}" for cohort in cohorts for qid in cohort.question_ids],
+        names,
+        [],
+        stacked(cohort.outcomes for cohort in cohorts),
+        stacked(cohort.truncated for cohort in cohorts),
+        [f"{c.dataset}: {line}" for c in cohorts for line in c.differences],
+        parts=list(cohorts),
+    )
+
+
+def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
+    """Outcomes without gaps: the trials that no model owes for any question.
+
+    Returns outcomes 0 and 1, uint8, shape (L, M, n), and a note where trials were left out. Raises
+    UserError: fewer than two models, or fewer than `least` such trials.
+    """
+    if len(cohort.names) < 2:
+        raise UserError(f"{cohort.dataset}: holds one model; a ranking needs two or more")
+    matrix = cohort.matrix()
+    whole = ~np.ma.getmaskarray(matrix).any(axis=(0, 1))  # type: ignore[no-untyped-call]
+    count = int(whole.sum())
+    kept = f"{count} of {whole.size} trials are complete for all questions and models"
+    if count < least:
+        remedy = "generate and grade the rest, or name fewer models"
+        raise UserError(f"{cohort.dataset}: {kept}; this needs {least} or more: {remedy}")
+    gaps = [f"{cohort.dataset}: {kept}; the others are left out"] * (count < whole.size)
+    return np.asarray(matrix.data)[..., whole].astype(np.uint8), gaps
+
+
+def _cohort(dataset: str, folders: Mapping[Path, Any], named: bool) -> Cohort:
+    """The runs that can be compared, on the questions that they share; the others are warned of."""
+    runs: dict[str, Run] = {}
+    graded: dict[str, Outcomes] = {}
+    positions: dict[str, dict[str, int]] = {}  # of its questions, by hash
+    for name, folder in zip(find.names([*folders]), folders, strict=True):
+        try:
+            run = opened(folder)
+            of_run = outcomes.read(run, table=folders[folder])
+            positions_of_run = of_run.positions()
+            if (of_run.codes == OWED).all():
+                raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade`")
+        except (UserError, OSError) as error:
+            warn(f"{name} is left out: {error}")
+        else:
+            runs[name], graded[name], positions[name] = run, of_run, positions_of_run
+    if not runs:
+        raise UserError(f"{dataset}: no graded run; run `{PROGRAM} run` or `grade` first")
+    rows = _shared(dataset, positions, named)  # of the shared questions in each run, (M,)
+    for name in [*rows]:
+        empty = int((graded[name].codes[rows[name]] == OWED).all(axis=1).sum())
+        if empty:
+            warn(
+                f"{name} is left out: {empty} of {len(rows[name])} questions have no graded"
+                f" attempt; run `generate` and `grade` on {runs[name].path}"
+            )
+            del rows[name]
+    if not rows:
+        raise UserError(f"{dataset}: no run has a graded attempt of every question; finish one")
+    # Trials that nobody has yet (a run of a million that has just begun) take no memory.
+    used = [np.flatnonzero((graded[name].codes != OWED).any(axis=0)) for name in rows]
+    trials = max(int(columns[-1]) + 1 for columns in used)
+    codes = np.stack([padded(graded[name].codes[at], trials) for name, at in rows.items()])
+    cut = np.stack([padded(graded[name].truncated[at], trials) for name, at in rows.items()])
+    members = [
+        Member(
+            name,
+            runs[name],
+            [graded[name].question_ids[row] for row in of_run],
+            outcomes.who(runs[name], graded[name]),
+        )
+        for name, of_run in rows.items()
+    ]
+    unlike = differences.lines({name: runs[name] for name in rows}, codes)
+    return Cohort(dataset, members[0].question_ids, [*rows], members, codes, cut, unlike)
+
+
+def padded(codes: Any, trials: int, fill: int = OWED) -> Any:
+    """(..., any) as (..., trials): cut, or filled; OWED of `truncated` is not known."""
+    missing = max(0, trials - codes.shape[-1])
+    width = [(0, 0)] * (codes.ndim - 1) + [(0, missing)]
+    return np.pad(codes[..., :trials], width, constant_values=fill)
+
+
+def _shared(
+    dataset: str, positions: Mapping[str, Mapping[str, int]], named: bool
+) -> dict[str, list[int]]:
+    """Of the runs that can be compared, by name, the rows of the questions that they share.
+
+    The questions are those of most runs (of the larger set, if two are as frequent). A run that
+    lacks some of them is left out, unless runs were named: then what all share is compared.
+    """
+    sets = Counter(frozenset(of_run) for of_run in positions.values())
+    common = frozenset.intersection(*sets)
+    basis = common if named else max(sets, key=lambda questions: (sets[questions], len(questions)))
+    alone = sets[basis] == 1 and all(basis.isdisjoint(other) for other in sets if other != basis)
+    if not basis or (alone and len(positions) > 1):
+        names = ", ".join(positions)
+        raise UserError(f"{dataset}: {names} share no question; name runs of the same data set")
+    comparable = {name: of_run for name, of_run in positions.items() if basis <= of_run.keys()}
+    for name, of_run in positions.items():
+        if name not in comparable:
+            shared = len(basis & of_run.keys())
+            warn(
+                f"{name} is left out: of the {len(basis)} questions of the others it holds"
+                f" {shared} with the same text and gold answer"
+                + "; name runs with model=A,B to compare them on what they share"
+                * bool(shared)
+            )
+    order = [question for question in next(iter(comparable.values())) if question in basis]
+    return {name: [of_run[question] for question in order] for name, of_run in comparable.items()}

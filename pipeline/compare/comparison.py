@@ -1,0 +1,245 @@
+"""compare: the runs of one or several data sets side by side, in tables and in compare.json."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from bayes_at_n.pipeline.base.console import asked, note, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.compare import caps, differences, leaderboard, neighbours
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.conclusion import conclude
+from bayes_at_n.pipeline.compare.rankings import by_method
+from bayes_at_n.pipeline.compare.review import doubts
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.score import votes
+from bayes_at_n.pipeline.score.shown import apart, ordered, stopped_lines
+from bayes_at_n.pipeline.store import files
+from bayes_at_n.scoring.metrics import DEFAULT
+from bayes_at_n.scoring.metrics.table import parse
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_DRAWN = 60  # models that a picture has room for
+_POOLED = "_pooled"  # no folder of a data set: what begins with "_" holds no runs
+
+
+def compare(cfg: AnalysisConfig) -> None:
+    """Compare runs: print tables, and write them with `compare.json` into a folder.
+
+    The folder is of these runs; `_compare` leads to the newest. Raises UserError: nothing that can
+    be compared. OSError: a file cannot be written.
+    """
+    cohorts = cohorts_of.load(cfg)
+    several = len(cohorts) > 1
+    settings = {"scoring": asdict(cfg.scoring), "thresholds": asdict(cfg.thresholds)}
+    record: dict[str, Any] = {"settings": settings, "datasets": [], "pooled": None}
+    tables: dict[str, Table] = {}
+    figures: dict[str, Figure] = {}
+    for cohort in cohorts:
+        folder = f"{cohort.dataset}/" if several else ""
+        of_cohort = _tables(cohort, cfg)
+        tables |= {f"{folder}{stem}": table for stem, table in of_cohort.items()}
+        drawn = figures_of(cohort, cfg, of_cohort)
+        figures |= {f"{folder}{stem}": figure for stem, figure in drawn.items()}
+        record["datasets"].append(_record(cohort, cfg, of_cohort))
+    if several:
+        stack = None
+        try:
+            stack = cohorts_of.pooled(cohorts)
+        except UserError as error:
+            warn(str(error))
+        else:
+            of_stack = _tables(stack, cfg)
+            tables |= {f"{_POOLED}/{stem}": table for stem, table in of_stack.items()}
+            record["pooled"] = _record(stack, cfg, of_stack)
+        tables["rankings"] = rankings(cohorts, cfg, stack)
+        record["rankings"] = [dict(row) for row in tables["rankings"].rows]
+    out, links = files.folder_of(cfg, "compare", [c.members[0].run.path for c in cohorts])
+    written = files.write(out, "compare", record, tables, figures)
+    files.publish(out, links)
+    if asked("verbose"):
+        display.show(*(table for stem, table in tables.items() if not stem.endswith("doubts")))
+    else:
+        asked_for = [t for stem, t in tables.items() if stem.endswith("ranking_methods")]
+        display.show(tables["rankings"] if several else brief(tables, cfg), *asked_for)
+    if whole := record["pooled"] if several else record["datasets"][0]:
+        results.print(whole["verdict"]["sentence"])
+    display.answer(record)
+    note(
+        f"{len(tables)} tables and {len(figures)} pictures: {written[-1].parent} (tables in full:"
+        f" -v); every attempt: {PROGRAM} report, with the same settings"
+    )
+
+
+def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
+    """The leaderboard as it fits a terminal: score, interval, chance to be the best, length."""
+    board, rank = tables["leaderboard"], f"rank_{cfg.scoring.rule}"
+    first, second = ordered(cfg.scoring.headline)
+    score, sigma, low, high = leaderboard.HEADLINE[first]
+    other, its_sigma, *_ = leaderboard.HEADLINE[second]
+    rows = [{**row, "interval": (row[low], row[high])} for row in with_best(tables)]
+    chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
+    columns = [
+        Column("model", "model", align="left"),
+        Column(rank, "rank"),
+        Column(score, parse(first).title(), sigma=sigma),
+        Column(sigma, "σ", sigma=sigma),
+        Column("interval", f"{cfg.scoring.confidence:.0%} interval", sigma=sigma),
+        Column(other, parse(second).title(), sigma=its_sigma),
+        Column("best", "P(best)", format="{:.2f}"),
+        *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
+        Column("tokens_per_attempt", "each", format="{:,.0f}", group="tokens"),
+        Column("price", "price", format="{:,.2f}"),
+    ]
+    known = [c for c in columns if any(row.get(c.key) is not None for row in rows)]
+    notes = [line for line in board.notes if line.startswith("not alike")]
+    notes += tables["metrics"].notes[1:] if chosen else ()
+    return Table(board.title, known, rows, notes)
+
+
+def with_best(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
+    """The rows of the leaderboard with the chance to be the best, None of one model."""
+    board = tables["leaderboard"]
+    best = {row["model"]: row.get("best") for row in tables.get("posterior_ranks", board).rows}
+    return [{**row, "best": best[row["model"]]} for row in board.rows]
+
+
+def figures_of(
+    cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]
+) -> dict[str, "Figure"]:
+    """The leaderboard as a forest plot, models by questions as a heat map, curves by max_tokens."""
+    from bayes_at_n.pipeline.plots import caps as curves  # matplotlib takes half a second
+    from bayes_at_n.pipeline.plots import leaderboard as plots
+
+    board = tables["leaderboard"]
+    score, _, *ends = leaderboard.HEADLINE[cfg.scoring.headline]
+    keys = ("model", score, *ends, f"rank_{cfg.scoring.rule}")
+    columns: list[list[Any]] = [[row.get(key) for row in board.rows[:_DRAWN]] for key in keys]
+    names, value, low, high, rank = columns
+    ranks = rank if len(names) > 1 else None
+    size = f"{len(cohort.question_ids)} questions, {cohort.outcomes.shape[2]} trials"
+    metric = parse(cfg.scoring.headline).title()
+    best = f", the best {_DRAWN} of {len(cohort.names)} models" * (len(cohort.names) > _DRAWN)
+    title = f"{metric} on {cohort.dataset}, {size}{best}"
+    axis = f"{metric} (share of trials correct), {cfg.scoring.confidence:.0%} interval"
+    shown = [i for i, name in enumerate(cohort.names) if name in names]
+    success = cohort.matrix()[shown].mean(axis=2)
+    heading = f"correct attempts on {cohort.dataset}{best}"
+    drawn = {
+        "forest": plots.forest(names, value, low, high, ranks, title, axis),
+        "questions": plots.heat_map(
+            [cohort.names[i] for i in shown], cohort.question_ids, success, heading
+        ),
+    }
+    if "caps" in tables:
+        drawn["caps"] = curves.by_cap(tables["caps"].rows, f"limits of tokens on {cohort.dataset}")
+    return drawn
+
+
+def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | None = None) -> Table:
+    """Table 2's form: for each data set the ranks with `scoring.rule` ("w/ CI") and without.
+
+    Models come in the order of the first data set. The last pair of columns is of the questions of
+    all of them together, the `stack`. Source: arXiv 2510.04265, Table 2.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    columns = [Column("model", "model", align="left")]
+    shown = [(cohort.dataset, cohort.dataset, cohort) for cohort in cohorts]
+    if stack is not None:
+        shown.append((_POOLED, "all pooled", stack))
+    for name, group, cohort in shown:
+        scored = leaderboard.scores(cohort, cfg)
+        places = leaderboard.ranks(scored, cfg)
+        for i in scored.order.tolist():
+            row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
+            row[f"{name}_with"] = int(places[cfg.scoring.rule][i])
+            row[f"{name}_without"] = int(places["none"][i])
+        for key, head in (("with", "w/ CI"), ("without", "w/o CI")):
+            columns.append(Column(f"{name}_{key}", head, group=group))
+    s = cfg.scoring
+    notes = [
+        f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by {parse(s.headline).title()};"
+        f" {s.method} ranks; models"
+        " in the order of the first data set"
+    ]
+    if stack is not None:
+        notes.append(
+            f"all pooled: all {len(stack.question_ids)} questions of the data sets as one stack,"
+            f" each of equal weight, for the {len(stack.names)} models that all of them hold"
+        )
+    for cohort in cohorts:
+        if cohort.members:
+            notes += [f"not alike: {cohort.dataset}: {line}" for line in cohort.differences]
+    return Table("ranks on several data sets", columns, list(rows.values()), notes)
+
+
+def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
+    """The tables of one data set but for its rubrics, by the stem of their files.
+
+    Raises UserError: a question that some model has no graded trial of.
+    """
+    board = leaderboard.leaderboard(cohort, cfg)
+    tables = {"leaderboard": board}
+    if (chosen := leaderboard.metrics(board, cfg)) is not None:
+        tables["metrics"] = chosen
+    tables["attempts"] = leaderboard.attempts(board)
+    if any(m.votes for m in leaderboard.others(cfg)) and (swings := swings_of(cohort)) is not None:
+        tables["votes"] = swings
+    if len(cohort.names) > 1:
+        tables["neighbours"] = neighbours.order_of_neighbours(cohort, cfg)
+        tables["posterior_ranks"] = neighbours.posterior_ranks(cohort, cfg)
+        if cfg.ranking.methods or cfg.ranking.replicates:
+            tables["ranking_methods"] = by_method(cohort, cfg, tables)
+    return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
+
+
+def swings_of(cohort: Cohort) -> Table | None:
+    """The questions that votes win or lose; None where no run has the texts of its answers."""
+    return votes.swings(cohort.question_ids, dict(zip(cohort.names, cohort.votes, strict=True)))
+
+
+def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
+    tables = tables_of(cohort, cfg)
+    if len(cohort.names) == 1:
+        warn(f"{cohort.dataset}: one model only, {cohort.names[0]}; ranks need two")
+    if (first := doubts(cohort, cfg)) is not None:
+        tables["doubts"] = first
+    if any((member.run.path / "categories").is_dir() for member in cohort.members):
+        try:
+            tables["rubrics"] = cohort_rubrics.scores(cohort, cfg)
+        except UserError as error:
+            if cfg.rubric.names:
+                raise
+            warn(f"{cohort.dataset}: rubrics are left out: {error}")
+    level = cfg.scoring.confidence
+    for line in stopped_lines(cohort.stopped(level), level):
+        warn(f"{cohort.dataset}: {line}")
+    for line in apart({r["model"]: r["shrinkage"] for r in tables["leaderboard"].rows}):
+        warn(f"{cohort.dataset}: {line}")
+    return tables
+
+
+def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> dict[str, Any]:
+    """All that was computed of a data set, as docs/compare.md describes it."""
+    # The other tables are columns of the leaderboard.
+    keys = {"leaderboard": "models", "posterior_ranks": "ranks"}
+    keys |= {stem: stem for stem in tables if stem not in (*keys, "metrics", "attempts")}
+    return {
+        "dataset": cohort.dataset,
+        "question_ids": cohort.question_ids,
+        "trials": cohort.outcomes.shape[2],
+        "differences": cohort.differences,
+        "stopped": cohort.stopped(cfg.scoring.confidence),
+        "protocols": {member.name: differences.protocol(member.run) for member in cohort.members},
+        **{key: tables[stem].rows for stem, key in keys.items() if stem in tables},
+        "groups": (said := conclude(cohort, cfg)).groups,
+        "verdict": {**said._asdict(), "sentence": said.sentence()},
+        "notes": {stem: table.notes for stem, table in tables.items()},
+    }

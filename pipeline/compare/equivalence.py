@@ -1,0 +1,285 @@
+"""equivalence: whether two ways of sampling a model are the same, by tokens and by accuracy."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayes_at_n.pipeline.base.console import counted, note, results
+from bayes_at_n.pipeline.compare import differences, pair, replay
+from bayes_at_n.pipeline.compare.pair import Pair
+from bayes_at_n.pipeline.compare.replay import Replay
+from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.store import files, runfolder
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.results import Summary
+from bayes_at_n.scoring.ranking.equivalence import (
+    Equivalence,
+    equivalence,
+    kl_terms,
+    paired_trials,
+    per_token,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
+# Of a model what may be another one although runs are of the same; the rest is in `differences`.
+_MODEL = ("id", "revision", "dtype", "context", "engine_args", "system")
+# Of an engine what settings tell anyway; variables hold names that are new in every process.
+_NAMED = ("model", "dtype", "variables")
+
+
+def run(cfg: EquivalenceConfig) -> None:
+    """Compare two runs: print tables and a verdict, save them with a picture.
+
+    Raises UserError: runs that cannot be compared, or attempts that cannot be replayed. OSError:
+    the folder may not be written.
+    """
+    if cfg.replay:
+        load_folder(Path(cfg.folders[1]).expanduser(), [f"trust={cfg.trust}"], "equivalence")
+    both = pair.load(cfg.folders)
+    decided, unit = decide(both, cfg.margin / 100)
+    replayed = replay.replay(both, cfg.replay) if cfg.replay else None
+    unlike = _differences(both)
+    scores = of_scores(both, decided, unit)
+    tables = {
+        "scores": scores,
+        "tokens": of_tokens(both, replayed),
+        "questions": of_questions(both),
+    }
+    said = words(both, decided, cfg.margin, unit)
+    display.show(scores, tables["tokens"])
+    for line in unlike:
+        results.print(f"not alike: {line}")
+    results.print(f"\n{said}")
+    record = {
+        "settings": asdict(cfg),
+        "runs": {name: str(of.path) for name, of in zip(both.names, both.runs, strict=True)},
+        "dataset": both.runs[0].cfg.dataset.name,
+        "questions": len(both.questions[0]),
+        "trials": len(both.trials[0]),
+        "shared_seeds": both.shared,
+        "verdict": decided.verdict,
+        "words": said,
+        "accuracy": decided._asdict() | {"unit": unit},
+        "scores": scores.rows,
+        "tokens": tables["tokens"].rows,
+        "engine": replayed and replayed.engine,
+        "differences": unlike,
+        "notes": {stem: table.notes for stem, table in tables.items()},
+    }
+    display.answer(record)
+    folder = Path(cfg.out).expanduser() if cfg.out else _folder(both)
+    figures = {"equivalence": _figure(both, decided, replayed, cfg.margin)}
+    written = files.write(folder, "equivalence", record, tables, figures)
+    note(
+        f"saved {written[-1]}, {', '.join(tables)} as .csv, .json, .tex, .md, and the picture as"
+        " .png, .pdf"
+    )
+
+
+def decide(both: Pair, margin: float) -> tuple[Equivalence, str]:
+    """The difference in accuracy, with trials as draws; with one trial, questions.
+
+    The margin is a share, 0.01 for one point. Returns what is decided, and what was drawn: "trials"
+    or "questions".
+    """
+    a, b = both.correct()
+    if a.shape[1] > 1 or len(a) < 2:
+        return equivalence(a, b, margin), "trials"
+    return equivalence(a.T, b.T, margin), "questions"
+
+
+def words(both: Pair, e: Equivalence, margin: float, unit: str) -> str:
+    """The verdict as a person says it; the margin is in points."""
+    points = counted(margin, "point")
+    first, second = both.names
+    found = f"accuracy of {first} minus {second} is {_points(e.difference)} points"
+    inner = f"95 % interval {_points(e.lo)} to {_points(e.hi)}"
+    outer = f"97.5 % interval {_points(e.outer_lo)} to {_points(e.outer_hi)}"
+    if e.verdict == "equivalent":
+        text = f"equivalent within {points}: {found}, {inner}"
+        if e.outer_lo > 0 or e.outer_hi < 0:
+            text += "; they are not equal, but closer than the margin"
+    elif e.verdict == "different":
+        text = f"different: {found}, {outer}, without 0 (margin {points})"
+    else:
+        text = (
+            f"undecided within {points}: {found}, {inner}; {e.trials:.0f} {unit} of each run would"
+            " decide it"
+        )
+    n, m = len(both.trials[0]), len(both.questions[0])
+    had = f"{n} {'trial' if n == 1 else 'trials'} of {m} questions"
+    if e.smallest >= 1:
+        return f"{text}. {had} are too few to show any difference with 95 % power."
+    shown = f"a difference of {100 * e.smallest:.2f} points with 95 % power"
+    return f"{text}. {had} would have shown {shown}."
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.2f}"
+
+
+def of_scores(both: Pair, e: Equivalence, unit: str) -> Table:
+    """Accuracy, length and mean log-prob of both, with the differences of paired trials."""
+    a, b = both.correct()
+    rows: list[dict[str, Any]] = [
+        _row("accuracy", a, b, Summary(e.difference, e.sigma, e.lo, e.hi))
+        | {"smallest": e.smallest, "trials": e.trials}
+    ]
+    for name, key in (("tokens an attempt", "lengths"), ("log-prob a token", "logprobs")):
+        sides = zip(both.attempts, both.trials, strict=True)
+        first, second = (getattr(of, key)[:, trials] for of, trials in sides)
+        if np.isfinite(first).all() and np.isfinite(second).all():
+            turned = (first, second) if unit == "trials" else (first.T, second.T)
+            rows.append(_row(name, first, second, paired_trials(*turned)))
+    number = "{:.4g}"
+    heads = [
+        *columns(align="left", what="what"),
+        *columns(number, a=both.names[0], b=both.names[1]),
+        Column("difference", "difference", None, "{:+.2g}", short="diff."),
+        *columns(number, wide=True, sigma="s.e."),
+        *columns("{:+.2g}", low="low", high="high"),
+        *columns(number, wide=True, smallest="95 % power"),
+        Column("trials", f"{unit} needed", None, "{:.0f}", wide=True),
+    ]
+    n, m = len(both.trials[0]), len(both.questions[0])
+    notes = [
+        f"{m} questions, {n} trials of each run, paired; {both.shared} of the {n} share their seed",
+        "low, high: 95 % interval of the difference on these questions; trials are the draws",
+        "log-prob a token: mean over attempts of the mean of their own tokens, before temperature",
+    ]
+    if unit == "questions":
+        notes[1] = "low, high: 95 % interval, with the questions as a sample of others like them"
+    return Table(f"{both.names[0]} and {both.names[1]}", heads, rows, notes)
+
+
+def _row(what: str, a: Floats, b: Floats, summary: Summary) -> dict[str, Any]:
+    numbers = zip(("difference", "sigma", "low", "high"), summary, strict=True)
+    return {"what": what, "a": a.mean(), "b": b.mean(), **dict(numbers)}
+
+
+def of_tokens(both: Pair, replayed: Replay | None) -> Table:
+    """What the replay shows, and where attempts with the same seed part; quantiles of both."""
+    rows, notes = [], ["low, high: 95 % interval, attempts clustered by question"]
+    if replayed is not None:
+        gaps = replayed.logprobs_a - replayed.logprobs_b
+        kl = kl_terms(replayed.logprobs_a, replayed.logprobs_b)
+        for what, values in (("log p(A) − log p(B)", gaps), ("KL(A‖B), k3", kl)):
+            sums = np.bincount(replayed.attempts, values, len(replayed.questions))
+            sizes = np.bincount(replayed.attempts, minlength=len(replayed.questions))
+            mean = per_token(sums, sizes, replayed.questions)
+            rows.append(_mean(what, values.size, mean) | _quantiles(values))
+        notes += _replay_notes(both, replayed)
+    questions, positions = pair.first_differences(both)
+    if positions.size:
+        apart = positions >= 0
+        share = per_token(apart, np.ones(apart.size), questions)
+        rows.append(_mean("tokens differ", apart.size, share))
+        if apart.any():
+            parted = {"what": "first that differs", "number": int(apart.sum())}
+            rows.append(parted | _quantiles(positions[apart]) | {"mean": positions[apart].mean()})
+        notes.append(
+            "tokens differ: share of the attempts with the same seed in both runs; first that"
+            " differs: the position of the token, from 0"
+        )
+    heads = [
+        *columns(align="left", what="what"),
+        *columns(number="of"),
+        *columns("{:.2g}", mean="mean", low="low", high="high"),
+        *(
+            Column(key, f"{q:.0%}", None, "{:.2g}", wide=q in (0.25, 0.75))
+            for key, q in zip(_keys(), QUANTILES, strict=True)
+        ),
+    ]
+    return Table(f"tokens of {both.names[0]}, and of {both.names[1]}", heads, rows, notes)
+
+
+def _mean(what: str, number: int, mean: Summary) -> dict[str, Any]:
+    return {"what": what, "number": number, "mean": mean.value, "low": mean.low, "high": mean.high}
+
+
+def _quantiles(values: Floats | Ints) -> dict[str, float]:
+    return dict(zip(_keys(), np.quantile(values, QUANTILES).tolist(), strict=True))
+
+
+def _keys() -> list[str]:
+    return [f"q{round(100 * q):02d}" for q in QUANTILES]
+
+
+def _replay_notes(both: Pair, replayed: Replay) -> list[str]:
+    """What the replay estimates, which depends on how A was sampled."""
+    s = both.runs[0].cfg.sampling
+    notes = [
+        f"log p: {len(replayed.questions)} attempts of {both.names[0]} as stored (A) and as prompts"
+        f" of the engine of {both.names[1]} (B), natural, a token; k3: (r − 1) − log r, r ="
+        " p(B)/p(A); both are the models' own, so temperature and cuts do not show in them",
+    ]
+    cuts = {"temperature": s.temperature, "top-p": s.top_p, "top-k": s.top_k}
+    narrow = {k: v for k, v in cuts.items() if v not in (None, 1)}
+    if narrow:
+        how = ", ".join(f"{key} {value:g}" for key, value in narrow.items())
+        notes.append(
+            f"A was sampled at {how}: the means are over such tokens, which are likelier than the"
+            " model's own, and k3 is 0 only where both agree on them; a KL of the models it is at"
+            " temperature 1 without a cut"
+        )
+    if replayed.left_out:
+        notes.append(f"{replayed.left_out} tokens without a finite log-prob are left out")
+    return notes
+
+
+def of_questions(both: Pair) -> Table:
+    """Each question's accuracy in both runs."""
+    a, b = both.correct()
+    ids = [both.runs[0].questions[row]["question_id"] for row in both.questions[0]]
+    cells = {
+        Column("question", "question", align="left"): ids,
+        Column("a", both.names[0], None, "{:.3f}"): a.mean(axis=1),
+        Column("b", both.names[1], None, "{:.3f}"): b.mean(axis=1),
+        Column("difference", "difference", None, "{:+.3f}"): (a - b).mean(axis=1),
+        Column("unlike", "trials that differ"): (a != b).sum(axis=1),
+    }
+    return display.of_columns("accuracy by question", cells)
+
+
+def _differences(both: Pair) -> list[str]:
+    """What is not alike in the runs, a line each."""
+    by_name = dict(zip(both.names, both.runs, strict=True))
+    lines = differences.lines(by_name, both.codes)
+    for key in _MODEL:
+        values = {name: getattr(of.cfg.model, key) for name, of in by_name.items()}
+        lines += differences.unequal(f"model.{key}", values)
+    made = {name: _made_by(both.runs[i]) for i, name in enumerate(both.names)}
+    for key in sorted(set.intersection(*map(set, made.values()))):  # of one kind of engine: all
+        lines += differences.unequal(key, {name: of[key] for name, of in made.items()})
+    return lines
+
+
+def _made_by(of: runfolder.Run) -> dict[str, Any]:
+    """The first engine that took part, as it described itself."""
+    generated = runfolder.read_json(of.manifest).get("generated") or {}
+    engines = generated.get("engines") or [{}]
+    return {f"made by {key}": value for key, value in engines[0].items() if key not in _NAMED}
+
+
+def _folder(both: Pair) -> Path:
+    stems = [files.file_stem(name) for name in both.names]
+    return both.runs[0].path.parent / "_equivalence" / "-".join(stems)
+
+
+def _figure(both: Pair, e: Equivalence, replayed: Replay | None, margin: float) -> "Figure":
+    from bayes_at_n.pipeline.plots import equivalence as plots  # matplotlib takes half a second
+
+    a, b = both.correct().mean(axis=2)
+    gaps = None if replayed is None else replayed.logprobs_a - replayed.logprobs_b
+    inner, outer = (100 * e.lo, 100 * e.hi), (100 * e.outer_lo, 100 * e.outer_hi)
+    title = f"{e.verdict}: {both.names[0]} (A) and {both.names[1]} (B)"
+    numbers = 100 * e.difference, inner, outer, margin
+    return plots.equivalence(both.names, *numbers, (a, b), gaps, title)

@@ -1,0 +1,244 @@
+"""Rubrics of a whole cohort, computed anew with one set of thresholds; no file is touched.
+
+What `categorize` left in the run folders may come from thresholds of one run each, and categories
+of different thresholds are never mixed. So a comparison takes the signals, computes the thresholds
+of all models together (or takes frozen ones) and assigns categories again, in memory. Labels that
+were imported rest on no signals: they are read as they are.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.compare import priors
+from bayes_at_n.pipeline.compare.cohort import Cohort, Member
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.scoring import RubricConfig
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.rubrics import categories as rubrics
+from bayes_at_n.pipeline.rubrics import rubric as rubric_of
+from bayes_at_n.pipeline.rubrics.categories import Recorded, Scored
+from bayes_at_n.pipeline.rubrics.rubric import Categories, Rubric
+from bayes_at_n.pipeline.store import rowkeys, runfolder
+from bayes_at_n.scoring.numerics.inputs import Ints
+
+ByRubric: TypeAlias = dict[str, tuple[Rubric, Categories]]
+Records = Callable[[str], list[dict[str, Any]]]  # of a rubric's name: one a model
+
+
+def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
+    """Every attempt's category under each rubric that all runs of the cohort have signals for.
+
+    `rubric` names rubrics (none: all of configs/rubric) and weights; `thresholds` says whose
+    quantiles: of all models together (`scope` cohort), of each model alone (model), or a `file`'s.
+    Returns per rubric name the rubric and the categories 0..C, int8, shape (L, M, N), with -1 where
+    an attempt is owed, not graded or has no verdict. Rubrics that need what a run lacks are left
+    out with a warning. Rubrics that were imported come first, where all runs have them with equal
+    names and weights. Empty for a cohort without members. Raises UserError: a run without current
+    signals; a rubric that was named and cannot be made; one that leaves a hole or an undeclared
+    overlap; frozen thresholds of another data set.
+
+    Source: arXiv 2510.04265, appendix D and Table 4; pooling is our reading (docs/rubrics.md).
+    """
+    return _assigned(cohort, cfg)[0]
+
+
+def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
+    """Bayes@N of every model under each rubric, also with `prior=RUN`; ranks by the rubric's avg.
+
+    Raises UserError: as for :func:`categories`, and of a prior as `priors.load`.
+    """
+    assigned, notes, records = _assigned(cohort, cfg)
+    earlier = priors.load(cohort, cfg)
+    columns: dict[Column, npt.ArrayLike] = {Column("model", "model", align="left"): cohort.names}
+    order = np.arange(len(cohort.names))
+    for i, (name, (rubric, codes)) in enumerate(assigned.items()):
+        counted = rubrics.counts(codes, len(rubric.categories))
+        summary = rubrics.bayes(counted, rubric.weights, cfg.scoring.confidence)
+        if i == 0:
+            order = np.argsort(-summary.value, kind="stable")
+        for end, part in zip(("", "_sigma", "_low", "_high"), summary, strict=True):
+            head = f"{name} {end[1:]}".strip()
+            columns[Column(f"{name}{end}", head, sigma=f"{name}_sigma", wide=bool(end))] = part
+        if earlier and (R0 := priors.of_rubric(earlier, records(name))) is not None:
+            of_prior = rubrics.bayes(counted, rubric.weights, cfg.scoring.confidence, R0)
+            columns[Column(f"{name}_prior", f"{name} with prior", format="{:.4f}")] = of_prior.value
+            columns[Column(f"{name}_prior_sigma", f"{name} prior σ", wide=True)] = of_prior.sigma
+        places = ranks(rubric, counted)
+        unknown = np.full(len(order), np.nan)
+        columns[Column(f"{name}_rank", f"{name} rank", wide=True)] = (
+            unknown if places is None else places
+        )
+    ordered = {column: np.asarray(values)[order] for column, values in columns.items()}
+    return of_columns(f"rubrics: {cohort.dataset}", ordered, notes)
+
+
+def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
+    """Competition ranks (L,) by avg with the rubric's weights; None if a question has no category.
+
+    `counted` is what `rubrics.categories.counts` returned.
+    """
+    if not counted.any(axis=-1).all():
+        return None
+    averages, _ = scoring.avg(scoring.Counts(counted), rubric.weights)
+    return scoring.ranks(averages, method="competition")
+
+
+def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, list[str], Records]:
+    """What :func:`categories` returns, what to say of it, and what it was made from."""
+    notes = ["Bayes@N of each rubric, with its weights; categories as they were imported"]
+
+    def of_labels(name: str) -> list[dict[str, Any]]:
+        return [
+            rubrics.current(member.run, imported=True)[name].record for member in cohort.members
+        ]
+
+    if not cohort.members:
+        return {}, notes, of_labels
+    imported = _imported(cohort, cfg.rubric)
+    names = [name for name in cfg.rubric.names if name not in imported]
+    if cfg.rubric.names and not names:
+        return imported, notes, of_labels
+    weights = {name: w for name, w in cfg.rubric.weights.items() if name not in imported}
+    try:
+        computed, notes, limits = _computed(cohort, cfg, RubricConfig(names, weights))
+    except UserError as error:
+        if not imported or names:
+            raise
+        warn(f"{cohort.dataset}: rubrics other than {', '.join(imported)} are left out: {error}")
+        return imported, notes, of_labels
+
+    def of_all(name: str) -> list[dict[str, Any]]:
+        if name in imported:
+            return of_labels(name)
+        return [computed[name][0].model_dump() | {"thresholds": one} for one in limits]
+
+    return imported | computed, notes, of_all
+
+
+def _computed(
+    cohort: Cohort, cfg: AnalysisConfig, chosen: RubricConfig
+) -> tuple[ByRubric, list[str], list[dict[str, Any]]]:
+    """The rubrics that are made of signals, what to say of them, and each run's thresholds."""
+    attempts = _alike(cohort, [_compared(member) for member in cohort.members])
+    limits = _thresholds(cohort, cfg, attempts)
+    chosen_rubrics = rubric_of.load(replace(cohort.members[0].run.cfg, rubric=chosen))
+    of_runs, lacking = list[dict[str, Categories]](), dict[str, str]()
+    for of_run, values in zip(attempts, limits, strict=True):
+        made, lacks = rubrics.assigned(of_run, chosen_rubrics, values, bool(chosen.names))
+        of_runs.append(made)
+        lacking |= lacks
+    rubrics.warn_of(lacking)
+    keys = [of_run.keys for of_run in attempts]
+    computed = {
+        name: (rubric, _placed(cohort, keys, [made[name] for made in of_runs]))
+        for name, rubric in chosen_rubrics.items()
+        if name not in lacking
+    }
+    whose = {"cohort": "of all models together", "model": "of each model alone"}
+    basis = cfg.thresholds.file or whose[cfg.thresholds.scope]
+    notes = [f"Bayes@N of each rubric; thresholds {basis}, computed for this table"]
+    verifier = "C" in attempts[0].signals
+    if not verifier:
+        notes.append(rubrics.FALLBACK)
+    used = (rubric for rubric, _ in computed.values())
+    notes += rubrics.dependence(used, [member.run for member in cohort.members])
+    own = [
+        runfolder.read_json(m.run.path / "thresholds.json").get("values") for m in cohort.members
+    ]
+    if any(of_run != own[0] for of_run in own):
+        notes.append("not alike: the runs' own thresholds.json; their rubric scores differ from it")
+    return computed, notes, [{"values": one, "verifier": verifier} for one in limits]
+
+
+def _compared(member: Member) -> Scored:
+    """Read the signals of a run's attempts of the questions that are compared."""
+    attempts = rubrics.scored(member.run)
+    known = rowkeys.encode(attempts.keys, pa.array(member.question_ids, pa.string())) >= 0
+    of_known = {name: values[known] for name, values in attempts.signals.items()}
+    return Scored(member.run, attempts.keys.filter(pa.array(known)), of_known)
+
+
+def _alike(cohort: Cohort, attempts: list[Scored]) -> list[Scored]:
+    """Keep the signals that all runs have: `invalid` must mean the same for all of them."""
+    shared = set.intersection(*(set(one.signals) for one in attempts))
+    for name in sorted({name for one in attempts for name in one.signals} - shared):
+        pairs = zip(cohort.names, attempts, strict=True)
+        owners = ", ".join(model for model, one in pairs if name in one.signals)
+        warn(f"{cohort.dataset}: {name} is not used, only {owners} of all runs have it")
+    return [
+        one._replace(signals={name: v for name, v in one.signals.items() if name in shared})
+        for one in attempts
+    ]
+
+
+def _thresholds(
+    cohort: Cohort, cfg: AnalysisConfig, attempts: list[Scored]
+) -> list[dict[str, float | None]]:
+    """Return the thresholds that each run's attempts are compared with."""
+    include, of_runs = cfg.thresholds.include_invalid, [one.signals for one in attempts]
+    if (file := cfg.thresholds.file) is not None:
+        return [rubrics.frozen(file, member.run)["values"] for member in cohort.members]
+    if cfg.thresholds.scope == "model":
+        return [rubric_of.thresholds([of_run], include) for of_run in of_runs]
+    return [rubric_of.thresholds(of_runs, include)] * len(of_runs)
+
+
+def _placed(cohort: Cohort, keys: list[pa.Table], labels: list[Categories]) -> Categories:
+    """Place each run's categories, of attempts with these keys, in a matrix (L, M, N)."""
+    codes = np.full(cohort.outcomes.shape, -1, np.int8)
+    for i, member in enumerate(cohort.members):
+        trials = min(cohort.outcomes.shape[2], member.run.cfg.sampling.trials)
+        ids, shape = pa.array(member.question_ids, pa.string()), (cohort.outcomes.shape[1], trials)
+        codes[i, :, :trials] = rowkeys.placed(keys[i], ids, labels[i], shape, -1)
+    return codes
+
+
+def _imported(cohort: Cohort, chosen: RubricConfig) -> ByRubric:
+    """Labels that were imported; what some runs lack or name otherwise is left out or an error."""
+    of_runs = [rubrics.current(member.run, imported=True) for member in cohort.members]
+    imported = {}
+    for name in sorted({name for labels in of_runs for name in labels}):
+        if chosen.names and name not in chosen.names:
+            continue
+        if why := _unlike(cohort, name, of_runs):
+            if chosen.names:
+                raise UserError(f"rubric={name}: {why}")
+            warn(f"{cohort.dataset}: {name} is left out: {why}")
+            continue
+        record = of_runs[0][name].record
+        # A rubric wants conditions; of labels nobody evaluates them.
+        rows = [row | {"when": "correct"} for row in record["categories"]]
+        definition = {key: record[key] for key in ("name", "description")} | {"categories": rows}
+        try:
+            rubric = rubric_of.parse(definition)
+            if name in chosen.weights:
+                rubric = rubric_of.with_weights(rubric, chosen.weights[name])
+        except ValueError as error:
+            raise UserError(f"rubric {name}, imported: {one_line(error)}") from error
+        tables = [labels[name].table for labels in of_runs]
+        given = [table["category"].to_numpy() for table in tables]
+        imported[name] = rubric, _placed(cohort, tables, given)
+    return imported
+
+
+def _unlike(cohort: Cohort, name: str, of_runs: list[dict[str, Recorded]]) -> str:
+    """What keeps imported labels from being compared, in words."""
+    lacking = [m for m, labels in zip(cohort.names, of_runs, strict=True) if name not in labels]
+    if lacking:
+        return f"{', '.join(lacking[:5])} of {len(of_runs)} runs have no such labels"
+    definitions = [labels[name].record["categories"] for labels in of_runs]
+    others = [m for m, d in zip(cohort.names, definitions, strict=True) if d != definitions[0]]
+    if not others:
+        return ""
+    return (
+        f"categories of {', '.join(others[:5])} have other names or weights than those of"
+        f" {cohort.names[0]}; import them together, or with equal category_names"
+    )

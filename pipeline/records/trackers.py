@@ -1,0 +1,121 @@
+"""What trackers get of a run; behind one interface wandb 0.31, mlflow 3.17 and trackio 0.43."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from bayes_at_n.pipeline.base.errors import UserError, install
+from bayes_at_n.pipeline.compare.differences import PROTOCOL, flat, public, sampling_known
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import origin, outcomes, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.table import parse
+
+AXES = ("attempts", "trials")  # of curves, which are called AXIS/...
+_PRIVATE = ("cluster.", "engine.url", "verifier.engine.url", "run_dir", "track.", "trust")
+_SCORES = ("attempts", "trials", "questions", "shares", "cost")
+Values = dict[str, float]
+
+
+class Tracker(NamedTuple):
+    """A run in a tracker, begun or resumed."""
+
+    address: str  # for people
+    point: Callable[[Values, int], None]  # values of curves, and where on their axis
+    close: Callable[[Values, bool], None]  # the final scores, and whether it ended well
+
+
+def begin(tracker: str, run: Run, project: str) -> Tracker:
+    """A run in a tracker. Raises UserError: no library; and whatever that raises."""
+    name, made = "/".join(run.path.resolve().parts[-2:]), runfolder.read_manifest(run)
+    own = [made.get(origin.HASH), made.get("created_with"), name]  # not of a copy beside it
+    sent = config(run.cfg)
+    if not sampling_known(run):
+        sent = {k: v for k, v in sent.items() if not k.startswith((*PROTOCOL, "model.dtype"))}
+    try:
+        return _OPEN[tracker](project, name, runfolder.short_hash(json.dumps(own)), sent)
+    except (ImportError, AttributeError) as why:
+        raise UserError(f"{tracker}: not there, or too old ({why}); {install(tracker)}") from why
+
+
+def config(cfg: RunConfig) -> dict[str, Any]:
+    """Settings by dotted key, without addresses and secrets."""
+    return {
+        key: value for key, value in public(asdict(cfg)).items() if not key.startswith(_PRIVATE)
+    }
+
+
+def numbers(values: Mapping[str, Any]) -> Values:
+    """All numbers in it by their places, in names that every tracker takes.
+
+    >>> numbers({"pass@8": {"value": 0.5, "low": 0.25}, "run": "runs/a"})
+    {'pass_at_8/value': 0.5, 'pass_at_8/low': 0.25}
+    """
+    every = flat(values, "/")
+    return {re.sub("[@^]", "_at_", k): v for k, v in every if isinstance(v, int | float)}
+
+
+def final(scores: Mapping[str, Any]) -> Values:
+    """Of what `scores.json` holds, metrics with intervals, shares of outcomes, cost."""
+    return numbers({k: scores[k] for k in _SCORES if k in scores} | scores.get("metrics", {}))
+
+
+def curve(codes: outcomes.Codes, confidence: float) -> Iterator[tuple[Values, int]]:
+    """avg@n of the first n trials, n = 1..N, with its interval, of outcomes (M, N)."""
+    for trials in range(1, codes.shape[1] + 1):
+        first = codes[:, :trials]
+        if len(begun := first[(first != outcomes.OWED).any(axis=1)]):
+            found = parse("avg").summary(outcomes.correct(begun), confidence)._asdict()
+            yield numbers({"trials": {"avg": found}}) | {"trials": trials}, trials
+
+
+def _wandb(project: str, name: str, key: str, config: dict[str, Any]) -> Tracker:
+    import wandb
+
+    plain = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
+    run = wandb.init(project=project, name=name, id=key, resume="allow", settings=plain)
+    run.config.update(config, allow_val_change=True)
+    for axis in AXES:
+        run.define_metric(f"{axis}/*", step_metric=axis)
+
+    def close(scores: Values, well: bool) -> None:
+        run.summary.update(scores)
+        run.finish(exit_code=int(not well))
+
+    return Tracker(run.dir if run.offline else run.url, lambda v, _: run.log(v), close)
+
+
+def _mlflow(project: str, name: str, key: str, config: dict[str, Any]) -> Tracker:
+    import mlflow
+
+    mlflow.set_experiment(project)
+    by, tag = {"max_results": 1, "output_format": "list"}, "bayes_at_n"
+    found = mlflow.search_runs(filter_string=f"tags.{tag} = '{key}'", **by)
+    run = mlflow.start_run(found[0].info.run_id if found else None, run_name=name, tags={tag: key})
+    texts, before = {key: str(value)[:6000] for key, value in config.items()}, run.data.params
+    mlflow.log_params({key: text for key, text in texts.items() if key not in before})
+    mlflow.set_tags({key: text for key, text in texts.items() if before.get(key, text) != text})
+
+    def close(scores: Values, well: bool) -> None:
+        mlflow.log_metrics(scores, step=int(scores.get("attempts", 0)))
+        mlflow.end_run("FINISHED" if well else "KILLED")
+
+    return Tracker(f"{project}: {name}", lambda v, step: mlflow.log_metrics(v, step=step), close)
+
+
+def _trackio(project: str, name: str, key: str, config: dict[str, Any]) -> Tracker:
+    import trackio
+
+    name = f"{name} {key[:6]}"  # all that it knows a run by
+    trackio.init(project, name, config=config, resume="allow")
+
+    def close(scores: Values, well: bool) -> None:
+        trackio.log(scores, step=int(scores.get("attempts", 0)))
+        trackio.finish()
+
+    return Tracker(name, lambda values, step: trackio.log(values, step=step), close)
+
+
+_OPEN = {"wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio}
