@@ -15,7 +15,7 @@ from test_import import bring
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
-from bayes_at_n.pipeline.servers import http as client
+from bayes_at_n.pipeline.engines import http as client
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -21,15 +21,17 @@ from bayes_at_n.pipeline.engines import (
     Request,
     Rows,
     pull,
+    served,
     steady,
     text_of,
 )
+from bayes_at_n.pipeline.engines.client import GaveUp, Pool
+from bayes_at_n.pipeline.engines.dialects import Answer, Ask
 from bayes_at_n.pipeline.engines.doubt import Doubt
 from bayes_at_n.pipeline.engines.ending import cut, ending
+from bayes_at_n.pipeline.engines.meeting import Meeting
 from bayes_at_n.pipeline.prepare import models, questions_table
-from bayes_at_n.pipeline.servers.dialects import Answer, Ask
-from bayes_at_n.pipeline.servers.meeting import Meeting
-from bayes_at_n.pipeline.servers.pool import GaveUp, Pool
+from bayes_at_n.pipeline.prepare.served import Facts
 from bayes_at_n.pipeline.store import runfolder
 
 PROBE_S, DOUBT_S = 600.0, 60.0  # between two probes; if it has failed and come back
@@ -62,6 +64,19 @@ class OpenAIEngine(Engine):
         except BaseException:
             self.close()
             raise
+
+    @staticmethod
+    def facts(cfg: RunConfig, token_ids: list[int] | None) -> Facts:
+        """Ask the server what it is; `token_ids`: some, None without a tokenizer."""
+
+        async def ask() -> Facts:
+            pool = Pool(cfg.engine)
+            try:
+                return await served.choose(pool, await served.facts(pool, cfg), token_ids)
+            finally:
+                await pool.close()
+
+        return asyncio.run(ask())
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more = iter(requests), True

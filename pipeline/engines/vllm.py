@@ -1,6 +1,6 @@
 """vLLM, driven through its step loop: one request per trial, each with its own seed.
 
-Names of vLLM stand in `vllm*.py` of this folder alone, and in the table of `tests/vllm_names.py`.
+Names of vLLM stand in `vllm*.py` of this folder, and in a table of tests (`engines/vllm_names.py`).
 """
 
 import copy

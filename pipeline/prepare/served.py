@@ -1,7 +1,7 @@
 """A model that a server holds, before it is asked anything: through which interface, how long."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.engines import kind
@@ -11,13 +11,29 @@ from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
-if TYPE_CHECKING:
-    from bayes_at_n.pipeline.servers.served import Facts
-
 KEY = "server"  # in the manifest
 
 
-def facts(run: Run, tokenizer: Any | None) -> "Facts | None":
+@dataclass(frozen=True)
+class Facts:
+    """What a server says of itself.
+
+    Attributes:
+        api: completions, chat or generate.
+        served_name: the model's name there.
+        context: the most tokens, prompt and completion together; None where it does not say.
+        software: vllm, sglang, llamacpp; empty where it does not say.
+        version: of the software, or empty.
+    """
+
+    api: str
+    served_name: str
+    context: int | None = None
+    software: str = ""
+    version: str = ""
+
+
+def facts(run: Run, tokenizer: Any | None) -> Facts | None:
     """What the run's server is, asked once: a prepared folder needs no server.
 
     `tokenizer`: the model's, or None where there is none. Returns None for engines that load the
@@ -26,13 +42,8 @@ def facts(run: Run, tokenizer: Any | None) -> "Facts | None":
     """
     if not kind(run.cfg.engine.name).served:
         return None
-    import asyncio
-
-    from bayes_at_n.pipeline.servers import served  # an HTTP client takes a while to import
-    from bayes_at_n.pipeline.servers.pool import Pool
-
     if kind(run.cfg.engine.name).in_process:
-        return served.Facts("chat", run.cfg.model.id)
+        return Facts("chat", run.cfg.model.id)
     if known := kept(run):
         if known.api != "chat" and tokenizer is None:
             models.tokenizer(run.cfg.model)  # says why it cannot be loaded any more
@@ -40,23 +51,15 @@ def facts(run: Run, tokenizer: Any | None) -> "Facts | None":
         return known if asked == "auto" else replace(known, api=asked)
     ids = None if tokenizer is None else tokenizer("1 + 1 =", add_special_tokens=False)["input_ids"]
 
-    async def ask() -> served.Facts:
-        pool = Pool(run.cfg.engine)
-        try:
-            return await served.choose(pool, await served.facts(pool, run.cfg), ids)
-        finally:
-            await pool.close()
-
-    return asyncio.run(ask())
+    found: Facts = kind(run.cfg.engine.name).made_by.facts(run.cfg, ids)
+    return found
 
 
-def kept(run: Run) -> "Facts | None":
+def kept(run: Run) -> Facts | None:
     """What `prepare` has learnt; None for other engines, and before it."""
     known = runfolder.read_manifest(run).get(KEY)
     if not known or not kind(run.cfg.engine.name).served:
         return None
-    from bayes_at_n.pipeline.servers.served import Facts
-
     return Facts(**known)
 
 
@@ -77,7 +80,7 @@ def tokenizer(cfg: RunConfig) -> Any | None:
         return None
 
 
-def weights(cfg: RunConfig, known: "Facts | None") -> str:
+def weights(cfg: RunConfig, known: Facts | None) -> str:
     """What tells the model from others: its weights, or the name that it is served under."""
     if not kind(cfg.engine.name).served:
         return models.fingerprint(cfg.model)

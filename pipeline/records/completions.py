@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.engines.dialects import DIALECTS
+from bayes_at_n.pipeline.engines.http import Later
 from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.row import truth
 from bayes_at_n.pipeline.records.source import Records, Source, Troubles, json_lines, start
-from bayes_at_n.pipeline.servers.dialects import DIALECTS
-from bayes_at_n.pipeline.servers.http import Later
 
 _NEMO = re.compile(r"output(?:-rs(\d{1,9})|-greedy)?\.jsonl")
 _NEMO_KEYS = re.compile(rb'"(symbolic_correct|predicted_answer|expected_answer|judgement)":')

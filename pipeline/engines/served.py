@@ -3,37 +3,19 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import Replaced, TryAgain, UserError, did_you_mean
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.servers.dialects import DIALECTS, FILTERED, Answer, Ask, Body
-from bayes_at_n.pipeline.servers.http import MOST_BYTES, Later, Refused
-from bayes_at_n.pipeline.servers.pool import Pool, Server
+from bayes_at_n.pipeline.engines.client import Pool, Server
+from bayes_at_n.pipeline.engines.dialects import DIALECTS, FILTERED, Answer, Ask, Body
+from bayes_at_n.pipeline.engines.http import MOST_BYTES, Later, Refused
+from bayes_at_n.pipeline.prepare.served import Facts
 
 _CUT = 0.9  # of the longest reading of a prompt: one that is shorter was cut
 _BYTES_A_TOKEN = 2048  # the most that any interface writes about one
 _NATIVE = {"vllm": "vllm", "sglang": "sglang"}  # api=generate, by who `/v1/models` says owns it
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a server says of itself.
-
-    Attributes:
-        api: completions, chat or generate.
-        served_name: the model's name there.
-        context: the most tokens, prompt and completion together; None where it does not say.
-        software: vllm, sglang, llamacpp; empty where it does not say.
-        version: of the software, or empty.
-    """
-
-    api: str
-    served_name: str
-    context: int | None = None
-    software: str = ""
-    version: str = ""
 
 
 async def facts(pool: Pool, cfg: RunConfig) -> Facts:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import Replaced, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.servers import probe, served
-from bayes_at_n.pipeline.servers.pool import Pool
-from bayes_at_n.pipeline.servers.served import ServedModel
+from bayes_at_n.pipeline.engines import probe, served
+from bayes_at_n.pipeline.engines.client import Pool
+from bayes_at_n.pipeline.engines.served import ServedModel
 
 _CHECKED = ("token_ids", "logprobs", "named")  # what every answer has if every probe had it
 

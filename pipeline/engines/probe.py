@@ -14,9 +14,9 @@ import numpy as np
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig, SamplingConfig
-from bayes_at_n.pipeline.servers.dialects import Answer, Ask
-from bayes_at_n.pipeline.servers.http import Refused
-from bayes_at_n.pipeline.servers.served import ServedModel
+from bayes_at_n.pipeline.engines.dialects import Answer, Ask
+from bayes_at_n.pipeline.engines.http import Refused
+from bayes_at_n.pipeline.engines.served import ServedModel
 
 TOKENS = 32  # of each sample
 _SEEDS = 4  # of each question, and so many of them once more

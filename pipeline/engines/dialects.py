@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bayes_at_n.pipeline.config.settings import SamplingConfig
-from bayes_at_n.pipeline.servers.http import Later
+from bayes_at_n.pipeline.engines.http import Later
 
 Body = dict[str, Any]
 FILTERED = "content_filter"  # the finish reason of an answer that the server withholds

@@ -26,7 +26,9 @@ VARIABLE = re.compile(r"\bVLLM_[A-Z0-9_]*[A-Z0-9]\b")
 
 # Run where vLLM has been imported.
 CHECK = """
+import sys
 from pathlib import Path
+sys.path.append(FOLDER)
 import vllm_names
 renamed = {"vllm.sampling_params:RequestOutputKind": ("DELTA", "LAST"), "vllm.v1.engin:Core": ()}
 passed = {"vllm:SamplingParams": ("seed", "sead"), "vllm:LLM.generate": ("prompts", "tqdm")}
@@ -38,7 +40,8 @@ Path(FILE).write_text(repr(found))
 def test_the_installed_vllm_has_every_name(forker: Forker, tmp_path: Path) -> None:
     """A failure lists what is gone: mend engines/vllm.py, then the bound in pyproject.toml."""
     file, log = tmp_path / "found", tmp_path / "log"
-    assert forker.python(CHECK.replace("FILE", repr(str(file))), log) == 0, log.read_text()
+    code = CHECK.replace("FILE", repr(str(file))).replace("FOLDER", repr(str(TABLE.parent)))
+    assert forker.python(code, log) == 0, log.read_text()
     here, renamed = ast.literal_eval(file.read_text())
     assert here == []
     assert renamed == [

@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.engines.openai import OpenAIEngine
 from benchmarks.servers import Server, serving, started
 
 ROUNDING = 0.05  # nats: bfloat16, in batches of other sizes
-QUICK = "from bayes_at_n.pipeline.servers import pool; pool._FIRST_PAUSE_S = 0.02"
+QUICK = "from bayes_at_n.pipeline.engines import pool; pool._FIRST_PAUSE_S = 0.02"
 OWNER = """
 import sys, time
 from pathlib import Path

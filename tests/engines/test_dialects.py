@@ -12,12 +12,12 @@ from bayes_at_n.pipeline.base.errors import Replaced, UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import SamplingConfig
 from bayes_at_n.pipeline.engines import Completion, Request
+from bayes_at_n.pipeline.engines.client import Pool
+from bayes_at_n.pipeline.engines.dialects import DIALECTS, Answer, Ask
 from bayes_at_n.pipeline.engines.doubt import Doubt
-from bayes_at_n.pipeline.servers.dialects import DIALECTS, Answer, Ask
-from bayes_at_n.pipeline.servers.http import Later
-from bayes_at_n.pipeline.servers.pool import Pool
-from bayes_at_n.pipeline.servers.probe import differs, missing, remarks
-from bayes_at_n.pipeline.servers.served import Facts, ServedModel
+from bayes_at_n.pipeline.engines.http import Later
+from bayes_at_n.pipeline.engines.probe import differs, missing, remarks
+from bayes_at_n.pipeline.engines.served import Facts, ServedModel
 from bayes_at_n.pipeline.store.runfolder import identity
 
 SAMPLING = SamplingConfig(name="x", temperature=0.6, top_p=0.95)

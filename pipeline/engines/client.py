@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from bayes_at_n.pipeline.base.console import clock, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.config.resources import EngineConfig
-from bayes_at_n.pipeline.servers import http
-from bayes_at_n.pipeline.servers.http import Later
+from bayes_at_n.pipeline.engines import http
+from bayes_at_n.pipeline.engines.http import Later
 
 LONGEST_PAUSE_S = 30.0  # between two tries, unless the server asks for a longer one
 _FIRST_PAUSE_S = 0.5
