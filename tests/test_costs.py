@@ -12,8 +12,8 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import to_markdown
+from bayes_at_n.pipeline.paper import paper
 from bayes_at_n.pipeline.prepare import estimate
-from bayes_at_n.pipeline.research.studies import paper
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.sessions import Totals
 from benchmarks import models, synthetic
