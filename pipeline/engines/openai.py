@@ -28,7 +28,7 @@ from bayes_at_n.pipeline.engines.client import Client, Exhausted
 from bayes_at_n.pipeline.engines.dialects import Answer, SampleRequest
 from bayes_at_n.pipeline.engines.text import decode, ended, truncate
 from bayes_at_n.pipeline.prepare import models, questions_table
-from bayes_at_n.pipeline.prepare.served import Facts
+from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.columns import FINISHED
 

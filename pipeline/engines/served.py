@@ -10,7 +10,7 @@ from bayes_at_n.pipeline.base.errors import Replaced, TryAgain, UserError, did_y
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines.client import MOST_BYTES, Client, Rejected, Retryable
 from bayes_at_n.pipeline.engines.dialects import DIALECTS, FILTERED, Answer, Body, SampleRequest
-from bayes_at_n.pipeline.prepare.served import Facts
+from bayes_at_n.pipeline.prepare.endpoint import Facts
 
 _CUT = 0.9  # of the longest reading of a prompt: one that is shorter was cut
 _BYTES_A_TOKEN = 2048  # the most that any interface writes about one

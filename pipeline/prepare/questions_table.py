@@ -14,8 +14,8 @@ from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.prepare import models, questions, served, shots
-from bayes_at_n.pipeline.prepare.served import Facts
+from bayes_at_n.pipeline.prepare import endpoint, models, questions, shots
+from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.prepare.shots import Example
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
@@ -69,8 +69,8 @@ def build(run: Run) -> Built:
     Raises UserError: for a problem with the data set, the model, its server or a prompt.
     """
     cfg = run.cfg
-    tokenizer = served.tokenizer(cfg)
-    server = served.facts(run, tokenizer)
+    tokenizer = endpoint.tokenizer(cfg)
+    server = endpoint.facts(run, tokenizer)
     loaded, mended = questions.load(cfg.dataset)
     for line in mended:
         warn(f"{cfg.dataset.name}: {line}")
@@ -99,7 +99,7 @@ def build(run: Run) -> Built:
         for one, prompt in zip(asked, prompts, strict=True)
     )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
-    weights = served.weights(cfg, server)
+    weights = endpoint.weights(cfg, server)
     file = tempfile.TemporaryFile()  # noqa: SIM115  # gone when nobody reads it any more
     built, limits = Built(file, {}, {}, server, examples, weights, described), []
     with parquet.writer(file, QUESTIONS) as groups:
@@ -205,7 +205,7 @@ def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[st
     if cfg.prompt.shuffle != "trial":
         return lambda row, trial: row
     chat = any(row["prompt_token_ids"] is None for row in run.questions)
-    tokenizer = None if chat else served.tokenizer(cfg)
+    tokenizer = None if chat else endpoint.tokenizer(cfg)
 
     def of_trial(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
         shown = runfolder.as_shown(cfg, row, trial)

@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.engines.dialects import DIALECTS, Answer, SampleRequest
 from bayes_at_n.pipeline.engines.openai import RepetitionGuard
 from bayes_at_n.pipeline.engines.probe import mean_difference, missing, remarks
 from bayes_at_n.pipeline.engines.served import Model
-from bayes_at_n.pipeline.prepare.served import Facts
+from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.store.runfolder import identity
 
 SAMPLING = SamplingConfig(name="x", temperature=0.6, top_p=0.95)
