@@ -132,8 +132,7 @@ def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> di
     message = _object(choice.get("message"))
     if not message and "text" not in choice:
         raise Retryable("a choice without a message")
-    if message:
-        choice = {**choice, "message": {**message, "content": logs.words(message)}}
+    choice |= {"message": {**message, "content": logs.words(message)}} if message else {}
     read = DIALECTS["chat" if message else "completions"].read(
         {"usage": answer.get("usage"), "choices": [choice]}
     )
