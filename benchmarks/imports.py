@@ -158,7 +158,7 @@ def watched(source: Path, runs: Path) -> tuple[float, float, int]:
     """
     program = (
         "import sys; from bayes_at_n.pipeline.config import compose, records\n"
-        "from bayes_at_n.pipeline.imports.importing import import_records\n"
+        "from bayes_at_n.pipeline.records.importing import import_records\n"
         "import_records(compose.load_as(records.RecordsConfig, sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]

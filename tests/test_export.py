@@ -20,10 +20,9 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.records import ExportConfig, RecordsConfig
-from bayes_at_n.pipeline.exports import verb
-from bayes_at_n.pipeline.exports.verb import export
-from bayes_at_n.pipeline.imports import row
-from bayes_at_n.pipeline.imports.importing import import_records
+from bayes_at_n.pipeline.records import exporting, row
+from bayes_at_n.pipeline.records.exporting import export
+from bayes_at_n.pipeline.records.importing import import_records
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.store import graded, outcomes, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import KEY
@@ -138,7 +137,7 @@ def test_columns_are_those_that_import_knows_in_the_order_of_keys(
                 add_grades(run, stem, own)
         part.unlink()
     for name, value in (("WHOLE", 0), ("SLAB", 130), ("_ROWS", 2)):  # bytes of two attempts
-        monkeypatch.setattr(f"bayes_at_n.pipeline.exports.reading.{name}", value)
+        monkeypatch.setattr(f"bayes_at_n.pipeline.records.reading.{name}", value)
     out(mixed, "to=parquet", "logprobs=true", f"out={tmp_path / 'sorted'}")
     assert pq.read_table(tmp_path / "sorted" / "attempts.parquet") == table
     assert [path.name for path in (tmp_path / "sorted").iterdir() if path.suffix != ".json"] == [
@@ -191,14 +190,14 @@ def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(
     capsys: Capsys,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    waits, written, write = Event(), list[str](), verb._write
+    waits, written, write = Event(), list[str](), exporting._write
 
     def slow(*of: Any) -> None:
         written.append("once")
         assert waits.wait(60)
         write(*of)
 
-    monkeypatch.setattr(verb, "_write", slow)
+    monkeypatch.setattr(exporting, "_write", slow)
     monkeypatch.setattr(lease.time, "sleep", lambda _: waits.set())
     with ThreadPoolExecutor() as threads:
         both = [threads.submit(out, root, "to=csv", f"out={tmp_path / 'out'}") for _ in "ab"]
@@ -216,7 +215,7 @@ def test_an_export_that_is_interrupted_says_what_is_left(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bayes_at_n.pipeline.exports.flat.tables", interrupted)
+    monkeypatch.setattr("bayes_at_n.pipeline.records.flat.tables", interrupted)
     arguments = ["export", f"runs={root}", "to=csv", f"out={tmp_path / 'out'}"]
     assert main(arguments) == 130
     assert "nothing half-written is left" in capsys.readouterr().err

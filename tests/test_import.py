@@ -24,8 +24,8 @@ from bayes_at_n.pipeline.config import analysis, compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.grade.stage import grade
-from bayes_at_n.pipeline.imports import runs as imported_runs
-from bayes_at_n.pipeline.imports.importing import import_records
+from bayes_at_n.pipeline.records import runs as imported_runs
+from bayes_at_n.pipeline.records.importing import import_records
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.score.stage import score
@@ -206,7 +206,7 @@ def test_killed_import_leaves_no_run_and_the_next_removes_the_rest(tmp_path: Pat
         "import os, signal, sys\n"
         "from bayes_at_n.pipeline.config import compose\n"
         "from bayes_at_n.pipeline.config.records import RecordsConfig\n"
-        "from bayes_at_n.pipeline.imports import importing, runs\n"
+        "from bayes_at_n.pipeline.records import importing, runs\n"
         "runs.write = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\n"
         "importing.import_records(compose.load_as(RecordsConfig, sys.argv[1:]))\n"
     )
@@ -599,7 +599,7 @@ def test_npz_of_categories_leaves_out_what_has_no_name(tmp_path: Path, capsys: C
 
 
 def test_names_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bayes_at_n.pipeline.imports import plan
+    from bayes_at_n.pipeline.records import plan
 
     monkeypatch.setattr(plan, "MOST_RUNS", 2)
     rows = [{"model": f"m{i}", "question": i, "outcome": 1} for i in range(3)]
@@ -662,7 +662,7 @@ def test_what_a_parquet_repeats_is_not_unfolded(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text of a fixed length has no dictionary here: 1 KB of a file would be 41 GB of memory."""
-    monkeypatch.setattr("bayes_at_n.pipeline.imports.row.MOST_TEXT", 1000)
+    monkeypatch.setattr("bayes_at_n.pipeline.records.row.MOST_TEXT", 1000)
     rows = records(questions=1, trials=9)
     table = pa.Table.from_pylist([row | {"text": "t" * 4001} for row in rows])
     fixed = pa.array([b"z" * (1 << 20)] * 9, pa.binary(1 << 20))
@@ -761,7 +761,7 @@ def test_the_same_import_twice_at_once(
 
 def test_one_text_in_every_row_is_no_bomb(tmp_path: Path) -> None:
     """Ten thousand rows that share one text of 17 MB take no 170 GB."""
-    from bayes_at_n.pipeline.imports.row import MOST_TEXT
+    from bayes_at_n.pipeline.records.row import MOST_TEXT
 
     rows = records(questions=1, trials=5)
     table = pa.Table.from_pylist([row | {"text": "t"} for row in rows])
@@ -1104,7 +1104,7 @@ def test_reasons_are_those(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_too_many_trials_name_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayes_at_n.pipeline.imports.plan.MOST_TRIALS", 3)
+    monkeypatch.setattr("bayes_at_n.pipeline.records.plan.MOST_TRIALS", 3)
     source = csv_of(tmp_path / "x.csv", "question_id,correct", "0,1", *["1,1"] * 4)
     with pytest.raises(UserError, match=r"d/m: 2 questions x 4 trials are too many; d-01 has most"):
         bring(tmp_path, source, *NAMES)

@@ -18,9 +18,9 @@ from test_import import NAMES, bring, folders, opened, rows_of, write, write_lin
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.grade.stage import grade
-from bayes_at_n.pipeline.imports import formats, staging
-from bayes_at_n.pipeline.imports import parquet as staging_parquet
-from bayes_at_n.pipeline.imports.names import dataset_name
+from bayes_at_n.pipeline.records import formats, staging
+from bayes_at_n.pipeline.records import parquet as staging_parquet
+from bayes_at_n.pipeline.records.names import dataset_name
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -18,8 +18,8 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.grade.stage import grade
-from bayes_at_n.pipeline.imports import inspect_log
-from bayes_at_n.pipeline.imports.formats import FORMATS, locate
+from bayes_at_n.pipeline.records import inspect_log
+from bayes_at_n.pipeline.records.formats import FORMATS, locate
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -28,11 +28,11 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import records as of_records
 from bayes_at_n.pipeline.config.records import ExportConfig
 from bayes_at_n.pipeline.config.settings import TRACKERS
-from bayes_at_n.pipeline.exports.verb import export
+from bayes_at_n.pipeline.records import following, trackers
+from bayes_at_n.pipeline.records.exporting import export
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.tracking import following, trackers
 
 
 class Fake:

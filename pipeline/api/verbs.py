@@ -22,9 +22,9 @@ from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.engines import callable as functions
+from bayes_at_n.pipeline.records.following import tracked
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.tracking.following import tracked
 
 Group = str | Mapping[str, Any] | None  # a choice of a group of settings, or keys of it
 

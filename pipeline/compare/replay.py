@@ -9,7 +9,7 @@ from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.console import Meter, note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.compare.pair import Pair
-from bayes_at_n.pipeline.prepare import sizes
+from bayes_at_n.pipeline.prepare import sizing
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
@@ -105,7 +105,7 @@ def _prompt_logprobs(
     name = run.cfg.engine.name
     note(f"loading {run.cfg.model.name} with {name} as in {run.path} ...")
     try:
-        engine = engines.load(sizes.alone(run.cfg, run.questions), longest, run.questions)
+        engine = engines.load(sizing.alone(run.cfg, run.questions), longest, run.questions)
     except UserError as error:
         raise type(error)(f"{error}; {OUT}") from error
     try:

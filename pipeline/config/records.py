@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.config.checks import FolderName, Named, must, one_of
 from bayes_at_n.pipeline.config.scoring import ComparisonConfig
 from bayes_at_n.pipeline.config.settings import PROJECT, TRACKERS
 
-KINDS = {  # of records, and what makes them; `pipeline.imports.formats` reads them
+KINDS = {  # of records, and what makes them; `pipeline.records.formats` reads them
     "trace": "Parquet",  # one row an attempt, as in scorio-trace
     "inspect": "inspect_ai",  # .eval and JSON
     "lighteval": "lighteval",
@@ -29,14 +29,14 @@ KINDS = {  # of records, and what makes them; `pipeline.imports.formats` reads t
     "runs": "this program",  # run folders of another machine
 }
 FORMATS = {  # by name the FUNCTION that writes an `Export` into an empty folder, as MODULE:FUNCTION
-    "csv": "bayes_at_n.pipeline.exports.flat:write_csv",
-    "parquet": "bayes_at_n.pipeline.exports.flat:write_parquet",
-    "hf": "bayes_at_n.pipeline.exports.hub:write_scores",
-    "hub": "bayes_at_n.pipeline.exports.hub:write",
-    "eee": "bayes_at_n.pipeline.exports.eee:write",
-    "inspect": "bayes_at_n.pipeline.exports.inspect_log:write",
-    "lm_eval": "bayes_at_n.pipeline.exports.lm_eval:write",
-    **dict.fromkeys(TRACKERS, "bayes_at_n.pipeline.exports.trackers:send"),
+    "csv": "bayes_at_n.pipeline.records.flat:write_csv",
+    "parquet": "bayes_at_n.pipeline.records.flat:write_parquet",
+    "hf": "bayes_at_n.pipeline.records.hub:write_scores",
+    "hub": "bayes_at_n.pipeline.records.hub:write",
+    "eee": "bayes_at_n.pipeline.records.write_eee:write",
+    "inspect": "bayes_at_n.pipeline.records.write_inspect:write",
+    "lm_eval": "bayes_at_n.pipeline.records.write_lm_eval:write",
+    **dict.fromkeys(TRACKERS, "bayes_at_n.pipeline.records.send:send"),
 }
 MOST_CATEGORIES = 100
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # OWNER/NAME

@@ -1,1 +1,0 @@
-"""What runs hold in formats that others read."""

@@ -1,0 +1,147 @@
+"""What logs of other programs say of a run, and of its graded attempts one by one."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pyarrow.compute as pc
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.environment import version
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM, find_local
+from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
+from bayes_at_n.pipeline.config.records import HUB_ID
+from bayes_at_n.pipeline.records.names import model_name
+from bayes_at_n.pipeline.records.reading import Export, Source
+from bayes_at_n.pipeline.store import origin, outcomes
+from bayes_at_n.pipeline.store.runfolder import read_manifest
+from bayes_at_n.scoring.metrics.table import parse_all
+from bayes_at_n.verifiers.maths.boxed import final_part
+
+LIBRARY = "bayes-at-n"
+VERSION = version(LIBRARY) or "unknown"
+_ARGUMENTS = ("temperature", "top_p", "top_k", "max_tokens", "seed")
+_SAID = ("trial", "seed", "outcome", "finish_reason")
+_TOKENS = ("prompt_tokens", "completion_tokens")
+_COLUMNS = ["question_id", *_SAID, *_TOKENS, "answer", "layer", "reason", "started", "finished"]
+
+
+class About:
+    """A run in the words of other programs. Raises UserError: nothing is graded."""
+
+    def __init__(self, source: Source) -> None:
+        run, cfg, table = source.run, source.run.cfg, source.table
+        manifest, known = read_manifest(run), sampling_known(run)
+        said = (manifest.get(key) for key in ("created_with", "imported"))
+        made, imported = (x if isinstance(x, dict) else {} for x in said)
+        self.trials, self.confidence = cfg.sampling.trials, cfg.scoring.confidence
+        R = outcomes.correct(outcomes.read(run, table=table).codes)
+        self.graded, least = int(R.count()), R.count(axis=1).min()
+        if not self.graded:
+            raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
+        # The scores, avg@N first if every question has a graded trial, and which interval it has.
+        asked = parse_all([*dict.fromkeys(("avg", "bayes", *cfg.scoring.metrics))])
+        metrics = [metric for metric in asked if metric.k <= least and not metric.votes]
+        self.scores = [(metric, metric.summary(R, self.confidence)) for metric in metrics]
+        fitted = least and scoring.fits(R)  # see `scoring.metrics.empirical.covering_ci`
+        self.interval = "empirical Bayes over questions, avg@N in it" if fitted else "normal"
+        # Of avg@N over questions, as other harnesses have it.
+        self.stderr = float(scoring.uncertainty(R).clustered) if least and len(R) > 1 else None
+        # What sampled it on machines of the user's own; empty: not known, as the settings below.
+        engine, versions = {"name": cfg.engine.name}, made.get("packages")
+        if isinstance(versions, dict):
+            engine |= texts({"version": versions.get(cfg.engine.name)})
+        self.engine = engine if known and not kind(cfg.engine.name).served else {}
+        self.sampling = protocol(run) if known else {}
+        given = {name: self.sampling.get(f"sampling.{name}") for name in _ARGUMENTS}
+        self.arguments = {name: x for name, x in given.items() if x is not None}
+        # On the hub. The model is called so where that says which run it is, else as the run is.
+        self.hub_id, self.dataset_id = hub_id(cfg.model.id), hub_id(cfg.dataset.path)
+        enough = self.hub_id and model_name(self.hub_id) == source.name
+        names = (self.hub_id if enough else source.name), source.dataset
+        self.called, self.dataset = (str(x).encode(errors="replace").decode() for x in names)
+        # The same in every export of the run.
+        itself = json.dumps([manifest.get(origin.HASH), imported.get("fingerprint"), run.path.name])
+        self.uid = UUID(bytes=hashlib.sha256(itself.encode()).digest()[:16], version=4)
+        times = pc.min(table["started"]), pc.max(table["finished"])
+        self.began, self.ended = (_moment(time.as_py(), made.get("time")) for time in times)
+
+
+def abouts(export: Export) -> Iterator[tuple[Source, About]]:
+    """The runs and what is said of them; of what has no grade at all only a warning says so.
+
+    Raises UserError: no run has one.
+    """
+    left = len(export.sources)
+    for source in export.sources:
+        try:
+            of = About(source)
+        except UserError as error:
+            if not (left := left - 1):
+                raise
+            warn(f"{source.name} is left out: {error}")
+            export.meter.advance(source.table.num_rows)
+        else:
+            yield source, of
+
+
+def questions(source: Source) -> dict[str, dict[str, Any]]:
+    """The rows of the questions by id, with "" for problem, gold and prompt that are not there."""
+    said, rows = ("problem", "gold", "prompt"), source.run.questions
+    return {row["question_id"]: row | {name: row[name] or "" for name in said} for row in rows}
+
+
+def graded(export: Export, source: Source) -> Iterator[dict[str, Any]]:
+    """The graded attempts by question and trial: columns of tables, and what logs make of them.
+
+    `right`; `text` in two parts, `reasoning` (None where nothing marks its end) and `response`;
+    `usage` and `seconds`, None where not known; `said`, what logs have no field for.
+    """
+    table, end = source.table.select(_COLUMNS), source.run.cfg.model.reasoning_end or ""
+    for batch in export.batches(source, *["text"] * export.cfg.texts, table=table):
+        for row in batch.to_pylist():
+            if row["outcome"] is None:
+                continue
+            row["text"] = text = row.get("text") or ""
+            start, times = final_part(text, end) or 0, (row["started"], row["finished"])
+            row["reasoning"] = text[: start - len(end)] if start else None
+            row["response"], row["right"] = text[start:], row["outcome"] == "correct"
+            row["usage"] = usage(*(row[name] for name in _TOKENS))
+            row["seconds"] = None if None in times else max(0.0, times[1] - times[0])
+            row["said"] = {name: row[name] for name in _SAID}
+            yield row
+
+
+def usage(prompt: int | None, completion: int | None) -> dict[str, int] | None:
+    """Tokens in the words that other programs share; None where a number is not known."""
+    if prompt is None or completion is None:
+        return None
+    total = prompt + completion
+    return {"input_tokens": prompt, "output_tokens": completion, "total_tokens": total}
+
+
+def texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Values as texts, as JSON where they are others, without those that are None."""
+    there = {key: value for key, value in values.items() if value is not None}
+    return {k: v if isinstance(v, str) else json.dumps(v) for k, v in there.items()}
+
+
+def hub_id(path: str) -> str | None:
+    """A path that is a hub id OWNER/NAME, and no file or folder here; else None."""
+    return path if HUB_ID.fullmatch(path) and not find_local(path) else None
+
+
+def _moment(seconds: float | None, made: Any) -> datetime:
+    """When an attempt was made; where that is not known, the folder; else 1970. In UTC."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
+        if seconds is None:
+            return datetime.fromisoformat(made).astimezone(UTC)
+        return datetime.fromtimestamp(seconds, UTC)
+    return datetime.fromtimestamp(0, UTC)

@@ -1,0 +1,151 @@
+"""Completions as JSON Lines: NeMo-Skills' outputs, and chats as OpenAI's interface has them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.engines.client import Retryable
+from bayes_at_n.pipeline.engines.dialects import DIALECTS
+from bayes_at_n.pipeline.records import logs
+from bayes_at_n.pipeline.records.row import truth
+from bayes_at_n.pipeline.records.source import Records, Source, Troubles, json_lines, start
+
+_NEMO = re.compile(r"output(?:-rs(\d{1,9})|-greedy)?\.jsonl")
+_NEMO_KEYS = re.compile(rb'"(symbolic_correct|predicted_answer|expected_answer|judgement)":')
+_METRICS = ("symbolic_correct", "judgement", "is_correct")
+# What lines may say beside the completion, by names of `row.COLUMNS`.
+_OF_NEMO = "problem expected_answer predicted_answer finish_reason num_input_tokens"
+_OF_CHAT = "dataset task question_id trial seed outcome is_correct correct answer has_box problem"
+_OF_CHAT += " gold gold_answer expected_answer ground_truth target"
+
+
+def is_nemo(path: Path, head: bytes) -> bool:
+    """Whether a file that begins so is an output of NeMo-Skills."""
+    named = b'"generation":' in head or _NEMO.fullmatch(path.name)
+    return bool(named and _NEMO_KEYS.search(head))
+
+
+def is_chat(path: Path, head: bytes) -> bool:
+    """Whether a file that begins so has requests or answers of OpenAI's interface."""
+    return bool(re.match(rb'[\s\xef\xbb\xbf]*\{.*"(messages|choices|custom_id)":', head, re.DOTALL))
+
+
+def nemo(source: Source, first: bool, troubles: Troubles) -> Records:
+    """The attempts of outputs of NeMo-Skills: a file, which is one random seed, is a trial.
+
+    Raises UserError: no `model=`, which the files do not name; no such metric.
+    """
+    runs = {path.parent: {"task": path.resolve().parent.name, "model": ""} for path in source.files}
+    logs.rename(source, runs.values())
+    if not source.cfg.model:
+        raise UserError(f"{source.path}: NeMo-Skills' files do not name the model; use model=NAME")
+    for folder, run in runs.items():
+        parts = [(_NEMO.fullmatch(p.name), p) for p in source.files if p.parent == folder]
+        seeded = sorted((int(name[1]), path) for name, path in parts if name and name[1])
+        if seeded and len(parts) > len(seeded):
+            troubles.add(
+                "greedy or unfinished files left out", str(folder), len(parts) - len(seeded)
+            )
+        questions = dict[str, int]()
+        for trial, (_, path) in enumerate(seeded or parts):
+            for place, line in json_lines(path, troubles):
+                name = str(line.get("id") or line.get("problem") or place.rpartition(" ")[2])
+                attempt = {"question": questions.setdefault(name, len(questions)), "trial": trial}
+                values = {name: line[name] for name in _METRICS if name in line}
+                if isinstance(said := values.get("judgement"), str) and truth(said) is None:
+                    said = said.rpartition("Judgement:")[2]  # as NeMo-Skills reads its judge
+                    values["judgement"] = said.strip().lower().startswith("yes")
+                metric = source.cfg.source.metric
+                [outcome] = logs.outcomes(values, metric, 1, place, troubles)
+                yield place, attempt | run | outcome | _generated(line, run["model"])
+
+
+def _generated(line: dict[str, Any], model: str) -> dict[str, Any]:
+    text, reasoning = (line.get(key) for key in ("generation", "reasoning_content"))
+    if isinstance(text, str) and isinstance(reasoning, str):
+        text = logs.joined(reasoning, text, model)
+    return {name: line.get(name) for name in _OF_NEMO.split()} | {
+        "has_box": line["predicted_answer"] is not None if "predicted_answer" in line else None,
+        "text": line.get("_full_generation") or text,
+        "num_completion_tokens": line.get("num_generated_tokens"),
+        "completion_logprob_list": line.get("logprobs"),
+    }
+
+
+def chats(source: Source, first: bool, troubles: Troubles) -> Records:
+    """The attempts of requests and answers: a choice is a trial, equal messages are one question.
+
+    Raises UserError: `model=` is to name several.
+    """
+    asked: dict[str, Any] = {}  # of requests apart from their answers, by custom_id
+    questions: dict[str, Any] = {}  # what they are called, by their prompts
+    models, seen = set[str](), set[int]()
+    files = sorted(source.files, key=lambda path: b'"response":' in start(path))
+    for place, line in (pair for path in files for pair in json_lines(path, troubles)):
+        custom, response = str(line.get("custom_id", "")), _object(line.get("response"))
+        request = _object(line.get("request")) or _object(line.get("body")) or line
+        if "body" in line and "response" not in line:
+            asked[custom] = request
+            continue
+        request, answer = asked.get(custom, request), response or line
+        answer = _object(answer.get("body")) or answer
+        messages, choices = request.get("messages", request.get("prompt")), answer.get("choices")
+        messages = messages if isinstance(messages, list) else [messages]
+        if choices is None and messages and _object(messages[-1]).get("role") == "assistant":
+            messages, choices = messages[:-1], [{**line, "message": messages[-1]}]
+        if not isinstance(choices, list) or not choices:
+            other = answer.get("object") == "response"
+            what = "answers of /v1/responses (not read)" if other else "requests without an answer"
+            troubles.add(f"{what} left out", place)
+            continue
+        if asked and custom not in asked and messages == [None]:
+            troubles.add("answers without a request here: each custom_id is a question", place)
+        prompt = "\n\n".join(str(text) for text in map(logs.words, messages) if text)
+        name = questions.setdefault(prompt or custom, custom or len(questions))
+        extra = {"question_id": name, **_object(line.get("metadata")), **line}
+        called = str(answer.get("model") or request.get("model") or "")
+        if called not in models:
+            models.add(called)
+            logs.rename(source, [{"task": "", "model": name} for name in models])
+        told = {name: extra[name] for name in _OF_CHAT.split() if name in extra} | {
+            "model": [*source.cfg.model, called][0],
+            "reasoning_level": request.get("reasoning_effort"),
+            "prompt": prompt,
+        }
+        for number, choice in enumerate(choices):
+            key = hash((str(answer.get("id")), number))
+            if answer.get("id") and key in seen:
+                troubles.add("duplicates left out", place)
+                continue
+            seen.add(key)
+            try:
+                yield place, told | _chosen(answer, _object(choice), len(choices), told["model"])
+            except Retryable as error:
+                troubles.add("damaged rows skipped", f"{place} ({error})")
+    if asked and not questions:
+        raise UserError(f"{source.path}: holds requests only; put their answers into one folder")
+
+
+def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> dict[str, Any]:
+    """What one of the choices of an answer says. Raises Retryable: it is none."""
+    message = _object(choice.get("message"))
+    if not message and "text" not in choice:
+        raise Retryable("a choice without a message")
+    choice |= {"message": {**message, "content": logs.words(message)}} if message else {}
+    read = DIALECTS["chat" if message else "completions"].read(
+        {"usage": answer.get("usage"), "choices": [choice]}
+    )
+    listed = read.token_ids or read.logprobs or ()  # what was used is of all choices together
+    return {
+        "text": logs.joined(read.reasoning, read.text or "", model),
+        "finish_reason": choice.get("finish_reason"),
+        "num_prompt_tokens": read.prompt_tokens,
+        "num_completion_tokens": read.completion_tokens if choices == 1 else len(listed) or None,
+        "completion_token_list": read.token_ids,
+        "completion_logprob_list": read.logprobs,
+    }
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,172 @@
+"""Run folders of this program from another machine: copied whole and checked, or merged by trials.
+
+Nothing in them is trusted: links and pipes are refused, files of other kinds stay there, and every
+file is read as `status --check` reads it before its run appears.
+"""
+
+import os
+import shutil
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+from bayes_at_n.pipeline.base import atomic, foreign, lease
+from bayes_at_n.pipeline.base.console import Meter, counted, note, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose, trust
+from bayes_at_n.pipeline.config.folder import dump
+from bayes_at_n.pipeline.records import names
+from bayes_at_n.pipeline.records.source import Source, shown
+from bayes_at_n.pipeline.store import find, origin, rowkeys, runfolder, sessions, shards
+from bayes_at_n.pipeline.store.check import CHECKED, TORN, found
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.records import write_summary
+
+_OURS = (*CHECKED, ".csv", ".md", ".tex", ".png", ".pdf")
+_PASSING = (".lease", ".tmp", ".damaged")  # of processes there, or set aside
+_THEIRS = (sessions.CLAIMS, "_slurm")  # of workers and jobs of that machine
+
+
+def within(folder: Path) -> list[Path]:
+    """The run folders that a folder holds or is."""
+    try:
+        return [run for run in find.within(folder) if (run / "questions.parquet").is_file()]
+    except (UserError, OSError):
+        return []
+
+
+def copy(source: Source, root: Path, staged: Path) -> list[Path]:
+    """Copy run folders to `runs/DATASET/RUN[-TAG]`, each whole or not at all; returns their places.
+
+    A run that is there, of the same identity, gets the attempts that it lacks. Raises UserError:
+    runs are not sound, are being written, or others have their names; the rest is copied all the
+    same. OSError: the disk is full, or fails.
+    """
+    cfg, targets, faults, seen = source.cfg, list[Path](), list[str](), list[str]()
+    with Meter("import", len(source.files)) as meter:
+        for number, folder in enumerate(source.files):
+            try:
+                dataset, name = runfolder.opened(folder).cfg.dataset.name, folder.resolve().name
+                seen.append(shown(f"{dataset}/{name}"))
+                if dataset in (cfg.dataset or [dataset]) and name in (cfg.model or [name]):
+                    name += f"-{cfg.source.tag}" if cfg.source.tag else ""
+                    targets.append(root / names.safe_name(dataset) / names.safe_name(name))
+                    _bring(folder, staged / str(number), targets[-1])
+            except UserError as error:
+                faults.append(str(error))
+            meter.advance(1)
+    if faults:
+        of = f"{len(faults)} of {counted(len(source.files), 'run')} not imported:"
+        raise UserError("\n  ".join([of, *faults]))
+    if not targets:
+        what = "no run has the names of dataset= and model=; there are"
+        raise UserError(f"{source.path}: {what} {', '.join(seen[:20])}")
+    return targets
+
+
+def _bring(folder: Path, staged: Path, target: Path) -> None:
+    """Copy a run to `staged`, check it there, and rename or merge it. Raises as `copy`."""
+    if folder.is_symlink() or folder.parent.is_symlink():
+        raise UserError(f"{folder}: a link, which is not followed; name the folder itself")
+    _check_still(folder)
+    faults, flags = [], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    for inside in _files(folder, staged.parents[1]):
+        path = staged / inside
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(folder / inside, flags), "rb") as there, atomic.replacing(path) as here:
+            shutil.copyfileobj(there, here)
+    _check_still(folder)
+    for path in sorted(path for path in staged.rglob("*") if path.suffix in CHECKED):
+        lines = found(path)
+        if lines and path.suffix == ".journal" and all(TORN in line for line in lines):
+            warn(f"import: {folder}: {lines[0]}, as a kill leaves it; that attempt is owed")
+        elif lines:
+            faults.append(f"{path.relative_to(staged)} ({'; '.join(lines)})")
+    if faults:
+        what = f"{len(faults)} files are not sound: {'; '.join(faults[:3])}"
+        raise UserError(f"{folder}: {what}; copy it again, or mend it there (`status --check`)")
+    cfg = runfolder.opened(staged).cfg
+    if gone := trust.drop(cfg, compose.own):
+        warn(
+            f"import: {folder}: settings that execute, connect or name a secret: {', '.join(gone)}"
+        )
+        atomic.write_text(staged / "config.yaml", dump(replace(cfg, run_dir=str(target))))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        staged.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+        return _merge(folder, runfolder.opened(staged), runfolder.opened(target))
+    atomic.sync_folder(target.parent)
+
+
+def _check_still(folder: Path) -> None:
+    """Raises UserError: a process generates, grades, verifies or cleans up in a run folder."""
+    for path in (*folder.glob("*.lease"), *folder.glob(f"{sessions.CLAIMS}/*.lease")):
+        linked = path.is_symlink() or path.parent.is_symlink()
+        if not linked and not lease.is_dead(path, lease.now_of(path.parent)):
+            what = f"is still being written ({path.name}); import when that process has ended"
+            raise UserError(f"{folder}: {what}, or two minutes after it was killed")
+
+
+def _files(folder: Path, into: Path) -> list[Path]:
+    """The files of a run, as paths in its folder; those of other kinds are named.
+
+    Raises UserError: one is a link, a pipe or a device; there is no room for them.
+    """
+    files, odd, size = list[Path](), list[str](), 0
+    for path in sorted(folder.rglob("*")):  # which enters no links
+        inside, status = path.relative_to(folder), path.lstat()
+        if stat.S_ISDIR(status.st_mode) or path.suffix in _PASSING or inside.parts[0] in _THEIRS:
+            continue
+        name, size = shown(foreign.printable(inside)), size + status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{folder}: {name} is a link or a pipe, and not followed; cp -rL first")
+        if path.suffix in _OURS and len(inside.parts) < 3:
+            files.append(inside)
+        else:
+            odd.append(name)
+    if odd:
+        warn(f"import: {folder}: {len(odd)} files of other kinds stay there: {', '.join(odd[:3])}")
+    if size > (free := shutil.disk_usage(into).free):
+        raise UserError(f"{folder}: has {size:,} bytes, and the disk of runs= {free:,} free")
+    return files
+
+
+def _merge(folder: Path, there: Run, run: Run) -> None:
+    """Add the files of attempts of a checked copy to a run of the same identity that lacks some.
+
+    They are read after its own, so that its own stay. Raises UserError: another identity, other
+    questions, or the run is being written.
+    """
+    _check_still(run.path)
+    own, its = runfolder.read_manifest(run), runfolder.read_manifest(there)
+    same = all(own.get(key) == its.get(key) for key in (origin.HASH, "imported"))
+    if not same or not rowkeys.question_ids(run).equals(rowkeys.question_ids(there)):
+        why = runfolder.differing(its[origin.IDENTITY], own[origin.IDENTITY])
+        if "imported" in own.keys() | its.keys():  # which may not say how it was sampled
+            why = [line for line in why if not line.startswith("sampling.")]
+            why.insert(0, "not both by one import")
+        what = f"was not made as {run.path}, its name, was"
+        raise UserError(f"{folder}: {what} ({'; '.join(why[:6])}); use tag=NAME")
+    held, theirs = (rowkeys.keyed(one, "attempts", [])[1] for one in (run, there))
+    new = int((rowkeys.rows_of(theirs, held) < 0).sum())
+    told = f"{new} attempts added, which `run` grades" if new else "nothing owed"
+    note(f"import: {run.path}: {told}; {theirs.size - new} attempts of {folder} were there")
+    if not new:
+        return
+    run.cfg.sampling.trials = max(run.cfg.sampling.trials, there.cfg.sampling.trials)
+    runfolder.save(run, *runfolder.TRIALS)  # before the files: what a kill leaves out is owed
+    shards.seal_leftovers(there.attempts, ATTEMPTS)
+    for folder in (run.attempts, run.path / "sessions"):
+        folder.mkdir(exist_ok=True)
+    for file in there.path.glob("sessions/*.json"):
+        file.replace(run.path / "sessions" / file.name)
+    mine = {path: path.stat().st_size for path in shards.files(run.attempts)}
+    for file in there.attempts.glob("*.parquet"):  # those that came before are there as z00001-NAME
+        named = [size for path, size in mine.items() if file.name in (path.name, path.name[7:])]
+        if file.stat().st_size not in named:
+            file.rename(run.attempts / f"z{len(mine):05d}-{file.name}")
+    write_summary(run)

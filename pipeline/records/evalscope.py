@@ -1,0 +1,111 @@
+"""Reviews of evalscope, JSON Lines: reviews/MODEL/BENCHMARK_SUBSET.jsonl, a row an attempt.
+
+What was sampled for it is in the file of that name in predictions/. Before version 1 a row of
+reviews/ was all that there is of a question, with a choice an attempt.
+"""
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.records import logs
+from bayes_at_n.pipeline.records.source import Records, Source, Troubles, json_lines
+
+_FOLDERS = ("reviews", "predictions")
+_KEYS = re.compile(rb'"(sample_score|model_output|answer_id)":')
+_INDEX = re.compile(rb'\{"index": ?(\d{1,9}),')  # of a prediction: what its line begins with
+
+
+def looks(path: Path, head: bytes) -> bool:
+    """Whether a file is of reviews or predictions, by its folder or by its keys."""
+    placed = path.suffix == ".jsonl" and path.resolve().parent.parent.name in _FOLDERS
+    return head[:1] == b"{" and b'"index"' in head and (placed or bool(_KEYS.search(head)))
+
+
+def read(source: Source, first: bool, troubles: Troubles) -> Records:
+    """The attempts of all reviews; of several evaluations of one model and subset the latest.
+
+    Raises UserError: predictions alone; dataset= or model= is to name several; no such metric.
+    """
+    runs = {p: _run(p) for p in sorted(source.files) if p.resolve().parts[-3] != "predictions"}
+    if not runs:
+        raise UserError(f"{source.path}: holds predictions only; import reviews/ beside them, too")
+    rows = functools.partial(_rows, first, troubles)
+    convert = functools.partial(_attempts, source.cfg.source.metric, troubles)
+    yield from logs.read(source, first, troubles, runs, rows, convert)
+
+
+def _run(path: Path) -> dict[str, str]:
+    """Model, benchmark and subset; a benchmark is called as its report is."""
+    *above, _, model, _ = path.resolve().parts
+    reports = Path(*above, "reports", model).glob("*.json")
+    of = [report.stem for report in reports if path.stem.startswith(f"{report.stem}_")]
+    task = max(of, key=len, default=path.stem.removesuffix("_default"))
+    subset = path.stem[len(task) + 1 :]
+    return {"task": task, "model": model, "subset": "" if subset == "default" else subset}
+
+
+def predictions(path: Path) -> Path:
+    """What was sampled for a file of reviews; before version 1 there is none."""
+    *above, _, model, name = path.resolve().parts
+    return Path(*above, "predictions", model, name)
+
+
+def _rows(first: bool, troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
+    """The reviews of a file; in the second pass each with its prediction, wherever that stands."""
+    file, at, where = predictions(path), 0, dict[int, int]()
+    if first or not file.is_file():
+        yield from json_lines(path, troubles)
+        return
+    for _, line in foreign.lines(file):
+        if line is None:  # of over all measure: where the next begins is not known
+            break
+        if index := _INDEX.match(line):
+            where[int(index[1])] = at
+        at += len(line)
+    with file.open("rb") as sampled:
+        for place, review in json_lines(path, troubles):
+            index = review.get("index")
+            if isinstance(index, int) and index in where:
+                sampled.seek(where[index])
+                with contextlib.suppress(ValueError):
+                    review["predicted"] = foreign.json_value(sampled.readline(foreign.MOST_LINE))
+            yield place, review
+
+
+def _attempts(
+    metric: str | None, troubles: Troubles, run: dict[str, Any], review: Any, place: str
+) -> Iterator[dict[str, Any]]:
+    subset, old, index = run["subset"], review.get("choices") or [], review["index"]
+    about: Any = {} if old else review["sample_score"]
+    number = index if about.get("group_id") is None else about["group_id"]
+    asked = (m["content"] for m in review.get("messages") or () if m["role"] != "assistant")
+    texts = [text for text in (review.get("input"), *asked) if isinstance(text, str)]
+    for position, choice in enumerate(old or [None]):
+        score = choice["review"] if old else about["score"]
+        value, main = score["result" if old else "value"], score.get("main_score_name")
+        values = value if isinstance(value, dict) else {"result": value} if old else {}
+        values = {main: values[main]} | values if main in values else values
+        gold = score["gold"] if old else review["target"]
+        gold = None if gold == "*Same as Input*" else gold or None
+        output = (review.get("predicted") or {}).get("model_output") or {}
+        if old:
+            usage = review.get("usage") if len(old) == 1 else None
+            output = {"choices": [choice], "usage": usage}
+        yield {
+            **run,
+            "text": score.get("prediction"),
+            **logs.answered(output, run),
+            **logs.outcomes(values, metric, 1, place, troubles)[0],
+            "question": f"{subset}-{number}" if subset else number,
+            "trial": position if old else about.get("generation_index"),
+            "answer": score.get("pred" if old else "extracted_prediction"),
+            "gold": gold[0] if isinstance(gold, list) else gold,
+            "problem": logs.problem(review.get("raw_input")),
+            "prompt": "\n\n".join(texts),
+        }

@@ -1,0 +1,228 @@
+"""How each kind of records is read, and where an import comes from: a file, a folder or the hub.
+
+A new kind of records is a module that yields them, a line in `KINDS` and an entry of `FORMATS`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from bayes_at_n.pipeline.base.console import counted, listed, warn
+from bayes_at_n.pipeline.base.environment import cores
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.config.records import KINDS, RecordsConfig
+from bayes_at_n.pipeline.prepare.hub import from_hub
+from bayes_at_n.pipeline.records import (
+    completions,
+    copies,
+    eee,
+    evalscope,
+    inspect_log,
+    lighteval,
+    lines,
+    lm_eval,
+    npz,
+    parquet,
+)
+from bayes_at_n.pipeline.records.batches import Batch
+from bayes_at_n.pipeline.records.source import Records, Source, Troubles, shown, start
+
+_GZIP = b"\x1f\x8b"
+_SCORED = ("lighteval", "inspect", "lm_eval", "evalscope", "nemo_skills")  # by several metrics
+
+
+class Format(NamedTuple):
+    """How one kind of records is read, and how a file or a folder of it is recognised."""
+
+    # The records of a source, in the first pass or the second; damage goes to the troubles.
+    read: Callable[[Source, bool, Troubles], Records | Iterator[Batch]]
+    looks: Callable[[Path, bytes], bool]  # whether a file of this name that begins so is one
+    pattern: str = ""  # of the files of a folder, where it may be one; several, apart by spaces
+    chooses: bool = False  # `dataset=` and `model=` choose among what the records name
+    positions: bool = False  # trials are positions from 0, not numbers that somebody gave
+    beside: Callable[[Path], Path] | None = None  # where a file that is read with each may be
+
+
+FORMATS = {  # a file is of the first kind that it looks like
+    "lighteval": Format(lighteval.read, lighteval.looks, "*.parquet", positions=True),
+    "trace": Format(
+        parquet.read,
+        lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet",
+        "*.parquet",
+        chooses=True,
+    ),
+    "inspect": Format(inspect_log.read, inspect_log.looks, "*.eval *.json", positions=True),
+    "npz": Format(npz.read, lambda _, head: head[:4] == b"PK\x03\x04", positions=True),
+    "lm_eval": Format(lm_eval.read, lm_eval.looks, "samples_*.jsonl", positions=True),
+    "evalscope": Format(
+        evalscope.read, evalscope.looks, "*.jsonl", positions=True, beside=evalscope.predictions
+    ),
+    "eee": Format(
+        eee.read,
+        lambda _, head: b'"evaluation_id"' in head and b'"interaction_type"' in head,
+        "*_samples.jsonl",
+        chooses=True,
+        positions=True,
+    ),
+    "nemo_skills": Format(completions.nemo, completions.is_nemo, "output*.jsonl", positions=True),
+    "openai": Format(completions.chats, completions.is_chat, "*.jsonl"),
+    "jsonl": Format(
+        lines.read_json,
+        lambda path, head: path.suffix == ".jsonl" or head.lstrip(b"\xef\xbb\xbf\n ")[:1] == b"{",
+        "*.jsonl",
+        chooses=True,
+    ),
+    "csv": Format(lines.read_csv, lambda _, head: b"\0" not in head.splitlines()[0], "*.csv", True),
+}
+
+
+def locate(cfg: RecordsConfig) -> Source:
+    """Find the files of a source and recognise their kind by what is in them.
+
+    Raises UserError: nothing there, nothing that this program can read, or a hub that does not
+    answer.
+    """
+    path, kind, revision = cfg.source.path, cfg.source.kind, cfg.source.revision
+    if not path:
+        raise UserError("source: is missing; name a file, a folder or a hub id: source=PATH")
+    where = find_local(path)
+    if where is None:
+        where, revision = _download(path, revision)
+    elif revision is not None:
+        raise UserError(f"revision={revision}: is for a hub id; {path} is on this machine")
+    kind, why, files = (_folder if where.is_dir() or kind == "runs" else _file)(where, kind)
+    for key, able in (("metric", _SCORED), ("filter", ("lm_eval",))):
+        if (given := getattr(cfg.source, key)) is not None and kind not in able:
+            raise UserError(f"{key}={given}: is for {listed(able)}, and {path} is taken for {kind}")
+    return Source(cfg, kind, why, files, revision, _fingerprint(files, kind, cfg))
+
+
+def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
+    """The Parquet files of OWNER/NAME on the hub, or of a folder in it, and their commit.
+
+    A data set's come from the cache where they are there; a bucket, which has no commits, is
+    brought up to date.
+    """
+    parts = re.fullmatch(r"(?![./~])([\w.-]+/[\w.-]+)((?:/(?!\.)[\w.-]+)*)", path)
+    if parts is None:
+        raise UserError(f"source={path}: no such file or folder, and no hub id OWNER/NAME[/FOLDER]")
+    import huggingface_hub
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    remedy = "Check the id and revision; without a network, name a folder of its Parquet files"
+    name, inside = parts[1], parts[2][1:]
+    with from_hub(f"source={path}", remedy):
+        try:
+            folder = huggingface_hub.snapshot_download(
+                name,
+                repo_type="dataset",
+                revision=revision,
+                allow_patterns=[f"{inside}/*.parquet".lstrip("/")],
+            )
+            return Path(folder) / inside, Path(folder).name  # which is the commit
+        except RepositoryNotFoundError:
+            if revision is not None:
+                raise
+            cache = Path(huggingface_hub.constants.HF_HUB_CACHE)
+            kept = cache / f"buckets--{name.replace('/', '--')}" / inside
+            there = f"hf://buckets/{path}"
+            huggingface_hub.sync_bucket(there, str(kept), include=["*.parquet"], quiet=True)
+            return kept, None
+
+
+def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
+    """The kind of the files of a folder: the first of FORMATS that one is of; others are named."""
+    if kind in ("auto", "runs") and (runs := copies.within(where)):
+        return "runs", f"{counted(len(runs), 'run folder')} of this program", runs
+    patterns = {name: form.pattern for name, form in FORMATS.items() if form.pattern}
+    if kind not in ("auto", *patterns):
+        what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
+        raise UserError(f"{where}: {what}")
+    found: dict[str, list[Path]] = {}  # those that are empty under ""
+    for path in sorted(path for path in where.rglob("*") if path.is_file()):
+        head = None
+        for name, pattern in patterns.items():
+            if any(map(path.match, pattern.split())):
+                head = start(path) if head is None else head
+                if not head.strip() or FORMATS[name].looks(path, head):
+                    found.setdefault(name if head.strip() else "", []).append(path)
+                    break
+    if empty := [shown(str(path.relative_to(where))) for path in found.pop("", [])]:
+        warn(f"import: {counted(len(empty), 'empty file')} left out: {listed(empty, 3)}")
+    for name in patterns:
+        if kind in ("auto", name) and (files := found.pop(name, [])):
+            for other, others in found.items() if kind == "auto" else ():
+                warn(
+                    f"import: {where} also holds {counted(len(others), 'file')} of {other}, such as"
+                    f" {shown(others[0].name)}, not read: kind={other} imports them"
+                )
+            return name, f"{counted(len(files), 'file')} {FORMATS[name].pattern}", files
+    if packed := next(where.rglob("*.gz"), None):
+        raise UserError(f"{packed}: is packed with gzip; unpack it first: gunzip -r {where}")
+    if kind != "auto":
+        there = ", ".join(f"{len(files)} of {other}" for other, files in found.items())
+        what = f"no files of kind={kind} ({patterns[kind]})"
+        raise UserError(f"{where}: {what}, but {there or 'none of another kind, too'}")
+    none = ", ".join(sorted(set(" ".join(patterns.values()).split())))
+    raise UserError(f"{where}: holds no records as {none}; an NPZ is read alone: name the file")
+
+
+def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
+    if not path.is_file():
+        raise UserError(f"{path}: is no ordinary file")
+    head = start(path)
+    if head.startswith(_GZIP):
+        raise UserError(f"{path}: is packed with gzip; unpack it first: gunzip {path.name}")
+    if not head.strip():
+        raise UserError(f"{path}: is empty")
+    if kind != "auto":
+        return kind, f"kind={kind}", [path]
+    if head.lstrip(b"\xef\xbb\xbf\r\n ")[:1] == b"[":
+        raise UserError(
+            f"{path}: is one JSON list, and one object a line is read:"
+            f" jq -c '.[]' {path.name} > {path.stem}.jsonl"
+        )
+    for name, form in FORMATS.items():
+        if form.looks(path, head):
+            return name, KINDS[name], [path]
+    raise UserError(f"{path}: is neither Parquet, NPZ nor text; save text in UTF-8, not UTF-16")
+
+
+def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
+    """Of everything that the run folders come from: settings and whole files, not their places."""
+    settings = {**asdict(cfg.source), "datasets": cfg.dataset, "models": cfg.model, "kind": kind}
+    settings |= dict.fromkeys(("path", "revision", "questions"))
+    covered = list(files)
+    if kind == "runs":
+        inside = sorted(path for run in files for path in run.rglob("*"))
+        settings["files"] = [[str(p), p.lstat().st_size, p.lstat().st_mtime_ns] for p in inside]
+        covered = []
+    form = FORMATS.get(kind)
+    if form and form.pattern and not form.chooses:  # places name tasks and models
+        settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
+        for folder in sorted({path.parent for path in files}):
+            covered += sorted(folder.glob("results_*.json"))
+    if form and form.beside:
+        beside = set(map(form.beside, files)) - {path.resolve() for path in files}
+        covered += sorted(path for path in beside if path.is_file())
+    if cfg.source.questions is not None:
+        questions = Path(cfg.source.questions).expanduser()
+        if not questions.exists():
+            raise UserError(f"questions={cfg.source.questions}: no such file or folder")
+        covered += [questions] if questions.is_file() else sorted(questions.glob("*.jsonl"))
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode(errors="surrogatepass"))
+    with ThreadPoolExecutor(cores()) as threads:
+        for found in threads.map(_content, covered):
+            digest.update(found)
+    return digest.hexdigest()[:16]
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()

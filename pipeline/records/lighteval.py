@@ -1,0 +1,88 @@
+"""Details of lighteval, Parquet with a row a question: its texts are trials."""
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.records import logs, parquet
+from bayes_at_n.pipeline.records.source import Records, Source, Troubles
+
+_STRUCTS = {"doc", "metric", "model_response"}  # in some versions with __ around them
+_DOC = ("query", "original_query", "choices", "gold_index", "id")
+_RESPONSE = ("text", "reasonings", "output_tokens")
+
+
+def looks(path: Path, head: bytes) -> bool:
+    """Whether a file that begins so is Parquet with lighteval's columns."""
+    try:
+        with foreign.room(path.stat().st_size):
+            names = pq.read_schema(path).names if head[:4] == b"PAR1" else ()
+    except (pa.ArrowException, OSError, ValueError, MemoryError):
+        return path.name.startswith("details_")
+    return {name.strip("_") for name in names} >= _STRUCTS
+
+
+def read(source: Source, first: bool, troubles: Troubles) -> Records:
+    """The texts of all files; of one model's files of one task the latest counts.
+
+    Raises UserError: dataset= or model= is to name several; a row has no such metric.
+    """
+    runs = {path: _run(path) for path in sorted(source.files)}  # dates sort as texts
+    rows = functools.partial(_rows, troubles)
+    convert = functools.partial(_attempts, source.cfg.source.metric, troubles)
+    yield from logs.read(source, first, troubles, runs, rows, convert)
+
+
+def _run(path: Path) -> dict[str, str]:
+    """Task and model, from details/MODEL/DATE/details_TASK|SHOTS_DATE.parquet."""
+    *above, date, _ = path.resolve().parts
+    ours = above[::-1].index("details") if "details" in above else 1
+    task = path.stem.removeprefix("details_").removesuffix(f"_{date}").split("|")
+    named = next((part for part in reversed(task) if not part.isdigit()), task[0])
+    return {"task": named, "model": "/".join(above[len(above) - ours :])}
+
+
+def _rows(troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
+    with foreign.room(path.stat().st_size):
+        own = {name.strip("_"): name for name in pq.read_schema(path).names}
+    if missing := _STRUCTS - own.keys():
+        raise ValueError(f"no column {', '.join(sorted(missing))}")
+    leaves = [f"{own['doc']}.{name}" for name in _DOC]
+    leaves += [own["metric"], *(f"{own['model_response']}.{name}" for name in _RESPONSE)]
+    seen, size = 0, path.stat().st_size
+    for number, batch in parquet.batches(
+        path, {leaf: (leaf, pa.null()) for leaf in leaves}, troubles
+    ):
+        with foreign.room(size):  # texts may stand there once for many rows
+            rows = batch.to_pylist() if batch else []
+        for at, row in enumerate(rows, seen):
+            yield f"{troubles.file(path)}, row {at}", {name.strip("_"): row[name] for name in row}
+        seen += number
+
+
+def _attempts(
+    metric: str | None, troubles: Troubles, run: dict[str, Any], row: dict[str, Any], place: str
+) -> Iterator[dict[str, Any]]:
+    """One a text."""
+    doc, response = row["doc"], row["model_response"]
+    values = {name: value for name, value in row["metric"].items() if value is not None}
+    texts, gold = response["text"] or [None], doc["gold_index"]
+    outcomes = logs.outcomes(values, metric, len(texts), place, troubles)
+    thoughts, tokens = (response.get(name) or [None] * len(texts) for name in _RESPONSE[1:])
+    for trial, text in enumerate(texts):
+        yield {
+            **run,
+            **outcomes[trial],
+            "question": doc["id"],
+            "trial": trial,
+            "text": text and logs.joined(thoughts[trial], text, run["model"]),
+            "num_completion_tokens": text and tokens[trial] and len(tokens[trial]),
+            "gold": doc["choices"][gold[0] if isinstance(gold, list) else gold],
+            "problem": doc.get("original_query"),
+            "prompt": doc["query"],
+        }
