@@ -105,7 +105,8 @@ def _prompt_logprobs(
     name = run.cfg.engine.name
     note(f"loading {run.cfg.model.name} with {name} as in {run.path} ...")
     try:
-        engine = engines.load(sizing.alone(run.cfg, run.questions), longest, run.questions)
+        cfg = sizing.resolved_alone(run.cfg, run.questions)
+        engine = engines.load(cfg, longest, run.questions)
     except UserError as error:
         raise type(error)(f"{error}; {OUT}") from error
     try:
