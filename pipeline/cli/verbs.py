@@ -52,15 +52,18 @@ class Parser(argparse.ArgumentParser):
 
 
 _EVERY: dict[str, str | dict[str, Any]] = {  # verb takes these; the last six are Hydra's
-    "-q --quiet": "only results, warnings and errors",
-    "-v --verbose": "every table in full, and a note of every step",
-    "--json": "results as JSON, an object a line on standard output; all else on standard error",
-    "--cfg -c": {"choices": ["job", "all"], "help": "print the configuration and do nothing else"},
-    "--info -i": {"choices": ["defaults", "searchpath"], "help": "print of what it is composed"},
-    "--package -p": {"metavar": "KEY", "help": "of --cfg: this part alone"},
-    "--resolve": "of --cfg: with interpolations put in",
-    "--config-dir -cd": {"metavar": "DIR", "help": "a folder of more group files"},
-    "--multirun -m": "not needed: several values are many runs",
+    "-q --quiet": "print only results, warnings and errors",
+    "-v --verbose": "print full tables and a note for every step",
+    "--json": "print results as JSON Lines on standard output, all else on standard error",
+    "--cfg -c": {"choices": ["job", "all"], "help": "print the composed configuration and exit"},
+    "--info -i": {
+        "choices": ["defaults", "searchpath"],
+        "help": "print what it is composed of and exit",
+    },
+    "--package -p": {"metavar": "KEY", "help": "with --cfg: print only this part"},
+    "--resolve": "with --cfg: resolve interpolations",
+    "--config-dir -cd": {"metavar": "DIR", "help": "search this folder for config groups, too"},
+    "--multirun -m": "accepted for Hydra users: several values always make several runs",
 }
 
 
@@ -82,41 +85,45 @@ GROUPS = {
     "training": "merge trajectory prr",
     "paper": "study reproduce",
 }
-_DRY = "show the first prompt, what is owed and its cost; write nothing"
+_DRY = "show the first prompt, what is pending and its cost; write nothing"
 VERBS = {
     "run": Verb(
         "cli.runs:run_stages",
-        "every stage of `stages`, in order, each doing only what is owed",
+        "run every stage in order; each does only what is pending",
         flags={"--dry-run": _DRY},
         examples="""\
 run  # the demo: a tiny model on this machine
-run model=qwen3-30b dataset=aime25  # again continues where it stopped
-run model=FOLDER_OR_HUB_ID dataset=./FILE.csv  # of your own
-run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # two runs, until settled""",
+run model=qwen3-30b dataset=aime25  # the same command resumes
+run model=FOLDER_OR_HUB_ID dataset=./FILE.csv  # your own
+run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until one is better""",
     ),
     "status": Verb(
         "cli.runs:status",
-        "where runs stand: trials, workers, cost, score so far; --watch follows them",
+        "show the progress of runs: trials, workers, cost, score so far",
         keys="",
         composes=True,
         reads=True,
         flags={
-            "--watch": "go on until nothing is owed and no worker is left, or until Ctrl-C",
-            "--every": {"metavar": "SECONDS", "type": float, "help": "of reports (default 30)"},
-            "--check": "read everything and name damaged files; exit 1 if there are any",
+            "--watch": "keep refreshing until nothing is pending and no worker is left, or Ctrl-C",
+            "--every": {
+                "metavar": "SECONDS",
+                "type": float,
+                "help": "per refresh (default 30)",
+            },
+            "--check": "verify checksums of all files; exit 1 if any is damaged or stale",
         },
         examples="status runs --watch  # all runs in a folder",
     ),
     "compare": Verb(
         "compare.comparison:compare",
-        "compare models: scores, ranks with ties, which orders are settled",
+        "compare models: scores, ranks with ties, which differences are established",
         keys=f"{_MANY} ranking",
         settings=_ANALYSIS,
         examples="compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column",
     ),
     "report": Verb(
         "report.build:report",
-        "one HTML file to explore: leaderboard, plots, every attempt",
+        "write an HTML report to explore: leaderboard, plots, every attempt",
         keys=f"{_MANY} report",
         settings=_ANALYSIS,
         flags={"--open": "open it in the browser"},
@@ -124,78 +131,78 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # two runs, until settled"
     ),
     "prepare": Verb(
         "prepare.stage:prepare",
-        "read and check questions and gold answers, and render the prompts",
+        "read and check questions and gold answers, and render prompts",
         keys=_PROTOCOL,
         flags={"--dry-run": _DRY},
         examples="prepare model=qwen3-30b dataset=aime25 --dry-run  # a prompt, and the cost",
     ),
     "generate": Verb(
         "generate.stage:generate",
-        "sample what is owed, alone or with other workers; Ctrl-C keeps what is done",
+        "sample pending attempts, alone or beside other workers; Ctrl-C keeps finished ones",
         keys=f"{_PROTOCOL} budget track trust_parts",
         flags={"--dry-run": _DRY},
         examples="generate RUN_FOLDER trials=160 budget.gpu_hours=8",
     ),
     "grade": Verb(
         "cli.runs:grade",
-        "compare every boxed answer with its gold answer",
+        "grade every boxed answer against its gold answer",
         keys="dataset.answer dataset.boxes dataset.pattern dataset.conventions grading",
         reads=True,
         flags={
-            "--file": {"metavar": "IN", "help": "JSON Lines to grade instead of a run"},
-            "--out": {"metavar": "OUT", "help": "where its graded lines go"},
-            "--complete": "fail if attempts are owed and the budget is not spent",
-            "--review": "also list disagreements with plain math_verify in review.jsonl",
+            "--file": {"metavar": "IN", "help": "grade this JSON Lines file instead of a run"},
+            "--out": {"metavar": "OUT", "help": "with --file: write graded lines here"},
+            "--complete": "fail if attempts are pending and the budget is not spent",
+            "--review": "also list disagreements with plain math-verify in review.jsonl",
         },
         examples="grade RUN_FOLDER grading.compat=math_verify  # why another score differs",
     ),
     "verify": Verb(
         "verify.stage:verify",
-        "a verifier's calibrated label probabilities for every attempt",
+        "judge every attempt with a verifier: calibrated label probabilities",
         keys="verifier labels dataset.judge",
         reads=True,
-        examples="verify RUN_FOLDER labels.sample=60  # 60 attempts for people, in labels.jsonl",
+        examples="verify RUN_FOLDER labels.sample=60  # for annotators, in labels.jsonl",
     ),
     "categorize": Verb(
         "rubrics.categories:categorize",
-        "map every attempt into each rubric; thresholds=FILE freezes quantiles",
+        "map every attempt into the categories of each rubric",
         keys="rubric thresholds",
         reads=True,
         examples="categorize RUN_FOLDER rubric=exact-match,FILE.yaml",
     ),
     "score": Verb(
         "score.stage:score",
-        "Bayes@N, avg@N and Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
+        "compute Bayes@N, avg@N and Pass@k with intervals",
         keys="scoring prior",
-        flags={"rubrics": "a table a rubric, too"},
+        flags={"rubrics": "also print a table for each rubric"},
         reads=True,
         examples="score RUN_FOLDER metrics=bayes,pass@8,g-pass@8:0.5",
     ),
     "prefetch": Verb(
         "prepare.prefetch:prefetch",
-        "download model, data set and verifier for machines without a network",
+        "download model, data set and verifier for machines without network",
         keys="model dataset verifier prompt.shots_from",
         examples="prefetch model=qwen3-30b dataset=aime25  # into HF_HOME",
     ),
     "submit": Verb(
         "adaptive.queue:submit",
-        "queue runs on a Slurm cluster: one array of workers, then the other stages",
+        "queue runs on a cluster: an array of workers, then the other stages",
         keys="cluster",
         composes=True,
-        flags={"--dry-run": "show the scripts; write nothing"},
+        flags={"--dry-run": "print the job scripts; write nothing"},
         examples="""\
 submit model=qwen3-4b,limo-v2 dataset=aime24,aime25 cluster=h200-8
-submit runs/aime25  # what these runs owe; safe at any time""",
+submit runs/aime25  # whatever is pending there; safe at any time""",
     ),
     "import": Verb(
         "records.importing:import_records",
-        "make run folders of other tools' records: lm_eval, inspect, CSV and more",
+        "convert records of other tools into run folders: lm-eval, inspect, CSV and more",
         settings="records:RecordsConfig",
         examples="import source=results/ kind=lm_eval  # sample logs (--log_samples)",
     ),
     "export": Verb(
         "records.exporting:export",
-        "write runs in formats that others read, or in a tracker",
+        "write runs in formats other tools read, or log them to a tracker",
         keys="to texts logprobs push project dataset model folders runs out scoring",
         settings="records:ExportConfig",
         examples="export runs/aime25/qwen3-30b to=csv  # a row an attempt; `import` takes it back",
@@ -209,51 +216,51 @@ submit runs/aime25  # what these runs owe; safe at any time""",
     ),
     "study": Verb(
         "paper.reproduce:study",
-        "some of the paper's experiments, from your runs or from simulation",
+        "run experiments of the paper, on your runs or in simulation",
         keys=f"{_MANY} study ranking",
         settings=_ANALYSIS,
         examples="study name=tau,convergence dataset=aime25 preset=quick  # from your runs",
     ),
     "reproduce": Verb(
         "paper.reproduce:reproduce",
-        "all tables and figures of the paper, each printed number beside ours",
+        "rebuild all tables and figures of the paper, printed numbers beside ours",
         keys=f"{_MANY} study",
         settings=_ANALYSIS,
         examples="reproduce dataset=aime25,aime24,hmmt25,brumo25  # into paper/",
     ),
     "merge": Verb(
         "training.merge:run",
-        "the mean of the weights of a training's last checkpoints",
+        "average the weights of the last checkpoints of a training run",
         settings="trajectory:MergeConfig",
-        examples="merge checkpoints=run last=4 out=merged  # of a folder of them the last four",
+        examples="merge checkpoints=run last=4 out=merged  # the last four in a folder",
     ),
     "trajectory": Verb(
         "training.trajectory.verb:run",
-        "how steadily scores rise during training, by checkpoint and merged window",
+        "measure how steadily scores rise in training, by checkpoint and merged window",
         settings=f"trajectory:TrajectoryConfig {RUN}",
         composes=True,
-        flags={"--dry-run": "show the runs; write nothing"},
+        flags={"--dry-run": "list the runs; write nothing"},
         examples="trajectory model=custom checkpoints=run merge=4,8 dataset=aime25 trials=16",
     ),
     "prr": Verb(
         "training.reversals.verb:run",
-        "how often the order of two models reverses between two sets of runs",
+        "measure how often the order of two models reverses between two sets of runs",
         settings="trajectory:ReversalConfig",
         examples="prr 'before=runs/aime25/*-base' 'after=runs/aime25/*-sft'",
     ),
     "settle": Verb(
         "adaptive.verb:run",
-        "sample until it is settled which model is best, and no longer",
+        "sample until it is decided which model is best, and no longer",
         settings=f"settle:SettleConfig {RUN}",
         composes=True,
-        flags={"--dry-run": "simulate what it decides and takes; write nothing"},
+        flags={"--dry-run": "simulate its decisions and cost; write nothing"},
         examples="""\
 settle model=a,b,c dataset=aime25 until=best  # top:K, order, above:M, width:W
 settle replay=runs/aime25 until=top:3  # what complete runs would have taken""",
     ),
     "plan": Verb(
         "adaptive.preview:plan",
-        "simulate what a budget can settle, before anything is spent",
+        "simulate what a budget can decide before anything is spent",
         settings="settle:PlanConfig",
         reads=True,
         examples="plan accuracies=[.74,.7,.66] questions=60 tokens=15000 budget.tokens=5e7",
