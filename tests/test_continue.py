@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import differences, equivalence
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.engines import text_of
+from bayes_at_n.pipeline.engines.text import decode
 from bayes_at_n.pipeline.generate import continuing
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap
@@ -69,7 +69,7 @@ def cut_at(source: Path, folder: Path, cap: int) -> Path:
         if row["completion_tokens"] > cap:
             ids = row["token_ids"][:cap]
             row |= {"token_ids": ids, "logprobs": row["logprobs"][:cap], "completion_tokens": cap}
-            row |= {"finish_reason": "length", "text": text_of(tokenizer, ids, False, run.cfg)}
+            row |= {"finish_reason": "length", "text": decode(tokenizer, ids, False, run.cfg)}
     for path in (*folder.glob("attempts/*"), *folder.glob("attempts/_*")):
         path.unlink(missing_ok=True)
     table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
@@ -106,7 +106,7 @@ def assert_continued(folder: Path, before: dict[tuple[str, int], dict[str, Any]]
         assert len(row["token_ids"]) == len(row["logprobs"]) == row["completion_tokens"] <= cap
         assert row["prompt_tokens"] == was["prompt_tokens"]
         stopped = row["finish_reason"] == "stop"
-        assert row["text"] == text_of(tokenizer, row["token_ids"], stopped, run.cfg)
+        assert row["text"] == decode(tokenizer, row["token_ids"], stopped, run.cfg)
         assert row["finish_reason"] == "length" or stopped
         # The time with the engine: of both parts, and not of the pause between.
         assert was["finished"] - was["started"] < row["finished"] - row["started"] < 3600

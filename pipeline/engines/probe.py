@@ -1,6 +1,6 @@
 """Before a run: does the server do what it is asked to? A few short samples tell.
 
-What is found is shown, recorded and held against what the run needs, before it costs anything.
+What is measured is shown, recorded and held against what the run needs, before it costs anything.
 """
 
 import asyncio
@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig, SamplingConfig
-from bayes_at_n.pipeline.engines.dialects import Answer, Ask
-from bayes_at_n.pipeline.engines.http import Refused
-from bayes_at_n.pipeline.engines.served import ServedModel
+from bayes_at_n.pipeline.engines.client import Rejected
+from bayes_at_n.pipeline.engines.dialects import Answer, SampleRequest
+from bayes_at_n.pipeline.engines.served import Model
 
 TOKENS = 32  # of each sample
 _SEEDS = 4  # of each question, and so many of them once more
@@ -27,58 +28,59 @@ _NATS = 0.05
 # What may be left to a server that does not take it, for the value that is sent means "nothing".
 _NEUTRAL = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _EXTRAS = ("return_token_ids", "prompt_logprobs", "logprobs", "seed", "return_tokens_as_token_ids")
+_READINGS = 4  # of the first probe at one text: how far they lie apart is no fault
 
-_LOOKS = 4  # of the first probe at one text: how far they lie apart is no fault
 Findings = dict[str, Any]
-Look = list[Any]  # log-probs; or a name, a fingerprint and a text
+Reading = list[Any]  # log-probs; or a name, a fingerprint and a text
 Decode = Callable[[Answer], str]
-Tried = Sequence[tuple[Any, int]]  # prompts as an `Ask` has them, and how long an answer may be
+Prompts = Sequence[tuple[Any, int]]  # as a `SampleRequest` has them, and how long an answer may be
 
 
 async def probe(
-    model: ServedModel,
-    cfg: RunConfig,
-    tried: Tried,
-    decode: Decode | None,
-) -> Findings:
-    """What the server does with the run's first questions.
+    model: Model, cfg: RunConfig, prompts: Prompts, decode: Decode | None
+) -> tuple[Findings, Findings]:
+    """Measure what the server does with the run's first questions.
 
     Args:
         model: what is asked; fields that the server refuses are dropped from it.
         cfg: the run's configuration.
-        tried: questions of the run, at least one.
+        prompts: of questions of the run, at least one.
         decode: text of an answer's token ids; None without a tokenizer.
+
+    Returns:
+        What the run's record keeps, and what `same` knows the model by.
 
     Raises:
         UserError: it refuses what the run cannot do without, or answers all seeds alike.
     """
     s = cfg.sampling
     hot = replace(s, temperature=1.0, top_p=1.0, top_k=None)  # where seeds tell most
-    seed = s.seed
-    prompt, limit = tried[0]
-    sample = await _fitting(model, Ask(prompt, min(TOKENS, limit), seed, hot, s.logprobs), s)
-    seeds = [None if seed is None else seed + k for k in range(_SEEDS)]
-    asks = [[Ask(p, min(TOKENS, most), one, hot, s.logprobs) for one in seeds] for p, most in tried]
-    answers = [await asyncio.gather(*(model.ask(a, probing=True) for a in some)) for some in asks]
+    prompt, limit = prompts[0]
+    first = SampleRequest(prompt, min(TOKENS, limit), s.seed, hot, s.logprobs)
+    sample = await _fitting(model, first, s)
+    seeds = [None if s.seed is None else s.seed + k for k in range(_SEEDS)]
+    requests = [
+        [SampleRequest(p, min(TOKENS, most), seed, hot, s.logprobs) for seed in seeds]
+        for p, most in prompts
+    ]
+    answers = [await _all(model, some) for some in requests]
     if decode is not None and sample.token_ids is not None:
-        said = [answer for some in answers for answer in some]
+        with_text = [answer for some in answers for answer in some]
         if sample.text is None:  # of tokens in and tokens out
-            again = (model.ask(ask, probing=True, with_text=True) for some in asks for ask in some)
-            said = await asyncio.gather(*again)
-        _same_words(model, said, decode, cfg)
+            with_text = await _all(model, [r for some in requests for r in some], with_text=True)
+        _check_words(model, with_text, decode, cfg)
     # Of a model that hides its reasoning so short samples show nothing.
     blank = not any(a.text or a.reasoning or a.token_ids for some in answers for a in some)
-    if not blank and all(_same(some[0], other) for some in answers for other in some):
+    if not blank and all(_equal(some[0], other) for some in answers for other in some):
         raise UserError(
-            f"{model.pool.server.setting}: answers the same to {_SEEDS} different seeds at"
-            " temperature 1, so its attempts are no independent samples; is there a cache in front"
-            " of it?"
+            f"{model.client.setting}: answers the same to {_SEEDS} different seeds at temperature"
+            " 1, so its attempts are no independent samples; is there a cache in front of it?"
         )
-    seeded = not blank and seed is not None and "seed" not in model.dropped
+    seeded = not blank and s.seed is not None and "seed" not in model.dropped
     found: Findings = asdict(model.facts) | {
-        "url": model.pool.server.url,
+        "url": model.client.url,
         "fingerprint": sample.fingerprint,
-        "seeds": await _repeats(model, asks, answers) if seeded else None,
+        "seeds": await _repeats(model, requests, answers) if seeded else None,
         "blank": blank,
         "token_ids": sample.token_ids is not None,
         "logprobs": sample.logprobs is not None,
@@ -86,94 +88,98 @@ async def probe(
         "named": sample.named,
         "not_taken": sorted(model.dropped),
     }
+    known: Findings = {}
     if model.dialect.tokens:
-        found |= await _log_probs(model, s, tried)
-    text = {"prompt": prompt, "most": min(2 * TOKENS, limit), "temperature": 0.0, "looks": []}
-    known = found.setdefault("known", text)
+        more, known = await _log_probs(model, s, *prompts[-1])
+        found |= more
+    greedy = {"prompt": prompt, "most": min(2 * TOKENS, limit), "temperature": 0.0, "looks": []}
+    known = known or greedy
     try:
-        known["looks"] += await _looks(model, known, s, _LOOKS)
-    except Refused:  # some take one temperature only
+        known["looks"] += await _readings(model, known, s, _READINGS)
+    except Rejected:  # some take one temperature only
         known["temperature"] = s.temperature
-        known["looks"] += await _looks(model, known, s, _LOOKS)
-    return found
+        known["looks"] += await _readings(model, known, s, _READINGS)
+    return found, known
 
 
-async def same(model: ServedModel, known: Findings, s: SamplingConfig) -> bool:
-    """Whether a server has the model that is known by `probe`: two of three looks decide."""
-    looks = await _looks(model, known, s, 3)
-    return sum(_alike(known["looks"], look) for look in looks) >= 2
+async def same(model: Model, known: Findings, s: SamplingConfig) -> bool:
+    """Whether a server has the model that is known by `probe`: two of three readings decide."""
+    readings = await _readings(model, known, s, 3)
+    return sum(_alike(known["looks"], reading) for reading in readings) >= 2
 
 
-async def _looks(model: ServedModel, known: Findings, s: SamplingConfig, times: int) -> list[Look]:
+async def _all(model: Model, requests: Sequence[SampleRequest], **options: bool) -> list[Answer]:
+    return await asyncio.gather(*(model.ask(r, probing=True, **options) for r in requests))
+
+
+async def _readings(model: Model, known: Findings, s: SamplingConfig, times: int) -> list[Reading]:
     """Log-probs of a stored answer, or what the server calls its model and the greedy answer."""
-    ask = Ask(known["prompt"], 1, None, s, prompt_logprobs=True)
-    if reading := "temperature" in known:
+    request = SampleRequest(known["prompt"], 1, None, s, prompt_logprobs=True)
+    if as_text := "temperature" in known:
         greedy = replace(s, temperature=known["temperature"], top_p=1.0, top_k=None)
-        ask = Ask(known["prompt"], known["most"], s.seed, greedy)
-    answers = await asyncio.gather(
-        *(model.ask(ask, probing=True, with_text=True) for _ in range(times))
-    )
-    if reading:
+        request = SampleRequest(known["prompt"], known["most"], s.seed, greedy)
+    answers = await _all(model, [request] * times, with_text=True)
+    if as_text:
         return [[a.model, a.fingerprint, f"{a.reasoning or ''}{a.text}"] for a in answers]
     return [(answer.prompt_logprobs or [None])[1:] for answer in answers]
 
 
-def _alike(known: Sequence[Look], look: Look) -> bool:
-    """Whether a look differs from the first no more than those of the first probe do.
+def _alike(known: Sequence[Reading], reading: Reading) -> bool:
+    """Whether a reading differs from the first no more than those of the first probe do.
 
     >>> _alike([[-1.0, -2.0], [-1.2, -2.0]], [-1.4, -2.0]), _alike([[-1.0], [-1.0]], [-1.2])
     (True, False)
     >>> known = [["m", "f", "so 1 + 1"]]
-    >>> [_alike(known, look) for look in (["m", "f", "so 1 is"], ["m", "f", "2"], ["m", "g", "so"])]
+    >>> [_alike(known, other) for other in (["m", "f", "so 1 is"], ["m", "f", "2"], ["m", "g", ""])]
     [True, False, False]
     """
     first, *more = known
     if not isinstance(first[-1], str):
-        apart = max((differs(first, one) for one in more), default=0.0)
-        return len(look) == len(first) and differs(first, look) <= max(_NATS, 3 * apart)
+        apart = max((mean_difference(first, one) for one in more), default=0.0)
+        limit = max(_NATS, 3 * apart)
+        return len(reading) == len(first) and mean_difference(first, reading) <= limit
     models, fingerprints, texts = zip(*known, strict=True)
     start = os.path.commonprefix
-    shared = 2 * len(start([first[-1], look[-1]])) >= len(start(texts))
-    return shared and look[0] in models and look[1] in fingerprints
+    shared = 2 * len(start([first[-1], reading[-1]])) >= len(start(texts))
+    return shared and reading[0] in models and reading[1] in fingerprints
 
 
-def _same_words(
-    model: ServedModel, answers: Sequence[Answer], decode: Decode, cfg: RunConfig
-) -> None:
+def _check_words(model: Model, answers: Sequence[Answer], decode: Decode, cfg: RunConfig) -> None:
     """Refuse a server whose tokens are other words to the tokenizer here.
 
     The end may be a letter cut in two, and one answer may hold a token that is shown otherwise.
     """
-    texts = [(_plain(answer.text), _plain(decode(answer))) for answer in answers if answer.text]
+    texts = [
+        [text.replace("\ufffd", "").strip() for text in (answer.text, decode(answer))]
+        for answer in answers
+        if answer.text
+    ]
     unlike = [(a, b) for a, b in texts if not (a.startswith(b) or b.startswith(a))]
     if len(unlike) > 1 or len(unlike) == len(texts) == 1:
         there, here = unlike[0]
         raise UserError(
-            f"{model.pool.server.setting}: gives tokens that it reads as {there[:40]!r} and the"
+            f"{model.client.setting}: gives tokens that it reads as {there[:40]!r} and the"
             f" tokenizer of {cfg.model.tokenizer or cfg.model.id} as {here[:40]!r}; set"
             " model.tokenizer, or serve the model that is meant"
         )
 
 
-def _plain(text: str) -> str:
-    return text.replace("\ufffd", "").strip()
-
-
-async def _fitting(model: ServedModel, ask: Ask, s: SamplingConfig) -> Answer:
+async def _fitting(model: Model, request: SampleRequest, s: SamplingConfig) -> Answer:
     """The first answer, without fields that the server refuses and the run can do without."""
     while True:
         try:
-            answer = await model.ask(ask, probing=True)
-        except Refused as error:
+            answer = await model.ask(request, probing=True)
+        except Rejected as error:
             if error.status not in (400, 422) or not _leave_out(model, error.words, s):
                 raise
             continue
-        if answer.logprobs is not None or not ask.logprobs or model.zero_is_none:
+        if answer.logprobs is not None or not request.logprobs or model.zero_is_none:
             return answer
         model.zero_is_none = True
 
 
-def _leave_out(model: ServedModel, words: str, s: SamplingConfig) -> bool:
+def _leave_out(model: Model, words: str, s: SamplingConfig) -> bool:
+    """Drop or rename the fields that a server complains of; whether there are any."""
     if "max_completion_tokens" in words and not model.renamed:
         model.renamed["max_tokens"] = "max_completion_tokens"
         return True
@@ -185,61 +191,75 @@ def _leave_out(model: ServedModel, words: str, s: SamplingConfig) -> bool:
 
 
 async def _repeats(
-    model: ServedModel, asks: Sequence[list[Ask]], answers: Sequence[list[Answer]]
+    model: Model, requests: Sequence[list[SampleRequest]], answers: Sequence[list[Answer]]
 ) -> bool:
     """Whether the same seeds give the same tokens; rounding may differ once (bfloat16).
 
     An easy question is answered alike by chance now and then, so there are several.
     """
-    pairs = [
-        (await model.ask(ask, probing=True), answer)
-        for some, known in zip(asks, answers, strict=True)
-        for ask, answer in list(zip(some, known, strict=True))[:_REPEATS]
+    again = [request for some in requests for request in some[:_REPEATS]]
+    before = [answer for some in answers for answer in some[:_REPEATS]]
+    equal = [
+        _equal(await model.ask(r, probing=True), a) for r, a in zip(again, before, strict=True)
     ]
-    return sum(_same(*pair) for pair in pairs) >= len(pairs) - 1
+    return sum(equal) >= len(equal) - 1
 
 
 async def _log_probs(
-    model: ServedModel,
-    s: SamplingConfig,
-    tried: Tried,
-) -> Findings:
+    model: Model, s: SamplingConfig, prompt: list[int], limit: int
+) -> tuple[Findings, Findings]:
     """Prompt log-probs, and by them whether log-probs of samples are the model's own.
 
     A server may give them after the temperature and top-p. Read again as a part of a prompt, the
-    same tokens have those of the model.
+    same tokens have those of the model. Returns findings, and a text by which to know the model.
     """
-    prompt, limit = tried[-1]
-    ask = Ask(prompt, min(TOKENS, limit), s.seed, s, s.logprobs)
-    sample = await model.ask(ask, probing=True)
-    again = [*prompt, *(sample.token_ids or ())]
+    request = SampleRequest(prompt, min(TOKENS, limit), s.seed, s, s.logprobs)
+    sample = await model.ask(request, probing=True)
     # vLLM wants room for one token more than the prompt.
-    read = Ask(again[: len(prompt) + limit - 1], 1, None, s, prompt_logprobs=True)
+    read = [*prompt, *(sample.token_ids or ())][: len(prompt) + limit - 1]
     try:
-        values = (await model.ask(read, probing=True)).prompt_logprobs
-    except Refused:
+        request = SampleRequest(read, 1, None, s, prompt_logprobs=True)
+        values = (await model.ask(request, probing=True)).prompt_logprobs
+    except Rejected:
         values = None
     if values is None:
-        return {"prompt_logprobs": False, "replay": None}
-    known = {"prompt": read.prompt, "looks": [values[1:]]}
-    found: Findings = {"prompt_logprobs": True, "replay": None, "known": known}
-    replayed = values[len(prompt) :]
+        return {"prompt_logprobs": False, "replay": None}, {}
+    replayed, replay = values[len(prompt) :], None
     if sample.logprobs and replayed:
-        found["replay"] = differs(sample.logprobs[: len(replayed)], replayed)
-    return found
+        replay = mean_difference(sample.logprobs[: len(replayed)], replayed)
+    known = {"prompt": read, "looks": [values[1:]]}
+    return {"prompt_logprobs": True, "replay": replay}, known
 
 
-def missing(found: Findings, cfg: RunConfig) -> list[tuple[str, str]]:
-    """What a run needs and a server lacks: its name in `engine.allow_missing`, and why."""
-    lacks = []
-    s = cfg.sampling
+def judge(model: Model, found: Findings, cfg: RunConfig) -> set[str]:
+    """Warn of what a server lacks; return what of the run's wishes is done without.
+
+    Raises UserError: the run needs it, for `engine.allow_missing` does not name it.
+    """
+    lacks = missing(found, cfg)
+    for line in [*lacks.values(), *remarks(found, cfg)]:
+        warn(f"{model.client.url} {line}")
+    if refused := [name for name in lacks if name not in cfg.engine.allow_missing]:
+        without = " ".join(f"sampling.{name}=false" for name in refused)
+        raise UserError(
+            f"{model.client.setting}: lacks what this run asks for ({', '.join(refused)}); to go on"
+            f" without: engine.allow_missing=[{','.join(refused)}], or {without} with a tag=NAME"
+        )
+    return set(lacks)
+
+
+def missing(found: Findings, cfg: RunConfig) -> dict[str, str]:
+    """What a run needs and a server lacks: by its name in `engine.allow_missing`, why."""
+    lacks, s = {}, cfg.sampling
     if s.logprobs and not found["logprobs"]:
-        lacks.append(("logprobs", "gives no log-probs of what it samples"))
+        lacks["logprobs"] = "gives no log-probs of what it samples"
     elif s.logprobs and (found.get("replay") or 0.0) > _NATS:
-        why = "gives log-probs after temperature and top-p, not those of the model"
-        lacks.append(("logprobs", f"{why} (they differ by {found['replay']:.2f} nats a token)"))
+        lacks["logprobs"] = (
+            "gives log-probs after temperature and top-p, not those of the model (they differ by"
+            f" {found['replay']:.2f} nats a token)"
+        )
     if s.prompt_logprobs and not found.get("prompt_logprobs"):
-        lacks.append(("prompt_logprobs", "gives no log-probs of prompts"))
+        lacks["prompt_logprobs"] = "gives no log-probs of prompts"
     return lacks
 
 
@@ -262,10 +282,10 @@ def remarks(found: Findings, cfg: RunConfig) -> list[str]:
     return lines
 
 
-def differs(reading: Sequence[float | None], stored: Any) -> float:
+def mean_difference(reading: Sequence[float | None], stored: Any) -> float:
     """Mean absolute difference of two lists of log-probs of the same tokens, in nats a token.
 
-    >>> round(differs([None, -1.0, -2.0], [float("nan"), -1.5, -2.0]), 2)
+    >>> round(mean_difference([None, -1.0, -2.0], [float("nan"), -1.5, -2.0]), 2)
     0.25
     """
     a, b = np.array(reading, dtype=float), np.asarray(stored, dtype=float)
@@ -273,7 +293,7 @@ def differs(reading: Sequence[float | None], stored: Any) -> float:
     return float(np.nanmean(difference)) if np.isfinite(difference).any() else 0.0
 
 
-def _same(one: Answer, other: Answer) -> bool:
+def _equal(one: Answer, other: Answer) -> bool:
     if one.token_ids is not None:
         return one.token_ids == other.token_ids
     return (one.text, one.reasoning) == (other.text, other.reasoning)

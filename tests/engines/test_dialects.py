@@ -12,22 +12,22 @@ from bayes_at_n.pipeline.base.errors import Replaced, UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import SamplingConfig
 from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.engines.client import Pool
-from bayes_at_n.pipeline.engines.dialects import DIALECTS, Answer, Ask
-from bayes_at_n.pipeline.engines.doubt import Doubt
-from bayes_at_n.pipeline.engines.http import Later
-from bayes_at_n.pipeline.engines.probe import differs, missing, remarks
-from bayes_at_n.pipeline.engines.served import Facts, ServedModel
+from bayes_at_n.pipeline.engines.client import Client, Retryable
+from bayes_at_n.pipeline.engines.dialects import DIALECTS, Answer, SampleRequest
+from bayes_at_n.pipeline.engines.openai import RepetitionGuard
+from bayes_at_n.pipeline.engines.probe import mean_difference, missing, remarks
+from bayes_at_n.pipeline.engines.served import Model
+from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.store.runfolder import identity
 
 SAMPLING = SamplingConfig(name="x", temperature=0.6, top_p=0.95)
-ASK = Ask([5, 6, 7], 100, 1234, SAMPLING, logprobs=True)
-CHAT = Ask([{"role": "user", "content": "1+1?"}], 100, 1234, SAMPLING, logprobs=True)
+ASK = SampleRequest([5, 6, 7], 100, 1234, SAMPLING, logprobs=True)
+CHAT = SampleRequest([{"role": "user", "content": "1+1?"}], 100, 1234, SAMPLING, logprobs=True)
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
 def read(dialect: str, data: Any) -> Answer:
-    return DIALECTS[dialect].read(json.loads(json.dumps(data)))
+    return DIALECTS[dialect].read(json.dumps(data).encode())
 
 
 @pytest.mark.parametrize("name", DIALECTS)
@@ -41,17 +41,15 @@ def test_nothing_that_shapes_a_sample_is_left_open(name: str) -> None:
     assert 100 in (said.get("max_tokens"), said.get("max_new_tokens"))
     assert 1234 in (said.get("seed"), said.get("sampling_seed"))
     assert not body.get("stream")
-
-
-def test_no_seed_is_sent_where_there_is_none() -> None:
-    assert "seed" not in DIALECTS["chat"].write("m", Ask([], 1, None, SAMPLING))
+    assert "seed" not in dialect.write("m", SampleRequest([], 1, None, SAMPLING))
 
 
 def test_the_tokens_of_vllm() -> None:
     logprobs = {"token_logprobs": [-0.5, -1.5], "tokens": ["a", "b"], "top_logprobs": None}
     choice = {"text": "ab", "finish_reason": "stop", "token_ids": [8, 2], "logprobs": logprobs}
     choice |= {"prompt_token_ids": [5, 6, 7]}
-    choice["prompt_logprobs"] = [None, {"6": {"logprob": -3.0}}, {"7": {"logprob": -4.0}, "1": {}}]
+    own = {"7": {"logprob": -4.0}, "1": {"logprob": -9.0}}
+    choice["prompt_logprobs"] = [None, {"6": {"logprob": -3.0}}, own]
     answer = read("completions", {"id": "cmpl-1", "choices": [choice], "usage": USAGE})
     assert (answer.token_ids, answer.logprobs) == ([8, 2], [-0.5, -1.5])
     assert (answer.prompt_token_ids, answer.prompt_logprobs) == ([5, 6, 7], [None, -3.0, -4.0])
@@ -81,23 +79,20 @@ def test_the_interface_of_sglang() -> None:
     meta |= {"input_token_logprobs": [[None, 5, None], [-3.0, 6, None], [-4.0, 7, None]]}
     meta |= {"output_token_ids_logprobs": [[[-0.7, 9, None], [-9.0, 8, None]]]}
     answer = read("sglang", {"text": "a", "output_ids": [8, 2], "meta_info": meta})
-    assert (answer.finish_reason, answer.token_ids, answer.logprobs) == (
-        "stop",
-        [8, 2],
-        [-0.5, -1.5],
-    )
+    assert answer.finish_reason == "stop"
+    assert (answer.token_ids, answer.logprobs) == ([8, 2], [-0.5, -1.5])
     assert answer.prompt_logprobs == [None, -3.0, -4.0]
-    assert answer.tops == {"token_id:9": -0.7, "token_id:8": -9.0}
+    assert answer.top_logprobs == {"token_id:9": -0.7, "token_id:8": -9.0}
 
 
 def test_labels_by_token_and_by_text() -> None:
     tops = [{"token_id:9": -0.1, "token_id:8": -3.0}]
     logprobs = {"token_logprobs": [-0.1], "tokens": ["A"], "top_logprobs": tops}
     choice = {"text": "A", "finish_reason": "length", "logprobs": logprobs}
-    assert read("completions", {"choices": [choice]}).tops == tops[0]
+    assert read("completions", {"choices": [choice]}).top_logprobs == tops[0]
     top = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -3.0}]
     choice["logprobs"] = {"content": [{"token": "A", "logprob": -0.1, "top_logprobs": top}]}
-    assert read("completions", {"choices": [choice]}).tops == {"A": -0.1, "B": -3.0}
+    assert read("completions", {"choices": [choice]}).top_logprobs == {"A": -0.1, "B": -3.0}
 
 
 @pytest.mark.parametrize(
@@ -117,12 +112,12 @@ def test_labels_by_token_and_by_text() -> None:
     ],
 )
 def test_what_is_no_answer_is_asked_for_again(data: Any) -> None:
-    with pytest.raises(Later, match="answer"):
+    with pytest.raises(Retryable, match="answer"):
         read("completions", data)
 
 
 def test_chat_turns_that_a_server_cuts() -> None:
-    model = ServedModel(Pool(served().engine), Facts("chat", "m"), {})
+    model = Model(Client(served().engine), Facts("chat", "m"), {})
 
     def miscounts(count: int) -> str:
         return model._miscounts(CHAT, Answer("x", "stop", prompt_tokens=count), False)
@@ -151,8 +146,8 @@ def test_any_object_is_an_answer_or_none(data: dict[str, Any]) -> None:
     for dialect in DIALECTS.values():
         for sent in (data, {"choices": [data], "meta_info": data, "usage": data}):
             try:
-                answer = dialect.read(sent)
-            except Later:
+                answer = dialect.read(json.dumps(sent).encode())
+            except Retryable:
                 continue
             assert isinstance(answer.finish_reason, str)
             for ids in (answer.token_ids, answer.prompt_token_ids):
@@ -164,13 +159,13 @@ def test_what_a_run_misses_is_said_and_named() -> None:
     cfg = compose.load(["engine=openai", "engine.url=http://h/v1", "sampling=paper"])
     good: dict[str, Any] = {"logprobs": True, "prompt_logprobs": True, "replay": 0.001}
     good |= {"seeds": True, "token_ids": True, "not_taken": [], "api": "completions"}
-    assert missing(good, cfg) == remarks(good, cfg) == []
-    assert [name for name, _ in missing(good | {"logprobs": False}, cfg)] == ["logprobs"]
-    assert [name for name, _ in missing(good | {"replay": 0.2}, cfg)] == ["logprobs"]
-    assert [n for n, _ in missing(good | {"prompt_logprobs": False}, cfg)] == ["prompt_logprobs"]
+    assert not missing(good, cfg) and not remarks(good, cfg)
+    assert [*missing(good | {"logprobs": False}, cfg)] == ["logprobs"]
+    assert [*missing(good | {"replay": 0.2}, cfg)] == ["logprobs"]
+    assert [*missing(good | {"prompt_logprobs": False}, cfg)] == ["prompt_logprobs"]
     [line] = remarks(good | {"seeds": False}, cfg)
     assert line == "ignores seeds: attempts are samples but cannot be repeated"
-    assert differs([None, -1.0], [math.nan, -1.0]) == 0.0
+    assert mean_difference([None, -1.0], [math.nan, -1.0]) == 0.0
 
 
 def served(*settings: str) -> Any:
@@ -207,11 +202,11 @@ def test_answers_that_are_all_alike_are_held_and_then_refused() -> None:
         request = Request(f"q{question % 5}", question, [1], 9, 1)
         return Completion(request, text, "stop", None, None, 0.0, None, 1.0)
 
-    doubt = Doubt()
-    assert [len(doubt.hold(answer(i, f"{i}"))) for i in range(3)] == [1, 1, 1]
-    assert doubt.hold(answer(3, "2")) == [] == doubt.hold(answer(4, "2"))
-    assert [item.text for item in doubt.hold(answer(5, "3"))] == ["2", "2", "3"]
+    guard = RepetitionGuard()
+    assert [len(guard.hold(answer(i, f"{i}"))) for i in range(3)] == [1, 1, 1]
+    assert guard.hold(answer(3, "2")) == [] == guard.hold(answer(4, "2"))
+    assert [item.text for item in guard.hold(answer(5, "3"))] == ["2", "2", "3"]
     with pytest.raises(UserError, match="everything alike: 32 attempts in a row, of 5 questions"):
         for i in range(40):
-            doubt.hold(answer(i, "3"))
-            doubt.release()
+            guard.hold(answer(i, "3"))
+            guard.release()

@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.engines.openai import OpenAIEngine
 from benchmarks.servers import Server, serving, started
 
 ROUNDING = 0.05  # nats: bfloat16, in batches of other sizes
-QUICK = "from bayes_at_n.pipeline.engines import pool; pool._FIRST_PAUSE_S = 0.02"
+QUICK = "from bayes_at_n.pipeline.engines import client; client._FIRST_PAUSE_S = 0.02"
 OWNER = """
 import sys, time
 from pathlib import Path
@@ -468,9 +468,10 @@ def test_too_many_requests_lower_the_number(plain: Proxy, reference: tuple[Path,
     plain.plan = lambda number: "429" if number < start + 3 else None
     limits = []
     for completion in asking.generate(requests(reference[0], 2)):
-        limits.append(asking.pool.limit)
+        limits.append(asking.client.limit)
         assert completion is None or completion.finish_reason in ("stop", "length")
-    assert min(limits) <= 17 and limits[-1] > min(limits) and asking.pool.again == {"HTTP 429": 3}
+    assert min(limits) <= 17 and limits[-1] > min(limits)
+    assert asking.client.retries == {"HTTP 429": 3}
     asking.close()
 
 

@@ -18,8 +18,8 @@ from scipy import stats
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.engines import Completion, Request, load, text_of
-from bayes_at_n.pipeline.engines.ending import ending
+from bayes_at_n.pipeline.engines import Completion, Request, load
+from bayes_at_n.pipeline.engines.text import decode, ended
 from bayes_at_n.pipeline.engines.transformers import TransformersEngine
 from bayes_at_n.pipeline.generate.writer import row_of
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -230,7 +230,7 @@ def test_an_attempt_goes_on_from_its_tokens(
         assert row["seed"] == done.request.begun["seed"] and row["prompt_tokens"] == len(prompt)
         expected = [table[i, t].item() for i, t in enumerate(ids)]
         np.testing.assert_allclose(row["logprobs"], expected, atol=1e-4)
-        assert row["text"] == text_of(made.tokenizer, ids, done.finish_reason == "stop", made.cfg)
+        assert row["text"] == decode(made.tokenizer, ids, done.finish_reason == "stop", made.cfg)
         assert row["finished"] - row["started"] == pytest.approx(1 + done.finished - done.started)
 
 
@@ -266,7 +266,7 @@ def test_special_tokens_stay_in_the_text_when_asked(folder: Path, prompts: list[
     end = made.tokenizer.eos_token_id
     a = made.tokenizer.encode("a")
     for one, text in ((made, "a<|im_start|>a"), (without, "aa")):
-        found = ending(one.tokenizer, one.cfg, request([], 0), [*a, start, *a, end], None, "stop")
+        found = ended(one.tokenizer, one.cfg, request([], 0), [*a, start, *a, end], None, "stop")
         assert found["text"] == text
 
 
