@@ -259,7 +259,7 @@ def test_none_of_twenty_correct_misleads_nowhere(tmp_path: Path, capsys: Capsys)
     assert (avg["value"], avg["low"]) == (0, 0) and 0.15 < avg["high"] < 0.2
     assert scores["metrics"]["bayes"]["low"] > 0 and not scores["uniform_prior"]["avg"]["fitted"]
     shown = capsys.readouterr()
-    assert "the plain one" in shown.out and "+2.65), drawn to the middle" in shown.err
+    assert "without empirical Bayes" in shown.out and "+2.65): its uniform prior" in shown.err
     scored(make_run(tmp_path / "even", {"q1": "10", "q2": "01"}))
     assert "from avg" not in capsys.readouterr().err
     status(run)

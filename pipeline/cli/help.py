@@ -68,8 +68,7 @@ def _settings(verb: Verb) -> Iterator[str]:
     of_run = {key.partition(".")[0] for key in shown if verb.settings == RUN}
     for group, choice in compose.GROUPS.items():
         if group in of_run:
-            others = [name for name in compose.files(group) if name != choice]
-            yield _wrapped(f"{group}={choice} (default), {', '.join(others)}")
+            yield _wrapped(f"{group}: {', '.join(compose.files(group))}; default {choice}")
     written = ""
     for key, value in shown.items():
         text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
