@@ -266,7 +266,7 @@ def test_none_of_twenty_correct_misleads_nowhere(tmp_path: Path, capsys: Capsys)
     lines = capsys.readouterr().out.splitlines()
     said = "score so far: avg 0.000 (95%: 0.000 to 0.185), Bayes@N 0.167 (0.043 to 0.290)"
     assert any(line.startswith(said) for line in lines)
-    assert any("read avg and its interval" in line for line in lines)
+    assert any("prefer avg@N" in line for line in lines)
 
 
 def test_a_row_twice_counts_once(tmp_path: Path) -> None:

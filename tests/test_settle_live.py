@@ -391,7 +391,7 @@ def test_score_and_compare_say_what_may_be_read(children: Children, capsys: Caps
     assert "trials of a, b, c depends on their outcomes" in told
     record = json.loads(Path("runs/sums/_compare/compare.json").read_text())["datasets"][0]
     assert record["stopped"]["a"]["low"] == pytest.approx(found["low"])
-    assert any("depend on" in line for line in record["notes"]["leaderboard"])
+    assert any("depends on" in line for line in record["notes"]["leaderboard"])
 
     finished("a", MOST)  # with other trials nothing stopped it
     scores, out, err = scored()

@@ -128,7 +128,7 @@ def intervals(fitted: Mapping[str, bool]) -> str:
     """Name the interval that avg of each name has; `fitted` by name is :func:`scoring.fits`.
 
     >>> intervals({"a": True, "b": False}), intervals({"b": False})
-    ("avg@N by empirical Bayes over questions, without it b", "avg@N without empirical Bayes")
+    ('avg@N by empirical Bayes over questions, without it b', 'avg@N without empirical Bayes')
     """
     plain = [name for name, fits in fitted.items() if not fits]
     if len(plain) == len(fitted):
