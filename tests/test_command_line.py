@@ -526,7 +526,7 @@ def nothing_happens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Verb, "function", property(lambda _: lambda *a, **k: None))
     monkeypatch.setattr(resident.Residents, "follow", lambda self, orders: [0])
     monkeypatch.setattr("bayes_at_n.pipeline.adaptive.verb.run_until", lambda *a, **k: 0)
-    monkeypatch.setattr("bayes_at_n.pipeline.prepare.preview.preview", lambda *a: None)
+    monkeypatch.setattr("bayes_at_n.pipeline.prepare.estimate.dry_run", lambda *a: None)
 
 
 @pytest.mark.usefixtures("nothing_happens")

@@ -66,7 +66,7 @@ def replay(pair: Pair, most: int) -> Replay:
     name = run_b.cfg.engine.name
     note(f"loading {run_b.cfg.model.name} with {name} as in {run_b.path} ...")
     try:
-        cfg = sizing.alone(run_b.cfg, run_b.questions)
+        cfg = sizing.resolved_alone(run_b.cfg, run_b.questions)
         engine = engines.load(cfg, room + 1, run_b.questions)
     except UserError as error:
         raise type(error)(f"{error}; {OUT}") from error
