@@ -76,7 +76,7 @@ def of(name: str, counts: Counts, jobs: list[Job], score: RunningScore | None = 
     gpu_hours = sum(worker.gpu_s for worker in everyone) / 3600
     gpu_hours_left = owed * gpu_hours / attempts if attempts and gpu_hours else None
     paid, rate = _price(counts), _rate(counts, alive)
-    continues = raised_cap.told(run.cfg, counts.tokens[counts.short].tolist())
+    continues = raised_cap.described(run.cfg, counts.tokens[counts.short].tolist())
     return Progress(
         name=name,
         run=str(run.path),
