@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
 from bayes_at_n.pipeline.config.records import HUB_ID
 from bayes_at_n.pipeline.prepare.questions import find_local
 from bayes_at_n.pipeline.records.names import model_name
-from bayes_at_n.pipeline.records.reading import Export, Source
+from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.store import origin, outcomes
 from bayes_at_n.pipeline.store.runfolder import read_manifest
 from bayes_at_n.scoring.metrics.table import parse_all
@@ -37,7 +37,7 @@ _COLUMNS = ["question_id", *_SAID, *_TOKENS, "answer", "layer", "reason", "start
 class About:
     """A run in the words of other programs. Raises UserError: nothing is graded."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RunTable) -> None:
         run, cfg, table = source.run, source.run.cfg, source.table
         manifest, known = read_manifest(run), sampling_known(run)
         said = (manifest.get(key) for key in ("created_with", "imported"))
@@ -75,7 +75,7 @@ class About:
         self.began, self.ended = (_moment(time.as_py(), made.get("time")) for time in times)
 
 
-def abouts(export: Export) -> Iterator[tuple[Source, About]]:
+def abouts(export: Export) -> Iterator[tuple[RunTable, About]]:
     """The runs and what is said of them; of what has no grade at all only a warning says so.
 
     Raises UserError: no run has one.
@@ -93,13 +93,13 @@ def abouts(export: Export) -> Iterator[tuple[Source, About]]:
             yield source, of
 
 
-def questions(source: Source) -> dict[str, dict[str, Any]]:
+def questions(source: RunTable) -> dict[str, dict[str, Any]]:
     """The rows of the questions by id, with "" for problem, gold and prompt that are not there."""
     said, rows = ("problem", "gold", "prompt"), source.run.questions
     return {row["question_id"]: row | {name: row[name] or "" for name in said} for row in rows}
 
 
-def graded(export: Export, source: Source) -> Iterator[dict[str, Any]]:
+def graded(export: Export, source: RunTable) -> Iterator[dict[str, Any]]:
     """The graded attempts by question and trial: columns of tables, and what logs make of them.
 
     `right`; `text` in two parts, `reasoning` (None where nothing marks its end) and `response`;

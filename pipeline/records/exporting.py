@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.records import FORMATS, ExportConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.records import reading
-from bayes_at_n.pipeline.records.reading import Export, Source
+from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.store import files, parquet, runfolder, tables
 
 _TABLES = ("attempts", "grades", "verdicts", "means", "categories")  # of a run, by an export
@@ -100,7 +100,9 @@ def _is(path: Path, said: str) -> bool:
     return same or _said(path).split()[::2] == said.split()[::2]
 
 
-def _write(cfg: ExportConfig, sources: list[Source], out: Path, record: dict[str, object]) -> None:
+def _write(
+    cfg: ExportConfig, sources: list[RunTable], out: Path, record: dict[str, object]
+) -> None:
     """Make the folder anew; what is there is one that an export left."""
     stage, old = drafts = [out.with_name(f".{out.name}.{what}") for what in ("draft", "old")]
     for left in drafts:  # by a command that was killed

@@ -35,7 +35,7 @@ _LABELS = ["a", "b", "c", "label"]
 
 
 @dataclass(frozen=True)
-class Source:
+class RunTable:
     """One run of an export."""
 
     dataset: str
@@ -83,11 +83,11 @@ class Export:
     """What a format is to write, and how far it is."""
 
     cfg: ExportConfig
-    sources: list[Source]  # by data set, in the order named
+    sources: list[RunTable]  # by data set, in the order named
     meter: Meter
     folder: Path  # for the file in which a large run is put in order
 
-    def batches(self, source: Source, *long: str, table: Any = None) -> Iterator[pa.Table]:
+    def batches(self, source: RunTable, *long: str, table: Any = None) -> Iterator[pa.Table]:
         """The rows of a run in order, some at a time, with columns of `LONG` added.
 
         `table` in the place of its own. What cannot be read is null, and a warning names it.
@@ -137,17 +137,17 @@ class Export:
                     yield pa.Table.from_batches(map(reader.get_batch, numbers), schema)
 
 
-def sources(cfg: ExportConfig) -> list[Source]:
+def sources(cfg: ExportConfig) -> list[RunTable]:
     """The runs that settings name; one that cannot be read is left out, with a warning.
 
     Raises UserError: as `find.named`, or none is left.
     """
-    found: list[Source] = []
+    found: list[RunTable] = []
     for dataset, folders in find.named(cfg).items():
         for name, folder in zip(find.names(folders), folders, strict=True):
             try:
                 run = opened(folder)
-                found += [Source(dataset, name, run)] * bool(run.questions)
+                found += [RunTable(dataset, name, run)] * bool(run.questions)
             except (UserError, OSError) as error:
                 warn(f"{name} is left out: {error}")
     if not found:
