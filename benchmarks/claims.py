@@ -37,11 +37,11 @@ from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.generate import worker
-from bayes_at_n.pipeline.generate.claims import Claims
 from bayes_at_n.pipeline.prepare import questions_table
 from bayes_at_n.pipeline.store import parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.claims import Claims
 from benchmarks import common
 
 MOST = {"duplicates": 0.01, "idle": 0.02, "claim median ms": 10.0}  # the targets

@@ -33,9 +33,10 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli import main as cli
-from bayes_at_n.pipeline.generate import claims, job, replica, replica_process, writer
+from bayes_at_n.pipeline.generate import job, replica, replica_process, writer
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import claims
 from benchmarks import common
 
 SHARE = 0.02  # the target: claims and tidying, of the sampling time

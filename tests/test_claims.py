@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.generate import claims
-from bayes_at_n.pipeline.generate.claims import BLOCK, Claims
 from bayes_at_n.pipeline.store import sessions
-from bayes_at_n.pipeline.workers import heartbeat
+from bayes_at_n.pipeline.workers import claims, heartbeat
+from bayes_at_n.pipeline.workers.claims import BLOCK, Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
 OWED = 10 * BLOCK + 5
@@ -261,7 +260,7 @@ def test_who_is_alive(tmp_path: Path, made: Made) -> None:
 RACER = """
     import sys, time
     from pathlib import Path
-    from bayes_at_n.pipeline.generate import claims
+    from bayes_at_n.pipeline.workers import claims
     from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
     claims.LOOK_S = 0.05
     folder, name, owed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

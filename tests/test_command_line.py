@@ -76,7 +76,7 @@ def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capture) -> None:
 
 # What neither help nor status needs; scipy alone is a hundredth of a second, its parts are not.
 DEAR = {"torch", "transformers", "datasets", "vllm", "pandas", "numba", "matplotlib", "sympy"}
-DEAR |= {"scipy.special", "scipy.stats", "scipy.sparse", "pyarrow.dataset", "hydra", "httpx"}
+DEAR |= {"scipy.special", "scipy.stats", "scipy.sparse", "pyarrow.dataset", "hydra", "aiohttp"}
 DEAR |= {"jinja2", "pebble", "asyncio", "huggingface_hub"}
 
 
@@ -526,7 +526,7 @@ def nothing_happens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Verb, "function", property(lambda _: lambda *a, **k: None))
     monkeypatch.setattr(resident.Residents, "follow", lambda self, orders: [0])
     monkeypatch.setattr("bayes_at_n.pipeline.adaptive.verb.run_until", lambda *a, **k: 0)
-    monkeypatch.setattr("bayes_at_n.pipeline.prepare.preview.preview", lambda *a: None)
+    monkeypatch.setattr("bayes_at_n.pipeline.prepare.estimate.dry_run", lambda *a: None)
 
 
 @pytest.mark.usefixtures("nothing_happens")

@@ -22,9 +22,10 @@ from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose, settle
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.generate import claims, stage
+from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 from bayes_at_n.scoring.sequential import MeanSequence

@@ -24,10 +24,9 @@ from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.checks import AUTO
-from bayes_at_n.pipeline.generate import claims, stopping
 from bayes_at_n.pipeline.score.shown import STOPPED
 from bayes_at_n.pipeline.store import runfolder, sessions
-from bayes_at_n.pipeline.workers import devices
+from bayes_at_n.pipeline.workers import claims, devices, stopping
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
 
 STAGES = "stages=[prepare,generate,grade]"

@@ -1,6 +1,6 @@
 """vLLM, driven through its step loop: one request per trial, each with its own seed.
 
-Names of vLLM stand in `vllm*.py` of this folder alone, and in the table of `tests/vllm_names.py`.
+Names of vLLM stand in `vllm*.py` of this folder, and in a table of tests (`engines/vllm_names.py`).
 """
 
 import copy
@@ -25,10 +25,10 @@ from bayes_at_n.pipeline.engines import (
     pull,
     steady,
 )
-from bayes_at_n.pipeline.engines.ending import ending
+from bayes_at_n.pipeline.engines.text import ended
 from bayes_at_n.pipeline.engines.vllm_core import Core
 from bayes_at_n.pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, variables, without
-from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.prepare import models, sizing
 
 _WORKER = "bayes_at_n.pipeline.engines.vllm_worker.Reporting"  # not imported here: it imports torch
 _CPU_BLOCK = 128  # tokens of a block of the cache
@@ -149,7 +149,7 @@ class VllmEngine(Engine):
             logprobs = [value for part in sampled for value in part.logprobs.logprobs]
         return Completion(
             request=request,
-            **ending(self.tokenizer, cfg, request, token_ids, logprobs, reason),
+            **ended(self.tokenizer, cfg, request, token_ids, logprobs, reason),
             started=started,
             first_token=times[0],
             finished=times[-1],
@@ -217,7 +217,7 @@ def _sampling_params(cfg: RunConfig) -> Any:
         logprobs=0 if s.logprobs else None,
         flat_logprobs=s.logprobs,
         stop=stop,
-        detokenize=bool(stop),  # only to find stop strings; see `text_of`
+        detokenize=bool(stop),  # only to find stop strings; see `text.decode`
         skip_special_tokens=cfg.model.skip_special_tokens,
         output_kind=RequestOutputKind.DELTA,
     )
@@ -229,8 +229,7 @@ def _cache_bytes(cfg: RunConfig, longest: int) -> int:
     Left to itself vLLM takes most of the machine's memory, and touches all of it in time.
     VLLM_CPU_KVCACHE_SPACE (in GiB) overrides it, as everywhere with vLLM.
     """
-    per_token = models.cache_bytes_per_token(cfg.model)
-    if per_token is None:
+    sequence = sizing.cache_bytes(cfg.model, (-(-longest // _CPU_BLOCK) + 1) * _CPU_BLOCK)
+    if sequence is None:
         return _GIB
-    sequence = (-(-longest // _CPU_BLOCK) + 1) * _CPU_BLOCK * per_token
     return max(sequence, min(2 * int(cfg.engine.batch_size) * sequence, _GIB))

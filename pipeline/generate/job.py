@@ -11,9 +11,7 @@ from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.seeds import attempt_seed
-from bayes_at_n.pipeline.generate import stopping
 from bayes_at_n.pipeline.generate.budget import Allowance
-from bayes_at_n.pipeline.generate.claims import Claims
 from bayes_at_n.pipeline.generate.continuing import Continued
 from bayes_at_n.pipeline.generate.record import Session
 from bayes_at_n.pipeline.generate.tidy import leave, tidy
@@ -22,7 +20,8 @@ from bayes_at_n.pipeline.prepare import questions_table
 from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import heartbeat, home
+from bayes_at_n.pipeline.workers import heartbeat, home, stopping
+from bayes_at_n.pipeline.workers.claims import Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
 
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die

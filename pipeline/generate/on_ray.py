@@ -28,12 +28,11 @@ from bayes_at_n.pipeline.base.errors import (
 from bayes_at_n.pipeline.base.program import IMPORTED_FROM
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.generate import stopping
 from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
 from bayes_at_n.pipeline.generate.supervise import MOST_IN_VAIN, STOP_S, is_over, owed_by
 from bayes_at_n.pipeline.store import sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import home, process
+from bayes_at_n.pipeline.workers import home, process, stopping
 
 SEEN_S = 30.0  # NFS may show a new file late
 PLACED_S = 60.0  # then a person is told what each worker asks for

@@ -6,8 +6,7 @@ What the worker is at it says in its session, to its parent only why it ended: a
 import sys
 
 from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
-from bayes_at_n.pipeline.generate import stopping
-from bayes_at_n.pipeline.workers import process
+from bayes_at_n.pipeline.workers import process, stopping
 
 
 def main() -> int:

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 
 from bayes_at_n.pipeline.base.console import Meter, counted, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
-from bayes_at_n.pipeline.generate import stopping
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
 from bayes_at_n.pipeline.generate.replica_process import Replica
 from bayes_at_n.pipeline.store import runfolder, sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import devices, heartbeat, home
+from bayes_at_n.pipeline.workers import devices, heartbeat, home, stopping
 
 MOST_IN_VAIN = 3  # processes in a row, of one replica, that made no attempt: it is given up
 STOP_S = 60.0  # for writing what is finished; journals hold it already

@@ -13,11 +13,10 @@ from typing import Any
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.console import Meter, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
-from bayes_at_n.pipeline.generate import stopping
 from bayes_at_n.pipeline.generate.job import IDLE_S, Job
 from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import heartbeat
+from bayes_at_n.pipeline.workers import heartbeat, stopping
 from bayes_at_n.pipeline.workers.heartbeat import Watch
 
 

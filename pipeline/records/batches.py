@@ -144,7 +144,10 @@ def _read(key: str, values: Any, cfg: ImportConfig) -> tuple[Any, dict[int, str]
         unusable = {int(i): why for i, (_, why) in long.items() if why}
         known = sizes > 0
         known[[*unusable]] = False
-        return pc.if_else(pa.array(known), values.cast(want), pa.scalar(None, want)), unusable
+        texts = values.cast(want)
+        if not known.all():
+            texts = pc.if_else(pa.array(known), texts, pa.scalar(None, want))
+        return texts, unusable
     folded = _folded(values)
     read = [of.value_of(key, _value(value), cfg) for value in folded.dictionary]
     column = pa.array([value for value, _ in read], want).take(folded.indices)

@@ -76,7 +76,7 @@ class Tables:
         if not rows.size:
             return
         columns = {
-            name: column.take(pa.array(rows))
+            name: column if rows.size == len(column) else column.take(pa.array(rows))
             for name, column in batch.columns.items()
             if name not in NAMING
         }

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.records.batches import Batch, Check
 from bayes_at_n.pipeline.records.plan import MOST_RECORDS
 from bayes_at_n.pipeline.records.source import Skipped, Source, printable
 
-_NEAR = 32 << 20  # bytes of rows that are handled together
+_NEAR = 16 << 20  # bytes of rows that are handled together
 _MOST_ROWS = 2048
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
 

@@ -1,0 +1,73 @@
+"""A raised `sampling.max_tokens`: which attempts it lets go on, and whether they can."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from bayes_at_n.pipeline.base.console import counted
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.runfolder import Run
+
+if TYPE_CHECKING:
+    from bayes_at_n.pipeline.prepare.questions_table import Built  # imports servers
+
+# Fields of requests by which a server counts what it has sampled itself, and not the prompt.
+_COUNTING = ("presence_penalty", "frequency_penalty")
+NO_TOKENS = "token ids of prompts (chat turns have none) or of attempts are not stored"
+Cut = dict[tuple[str, int], int]
+
+
+def check(run: Run, built: "Built", identity: dict[str, Any]) -> Cut:
+    """The attempts that go on under the cap of the questions, and their tokens so far.
+
+    Raises UserError: the cap is raised and workers are at it under the old one, or attempts cannot
+    go on.
+    """
+    raised = runfolder.raised(run, identity)
+    if raised and sessions.alive(run.path):
+        raise UserError(
+            f"sampling.max_tokens={raised[1]}: workers are making attempts with {raised[0]} in"
+            f" {run.path}; wait for them, or stop them (finished attempts are kept)"
+        )
+    if not raised and not runfolder.was_raised(run):
+        return {}
+    rows = built.rows()
+    cut = runfolder.continuing(run, rows)
+    if raised and cut and (why := _why_not(run, rows, cut)):
+        raise UserError(refusal(run, why))
+    return cut
+
+
+def _why_not(run: Run, rows: list[dict[str, Any]], cut: Cut) -> str:
+    """What keeps attempts from going on; empty where nothing does."""
+    if counting := [name for name in _COUNTING if run.cfg.engine.args.get(name)]:
+        return f"engine.args.{counting[0]} counts what a request sampled, and would begin anew"
+    if any(row["prompt_token_ids"] is None for row in rows):
+        return NO_TOKENS
+    names = [*KEY, "token_ids"]
+    batches = shards.batches(run.attempts, ATTEMPTS, names, parquet.Damage(), keep=cut)
+    return NO_TOKENS if any(batch["token_ids"].null_count for batch in batches) else ""
+
+
+def refusal(run: Run, why: str) -> str:
+    """Why the attempts of a run do not go on, and what to do."""
+    return (
+        f"sampling.max_tokens={run.cfg.sampling.max_tokens}: the truncated attempts in {run.path}"
+        f" cannot go on: {why}. A folder of its own (tag=NAME) makes all attempts with this cap"
+    )
+
+
+def described(cfg: RunConfig, tokens: Collection[int]) -> str:
+    """Describe what attempts of so many tokens continue to; empty where there are none.
+
+    >>> from bayes_at_n.pipeline.config.settings import SamplingConfig
+    >>> described(RunConfig(sampling=SamplingConfig(max_tokens=65536)), [16, 8])
+    'continues 2 truncated attempts from 8-16 to 65,536 tokens'
+    """
+    if not tokens:
+        return ""
+    ends = "-".join(f"{n:,}" for n in sorted({min(tokens), max(tokens)}))
+    attempts = counted(len(tokens), "truncated attempt")
+    return f"continues {attempts} from {ends} to {cfg.sampling.max_tokens:,} tokens"

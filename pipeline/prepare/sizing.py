@@ -1,0 +1,219 @@
+"""Estimate the memory that a model takes, and choose the settings of an engine that are "auto".
+
+These are the GPUs of an engine, the number of engines, and how many sequences run at once. Every
+choice is printed with its arithmetic. Where a size is not known, nothing is guessed.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bayes_at_n.pipeline.base.console import counted, note
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.workers import devices
+
+MAX_BATCH, DEFAULT_BATCH = 1024, 256  # sequences at once: on GPUs; where their memory is not known
+_LEAST = 8  # attempts at once that a model which fits has room for: fewer leave GPUs idle
+_SAMPLE, _MARGIN = 100, 1.125  # finished attempts that tell the length of others; for preemptions
+_GIB = 1 << 30
+OVERHEAD = 3 * _GIB  # of each GPU: activations, graphs, communication
+Rows = Sequence[Mapping[str, Any]]  # of the questions table
+
+
+def weight_bytes(cfg: ModelConfig) -> int | None:
+    """Return the bytes of the weights as an engine holds them; None: no weights are here.
+
+    From the index of the model's folder or of the hub's cache, which also counts files that are
+    not here, else from the files; halved where float32 files become 16 bits.
+    """
+    if (folder := models.local_folder(cfg)) is None:
+        return None
+    try:
+        index = json.loads((folder / "model.safetensors.index.json").read_bytes())
+        stored = int(index["metadata"]["total_size"])
+    except (OSError, ValueError, KeyError, TypeError):
+        files = folder.glob("*.safetensors"), folder.glob("*.bin")  # others lie beside these
+        stored = next(filter(None, (sum(p.stat().st_size for p in of) for of in files)), 0)
+    config = models.read_config(cfg)
+    dtype = str(getattr(config, "dtype", None) or getattr(config, "torch_dtype", None))
+    halved = "float32" in dtype and cfg.dtype != "float32"
+    return (stored // 2 if halved else stored) or None
+
+
+def weight_bytes_by_name(name: str) -> int | None:
+    """Return the bytes of 16-bit weights by the number of parameters in a model's name.
+
+    >>> weight_bytes_by_name("opencompass/CompassVerifier-3B")
+    6000000000
+    >>> weight_bytes_by_name("general-verifier") is None
+    True
+    """
+    billions = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)b(?![a-z])", name, re.I)
+    return round(2e9 * float(billions[1])) if billions else None
+
+
+def cache_bytes(cfg: ModelConfig, tokens: int) -> int | None:
+    """Return the bytes of key-value cache of a sequence; None for what is no decoder as we know it.
+
+    Layers of windowed attention hold no more than their window; those of Mamba 2 a state of one
+    size, in float32, and the inputs of its convolution; other layers nothing.
+    """
+    config = models.read_config(cfg)
+    heads = getattr(config, "num_attention_heads", None)
+    layers = getattr(config, "num_hidden_layers", None)
+    if not heads or not layers:
+        return None
+    own, width = config.get_text_config(), 4 if cfg.dtype == "float32" else 2
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    per_layer = 2 * width * (getattr(config, "num_key_value_heads", None) or heads) * head_size
+    if rank := getattr(own, "kv_lora_rank", None):  # one compressed vector in the place of heads
+        per_layer = width * (rank + own.qk_rope_head_dim)
+    kinds = list(getattr(own, "layer_types", None) or ["full_attention"] * layers)
+    window = min(tokens, getattr(own, "sliding_window", None) or tokens)
+    full, sliding = kinds.count("full_attention"), kinds.count("sliding_attention")
+    states = 0
+    if mamba_heads := getattr(own, "mamba_num_heads", None):
+        inner, group = mamba_heads * own.mamba_head_dim, own.n_groups * own.ssm_state_size
+        states = 4 * inner * own.ssm_state_size + 2 * (inner + 2 * group) * (own.conv_kernel - 1)
+        states *= kinds.count("linear_attention")
+    return int(per_layer * (full * tokens + sliding * window) + states)
+
+
+class EngineMemory:
+    """The memory of an engine, in bytes: weights, the cache of attempts, and what GPUs have left.
+
+    Args:
+        cfg: the run.
+        rows: its questions, with the tokens of their prompts and at most of a completion.
+        memory: of each GPU; None: not known.
+        lengths: of finished attempts, in tokens; few do not count.
+    """
+
+    def __init__(
+        self, cfg: RunConfig, rows: Rows, memory: int | None, lengths: Sequence[int] = ()
+    ) -> None:
+        self.cfg, self.memory = cfg, memory
+        self.weights = weight_bytes(cfg.model) if memory else None
+        prompts = sum(len(row["prompt_token_ids"] or ()) for row in rows) / max(1, len(rows))
+        limit = max((row["max_tokens"] for row in rows), default=cfg.sampling.max_tokens)
+        # A running attempt has made half of its own tokens in the mean, and the long ones run
+        # longer: E[L²] / 2E[L], a third of the limit if lengths are uniform up to it.
+        held, self.basis = limit / 3, "a third of the longest completion"
+        if len(lengths) >= _SAMPLE:
+            held = _MARGIN * sum(tokens * tokens for tokens in lengths) / max(1, sum(lengths)) / 2
+            self.basis = f"{_MARGIN} times what {len(lengths):,} attempts held while they ran"
+        self.tokens = round(prompts + held)
+        self.attempt = cache_bytes(cfg.model, self.tokens)
+        self.longest = cache_bytes(cfg.model, round(prompts + limit))
+
+    def gpus(self, available: int) -> int:
+        """Return how many GPUs one engine needs, a power of two that divides the heads.
+
+        Raises UserError: the model fits no such number, or a size is not known.
+        """
+        if self.memory is None or self.weights is None or not self.attempt or not self.longest:
+            unknown = "of the GPUs' memory" if self.memory is None else "of the model"
+            raise UserError(
+                f"engine.tensor_parallel_size=auto: the size {unknown} is not known; give a number"
+            )
+        heads = models.read_config(self.cfg.model).get_text_config().num_attention_heads
+        size = 1
+        while size <= available and heads % size == 0:
+            if self.left(size) >= max(_LEAST * self.on_gpus(self.attempt, size), self.longest):
+                note(f"engine.tensor_parallel_size=auto: {size}, {self._arithmetic(size)}")
+                return size
+            size *= 2
+        raise UserError(
+            f"engine.tensor_parallel_size=auto: {self.cfg.model.name} does not fit"
+            f" {counted(available, 'GPU')}: {self._arithmetic(size // 2)}, and {_LEAST} attempts"
+            f" take {gib(_LEAST * self.attempt)}. Lower sampling.max_tokens, or give a number"
+        )
+
+    def batch(self, size: int) -> int:
+        """Return how many sequences fit the cache, at most vLLM's own limit on large GPUs.
+
+        Logits of 1,024 in float32 take 0.6 GB a copy; its graphs end at 512 (Blackwell: 1,024).
+        """
+        if self.memory is None or self.weights is None or not self.attempt:
+            unknown = "the GPUs' memory" if self.memory is None else "the size of the model"
+            note(f"engine.batch_size=auto: {DEFAULT_BATCH}, since {unknown} is not known")
+            return DEFAULT_BATCH
+        attempt = self.on_gpus(self.attempt, size)
+        batch = min(MAX_BATCH, max(1, self.left(size) // attempt))
+        note(
+            f"engine.batch_size=auto: {batch}, {self._arithmetic(size)} / {gib(attempt)} an attempt"
+            f" ({self.tokens:,} tokens, its prompt and {self.basis})"
+            + (f", at most {MAX_BATCH}" if batch == MAX_BATCH else "")
+        )
+        return batch
+
+    def left(self, size: int) -> int:
+        """Return the bytes for the cache of an engine on so many GPUs."""
+        assert self.memory is not None and self.weights is not None
+        share = int(self.memory * self.cfg.engine.gpu_memory_utilization) - OVERHEAD
+        return size * share - self.weights
+
+    def on_gpus(self, cache: int, size: int) -> int:
+        """Return a sequence's cache on all GPUs of an engine: too few heads are copied."""
+        own = models.read_config(self.cfg.model).get_text_config()
+        heads = getattr(own, "num_key_value_heads", None) or own.num_attention_heads
+        return cache * max(1, size // int(heads))
+
+    def _arithmetic(self, size: int) -> str:
+        assert self.memory is not None and self.weights is not None
+        share = f"{gib(self.memory)} × {self.cfg.engine.gpu_memory_utilization:g}"
+        return (
+            f"{size} × ({share} − {gib(OVERHEAD)}) − {gib(self.weights)} of weights ="
+            f" {gib(self.left(size))} for the cache"
+        )
+
+
+def gib(size: int) -> str:
+    """Format bytes as GiB.
+
+    >>> gib(143771 << 20), gib(3 << 30)
+    ('140.4 GiB', '3 GiB')
+    """
+    digits = 1 if size >= _GIB else 4
+    return re.sub(r"\.0+$", "", f"{size / _GIB:,.{digits}f}") + " GiB"
+
+
+def resolved(cfg: RunConfig, rows: Rows, lengths: Callable[[], Sequence[int]] = tuple) -> RunConfig:
+    """Return the configuration with a number wherever its engine has "auto".
+
+    Args:
+        cfg: the run; on GPUs its model is here.
+        rows: of the questions table, as of `EngineMemory`.
+        lengths: returns the tokens of finished attempts, which only GPUs need.
+
+    Raises UserError: a model fits no number of these GPUs, or its size is needed and not known.
+    """
+    engine = cfg.engine
+    gpus = devices.visible_gpus() if devices.on_gpus(cfg) else []
+    size, batch, replicas = engine.tensor_parallel_size, engine.batch_size, engine.replicas
+    if gpus and AUTO in (size, batch):
+        memory = EngineMemory(cfg, rows, devices.memory(gpus), lengths())
+        size = memory.gpus(len(gpus)) if size == AUTO else size
+        batch = memory.batch(int(size)) if batch == AUTO else batch
+    size, batch = (1 if size == AUTO else size), (DEFAULT_BATCH if batch == AUTO else batch)
+    if replicas == AUTO:
+        pinned = (engine.device or "").startswith("cuda:")
+        replicas = 1 if pinned else max(1, len(gpus) // int(size))
+        if gpus:
+            each = f" of {size} GPUs each" if int(size) > 1 else ""
+            note(f"{counted(len(gpus), 'GPU')}, {counted(replicas, 'worker')}{each}")
+    numbers = {"tensor_parallel_size": size, "batch_size": batch, "replicas": replicas}
+    return dataclasses.replace(cfg, engine=dataclasses.replace(engine, **numbers))
+
+
+def resolved_alone(cfg: RunConfig, rows: Rows) -> RunConfig:
+    """Return the same for one engine in this process, which has its model here; may download it."""
+    if devices.on_gpus(cfg):
+        models.download(cfg.model)
+    engine = dataclasses.replace(cfg.engine, replicas=1)
+    return resolved(dataclasses.replace(cfg, engine=engine), rows)
