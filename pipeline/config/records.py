@@ -36,7 +36,7 @@ FORMATS = {  # by name the FUNCTION that writes an `Export` into an empty folder
     "eee": "bayes_at_n.pipeline.records.eee:write",
     "inspect": "bayes_at_n.pipeline.records.inspect_log:write",
     "lm_eval": "bayes_at_n.pipeline.records.lm_eval:write",
-    **dict.fromkeys(TRACKERS, "bayes_at_n.pipeline.records.send:send"),
+    **dict.fromkeys(TRACKERS, "bayes_at_n.pipeline.records.trackers:send"),
 }
 MOST_CATEGORIES = 100
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # OWNER/NAME

@@ -73,7 +73,7 @@ def _generated(line: dict[str, Any], model: str) -> dict[str, Any]:
 
 
 def chats(source: Source, first: bool, skipped: Skipped) -> Records:
-    """Yield the attempts of requests and answers: a choice is a trial, messages a question.
+    """Yield the attempts of requests and answers: a choice is a trial, equal messages a question.
 
     Raises UserError: `model=` is to name several.
     """

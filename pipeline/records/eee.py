@@ -55,15 +55,15 @@ def read(source: Source, first: bool, skipped: Skipped) -> Records:
 
 
 def _imported(line: dict[str, Any]) -> dict[str, Any]:
-    asked, more, used = line["input"], line.get("metadata") or {}, line.get("token_usage") or {}
+    sent, more, used = line["input"], line.get("metadata") or {}, line.get("token_usage") or {}
     made, model = line.get("output") or {}, more.get("run") or line["model_id"]
     thought, answer = ((made.get(key) or [""])[0] for key in ("reasoning_trace", "raw"))
     right, outcome = line["evaluation"]["is_correct"], more.get("outcome")
     attempt = {name: more.get(name) for name in ("trial", "seed", "finish_reason")}
     attempt |= {"model": model, "question": line["sample_id"]}
-    attempt |= {"problem": asked["raw"], "prompt": asked.get("formatted")}
+    attempt |= {"problem": sent["raw"], "prompt": sent.get("formatted")}
     return attempt | {
-        "gold": next(iter(asked["reference"]), None),
+        "gold": next(iter(sent["reference"]), None),
         "outcome": outcome if outcome in OUTCOMES else right,
         "answer": next((x["extracted_value"] for x in line["answer_attribution"][-1:]), None),
         "text": logs.joined(thought, answer, model),
@@ -87,10 +87,10 @@ def write(export: Export, folder: Path) -> None:
         results = _results(source, of, ids["evaluation_id"])
         common = ids | {"model_id": model, "interaction_type": "single_turn"}
         common |= {key: results[0][key] for key in ("evaluation_name", "evaluation_result_id")}
-        asked = {id: common | _question(row) for id, row in questions(source).items()}
+        shared = {id: common | _question(row) for id, row in questions(source).items()}
         with (place / name).open("wb") as file:
             for row in graded(export, source):
-                record = asked[row["question_id"]] | _attempt(row, source.name)
+                record = shared[row["question_id"]] | _attempt(row, source.name)
                 line = json.dumps(record).encode() + b"\n"  # ASCII: they break lines at U+2028
                 checksum.update(line)
                 file.write(line)
@@ -107,10 +107,10 @@ def _portable(name: str) -> str:
 
 
 def _header(source: RunTable, of: About, model: str) -> dict[str, Any]:
-    """Who, when and with what; the time of retrieval is not now: a run gives the same file."""
+    """Return who, when and with what; "retrieved" is not now: a run gives the same file."""
     cfg, when = source.run.cfg.model, str(int(of.ended.timestamp()))
     details = texts({"run": source.name, "revision": cfg.revision})
-    details |= {"dtype": cfg.dtype} if of.sampling else {}  # else nobody said it
+    details |= {"dtype": cfg.dtype} if of.sampling else {}  # else it is not known
     details["deployment_type"] = "self_deployed" if of.engine else "unknown"
     details["model_availability"] = "open_weights" if of.engine and of.hub_id else "unknown"
     info = {"name": of.called, "id": model, "developer": model.partition("/")[0]}
@@ -124,7 +124,7 @@ def _header(source: RunTable, of: About, model: str) -> dict[str, Any]:
 
 
 def _results(source: RunTable, of: About, evaluation: str) -> list[dict[str, Any]]:
-    """Every score, each with the same data and sampling; attempts refer to the first."""
+    """Return every score, each with the same data and sampling; attempts refer to the first."""
     data: dict[str, Any] = {"dataset_name": of.dataset, "source_type": "other"}
     if of.dataset_id:
         data |= {"source_type": "hf_dataset", "hf_repo": of.dataset_id}
@@ -133,7 +133,7 @@ def _results(source: RunTable, of: About, evaluation: str) -> list[dict[str, Any
     arguments = {name: x for name, x in of.arguments.items() if name != "seed"}
     arguments |= texts({"prompt_template": of.sampling.get("prompt.template")})
     sampled = {"additional_details": texts({"trials": of.trials, **of.sampling})}
-    found = []
+    results = []
     for metric, score in of.scores:
         usual = {"avg": "accuracy", "bayes": "bayes_at_n"}.get(metric.name, metric.key)
         kind = "pass_at_k" if metric.name.startswith("pass@") else usual
@@ -149,16 +149,16 @@ def _results(source: RunTable, of: About, evaluation: str) -> list[dict[str, Any
         result = {"evaluation_result_id": f"{evaluation}/{metric.name}", "source_data": data}
         result |= {"evaluation_name": of.dataset, "metric_config": config}
         result["score_details"] = {"score": score.value, "uncertainty": spread, "details": over}
-        found.append(result | {"generation_config": sampled | {"generation_args": arguments}})
-    return found
+        results.append(result | {"generation_config": sampled | {"generation_args": arguments}})
+    return results
 
 
 def _question(row: dict[str, Any]) -> dict[str, Any]:
-    """What all attempts at a question have in common."""
-    asked = {"raw": row["problem"], "reference": [row["gold"]]}
-    hashed = json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()
+    """Return what all attempts at a question have in common."""
+    sent = {"raw": row["problem"], "reference": [row["gold"]]}
+    hashed = json.dumps(sent, sort_keys=True, separators=(",", ":")).encode()
     known = {"sample_id": row["question_id"], "sample_hash": hashlib.sha256(hashed).hexdigest()}
-    return known | {"input": asked | {"formatted": row["prompt"], "choices": row["choices"]}}
+    return known | {"input": sent | {"formatted": row["prompt"], "choices": row["choices"]}}
 
 
 def _attempt(row: dict[str, Any], run: str) -> dict[str, Any]:
@@ -172,5 +172,5 @@ def _attempt(row: dict[str, Any], run: str) -> dict[str, Any]:
         "evaluation": {"score": float(row["right"]), "is_correct": row["right"]},
         "token_usage": row["usage"],
         "performance": took,
-        "metadata": texts({"run": run, **row["said"]}),
+        "metadata": texts({"run": run, **row["metadata"]}),
     }

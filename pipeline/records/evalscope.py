@@ -82,8 +82,8 @@ def _attempts(run: logs.Run, review: Any, outcomes: logs.Outcomes) -> Iterator[d
     subset, old, index = run["subset"], review.get("choices") or [], review["index"]
     about: Any = {} if old else review["sample_score"]
     number = index if about.get("group_id") is None else about["group_id"]
-    asked = (m["content"] for m in review.get("messages") or () if m["role"] != "assistant")
-    texts = [text for text in (review.get("input"), *asked) if isinstance(text, str)]
+    sent = (m["content"] for m in review.get("messages") or () if m["role"] != "assistant")
+    texts = [text for text in (review.get("input"), *sent) if isinstance(text, str)]
     for position, choice in enumerate(old or [None]):
         score = choice["review"] if old else about["score"]
         value, main = score["result" if old else "value"], score.get("main_score_name")

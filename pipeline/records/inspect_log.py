@@ -174,8 +174,8 @@ def _attempt(
     """Yield the attempt that a sample is. Raises LeftOut: it did not come to its end."""
     if isinstance(data, Exception):
         raise data
-    sent = itertools.takewhile(lambda message: message["role"] != "assistant", data["messages"])
-    kept = {key: data[key] for key in data.keys() - set(_UNUSED)} | {"messages": list(sent)}
+    before = itertools.takewhile(lambda message: message["role"] != "assistant", data["messages"])
+    kept = {key: data[key] for key in data.keys() - set(_UNUSED)} | {"messages": list(before)}
     sample = EvalSample.model_validate(kept)
     scores, values, whole = sample.scores or {}, dict[str, Any](), isinstance(sample.id, int)
     if sample.invalidation or (not scores and (sample.error or not sample.output.choices)):
@@ -191,7 +191,7 @@ def _attempt(
     answered = logs.answered(sample.output.model_dump(), run)
     if answered and (probs := sample.output.choices[0].logprobs):
         answered["completion_logprob_list"] = [token.logprob for token in probs.content]
-    asked, target = sample.input, sample.target
+    sent, target = sample.input, sample.target
     yield {
         **outcome,
         **answered,
@@ -201,7 +201,7 @@ def _attempt(
         "trial": sample.epoch - 1,
         "seed": ours.get("seed"),
         "answer": score and score.answer,
-        "problem": asked if isinstance(asked, str) else asked[-1].text,
+        "problem": sent if isinstance(sent, str) else sent[-1].text,
         "prompt": "\n\n".join(message.text for message in sample.messages),
         "gold": target if isinstance(target, str) else target[0],
     }
@@ -226,11 +226,11 @@ def write(export: Export, folder: Path) -> None:
 
 def _write(lib: Any, export: Export, source: RunTable, of: About, folder: Path) -> None:
     summaries = []
-    asked = {id: _question(row) for id, row in questions(source).items()}
+    shared = {id: _question(row) for id, row in questions(source).items()}
     name = f"{of.ended:%Y-%m-%dT%H-%M-%S}+00-00_{names.safe_name(of.dataset)}_{of.uid.hex}.eval"
     with zipfile.ZipFile(folder / name, "w") as archive:
         for row in graded(export, source):
-            sample = _sample(lib, row, asked[row["question_id"]], of)
+            sample = _sample(lib, row, shared[row["question_id"]], of)
             _put(archive, f"samples/{sample.id}_epoch_{sample.epoch}.json", _json(sample))
             summaries.append(_json(sample.summary()))
         _put(archive, "summaries.json", b"[" + b",".join(summaries) + b"]")
@@ -247,7 +247,7 @@ def _json(model: Any) -> bytes:
 
 
 def _header(source: RunTable, of: About) -> dict[str, Any]:
-    """All but the samples."""
+    """Return all but the samples."""
     ids = [row["question_id"] for row in source.run.questions]
     scores = {metric.name: score._asdict() for metric, score in of.scores}
     values = {"accuracy": scores.get("avg", {}).get("value"), "stderr": of.stderr}
@@ -277,17 +277,17 @@ def _header(source: RunTable, of: About) -> dict[str, Any]:
 
 
 def _question(row: dict[str, Any]) -> dict[str, Any]:
-    """What all samples of a question have in common; chat turns of a server are stored as JSON."""
+    """Return what all samples of a question share; chat turns of a server are stored as JSON."""
     turns = [{"role": "user", "content": row["prompt"] or row["problem"]}]
     if row["prompt_token_ids"] is None and row["prompt"].startswith("["):
         turns = json.loads(row["prompt"])
     turns = [turn | {"id": f"{row['question_id']}-{i}"} for i, turn in enumerate(turns)]
-    asked = {"id": row["question_id"], "input": row["problem"], "target": row["gold"]}
-    return asked | {"choices": row["choices"], "messages": turns}
+    shared = {"id": row["question_id"], "input": row["problem"], "target": row["gold"]}
+    return shared | {"choices": row["choices"], "messages": turns}
 
 
 def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], of: About) -> Any:
-    """An attempt in the library's types, made one by one: at once they take thrice as long."""
+    """Return an attempt in the library's types, made singly: at once they take thrice as long."""
     key, make = str(uuid5(of.uid, f"{row['question_id']} {row['trial']}")), lib.model
     content = [make.ContentText(text=row["response"])]
     if row["reasoning"] is not None:
@@ -304,7 +304,7 @@ def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], of: About) 
         epoch=row["trial"] + 1,
         output=make.ModelOutput(model=of.called, choices=[choice], usage=used, time=row["seconds"]),
         scores={"grade": score},
-        metadata=row["said"],
+        metadata=row["metadata"],
         model_usage={of.called: used} if used else {},
         total_time=row["seconds"],
     )

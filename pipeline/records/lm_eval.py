@@ -147,10 +147,10 @@ def write(export: Export, folder: Path) -> None:
         date = f"{of.ended:%Y-%m-%dT%H-%M-%S}.{of.uid.int % 10**6:06d}"
         given = of.arguments.items()
         arguments = {name.replace("max_tokens", "max_gen_toks"): x for name, x in given}
-        asked = {id: (i, row) for i, (id, row) in enumerate(questions(source).items())}
+        shared = {id: (i, row) for i, (id, row) in enumerate(questions(source).items())}
         with (place / f"samples_{task}_{date}.jsonl").open("wb") as file:
             for name, rows in groupby(graded(export, source), itemgetter("question_id")):
-                sample = _sample(*asked[name], [*rows], arguments)
+                sample = _sample(*shared[name], [*rows], arguments)
                 file.write(json.dumps(sample).encode() + b"\n")
         runfolder.write_json(place / f"results_{date}.json", _header(source, of, task, arguments))
 
@@ -158,9 +158,9 @@ def write(export: Export, folder: Path) -> None:
 def _sample(
     number: int, question: dict[str, Any], rows: list[dict[str, Any]], arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """One question with its attempts; `trials` is our own, where one of them is not there."""
+    """Return one question with its attempts; `trials` is our own, where one of them is absent."""
     doc = {key: question[key] for key in ("question_id", "problem", "gold", "choices")}
-    said = {"doc": json.dumps(doc), "prompt": question["prompt"], "target": question["gold"]}
+    hashed = {"doc": json.dumps(doc), "prompt": question["prompt"], "target": question["gold"]}
     right, trials = [float(row["right"]) for row in rows], [row["trial"] for row in rows]
     return {
         "doc_id": number,
@@ -171,7 +171,7 @@ def _sample(
         "filtered_resps": [[row["answer"] or "" for row in rows]],
         "filter": "none",
         "metrics": _WRITTEN,
-        **{f"{key}_hash": hashlib.sha256(x.encode()).hexdigest() for key, x in said.items()},
+        **{f"{key}_hash": hashlib.sha256(x.encode()).hexdigest() for key, x in hashed.items()},
         "acc": sum(right) / len(right),
         "exact_match": right,
         **({} if trials == [*range(len(rows))] else {"trials": trials}),
@@ -179,7 +179,7 @@ def _sample(
 
 
 def _header(source: RunTable, of: About, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The aggregate; intervals, for which it has no room, stand under our own name."""
+    """Return the aggregate; intervals, for which it has no room, stand under our own name."""
     number, intervals = len(source.run.questions), {m.name: x._asdict() for m, x in of.scores}
     scores: dict[str, Any] = {"alias": task, "sample_len": number}
     for name in _WRITTEN if "avg" in intervals else ():

@@ -121,12 +121,12 @@ def answered(output: Mapping[str, Any], run: Mapping[str, str]) -> dict[str, Any
     of = (part.get("summary" if part.get("redacted") else "reasoning") for part in parts)
     thought = "".join(filter(None, of))
     made = usage.get("output_tokens", usage.get("completion_tokens"))
-    asked = usage.get("total_tokens", 0) - (made or 0)  # with those of a cache
+    sent = usage.get("total_tokens", 0) - (made or 0)  # with those of a cache
     end = choice.get("stop_reason", choice.get("finish_reason"))
     return {
         "text": joined(thought, words(message), run["model"], run.get("level")),
         "finish_reason": _ENDS.get(end, end),
-        "num_prompt_tokens": max(asked, usage.get("input_tokens", 0)) or None,
+        "num_prompt_tokens": max(sent, usage.get("input_tokens", 0)) or None,
         "num_completion_tokens": made,
     }
 

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.records.plan import MOST_RECORDS
 from bayes_at_n.pipeline.records.source import Skipped, Source, printable
 
 _NEAR = 16 << 20  # bytes of rows that are handled together
-_MOST_ROWS = 2048
+_MOST_ROWS, _FEW = 2048, 16  # of a batch, and where more do not fit into memory
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
 
 
@@ -122,19 +122,17 @@ def batches(
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
         near = [_NEAR * group.num_rows // max(group.total_byte_size, 1) for group in groups]
         starts = np.cumsum([0, *(group.num_rows for group in groups)]).tolist()
-        spans, done = [[*range(len(groups))]], 0  # all together; once one is damaged, each alone
-        while spans and spans[0]:
-            span = spans.pop(0)
-            parts = file.iter_batches(
-                max(1, min(_MOST_ROWS, *(near[i] for i in span))), span, columns
-            )
-            at = starts[span[0]]
+        most, done = max(1, min(_MOST_ROWS, *near)) if near else 1, 0
+        spans = [([*range(len(groups))], most)]  # together; what cannot be read so, alone
+        while spans:
+            span, rows = spans.pop(0)
+            parts, at = file.iter_batches(rows, span, columns), starts[span[0]] if span else 0
             try:
                 while True:
                     with foreign.room(size):  # whatever the file says of itself
                         if (batch := next(parts, None)) is None:
                             break
-                        table = _plain(batch.slice(max(0, done - at)))  # not what is yielded
+                        table = _plain(batch.slice(max(0, done - at)))  # not what was yielded
                     at += batch.num_rows
                     done += table.num_rows
                     step = max(1, table.num_rows * _NEAR // max(table.nbytes, 1))
@@ -144,11 +142,16 @@ def batches(
             except _DAMAGE as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # a failing disk is no damage of the file
-                if len(span) > 1:
-                    spans = [[i] for i in span if starts[i + 1] > done]
+                group = next((i for i in span if starts[i + 1] > done), None)
+                if group is None:
                     continue
-                lost, done = starts[span[0] + 1] - done, starts[span[0] + 1]
-                place = f"{path.name}, {lost} rows of group {span[0]} ({one_line(error)})"
+                rest = [i for i in span if i > group]
+                spans[:0] = [(rest, most)] if rest else []
+                if rest or rows > _FEW:
+                    spans.insert(0, ([group], min(most, _FEW)))
+                    continue
+                lost, done = starts[group + 1] - done, starts[group + 1]
+                place = f"{path.name}, {lost} rows of group {group} ({one_line(error)})"
                 skipped.add("damaged rows skipped", place, lost)
                 yield lost, None
 
