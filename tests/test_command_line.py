@@ -68,7 +68,7 @@ def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capture) -> None:
     assert main([verb, "--help"]) == 0
     text = capsys.readouterr().out
     assert {*re.findall(r"^  python -m pipeline (\w+)", text, re.M)} == {verb}
-    said = text.partition("settings KEY=VALUE")[2].partition("metrics=[...]")[0]
+    said = text.partition("settings and their defaults")[2].partition("metrics=[...]")[0]
     assert {*re.findall(r" ([\w.]+)=", said)} >= {key for key in keys(VERBS[verb]) if "." in key}
     assert all(f" {flag} " in " ".join(text.split()) for flag in VERBS[verb].flags)
     assert max(map(len, text.splitlines())) <= 100
