@@ -33,7 +33,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/grade": 567,
     "pipeline/paper": 2_129,
     "pipeline/plots": 1_623,
-    "pipeline/prepare": 2_097,
+    "pipeline/prepare": 2_093,
     "pipeline/records": 4_443,
     "pipeline/report": 3_049,
     "pipeline/rubrics": 846,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_595,
     "scripts": 1_180,
     "slurm": 137,
-    "tests": 39_362,
+    "tests": 39_359,
     "verifiers": 5_176,
-    "product": 53_646,
+    "product": 53_642,
 }
 
 
