@@ -83,7 +83,7 @@ def _has_more(run: Run) -> bool:
     questions = scores.get("questions", 0)
     if scores.get("attempts", 0) <= questions * trials or shown.stopped(run):
         return False
-    if "prepare" in run.cfg.stages and prepare.questions_there(run) > questions:
+    if "prepare" in run.cfg.stages and prepare.count_questions(run) > questions:
         return False  # imported runs have no data set
     runfolder.check_same(run, runfolder.identity(run.cfg))
     if runfolder.owed(run):

@@ -1,4 +1,4 @@
-"""What `trajectory` and `prr` share of their tables: rows, columns that name them, the page."""
+"""Rows of the tables of `trajectory` and `prr`: selecting, grouping, the columns that name them."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def names(rows: Rows, **titles: str) -> list[Column]:
-    """Columns that say what a row is of; one that is the same in all rows is only in files."""
+    """Make the columns that name a row; one that is the same in all rows is only in files."""
     return [
         Column(key, title, align="left", wide=not varies(rows, key))
         for key, title in titles.items()
@@ -21,7 +21,7 @@ def names(rows: Rows, **titles: str) -> list[Column]:
 
 
 def records(cells: Mapping[str, Any], **same: Any) -> list[Row]:
-    """Rows of columns, lists or arrays (n,), behind cells that are the same in all.
+    """Make rows of columns, lists or arrays (n,), behind cells that are the same in all.
 
     A column that is None, and what is masked, becomes None.
 
@@ -38,7 +38,7 @@ def records(cells: Mapping[str, Any], **same: Any) -> list[Row]:
 
 
 def where(rows: Rows, **cells: Any) -> list[Any]:
-    """The rows that hold these cells.
+    """Select the rows that hold these cells.
 
     >>> where([{"k": 1, "tau": 0.5}, {"k": 2, "tau": 0.7}], k=2)
     [{'k': 2, 'tau': 0.7}]
@@ -47,7 +47,7 @@ def where(rows: Rows, **cells: Any) -> list[Any]:
 
 
 def grouped(rows: Rows, *keys: str) -> dict[tuple[Any, ...], list[Any]]:
-    """Rows by what some of their columns hold, in the order of the first of each.
+    """Group rows by some of their columns, in the order of the first of each.
 
     >>> grouped([{"k": 2}, {"k": 1}, {"k": 2}], "k")
     {(2,): [{'k': 2}, {'k': 2}], (1,): [{'k': 1}]}
@@ -59,12 +59,12 @@ def grouped(rows: Rows, *keys: str) -> dict[tuple[Any, ...], list[Any]]:
 
 
 def values(rows: Rows, key: str) -> list[Any]:
-    """What a column holds, each value once, in the order of the rows."""
+    """List the values of a column, each once, in the order of the rows."""
     return list(dict.fromkeys(row[key] for row in rows))
 
 
 def varies(rows: Rows, key: str) -> bool:
-    """Whether a column has more than one value."""
+    """Return whether a column has more than one value."""
     return len(values(rows, key)) > 1
 
 
@@ -76,7 +76,7 @@ def page(
     tables: Mapping[str, Table],
     linked: Sequence[str] = (),
 ) -> str:
-    """A page of Markdown: what the numbers say, what should be known, pictures and tables.
+    """Write a page of Markdown: summary, warnings, pictures and tables.
 
     `summary` are lines of a list, `pictures` and `tables` are by the stems of their files, and
     those `linked` are too long for a page.

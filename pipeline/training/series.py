@@ -1,4 +1,4 @@
-"""What a trajectory evaluates: training runs, their windows of checkpoints, and every run of these.
+"""The runs of a trajectory: training runs, their windows of checkpoints, each evaluated.
 
 A window is a few neighbouring checkpoints whose mean is one model; a window of one is a checkpoint.
 """
@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.training import checkpoints as folders
+from bayes_at_n.pipeline.training import checkpoints
 from bayes_at_n.pipeline.training.checkpoints import Checkpoint
 
 LEAST = 2  # checkpoints, or windows, without which nothing can go up or down
@@ -66,8 +66,8 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class TrajectoryPlan:
-    """All of a trajectory: what is evaluated, and where results go."""
+class Series:
+    """All runs of a trajectory, and where its results go."""
 
     label: str
     out: Path
@@ -82,8 +82,8 @@ class TrajectoryPlan:
         return {name: questions.load(cfg)[0] for name, cfg in configs.items()}
 
 
-def make(settings: Asked[TrajectoryConfig]) -> TrajectoryPlan:
-    """Every evaluation that the settings ask for; nothing is written, no weights are read.
+def plan(settings: Asked[TrajectoryConfig]) -> Series:
+    """Plan every evaluation that the settings request; nothing is written, no weights are read.
 
     Raises UserError: no checkpoints, too few for a window, two of one name; settings of the runs
     that cannot work; two data sets of one name; two evaluations with one run folder.
@@ -92,57 +92,56 @@ def make(settings: Asked[TrajectoryConfig]) -> TrajectoryPlan:
     trainings = find(cfg.checkpoints, cfg.merge.windows)
     stand_in = f"{trainings[0].checkpoints[0].path.parent.resolve()}/{_STAND_IN}"
     probe = [f"model.checkpoint={_STAND_IN}", f"model.id={quoted(stand_in)}", STAGES]
-    bases = [compose.load([*settings.models[0], *of, *probe]) for of in settings.datasets]
+    own = [[*settings.models[0], *of] for of in settings.datasets]  # settings by data set
+    bases = [compose.load([*of, *probe]) for of in own]
     names = [base.dataset.name for base in bases]
     if judge := next((base.dataset.judge for base in bases if base.dataset.judge), None):
         raise UserError(f"dataset.judge={judge}: a trajectory asks no verifier; leave it out")
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(
-                f"dataset: two of them are called {name}; dataset.name=NAME tells them apart"
-            )
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(
+            f"dataset: two of them are called {twice[0]}; dataset.name=NAME tells them apart"
+        )
     label, pattern, family = _names(bases[0], trainings)
     root = Path(bases[0].run_dir).parent.parent
     evaluations = [
-        _evaluation(window, base, [*settings.models[0], *of], pattern, greedy)
+        _evaluation(window, base, of, pattern, greedy)
         for window in _windows(trainings, cfg.merge.windows, root / "_merged", family)
-        for base, of in zip(bases, settings.datasets, strict=True)
-        for greedy in ((False, True) if cfg.greedy else (False,))
+        for base, of in zip(bases, own, strict=True)
+        for greedy in (False, True)[: 1 + cfg.greedy]
     ]
     models: dict[Path, Path] = {}  # by run folder
     for evaluation in evaluations:
         path, model = evaluation.run.path, evaluation.window.path
-        if path in models:
+        if models.setdefault(path, model) != model:
             raise UserError(
                 f"{path}: would be the run folder of {models[path]} and of {model}; rename the"
                 " folder of that checkpoint"
             )
-        models[path] = model
-    beside = root if len(bases) > 1 else Path(bases[0].run_dir).parent
+    parent = root if len(bases) > 1 else Path(bases[0].run_dir).parent
     folder = f"{label}-{bases[0].tag}" if bases[0].tag else label
-    out = Path(cfg.out or beside / "_trajectory" / folder).expanduser()
-    return TrajectoryPlan(label, out, trainings, names, evaluations)
+    out = Path(cfg.out or parent / "_trajectory" / folder).expanduser()
+    return Series(label, out, trainings, names, evaluations)
 
 
 def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Training]:
-    """The training runs that settings name, in the order named.
+    """Find the training runs that settings name, in the order named.
 
     `patterns` are folders or globs of checkpoints by training run, `sizes` those of the windows to
     be merged. Raises UserError: no checkpoint there, too few of them for a window, two of one name.
     """
     trainings = []
     for name, of in patterns.items():
-        key, checkpoints = f"checkpoints.{name}" if name else "checkpoints", folders.find(of)
-        _check(key, checkpoints, sizes)
-        trainings.append(Training(name, checkpoints, _steps(key, checkpoints)))
+        key, own = f"checkpoints.{name}" if name else "checkpoints", checkpoints.find(of)
+        _check(key, own, sizes)
+        trainings.append(Training(name, own, _steps(key, own)))
     if all(training.steps for training in trainings):
         return trainings
     return [t._replace(steps=[*range(1, len(t.checkpoints) + 1)]) for t in trainings]
 
 
-def _check(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) -> None:
+def _check(key: str, own: Sequence[Checkpoint], sizes: Sequence[int]) -> None:
     paths: dict[str, Path] = {}
-    for path, name, _ in checkpoints:
+    for path, name, _ in own:
         if paths.setdefault(name, path) != path:
             raise UserError(
                 f"{key}: {paths[name]} and {path} are both called {name}; training runs that share"
@@ -153,36 +152,36 @@ def _check(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) ->
                 f"{path}: the folder's name becomes that of its run; rename it to letters, digits,"
                 " - . + and _"
             )
-    count, largest = len(checkpoints), len(checkpoints) + 1 - LEAST
+    largest = len(own) + 1 - LEAST
     if largest < 1:
-        raise UserError(f"{key}: holds {count} checkpoint; a trajectory needs {LEAST} or more")
+        raise UserError(f"{key}: holds {len(own)} checkpoint; a trajectory needs {LEAST} or more")
     if size := next((size for size in sizes if size > largest), None):
         remedy = f"merge={largest} leaves {LEAST}" if largest > 1 else "merge=[] leaves it out"
         raise UserError(
-            f"merge={size}: {key} holds {count} checkpoints, which is less than {LEAST} such"
+            f"merge={size}: {key} holds {len(own)} checkpoints, which is less than {LEAST} such"
             f" windows, and one point has no order of training to agree with; {remedy}"
         )
 
 
-def _steps(key: str, checkpoints: Sequence[Checkpoint]) -> list[int]:
-    """The steps in the folders' names; none, with a warning, where they do not tell the order."""
+def _steps(key: str, own: Sequence[Checkpoint]) -> list[int]:
+    """Return the steps in the folders' names; none, with a warning, where they give no order."""
     steps: list[int] = []
-    for checkpoint in checkpoints:
+    for checkpoint in own:
         if checkpoint.step is None:
             problem = f"{checkpoint.name} has no step in its name"
         elif steps and checkpoint.step <= steps[-1]:
-            before = checkpoints[len(steps) - 1].name
+            before = own[len(steps) - 1].name
             problem = f"{checkpoint.name} comes after {before}, and its step is not larger"
         else:
             steps.append(checkpoint.step)
             continue
-        warn(f"{key}: {problem}; they are numbered 1 to {len(checkpoints)} in the order given")
+        warn(f"{key}: {problem}; they are numbered 1 to {len(own)} in the order given")
         return []
     return steps
 
 
 def _names(base: RunConfig, trainings: Sequence[Training]) -> tuple[str, str, str | None]:
-    """What the whole is called; `model.name` with {} for a checkpoint's name; the model's family.
+    """Name the whole; `model.name` with {} for a checkpoint's name; the model's family.
 
     A model whose name is the checkpoint's and nothing else is of no family and is called after its
     training run, or the folder above: many trainings have a "checkpoint-500".
@@ -201,7 +200,7 @@ def _names(base: RunConfig, trainings: Sequence[Training]) -> tuple[str, str, st
 def _windows(
     trainings: Sequence[Training], sizes: Sequence[int], merged: Path, family: str | None
 ) -> Iterator[Window]:
-    """Every model: the single checkpoints of all trainings, then the windows of each size."""
+    """Yield every model: the single checkpoints of all trainings, then the windows of each size."""
     for size, training in itertools.product((1, *sizes), trainings):
         for first, step in enumerate(training.steps[size - 1 :]):
             window = training.checkpoints[first : first + size]

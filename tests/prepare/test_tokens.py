@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import CHATML, Capsys
-from test_prepare import Setup
+from helpers import CHATML, Capsys, Setup
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as kinds
 from tokenizers import normalizers as norms

@@ -9,10 +9,9 @@ from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.plots import trajectory as plots
 from bayes_at_n.pipeline.plots.trajectory import Curve, Priced
-from bayes_at_n.pipeline.training import protocols
+from bayes_at_n.pipeline.training import crossings, protocols
 from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS
-from bayes_at_n.pipeline.training.tables import Row, Rows, grouped, values, varies, where
-from bayes_at_n.pipeline.training.trajectory import variance
+from bayes_at_n.pipeline.training.rows import Row, Rows, grouped, values, varies, where
 
 Labels = Callable[[Mapping[str, Any]], str | None]  # of rows; None: not drawn
 # Its interval covers what it says also where the prior pulls Bayes@N away.
@@ -150,7 +149,7 @@ def _side_by_side(tables: Mapping[str, Rows], interval: str) -> dict[str, Figure
 
 def _variance(rows: Rows, cfg: TrajectoryConfig) -> dict[str, Figure]:
     n = min((row["n"] for row in rows), default=1)
-    p, deltas, posteriors = variance.along_p(n, protocols.passes(cfg.metrics, n))
+    p, deltas, posteriors = crossings.along_p(n, protocols.passes(cfg.metrics, n))
     if not deltas:
         return {}
     title = f"Variance of Pass@k over the exact one, n = {n}"

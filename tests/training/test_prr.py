@@ -21,8 +21,8 @@ from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.records.importing import import_records
 from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.training.reversals import pairing, verb
-from bayes_at_n.pipeline.training.reversals.rates import pair_counts, reversals
+from bayes_at_n.pipeline.training import pairing, prr, stacks
+from bayes_at_n.pipeline.training.prr import pair_counts, reversals
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -56,7 +56,7 @@ def random_sides(root: Path, models: int = 4, questions: int = 5, trials: int = 
 def told(root: Path, *settings: str, endings: tuple[str, str] = ("base", "tuned")) -> Any:
     before, after = (f"{root}/sums/*-{ending}" for ending in endings)
     more = [f"out={root / 'out'}", "draws=500", *settings]
-    verb.run(load([f"before={before}", f"after={after}", *more]))
+    prr.run(load([f"before={before}", f"after={after}", *more]))
     return json.loads((root / "out" / "prr.json").read_text())
 
 
@@ -134,12 +134,13 @@ def test_form_of_the_paper() -> None:
     outcomes[..., 0] = np.arange(12) < sampled[..., None]  # one of 16 trials, of so many questions
     once = (np.arange(12) < greedy[..., None]).astype(int)[..., None]
     cfg = load(["before=x", "after=y", "draws=100"])
-    found = {one.label: one for one in reversals(*outcomes, cfg, tuple(once))}
+    flat = outcomes.reshape(24, 12, 16), once.reshape(24, 12, 1)
+    found = {one.label: one for one in reversals(flat[0], cfg, flat[1])}
     assert list(found) == ["greedy", "avg@16", "Bayes@16"] + [f"Pass@{2**k}" for k in range(5)]
     assert f"{found['greedy'].rate:.2%} {found['Pass@16'].rate:.2%}" == "50.00% 22.73%"
     counts = pair_counts(found["Pass@16"], 0.95)
-    assert (counts.pairs, counts.reversed, counts.tied) == (66, 15, 0)
-    assert pair_counts(found["greedy"], 0.95)[1:] == (33, 0, None, [])
+    assert (counts["pairs"], counts["reversed"], counts["tied"]) == (66, 15, 0)
+    assert [*pair_counts(found["greedy"], 0.95).values()][1:] == [33, 0, None, []]
     assert found["greedy"].ranks[1].tolist() == (12 - np.array(MAP[1])).tolist()
 
 
@@ -211,7 +212,7 @@ def test_a_pairing_against_the_names_is_said(tmp_path: Path, capsys: Capsys) -> 
     assert [row["after"] for row in found["ranks"][:3]] == ["b-tuned", "a-tuned", "c-tuned"]
     assert found["pairing_doubt"] == said and said in capsys.readouterr().err
     assert f"Warning: {said}" in (tmp_path / "out" / "prr.md").read_text()
-    assert pairing.doubt(["a-base", "b-base"], ["x", "y"]) is None
+    assert pairing.mismatch(["a-base", "b-base"], ["x", "y"]) is None
 
 
 def test_names_of_one_model_that_begin_another_are_paired(tmp_path: Path) -> None:
@@ -232,13 +233,13 @@ def test_twins_are_no_models_and_count_only_when_all_are_there(tmp_path: Path) -
             run_of(tmp_path, f"{name}-greedy", {"a": "1", "b": "0", "c": "0"}, *GREEDY)
     folder, out = f"{tmp_path}/sums", tmp_path / "out"
     patterns = [f"before={folder}/[ab]-base*", f"after={folder}/?-tuned*", f"out={out}"]
-    verb.run(load(patterns))
+    prr.run(load(patterns))
     found = json.loads((out / "prr.json").read_text())
     assert [len(found["pairs_of_runs"]), found["protocols"][0]["protocol"]] == [2, "avg@4"]
     assert "greedy is left out" in (out / "prr.md").read_text()
     # Sampled, so it is no greedy run either.
     run_of(tmp_path, "b-tuned-greedy", {"a": "1", "b": "0", "c": "0"})
-    verb.run(load(patterns))
+    prr.run(load(patterns))
     assert "greedy is left out" in (out / "prr.md").read_text()
 
 
@@ -317,7 +318,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys
         (base, f"{runs}/a-tuned,{tmp_path}/products/a-far", "several data sets .sums, products"),
     ):
         with pytest.raises(UserError, match=said) as error:
-            verb.run(load([f"before={before}", f"after={after}", f"out={tmp_path / 'out'}"]))
+            prr.run(load([f"before={before}", f"after={after}", f"out={tmp_path / 'out'}"]))
         assert "\n" not in str(error.value)
         assert capsys.readouterr() == ("", "")
     (tmp_path / "file").write_text("")
@@ -327,7 +328,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys
 
 def test_an_import_that_is_named_greedy_is_taken_for_it(tmp_path: Path) -> None:
     sampled, warm = run_of(tmp_path, "a").path, run_of(tmp_path, "a-greedy")
-    assert pairing.greedy_twins([sampled]) is None
+    assert stacks.greedy_twins([sampled]) is None
     manifest = runfolder.read_json(warm.manifest) | {"imported": {"sampling_known": False}}
     runfolder.write_json(warm.manifest, manifest)
-    assert pairing.greedy_twins([sampled]) == [warm.path]
+    assert stacks.greedy_twins([sampled]) == [warm.path]

@@ -1,6 +1,6 @@
 """docs/notebook.ipynb runs, and shows what is stored in it.
 
-`python tests/test_notebook.py` stores what it shows now; with --engine also that of real models.
+`python tests/api/test_notebook.py` stores what it shows; with --engine that of real models, too.
 """
 
 import os
@@ -13,7 +13,7 @@ import nbclient
 import nbformat
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 ENGINE = "skip-execution"  # the tag of cells that take vLLM; nbclient's own
 

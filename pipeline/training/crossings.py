@@ -1,22 +1,32 @@
-"""Several training runs side by side: which is ahead at a step, and where their curves cross."""
+"""Training runs side by side, and the variance of Pass@k three ways: tables of `trajectory`."""
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from scipy.stats import binom
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, warn
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
-from bayes_at_n.pipeline.training.protocols import AVERAGE
-from bayes_at_n.pipeline.training.tables import Row, Rows, grouped, names, records, values, where
-from bayes_at_n.pipeline.training.trajectory.stability import INDEPENDENT
-from bayes_at_n.pipeline.training.trajectory.tracks import Track, common_steps
+from bayes_at_n.pipeline.training.forms import INDEPENDENT, place
+from bayes_at_n.pipeline.training.protocols import AVERAGE, passes
+from bayes_at_n.pipeline.training.rows import Row, Rows, grouped, names, records, values, where
+from bayes_at_n.pipeline.training.tracks import Track, common_steps
+from bayes_at_n.scoring.metrics.passk_variance import (
+    delta_variance,
+    posterior_variance,
+    sampling_variance,
+)
+from bayes_at_n.scoring.numerics.inputs import Floats
+
+POINTS = 201  # of p in a picture
 
 
 def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
-    """One row for each pair of training runs, data set, size of windows and step both have.
+    """Tabulate each pair of training runs by data set, size of windows and step both have.
 
     The difference is that of avg@N, as of `scoring.compare`: with the same trials that is the z of
     Bayes@N, and with others no prior pulls one of them further than the other.
@@ -63,7 +73,7 @@ def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
 
 
 def _pairs(tracks: Sequence[Track]) -> Iterator[tuple[Track, Track, list[int]]]:
-    """Tracks of two training runs on one data set with one size of windows; steps both have."""
+    """Yield tracks of two training runs on one data set with one size of windows; steps of both."""
     for first, second in itertools.combinations(tracks, 2):
         alike = (first.dataset, first.window) == (second.dataset, second.window)
         if first.training == second.training or not alike:
@@ -80,7 +90,7 @@ def _pairs(tracks: Sequence[Track]) -> Iterator[tuple[Track, Track, list[int]]]:
 
 
 def crossings(ahead: Rows, cfg: TrajectoryConfig) -> Table:
-    """How often the curves of each pair cross, from the rows of `ahead`.
+    """Count how often the curves of each pair cross, from the rows of `ahead`.
 
     A crossing is a change of sign of the difference from one step to the next at which it is not 0.
     A real one is a change of sign from one real difference to the next real one, whatever lies
@@ -130,7 +140,7 @@ def crossings(ahead: Rows, cfg: TrajectoryConfig) -> Table:
 
 
 def _changes(rows: Rows) -> int:
-    """How often the sign of the difference changes from a row to the next; none is 0."""
+    """Count how often the sign of the difference changes from a row to the next; none is 0."""
     signs = [row["difference"] > 0 for row in rows]
     return sum(before != after for before, after in itertools.pairwise(signs))
 
@@ -141,3 +151,81 @@ def _pair(rows: Rows) -> list[Column]:
         *names(rows, dataset="data set"),
         *columns(window="window"),
     ]
+
+
+def variances(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
+    """Tabulate the variance of Pass@k of the oldest and the newest single checkpoint.
+
+    The delta method (MaP's appendix D) and the exact variance of the estimator have the observed
+    shares in place of p, so both call a question that was always or never solved certain. The
+    posterior, which Bayes@N uses, does not.
+    """
+    rows = [
+        {
+            "training": track.training,
+            "dataset": track.dataset,
+            "protocol": f"Pass@{k}",
+            "which": which,
+            "name": track.names[at],
+            "k": k,
+            "n": track.trials,
+            **_three(track.trials, track.R[at].sum(axis=-1), k),
+        }
+        for track in tracks
+        if track.window == 1
+        for which, at in (("oldest", 0), ("newest", -1))
+        for k in passes(cfg.metrics, track.trials)
+    ]
+    three = {"delta": "delta method", "plug_in": "plug-in", "posterior": "posterior"}
+    ratios = {"delta_ratio": "delta method", "posterior_ratio": "posterior"}
+    heads = [
+        *place(rows),
+        *columns(align="left", which="checkpoint", name="name"),
+        *columns(n="trials"),
+        *columns("{:.3g}", three, group="variance"),
+        *columns("{:.3f}", ratios, group="to plug-in"),
+        *columns(wide=True, k="k"),
+    ]
+    notes = [
+        "delta method: MaP's appendix D; plug-in: the estimator's variance over repeated samples,"
+        " exact but for p: both have c/N in its place, so a question always or never solved adds"
+        " nothing",
+        "posterior: of p ~ Beta(1 + c, 1 + N - c), as Bayes@N has it",
+        "picture: one question by its true p; variance by the delta method over the exact one, and"
+        " the posterior's, averaged over what may be seen (dashed), over the exact one",
+    ]
+    return Table("variance of Pass@k, three ways", heads, rows, notes)
+
+
+def _three(n: int, correct: Any, k: int) -> Row:
+    """Compute variances of the mean over questions (M,), of which `correct` of n trials are."""
+    c = np.asarray(correct, dtype=np.int64)
+    each = delta_variance(c / n, k, n), sampling_variance(c / n, k, n), posterior_variance(c, n, k)
+    delta, exact, posterior = (float(of.sum()) / len(c) ** 2 for of in each)
+    return {
+        "delta": delta,
+        "plug_in": exact,
+        "posterior": posterior,
+        "delta_ratio": delta / exact if exact else None,
+        "posterior_ratio": posterior / exact if exact else None,
+    }
+
+
+def along_p(n: int, ks: Sequence[int]) -> tuple[Floats, dict[str, Floats], dict[str, Floats]]:
+    """Compute delta and expected posterior variance over the exact one, for each k up to n.
+
+    Of one question with n trials. k = 1, where the delta method is exact, is left out. Returns
+    success rates (POINTS,); delta over exact by k ("k = 4"), and the posterior's variance, averaged
+    over outcomes, over exact; (POINTS,) each, NaN at 0 and 1.
+    """
+    p = np.linspace(0, 1, POINTS)
+    seen = np.arange(n + 1)
+    chances = binom.pmf(seen, n, p[:, None])
+    deltas: dict[str, Floats] = {}
+    posteriors: dict[str, Floats] = {}
+    for k in (k for k in ks if 1 < k <= n):
+        exact = sampling_variance(p, k, n)
+        mean = chances @ posterior_variance(seen, n, k)
+        for of, variance in ((deltas, delta_variance(p, k, n)), (posteriors, mean)):
+            of[f"k = {k}"] = np.divide(variance, exact, np.full(p.shape, np.nan), where=exact > 0)
+    return p, deltas, posteriors

@@ -8,13 +8,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import CHATML, Capsys, arithmetic, make_model, write_questions
-from test_settle_live import die, killed
+from helpers import CHATML, Capsys, Setup, arithmetic, make_model, write_questions
 
 from bayes_at_n.pipeline.adaptive import data
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import differences
-from bayes_at_n.pipeline.config.compose import load
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.prepare import questions_table, stage
 from bayes_at_n.pipeline.store import parquet, runfolder
@@ -25,36 +23,6 @@ from bayes_at_n.pipeline.store.runfolder import Run
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
-class Setup:
-    """A model, a question file and a run folder; `run(...)` is a Run with these settings."""
-
-    def __init__(self, tiny: Path, folder: Path) -> None:
-        self.model, self.questions, self.folder = tiny, folder / "sums.jsonl", folder / "run"
-        write_questions(self.questions, arithmetic(4))
-
-    def run(self, *overrides: str) -> Run:
-        given = [
-            "model=custom",
-            f"model.id={self.model}",
-            "model.name=tiny",
-            "dataset=jsonl",
-            f"dataset.path={self.questions}",
-            "sampling.trials=4",
-            "sampling.max_tokens=10",
-            f"run_dir={self.folder}",
-        ]
-        return Run(load([*given, *overrides]))
-
-    def refused(self, *overrides: str) -> str:
-        """The message of a prepare that is refused and changes nothing in the folder."""
-        before = {p: p.read_bytes() for p in self.folder.rglob("*") if p.is_file()}
-        with pytest.raises(UserError) as caught:
-            stage.prepare(self.run(*overrides))
-        assert before == {p: p.read_bytes() for p in self.folder.rglob("*") if p.is_file()}
-        assert "\n" not in str(caught.value)
-        return str(caught.value)
 
 
 @pytest.fixture
@@ -89,20 +57,27 @@ def test_again_changes_nothing_and_needs_no_tokenizer(
 ) -> None:
     stage.prepare(setup.run())
     before = {p.name: p.read_bytes() for p in setup.folder.iterdir()}
-    monkeypatch.delattr(stage.questions_table, "build")
+    monkeypatch.delattr(questions_table, "build")
     stage.prepare(setup.run())
     assert before == {p.name: p.read_bytes() for p in setup.folder.iterdir()}
 
 
-def test_settle_goes_on_after_a_kill_between_two_files(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("file", ["config.yaml", "questions.parquet"])
+def test_settle_goes_on_after_a_kill_before_the_manifest(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    with monkeypatch.context() as patch:
-        for of, name in ((stage, "_write"), (runfolder, "save_config")):
-            work = getattr(of, name)
-            patch.setattr(of, name, lambda *given, work=work: (work(*given), die()))
-        killed(lambda: stage.prepare(setup.run()))
-    assert len([p for p in setup.folder.iterdir() if p.suffix in (".yaml", ".parquet")]) == 1
+    of, name = (runfolder, "save_config") if file == "config.yaml" else (stage, "_save_table")
+    save = getattr(of, name)
+
+    def killed(*given: Any) -> None:
+        save(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(of, name, killed)
+        stage.prepare(setup.run())
+    assert (setup.folder / file).exists()
+    assert "tokenizer" not in json.loads((setup.folder / "manifest.json").read_text())
     assert data.reached(setup.run(), 2) == 2  # what `settle` asks first
 
 
@@ -117,41 +92,25 @@ def test_prompt_log_probs_survive(setup: Setup) -> None:
     assert rows[1]["prompt_logprobs"][0] == -0.5 and rows[2]["prompt_logprobs"] is None
 
 
-def test_many_questions_are_written_as_they_are_rendered(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hashes_and_row_groups_of_many_questions(setup: Setup) -> None:
     lines = [json.dumps({"id": i, "problem": f"{i}+1?", "answer": f"{i + 1}"}) for i in range(300)]
     (setup.folder.parent / "many.jsonl").write_text("\n".join(lines))
     many = f"dataset.path={setup.folder.parent / 'many.jsonl'}"
-    rendered, waiting = [0], []
-
-    def row(*of: Any, make: Any = questions_table._row) -> Any:
-        rendered[0] += 1
-        return make(*of)
-
-    def write(*of: Any, write: Any = pq.ParquetWriter.write_table, **more: Any) -> None:
-        waiting.append(rendered[0] - 128 * len(waiting))
-        write(*of, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(questions_table, "_row", row)
-        patch.setattr(pq.ParquetWriter, "write_table", write)
-        stage.prepare(setup.run(many))
-    assert waiting[:3] == [128, 128, 44]
+    stage.prepare(setup.run(many))
     path = setup.folder / "questions.parquet"
     assert pq.read_metadata(path).num_row_groups == 3
     rows, of = setup.run(many).questions, json.loads((setup.folder / "manifest.json").read_text())
-    for row_ in rows:
-        prompt = hashlib.sha256(str(row_["prompt_token_ids"]).encode()).hexdigest()[:16]
-        assert of["identity"]["prompts"][row_["question_id"]] == prompt
-        assert of["identity"]["questions"][row_["question_id"]] == row_["question_hash"]
-    known = [row_ | {"prompt_logprobs": [-float(i)]} for i, row_ in enumerate(rows)]
+    for row in rows:
+        prompt = hashlib.sha256(str(row["prompt_token_ids"]).encode()).hexdigest()[:16]
+        assert of["identity"]["prompts"][row["question_id"]] == prompt
+        assert of["identity"]["questions"][row["question_id"]] == row["question_hash"]
+    known = [row | {"prompt_logprobs": [-float(i)]} for i, row in enumerate(rows)]
     questions_table.write(path, known)
     before = path.stat().st_ino
     stage.prepare(setup.run(many))
     assert path.stat().st_ino == before  # a worker may be adding to it
     stage.prepare(setup.run(many, "sampling.max_tokens=11"))
-    assert setup.run(many).questions == [row_ | {"max_tokens": 11} for row_ in known]
+    assert setup.run(many).questions == [row | {"max_tokens": 11} for row in known]
 
 
 def test_a_damaged_questions_table_is_made_again(setup: Setup, capsys: Capsys) -> None:
@@ -163,7 +122,7 @@ def test_a_damaged_questions_table_is_made_again(setup: Setup, capsys: Capsys) -
         _ = setup.run().questions
     stage.prepare(setup.run())
     assert path.read_bytes() == good
-    assert "owed again" in capsys.readouterr().err
+    assert "pending again" in capsys.readouterr().err
 
 
 def test_a_torn_manifest_is_refused(setup: Setup) -> None:

@@ -131,7 +131,7 @@ def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> 
         ({"body": b"PROMPT = 'another {response}'"}, "not verifier.official.sha256="),
         ({"status": 404}, "HTTP status 404"),
         ({"status": 302, "headers": {"Location": "/elsewhere"}}, "HTTP status 302"),
-        ({"body": b"x" * 65536, "repeat": 10**6}, "over 262144 bytes"),
+        ({"body": b"x" * 65536, "repeat": 10**6}, "262144"),
         ({"headers": {"Content-Encoding": "gzip"}}, ""),
         ({"headers": {"Content-Length": "10000"}}, "could not be loaded"),
     ],
@@ -150,10 +150,7 @@ def test_what_a_server_may_send(
     assert not cache.exists() and "/elsewhere" not in server.asked
 
 
-def test_slow_and_no_servers(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(official_prompt, "_SECONDS", -1)
-    with pytest.raises(UserError, match="or takes over -1 s"):
-        official_prompt.fetch(PROMPT)
+def test_no_server(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(official_prompt, "SOURCE", "http://127.0.0.1:1")
     with pytest.raises(UserError, match=r"could not be loaded: .*refused.*the network$"):
         official_prompt.fetch(PROMPT)
