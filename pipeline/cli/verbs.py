@@ -172,7 +172,7 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until one is better""",
         examples="score RUN_FOLDER metrics=bayes,pass@8,g-pass@8:0.5",
     ),
     "prefetch": Verb(
-        "prepare.prefetch:prefetch",
+        "prepare.stage:prefetch",
         "download model, data set and verifier for machines without network",
         keys="model dataset verifier prompt.shots_from",
         examples="prefetch model=qwen3-30b dataset=aime25  # into HF_HOME",

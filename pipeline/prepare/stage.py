@@ -1,4 +1,4 @@
-"""prepare: turn questions and gold answers into rendered prompts, checked and hashed."""
+"""prepare: turn questions into rendered prompts, checked and hashed; prefetch: download all."""
 
 import json
 import time
@@ -9,12 +9,21 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base.console import mention, warn
+from bayes_at_n.pipeline.base.console import mention, note, results, warn
 from bayes_at_n.pipeline.base.environment import describe, version
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.config.settings import OFFICIAL, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import endpoint, questions_table, raised_cap
+from bayes_at_n.pipeline.prepare import (
+    endpoint,
+    models,
+    official_prompt,
+    questions,
+    questions_table,
+    raised_cap,
+    shots,
+)
 from bayes_at_n.pipeline.prepare.questions_table import MADE_FROM, Built
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
@@ -44,6 +53,30 @@ def prepare(run: Run) -> None:
         run = Run(run.cfg)
     mention(f"prepared {len(run.questions)} questions in {run.path}")
     answer({"run": run.path, "questions": len(run.questions)})
+
+
+def prefetch(run: Run) -> None:
+    """Download what a run needs into the Hugging Face cache; a second call finds it there.
+
+    Compute nodes without a network then run with ``HF_HUB_OFFLINE=1`` and the same ``HF_HOME``.
+    Raises UserError: when something cannot be had.
+    """
+    model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
+    found: dict[str, Any] = {"model": models.download(model)}
+    results.print(f"model    {model.id}: {found['model']}")
+    loaded, _ = questions.load(dataset)
+    shots.load(run.cfg)
+    where = find_local(dataset.path) or "in the Hugging Face cache"
+    results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {where}")
+    found |= {"dataset": where, "questions": len(loaded)}
+    if verifier.id is not None:
+        found["verifier"] = models.download(verifier_as_model(run.cfg).model)
+        results.print(f"verifier {verifier.id}: {found['verifier']}")
+        if verifier.prompt == OFFICIAL:
+            found["prompt"] = official_prompt.fetch(verifier.official)
+            results.print(f"prompt   {verifier.official}: {found['prompt']}")
+    answer(found)
+    note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")
 
 
 def count_questions(run: Run) -> int:

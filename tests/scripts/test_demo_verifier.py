@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, read_template
 from bayes_at_n.verifiers import extract
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import verifier_task  # noqa: E402
@@ -33,7 +33,7 @@ TEMPLATE = verifier_task.TEMPLATE
 def sampled(folder: Path, problems: Sequence[str], limit: int) -> list[tuple[str, bool]]:
     """An attempt at every problem, T = 0.6, top-p = 0.95: the text, and whether it ended."""
     import torch
-    from demo_training import chat, load, user_turn
+    from train_demo import chat, load, user_turn
 
     model, tokenizer = load(folder, padding_side="left")
     prompts = [chat(tokenizer, user_turn(problem)) for problem in problems]
@@ -73,7 +73,7 @@ def attempted(folder: Path, count: int, limit: int, seed: int) -> list[Case]:
 def judged(cases: Sequence[Case]) -> Any:
     """Log-probabilities of A, B and C at the answer slot, float32 (cases, 3)."""
     import torch
-    from demo_training import chat, load
+    from train_demo import chat, load
     from train_verifier import label_ids
 
     model, tokenizer = load(VERIFIER, padding_side="left")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import Capsys
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 TRUNK = ROOT / "demo" / "models" / "step-3000"
@@ -25,9 +25,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(out: Path) -> None:
-    import train_variants
+    import train_demo
 
-    train_variants.make(out, TRUNK, NAMES, steps=2, tune_steps=1, every=1)
+    train_demo.make_variants(out, TRUNK, NAMES, steps=2, tune_steps=1, every=1)
 
 
 def weights(out: Path) -> dict[str, bytes]:
@@ -83,10 +83,10 @@ def test_a_variant_without_its_twin_is_made_again_with_the_same_bits(home: Path)
 
 def test_fine_tuning_shows_only_clean_responses() -> None:
     import demo_task
-    import train_variants
+    import train_demo
 
     held_out = {row["problem"] for row in demo_task.demo_questions()}
-    for problem, reply, ends in itertools.islice(train_variants.clean_examples(5), 2_000):
+    for problem, reply, ends in itertools.islice(train_demo.clean_examples(5), 2_000):
         assert ends and problem not in held_out
         work, said = reply.split(" The answer is ")
         assert "=" in work or re.fullmatch(r"Powers: [0-9, ]+\.", work)
@@ -94,11 +94,11 @@ def test_fine_tuning_shows_only_clean_responses() -> None:
 
 
 def test_schedules_are_shares_of_the_full_rates_and_differ() -> None:
-    import train_variants
+    import train_demo
 
     curves = {
-        name: [train_variants.warmed(rate, 300)(step) for step in range(301)]
-        for name, rate in train_variants.SCHEDULES.items()
+        name: [train_demo.warmed(rate, 300)(step) for step in range(301)]
+        for name, rate in train_demo.SCHEDULES.items()
     }
     assert len(curves) == 6
     assert all(min(curve) >= 0 and max(curve) <= 1.5 for curve in curves.values())
@@ -109,22 +109,3 @@ def test_schedules_are_shares_of_the_full_rates_and_differ() -> None:
         "linear",
         "late-decay",
     }
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--only", "linear"], "--only is for --variants"),
-        (["--variants", "--only", "square"], "invalid choice: 'square'"),
-        (["--variants", "--threads", "0"], "at least 1"),
-        (["--variants", "--out", "nowhere"], "nowhere/models/step-3000: no checkpoint"),
-    ],
-)
-def test_senseless_commands_end_before_anything_is_written(
-    given: list[str], message: str, capsys: Capsys
-) -> None:
-    import train_demo
-
-    with pytest.raises(SystemExit):
-        train_demo.main(given)
-    assert message in capsys.readouterr().err.splitlines()[-1]
