@@ -336,7 +336,7 @@ def test_spent_is_what_was_said_or_left_whichever_is_more(tmp_path: Path) -> Non
     left = spent.rest(run.cfg, spent.spent([run]))
     assert left.tokens == 460 and run.cfg.budget.tokens == 1000
     run.cfg.budget.tokens = 200
-    assert Allowance(run).told().startswith("the budget is spent: kept 8 attempts of 8, 0 are owed")
+    assert Allowance(run).message().startswith("the budget is spent: kept 8 attempts of 8, 0 are owed")
 
 
 def test_what_nobody_counts_is_refused(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Pa
     with pytest.raises(UserError, match=r"^budget\.until=2020-01-01: is past"):
         compose.load(["budget.until=2020-01-01"])
     run = Run(load_folder(run.path, []))
-    assert "2 are owed" in Allowance(run).told()
+    assert "2 are owed" in Allowance(run).message()
 
 
 def test_status_and_a_dry_run_say_what_is_spent_and_fits(tmp_path: Path, capsys: Capsys) -> None:
