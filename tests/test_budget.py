@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from bayes_at_n.pipeline.generate.record import Session
 from forked import IN_FLIGHT, Attempts, Command, Forker, stored
 from forked import SETTINGS as FORKED
 from helpers import Capsys, add_attempts, make_run
@@ -34,7 +35,6 @@ from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.engines.callable import CallableEngine, known
 from bayes_at_n.pipeline.generate import budget, record, stage
 from bayes_at_n.pipeline.generate.budget import Allowance
-from bayes_at_n.pipeline.generate.record import Session
 from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run

@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
-from bayes_at_n.pipeline.prepare import prefetch, raising, served, sizes
+from bayes_at_n.pipeline.prepare import endpoint, prefetch, raised_cap, sizing
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import home
@@ -125,13 +125,13 @@ def _fitted(runs: Sequence[Run]) -> list[Run]:
         return [n for table in tables for n in table["completion_tokens"].to_pylist() if n]
 
     questions = [row for run in runs for row in run.questions]
-    engine = sizes.settled(first, questions, made).engine
+    engine = sizing.settled(first, questions, made).engine
     return [Run(replace(run.cfg, engine=engine)) for run in runs]
 
 
 def _is_pending(run: Run) -> bool:
     """Check a run; return whether there is anything to sample."""
-    weights = served.weights(run.cfg, served.kept(run))
+    weights = endpoint.weights(run.cfg, endpoint.kept(run))
     runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
         raise UserError(
@@ -139,7 +139,7 @@ def _is_pending(run: Run) -> bool:
             " with the one that is meant completes it"
         )
     if cut := runfolder.continuing(run):
-        note(f"generate: {raising.told(run.cfg, cut.values())}")
+        note(f"generate: {raised_cap.told(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
         sessions.trust(run)
     if said := sessions.suspects(run):

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.base.console import fail, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import labels, leave
-from bayes_at_n.pipeline.prepare import models, sizes
+from bayes_at_n.pipeline.prepare import models, sizing
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.store.origin import metadata
@@ -127,7 +127,7 @@ def judge(
 
     Raises UserError, TryAgain: as `Judge`. Interrupted: `stop` was set.
     """
-    cfg, worker = sizes.settled(configs[0], ()), shards.worker_id()
+    cfg, worker = sizing.settled(configs[0], ()), shards.worker_id()
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
         intact = stack.enter_context(home.staying(run.path, "attempts were verified"))

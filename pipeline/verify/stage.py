@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.base import engines, lease
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import models, prefetch, questions, sizes
+from bayes_at_n.pipeline.prepare import models, prefetch, sizing
 from bayes_at_n.pipeline.store import graded, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
@@ -92,7 +92,7 @@ def _verify(given: Run) -> None:
 
 def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
     """Make everything that decides a log-prob; none of it needs the model itself."""
-    v, args, local = cfg.verifier, judge.engine.args, questions.find_local(str(cfg.verifier.id))
+    v, args, local = cfg.verifier, judge.engine.args, find_local(str(cfg.verifier.id))
     chat = local / "chat_template.jinja" if local else None
     chat_text = chat.read_text("utf-8") if chat and chat.is_file() else ""
     return {
@@ -146,6 +146,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
             check(run, judged())
         return made
 
+    plan.folder.mkdir(parents=True, exist_ok=True)
     _clear(plan.folder)
     try:
         if on_ray or cfg.engine.replicas > 1:
@@ -169,7 +170,7 @@ def _fitted(run: Run, loaded: str) -> RunConfig:
     v, model = run.cfg.verifier, verifier_as_model(run.cfg)
     cfg, weights = model, models.fingerprint(model.model)
     if cfg.cluster.address is None:
-        cfg = sizes.settled(model, ())
+        cfg = sizing.settled(model, ())
     if v.trust_remote_code:
         warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
     if loaded not in ("", weights):
@@ -203,7 +204,6 @@ def _together(run: Run, cfg: RunConfig, plan: Plan, look: Callable[[], Any]) -> 
 
 def _clear(folder: Path) -> None:
     """Delete what workers leave of how they shared the work."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name in (sessions.CLAIMS, "sessions", "logs"):
         shutil.rmtree(folder / name, ignore_errors=True)
 
