@@ -145,13 +145,14 @@ class Job:
         self.allowance.ended(position, completion)
         if reason in FINISHED:
             self._finished.append(completion)
+            self.session.add(completion.finished - completion.started, **counts(completion))
             if self.writer is not None and len(self._finished) >= _MOST_IN_FRAME:
                 self._write(self.writer)
             return
         reasons = self.unfinished.setdefault(position, [])
         reasons.append(reason)
-        counts = self.session.record["unfinished"]
-        counts[reason] = counts.get(reason, 0) + 1
+        times = self.session.record["unfinished"]
+        times[reason] = times.get(reason, 0) + 1
         question_id, trial = self.keys[position]
         about = {"question": question_id, "trial": trial, "reason": reason}
         self.session.log("unfinished", **about, times=len(reasons))
@@ -276,10 +277,7 @@ class Job:
             lost = [one for one in finished if self.claims.lost(self._place(one))]
             for one in lost:  # another worker's by now, because this process was suspended
                 self.session.log("dropped", question=one.request.question_id)
-            own = [one for one in finished if one not in lost]
-            writer.append([row_of(one) for one in own])
-            for one in own:
-                self.session.add(one.finished - one.started, **counts(one))
+            writer.append([row_of(one) for one in finished if one not in lost])
         for key in writer.durable():
             self.claims.durable(self.place[key])
 

@@ -94,13 +94,11 @@ def test_a_journal_is_followed_and_then_found_sealed(tmp_path: Path) -> None:
     assert read(tally) == ["...", "..."]
     with writing(run, "w") as writer:
         for trial, answer in enumerate(("2", "3")):
-            writer.put(row("a", trial, answer))
-            writer.flush()
+            writer.append([row("a", trial, answer)])
             assert read(tally)[0] == "++."[: trial + 1] + "." * (2 - trial)
-        writer.put(row("b", 2, finish_reason="length"))
-        writer.put(row("b", 7))  # more trials than the run has now
-        writer.put(row("x", 0))  # no question of the run
-        writer.flush()
+        writer.append([row("b", 2, finish_reason="length")])
+        writer.append([row("b", 7)])  # more trials than the run has now
+        writer.append([row("x", 0)])  # no question of the run
         assert read(tally) == ["++.", "..+"]
         assert tally.finish_times("w").size == 3 and tally.tokens.sum() == 15
     assert not list(run.attempts.glob("*.journal"))
@@ -110,8 +108,7 @@ def test_a_journal_is_followed_and_then_found_sealed(tmp_path: Path) -> None:
 def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "+1", "b": "0+"})
     with writing(run, "w") as writer:
-        writer.put(row("a", 0))
-        writer.flush()
+        writer.append([row("a", 0)])
         [growing] = run.attempts.glob("*.journal")
         tally = Tally(run)
         before = read(tally)
@@ -128,12 +125,10 @@ def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
 def test_a_torn_frame_is_read_when_it_is_whole(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=2")
     with writing(run, "w") as writer:
-        writer.put(row("a", 0))
-        writer.flush()
+        writer.append([row("a", 0)])
         [path] = run.attempts.glob("*.journal")
         first = path.stat().st_size
-        writer.put(row("a", 1))
-        writer.flush()
+        writer.append([row("a", 1)])
         whole = path.read_bytes()
         copy = make_run(tmp_path / "copy", {"a": ""}, "sampling.trials=2")
         copy.attempts.mkdir()
@@ -151,8 +146,7 @@ def test_of_two_equal_attempts_the_first_counts(order: tuple[str, str], tmp_path
     tally = Tally(run)
     for worker in order:
         with writing(run, worker) as writer:
-            writer.put(row("a", 0, "2" if worker == "w1" else "3", completion_tokens=9))
-            writer.flush()
+            writer.append([row("a", 0, "2" if worker == "w1" else "3", completion_tokens=9)])
             tally.look()  # as a journal
         read(tally)
     for one in (tally, Tally(run)):
@@ -199,11 +193,9 @@ def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
     with writing(run, "w1") as one, writing(run, "w2") as two:
         gone = AttemptWriter(run.attempts, "gone")
         for trial in range(10):
-            one.put(row("a", trial, finished=now - 10 * trial))
-            two.put(row("a", 20 + trial, finished=now - 3e5))  # days ago
-            gone.put(row("a", 40 + trial))
-        for writer in (one, two, gone):
-            writer.flush()
+            one.append([row("a", trial, finished=now - 10 * trial)])
+            two.append([row("a", 20 + trial, finished=now - 3e5)])  # days ago
+            gone.append([row("a", 40 + trial)])
         tally = Tally(run)
         tally.look()
         found = of("run", tally, [])
@@ -222,8 +214,7 @@ def test_a_worker_that_just_began_counts_from_its_beginning(tmp_path: Path) -> N
     session(run, "w", wall_s=50.0, updated=now, ended=False)
     with writing(run, "w") as writer:
         for trial in range(5):
-            writer.put(row("a", trial, finished=now))
-        writer.flush()
+            writer.append([row("a", trial, finished=now)])
         [found] = standings(run.path)
     assert found.left_s == pytest.approx(50, rel=0.1)
 
@@ -233,7 +224,7 @@ def test_a_worker_keeps_its_shards_by_name(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=4")
     for worker, trial in (("w1", 0), ("w11", 1), ("w1-x", 2)):
         with writing(run, worker) as writer:
-            writer.put(row("a", trial))
+            writer.append([row("a", trial)])
     tally = Tally(run)
     tally.look()
     assert {shards.stem(path) for path in shards.files(run.attempts)} == {
@@ -419,8 +410,7 @@ def test_a_terminal_of_80_columns_until_the_run_is_done(tmp_path: Path) -> None:
             slurm={"job": "123456", "task": 78}, replica=7)  # fmt: skip
     with writing(run, "w") as writer:
         for trial in range(2, 1000):
-            writer.put(row("question", trial))
-        writer.flush()
+            writer.append([row("question", trial)])
         terminal = Terminal([str(tmp_path), "--watch"])
         screen = terminal.wait_for("are not graded yet")
         assert max(map(len, screen)) <= 80
@@ -441,7 +431,7 @@ def test_a_terminal_of_80_columns_until_the_run_is_done(tmp_path: Path) -> None:
             and max(map(len, text.split("\n"))) <= 80
         )
         for trial in range(1000, 2400):
-            writer.put(row("question", trial, "3"))
+            writer.append([row("question", trial, "3")])
     session(run, "w", host="gpu-node-0001", attempts=2400, ended=True, state="done")
     for one in (terminal, lone):
         assert one.end() == 0
