@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from bayes_at_n.pipeline.base.console import answering, asked, counted, mention, note, warn
+from bayes_at_n.pipeline.base.console import answering, asked, mention, note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -103,7 +103,7 @@ def _supervised(runs: Sequence[Run], what: Work) -> None:
 
         task = Task(
             verb="generate",
-            model=f"{first.cfg.model.name} for {counted(len(runs), 'run')}",
+            model=first.cfg.model.name,
             folders={run.path: len(run.keys) for run in runs},
             pending=pending,
             is_over=is_over,
@@ -112,6 +112,9 @@ def _supervised(runs: Sequence[Run], what: Work) -> None:
         )
         logs = first.path / "logs" / shards.worker_id()
         supervise(task, what, [run.cfg for run in runs], logs)
+        for run in runs:
+            if (run.path / sessions.CLAIMS).exists():
+                leave(run)  # the last worker was killed
 
 
 def _fitted(runs: Sequence[Run]) -> list[Run]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, install, one_line
 from bayes_at_n.pipeline.base.program import IMPORTED_FROM
@@ -57,6 +57,7 @@ class ActorPlace(Place):
     kind: Any
     order: tuple[Work, Sequence[RunConfig], str, str]
     actor: Any = None
+    may_wait: ClassVar[bool] = True
     answer: Any = None  # to come from the actor, which works until then
 
     def begin(self, slot: Slot) -> None:

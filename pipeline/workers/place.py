@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.workers.session import Slot
@@ -27,6 +27,7 @@ class Place(abc.ABC):
     killed_because: str = ""
     dismissed: bool = False  # it need not be replaced
     silent_since: float | None = None
+    may_wait: ClassVar[bool] = False  # for room, without end
 
     @abc.abstractmethod
     def begin(self, slot: Slot) -> None:

@@ -156,7 +156,7 @@ class _Supervisor:
             return
         if any(ended.values()) and self.task.is_over():
             for place in self.places:
-                if place.slot and not place.loaded:
+                if place.slot and place.may_wait and not place.loaded:
                     place.dismiss("nothing is left to do")
         self._retry_failed_loads()
         if now - self.looked >= heartbeat.HEARTBEAT_S:
@@ -228,11 +228,12 @@ class _Supervisor:
 
     def _show(self, meter: Meter) -> None:
         """Show of every folder what the worker says that knows of the least that is left."""
-        if not any(place.loaded for place in self.places):
+        loaded = any("load_s" in record for own in self.records for record in own)
+        if not loaded:
             meter.started = time.monotonic()  # loading tells nothing about the time left
         each = zip(self.records, self.task.folders.values(), strict=True)
         left = [min((r["left"] for r in own if "left" in r), default=n) for own, n in each]
-        if any("left" in record for own in self.records for record in own):
+        if loaded:
             meter.reach(max(meter.done, meter.total - sum(left)), lambda: self._detail(meter))
 
     def _detail(self, meter: Meter) -> str:
