@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
-from bayes_at_n.pipeline.prepare import endpoint, prefetch, raised_cap, sizing
+from bayes_at_n.pipeline.prepare import endpoint, models, raised_cap, sizing
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import home
@@ -121,14 +121,14 @@ def _fitted(runs: Sequence[Run]) -> list[Run]:
     """Return the runs with an engine that fits this machine and the longest of their attempts."""
     first = runs[0].cfg
     if not kind(first.engine.name).served:
-        prefetch.weights(first.model)  # here and once: no worker waits for a download
+        models.download(first.model)  # here and once: no worker waits for a download
 
     def made() -> list[int]:
         tables = (rowkeys.streamed(run, "attempts", ["completion_tokens"]) for run in runs)
         return [n for table in tables for n in table["completion_tokens"].to_pylist() if n]
 
     questions = [row for run in runs for row in run.questions]
-    engine = sizing.settled(first, questions, made).engine
+    engine = sizing.resolved(first, questions, made).engine
     return [Run(replace(run.cfg, engine=engine)) for run in runs]
 
 
@@ -142,7 +142,7 @@ def _is_pending(run: Run) -> bool:
             " with the one that is meant completes it"
         )
     if cut := runfolder.continuing(run):
-        note(f"generate: {raised_cap.told(run.cfg, cut.values())}")
+        note(f"generate: {raised_cap.described(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
         sessions.trust(run)
     if said := sessions.suspects(run):

@@ -127,7 +127,7 @@ def judge(
 
     Raises UserError, TryAgain: as `Judge`. Interrupted: `stop` was set.
     """
-    cfg, worker = sizing.settled(configs[0], ()), shards.worker_id()
+    cfg, worker = sizing.resolved(configs[0], ()), shards.worker_id()
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
         intact = stack.enter_context(home.staying(run.path, "attempts were verified"))

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import models, prefetch, sizing
+from bayes_at_n.pipeline.prepare import models, sizing
 from bayes_at_n.pipeline.store import graded, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
@@ -170,14 +170,14 @@ def _fitted(run: Run, loaded: str) -> RunConfig:
     v, model = run.cfg.verifier, verifier_as_model(run.cfg)
     cfg, weights = model, models.fingerprint(model.model)
     if cfg.cluster.address is None:
-        cfg = sizing.settled(model, ())
+        cfg = sizing.resolved(model, ())
     if v.trust_remote_code:
         warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
     if loaded not in ("", weights):
         why = f"is {weights} now, but log-probs in {run.path} are by {loaded}"
         raise UserError(f"verifier.id={v.id}: {why}; set verifier.revision to one of them")
     if not engines.kind(cfg.engine.name).served:
-        prefetch.weights(cfg.model)
+        models.download(cfg.model)
     return cfg
 
 

@@ -1,0 +1,162 @@
+"""Scores under smaller limits of tokens: recounted from the rows in plain Python."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from helpers import Capsys, again, change_attempts, make_run, run_of
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import caps as of_cohort
+from bayes_at_n.pipeline.compare import cohort as cohorts
+from bayes_at_n.pipeline.compare import pairwise
+from bayes_at_n.pipeline.compare.comparison import compare
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.score import caps
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+MARKS = {"q1": "1100", "q2": "110~", "q3": "1~0u"}
+FORMS = ("csv", "json", "tex", "md")
+TOKENS = {"q1": [5, 8, 9, 30], "q2": [12, 31, 7, 32], "q3": [16, 32, 17, 3]}
+
+
+def lengthen(run: Run, tokens: dict[str, list[int | None]], **columns: Any) -> Run:
+    """The run with these lengths of its attempts, other columns and questions of 32 tokens."""
+
+    def changed(row: dict[str, Any]) -> dict[str, Any]:
+        length = tokens[row["question_id"]][row["trial"]]
+        return row | {"completion_tokens": length} | columns
+
+    change_attempts(run, changed)
+    path = run.path / "questions.parquet"
+    rows = pq.read_table(path).to_pylist()
+    for row in rows:
+        row["max_tokens"] = 32
+    pq.write_table(type(pq.read_table(path)).from_pylist(rows, schema=QUESTIONS), path)
+    return again(run)
+
+
+def recounted(marks: dict[str, str], tokens: dict[str, list[int]], cap: int) -> dict[str, float]:
+    """avg by hand, cut-off attempts and mean cost, from the marks and lengths alone."""
+    means, over, spent, n = [], 0, 0, 0
+    for question, line in marks.items():
+        right = sum(m == "1" and k <= cap for m, k in zip(line, tokens[question], strict=True))
+        means.append(right / len(line))
+        for mark, length in zip(line, tokens[question], strict=True):
+            over, spent, n = over + (length > cap or mark == "~"), spent + min(length, cap), n + 1
+    mean = sum(means) / len(means)
+    return {"score": mean, "truncated": over / n, "tokens_per_attempt": spent / n}
+
+
+def test_every_smaller_cap_is_what_a_recount_gives(tmp_path: Path, capsys: Capsys) -> None:
+    run = lengthen(make_run(tmp_path / "run", MARKS, "sampling.max_tokens=32"), TOKENS)
+    score(again(run, "scoring.caps=4,8,16,31,32,64"))
+    shown = capsys.readouterr().out
+    rows = json.loads((run.path / "scores.json").read_text())["caps"]
+    assert [row["max_tokens"] for row in rows] == [4, 8, 16, 31, 32, 64]
+    for row in rows[:-1]:
+        expected = recounted(MARKS, TOKENS, row["max_tokens"])
+        assert {key: row[key] for key in expected} == pytest.approx(expected)
+        assert row["low"] <= row["score"] <= row["high"]
+    # At the run's own max_tokens it is the run's own score; above it nobody knows.
+    scores = json.loads((run.path / "scores.json").read_text())
+    assert rows[-2]["score"] == scores["uniform_prior"]["avg"]["mean"]
+    assert rows[-1] == {"max_tokens": 64} and "blank above 32" in " ".join(shown.split())
+    saved = {path.name for path in (run.path / "caps").iterdir()}
+    assert saved == {"caps.json", *(f"curve.{form}" for form in FORMS)}
+    score(again(run, "caps=4,8", "plots=true"))
+    assert {path.suffix for path in (run.path / "caps").iterdir()} >= {".png", ".pdf"}
+
+
+def test_what_is_known_of_attempts_that_were_cut(tmp_path: Path) -> None:
+    def lengths(run: Run, tokens: Any = TOKENS, **columns: Any) -> outcomes.Lengths:
+        return outcomes.lengths(lengthen(run, tokens, **columns))
+
+    asked = make_run(tmp_path / "asked", MARKS, "sampling.max_tokens=64")
+    found = lengths(asked)
+    # The context leaves 32 of 64: cut there, an attempt is cut at 64 as well.
+    assert (found.known, found.cut.sum(), found.guessed) == (64, 2, 0)
+    assert "leaves less room" not in " ".join(caps.notes("a", found, [8]))  # all alike
+    assert "less room in 2" in caps.notes("a", found._replace(room=np.array([9, 9, 32])), [8])[0]
+    # Another's limit below our own: nothing is known above it.
+    lower = TOKENS | {"q2": [12, 31, 7, 20]}
+    assert lengths(asked, lower).known == 20
+    # A text that turns in circles never ends: it was stopped, and hides nothing.
+    assert lengths(asked, finish_reason="repetition").known == np.inf
+    # Nobody said how they ended: those that fill the room were cut, the others not.
+    found = lengths(asked, finish_reason=None)
+    assert (found.known, found.cut.sum(), found.guessed) == (64, 2, 10)
+    assert "taken to have ended" in caps.notes("a", found, [8])[0]
+    with pytest.raises(UserError, match="1 of 12 graded attempts do not say their tokens"):
+        run = lengthen(asked, TOKENS | {"q1": [5, None, 9, 30]})
+        score(again(run, "scoring.caps=8"))
+
+
+def test_a_forecast_and_when_there_is_none(tmp_path: Path, capsys: Capsys) -> None:
+    run = lengthen(make_run(tmp_path / "run", MARKS, "sampling.max_tokens=32"), TOKENS)
+    score(again(run, "forecast=64"))
+    found = json.loads((run.path / "scores.json").read_text())["forecast"]
+    # One of two attempts cut off is the room that is left: 5 of 12 are right, at most 7.
+    least, most = (sum((right + 1) / 6 for right in of) / 3 for of in ((2, 2, 1), (2, 3, 2)))
+    assert (found["least"], found["most"]) == pytest.approx((least, most))
+    # Beyond 16 three ended, at 30, 31 and 17, and two were cut off.
+    assert found["support"] == pytest.approx(3 / 5) and found["supported"]
+    assert "forecast at max_tokens=64" in capsys.readouterr().out
+    with pytest.raises(UserError, match="write caps=32"):
+        score(again(run, "forecast=32"))
+    assert not capsys.readouterr().out  # refused before anything is shown
+    with pytest.raises(UserError, match=r"scoring.forecast="):
+        load_folder(run.path, [f"forecast={10**20}"])
+
+
+def test_automatic_caps_and_caps_that_cannot_be(tmp_path: Path) -> None:
+    run = lengthen(make_run(tmp_path / "run", MARKS, "sampling.max_tokens=32"), TOKENS)
+    found = outcomes.lengths(run)
+    assert caps.chosen(run, ["auto"], found) == [2, 4, 8, 16, 32]
+    assert caps.chosen(run, ["16", "8", "016"], found) == [8, 16]
+    assert caps.chosen(run, ["auto"], found._replace(known=20.0)) == [2, 4, 8, 16, 20]
+    for wrong in ("caps=0", "caps=8,many", "caps=auto,8", "caps=-1", f"caps={10**20}"):
+        with pytest.raises(UserError, match=r"scoring.caps="):
+            load_folder(run.path, [f"scoring.{wrong}"])
+
+
+def test_compare_shows_where_the_order_changes(tmp_path: Path) -> None:
+    fast, slow = {q: "1" * 20 + "0" * 20 for q in "abc"}, {q: "1" * 36 + "0" * 4 for q in "abc"}
+    tokens = {"fast": dict.fromkeys("abc", [6] * 40), "slow": dict.fromkeys("abc", [20] * 40)}
+    for name, marks in (("fast", fast), ("slow", slow), ("none", slow)):
+        run = run_of(tmp_path, name, marks, "sampling.max_tokens=32")
+        lengthen(run, tokens.get(name, dict.fromkeys("abc", [None] * 40)))
+    cfg = analysis.load([f"runs={tmp_path}", "caps=8,16,24", f"out={tmp_path}/out"])
+    compare(cfg)
+    record = json.loads((tmp_path / "out/compare.json").read_text())["datasets"][0]
+    order = [(row["max_tokens"], row["model"], row["rank"]) for row in record["caps"]]
+    assert order == [(8, "fast", 1), (8, "slow", 2), (16, "fast", 1), (16, "slow", 2),
+                     (24, "slow", 1), (24, "fast", 2)]  # fmt: skip
+    (swap,) = record["swaps"]
+    ends = {key: swap[key] for key in ("ahead_below", "ahead_above", "from", "to", "told_apart")}
+    assert ends == {"ahead_below": "fast", "ahead_above": "slow", "from": 16, "to": 24,
+                    "told_apart": True}  # fmt: skip
+    assert any("left out" in line and "none" in line for line in record["notes"]["caps"])
+    assert (tmp_path / "out/caps.png").is_file()
+
+
+def test_how_much_of_a_gap_is_truncation(tmp_path: Path) -> None:
+    run_of(tmp_path, "a", {"q": "1111100000", "r": "1111111110"})
+    run_of(tmp_path, "b", {"q": "11111~~~~~", "r": "11111110~~"})
+    (cohort,) = cohorts.load(analysis.load([f"runs={tmp_path}"]))
+    # Shares that finished 20 and 13 of 20, of those 14 and 12 correct.
+    table = pairwise.adjacent_pairs(cohort, analysis.load([]))
+    by_hand = (20 / 20 - 13 / 20) * (14 / 20 + 12 / 13) / 2
+    assert table.rows[0]["truncation"] == pytest.approx(by_hand)
+    by_answers = (14 / 20 - 12 / 13) * (20 / 20 + 13 / 20) / 2
+    assert table.rows[0]["difference"] == pytest.approx(by_hand + by_answers)
+    assert of_cohort.swap(np.array([np.nan, 2.0, np.nan, -2.0]), 1.6) == (1, 3, True)
+    assert of_cohort.swap(np.array([np.nan, 2.0, 0.0]), 1.6) is None

@@ -1,0 +1,311 @@
+"""Which runs of a data set can be compared, and what is said of those that cannot."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers import THREE, Capsys, add_grades, make_run, run_of
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import cohort, comparison, differences
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.store import find, outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+
+
+def load(root: Path, *arguments: str) -> list[cohort.Cohort]:
+    return cohort.load(analysis.load([f"runs={root}", *arguments]))
+
+
+def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
+    cfg = analysis.load(
+        [
+            "dataset=a,b",
+            "model=[x, y]",
+            "metrics=pass@1,pass^16",
+            "thresholds=t.json",
+            "rubric.weights.exact-match=[0, 2]",
+            "out=null",
+            str(tmp_path),
+        ]
+    )
+    assert (cfg.dataset, cfg.model) == (["a", "b"], ["x", "y"])
+    assert cfg.scoring.metrics == ["pass@1", "pass^16"]
+    assert cfg.out is None
+    assert (cfg.thresholds.file, cfg.thresholds.scope) == ("t.json", "cohort")
+    assert cfg.rubric.weights == {"exact-match": [0, 2]}
+    assert cfg.folders == [str(tmp_path)]
+    assert analysis.load(["model=1.10,007,null"]).model == ["1.10", "007", "null"]
+    assert analysis.load([r"report.title=costs \${x}"]).report.title == "costs ${x}"
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("datasets=a", "did you mean dataset"),
+        ("rul=overlap", "did you mean scoring.rule"),
+        ("scoring.z=9", "scoring.z=9"),
+        ("metrics=pas@2", "did you mean pass@2"),
+        ("scoring.confidence=95", "scoring.confidence=95"),
+        ("dataset=../etc", "dataset=../etc"),
+        ("/nowhere/at/all", "/nowhere/at/all"),
+    ],
+)
+def test_settings_that_cannot_be(argument: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        analysis.load([argument])
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_outcomes_are_those_of_the_grades(tmp_path: Path) -> None:
+    run_of(tmp_path, "x")
+    run_of(tmp_path, "y", {"c": "1t", "a": "u1", "b": "(0"})
+    (tmp_path / "sums" / "_grading").mkdir()
+    (tmp_path / "sums" / "notes").mkdir()
+    (one,) = load(tmp_path)
+    assert (one.dataset, one.names, one.question_ids) == ("sums", ["x", "y"], ["a", "b", "c"])
+    assert outcomes.words(one.outcomes[1]).tolist() == [
+        ["unparsable", "correct", "owed", "owed"],
+        ["no_answer", "wrong", "owed", "owed"],
+        ["correct", "timeout", "owed", "owed"],
+    ]
+    assert one.matrix()[0].tolist() == [[1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+    assert one.truncated[0].tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert one.truncated[1, :, 2:].tolist() == [[-1, -1]] * 3
+    assert one.differences == ["trials: y 2; all others 4"]
+
+
+def test_questions_are_matched_by_text_and_gold_not_by_name(tmp_path: Path, capsys: Capsys) -> None:
+    run_of(tmp_path, "x")
+    run_of(tmp_path, "y")
+    run_of(tmp_path, "other", gold={"b": "17"})
+    run_of(tmp_path, "more", THREE | {"d": "1111"})
+    (one,) = load(tmp_path)
+    assert one.names == ["more", "x", "y"]
+    assert one.question_ids == ["a", "b", "c"]
+    assert "questions: more has 4, 3 are compared" in one.differences
+    told = capsys.readouterr().err
+    assert "other is left out" in told
+    (named,) = load(tmp_path, "dataset=sums", "model=x,other")
+    assert (named.names, named.question_ids) == (["x", "other"], ["a", "c"])
+    assert "questions: x has 3, 2 are compared" in named.differences
+
+
+def test_runs_without_a_common_question_are_refused(tmp_path: Path) -> None:
+    run_of(tmp_path, "x")
+    run_of(tmp_path, "y", {"d": "1", "e": "0"})
+    for arguments in ([], ["dataset=sums", "model=x,y"]):
+        with pytest.raises(UserError, match="x, y share no question"):
+            load(tmp_path, *arguments)
+
+
+def test_what_is_unfinished_damaged_or_empty_is_named(tmp_path: Path, capsys: Capsys) -> None:
+    run_of(tmp_path, "sound")
+    run_of(tmp_path, "second")
+    run_of(tmp_path, "started", {"a": "1", "b": ".", "c": "."}, "sampling.trials=4")
+    run_of(tmp_path, "ungraded", {"a": "++", "b": "++", "c": "++"})
+    busy = run_of(tmp_path, "busy", {"a": "11", "b": "1", "c": "1"}, "sampling.trials=4")
+    (tmp_path / "sums" / "broken").mkdir()
+    (tmp_path / "sums" / "broken" / "config.yaml").write_text("a: [")
+    (part,) = run_of(tmp_path, "damaged").grades.glob("*.parquet")
+    part.write_bytes(b"PAR1 nothing of worth PAR1")
+    with Heartbeat(busy.path, "w"):
+        (one,) = load(tmp_path)
+    told = capsys.readouterr().err
+    assert one.names == ["busy", "second", "sound"]
+    assert "busy lacks 8 of 12" in "".join(one.differences)
+    assert "started is left out: 2 of 3" in told
+    assert "ungraded is left out" in told
+    assert "broken is left out" in told
+    assert "damaged/grades/00000.parquet: unreadable" in told
+
+
+def test_one_damaged_data_set_does_not_hide_another(tmp_path: Path, capsys: Capsys) -> None:
+    run_of(tmp_path, "x")
+    run_of(tmp_path, "x", {"a": "++"}, dataset="late")
+    assert [one.dataset for one in load(tmp_path)] == ["sums"]
+    assert "late: no graded run" in capsys.readouterr().err
+    with pytest.raises(UserError, match="late: no graded run"):
+        load(tmp_path, "dataset=late")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["dataset=sum"], "dataset=sum: .* sums"),
+        (["dataset=empty"], "dataset=empty: no run"),
+        (["model=z"], "model=z: .* there are x"),
+    ],
+)
+def test_names_that_are_not_there(tmp_path: Path, arguments: list[str], said: str) -> None:
+    run_of(tmp_path, "x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=said):
+        load(tmp_path, *arguments)
+
+
+def test_a_folder_without_runs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run in it"):
+        load(tmp_path)
+    with pytest.raises(UserError, match="no such folder"):
+        load(tmp_path / "nowhere")
+
+
+def test_differences_name_protocol_grader_and_a_model_that_occurs_twice(tmp_path: Path) -> None:
+    of = {"x": [], "y": ["grading.timeout_s=2"], "z": ["sampling.temperature=1.0"]}
+    for name, extra in of.items():
+        run_of(tmp_path, name, THREE, *extra, f"model.reasoning_end=<{name}>")
+    make_run(
+        tmp_path / "sums" / "x-again",
+        THREE,
+        "dataset.name=sums",
+        "model.name=x",
+        "model.id=/nowhere/x",
+        "tag=again",
+    )
+    (one,) = load(tmp_path)
+    lines = "\n".join(one.differences)
+    assert "sampling.temperature: z 1.0; all others 0.6" in lines
+    assert "grading.timeout_s: y 2.0; all others " in lines
+    assert "reasoning_end" not in lines
+    assert "x, x-again are runs of x" in lines
+    assert "the same outcomes" in lines
+    assert differences.protocol(one.members[0].run)["sampling.temperature"] == 0.6
+
+
+def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -> None:
+    first = run_of(tmp_path / "old", "x").path
+    second = run_of(tmp_path / "new", "x").path
+    cfg = analysis.load([str(first), str(second), str(first)])
+    (one,) = cohort.load(cfg)
+    assert one.names == ["old/sums/x", "new/sums/x"]
+    assert find.named(cfg) == {"sums": [first, second]}
+
+
+def test_a_broken_folder_named_outright_is_left_out(tmp_path: Path, capsys: Capsys) -> None:
+    sound = run_of(tmp_path, "x").path
+    broken, empty = run_of(tmp_path, "broken").path, tmp_path / "empty"
+    (broken / "config.yaml").write_text("a: [")
+    empty.mkdir()
+    (ours := tmp_path / "_compare").mkdir()
+    (one,) = cohort.load(analysis.load([str(broken), str(empty), str(ours), str(sound)]))
+    assert one.names == ["x"]
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{broken} is left out: {broken / 'config.yaml'}" in told
+    assert f"{empty} is left out: {empty} is no run folder" in told and "name those" not in told
+    assert str(ours) not in told
+    with pytest.raises(UserError, match=r"but runs: name those, such as .*/sums/broken"):
+        cohort.load(analysis.load([str(sound.parent)]))
+    with pytest.raises(UserError, match=r"broken/config\.yaml"):
+        cohort.load(analysis.load([str(broken), str(empty)]))
+    assert "left out" not in capsys.readouterr().err
+
+
+def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Path) -> None:
+    for name, known in {"x": None, "seeded": True, "told": False}.items():
+        run = run_of(tmp_path, name, THREE, f"sampling.temperature=0.{len(name)}")
+        if known is not None:
+            manifest = runfolder.read_json(run.manifest)
+            imported = {"imported": {"sampling_known": known}}
+            runfolder.write_json(run.manifest, manifest | imported)
+    (one,) = load(tmp_path)
+    (line,) = [line for line in one.differences if line.startswith("sampling of")]
+    assert line.startswith("sampling of told ")
+    (line,) = [line for line in one.differences if line.startswith("sampling.temperature")]
+    assert "0.6" in line and "0.1" in line and "told" not in line and "0.4" not in line
+    protocols = {m.name: differences.protocol(m.run) for m in one.members}
+    temperatures = {name: of["sampling.temperature"] for name, of in protocols.items()}
+    assert temperatures == {"x": 0.1, "seeded": 0.6, "told": None}
+    add_grades(one.members[0].run, "other", [])
+    of = [line for line in load(tmp_path)[0].differences if line.startswith("grading")]
+    assert of == [f"grading of {one.names[0]} is that of imported records"]
+    runfolder.write_json(one.members[0].run.manifest, {"imported": "by hand"})
+    assert not any("sampling of seeded" in line for line in load(tmp_path)[0].differences)
+
+
+def test_pooling_stacks_the_questions_of_the_models_that_all_hold(tmp_path: Path) -> None:
+    run_of(tmp_path, "x")
+    run_of(tmp_path, "y")
+    run_of(tmp_path, "y", {"a": "11", "e": "01"}, dataset="more")
+    run_of(tmp_path, "z", {"a": "10", "e": "11"}, dataset="more")
+    stack = cohort.pooled(load(tmp_path, "dataset=sums,more"))
+    assert stack.names == ["y"]
+    assert stack.question_ids == ["sums/a", "sums/b", "sums/c", "more/a", "more/e"]
+    assert stack.matrix()[0].tolist() == [
+        [1, 1, 0, 0],
+        [1, 0, 0, 0],
+        [0, 0, 0, 0],
+        [1, 1, None, None],
+        [0, 1, None, None],
+    ]
+    with pytest.raises(UserError, match="no model"):
+        cohort.pooled([cohort.from_arrays(name, [name], ["q"], [[[1]]]) for name in ("one", "two")])
+
+
+def test_long_values_are_shortened_in_differences(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "x", THREE, "prompt.template='{problem} " + "long " * 30 + "'")
+    run_of(tmp_path, "y")
+    (one,) = load(tmp_path)
+    (line,) = [line for line in one.differences if line.startswith("prompt.template")]
+    assert len(line) < 200
+    assert differences.protocol(run)["prompt.template"].startswith("{problem} long")
+
+
+def test_trials_that_nobody_has_yet_take_no_room(tmp_path: Path) -> None:
+    run_of(tmp_path, "x", THREE, "sampling.trials=900000")
+    (one,) = load(tmp_path)
+    assert one.outcomes.shape == (1, 3, 4)
+    assert one.differences == ["attempts: x lacks 2699988 of 2700000"]
+
+
+def test_a_problem_that_occurs_twice_is_two_questions(tmp_path: Path, capsys: Capsys) -> None:
+    for name, hashes in {"x": "ssu", "y": "uss", "bad": "su", "odd": [None, "s", "u"]}.items():
+        ids = {f"{name}{i}": "10" for i in range(3)}
+        run = run_of(tmp_path, name, ids)
+        rows = [row | {"question_hash": h} for row, h in zip(run.questions, hashes, strict=False)]
+        table = pa.Table.from_pylist(rows, schema=QUESTIONS)
+        parquet.write_part(run.path / "questions.parquet", table)
+    (one,) = load(tmp_path)
+    assert one.names == ["x", "y"]
+    assert [member.question_ids for member in one.members] == [
+        ["x0", "x1", "x2"],
+        ["y1", "y2", "y0"],
+    ]
+    told = capsys.readouterr().err
+    assert "odd is left out" in told and "question 1" in told
+    assert "bad is left out" in told
+
+
+def test_a_cohort_remembers_what_was_left_out(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_run(tmp_path / "runs" / "sums" / name, {"q": "110"})
+    (tmp_path / "runs" / "sums" / "b" / "questions.parquet").write_bytes(b"PAR1")
+    make_run(tmp_path / "runs" / "others" / "a", {"q": "+++"})
+    [found] = cohort.load(analysis.load([f"runs={tmp_path / 'runs'}"]))
+    assert found.names == ["a"] and len(found.warnings) == 2
+    assert any("b is left out" in line for line in found.warnings)
+    assert any("no graded run" in line for line in found.warnings)
+
+
+def test_what_is_made_of_many_models_grows_as_their_number() -> None:
+    """Counted, not timed: cells of all tables, and the record."""
+    sizes, cfg = [], analysis.load([])
+    for models in (60, 120, 240):
+        R = (
+            np.random.default_rng(0).random((models, 6, 8))
+            < np.linspace(0, 1, models)[:, None, None]
+        )
+        one = cohort.from_arrays("d", [f"m{i:03d}" for i in range(models)], [*"123456"], R)
+        tables = comparison.tables_of(one, cfg)
+        assert len(tables["posterior_ranks"].columns) == 5
+        cells = sum(len(of.rows) * len(of.columns) for of in tables.values())
+        record = json.dumps(comparison._record(one, cfg, tables), default=str)
+        drawn = comparison.figures_of(one, cfg, tables).values()
+        assert max(len(of.axes[0].get_yticks()) for of in drawn) <= 60
+        sizes.append((cells / models, len(record) / models))
+    assert np.ptp([cells for cells, _ in sizes]) < 1
+    assert sizes[2][1] < 1.5 * sizes[0][1]

@@ -1,0 +1,646 @@
+"""compare on real run folders, its numbers computed again from the marks that made them."""
+
+import csv
+import io
+import itertools
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Capsys, change_attempts, run_of
+from helpers import with_signals as of_signals
+from rich.console import Console
+from scipy.stats import norm, ttest_1samp
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import cohort, leaderboard, pairwise
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare.comparison import compare, rankings
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.display import table as tabular
+from bayes_at_n.pipeline.rubrics import categories
+from bayes_at_n.pipeline.rubrics.rubric import THRESHOLDS
+from bayes_at_n.pipeline.store import files, runfolder
+from bayes_at_n.pipeline.store.columns import SIGNALS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.metric import of_credit
+from bayes_at_n.scoring.metrics.table import FAMILIES, parse
+from bayes_at_n.scoring.numerics.credit import at_least
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+MARKS = {
+    "good": {"a": "11111101", "b": "11011111", "c": "0111~111"},
+    "near": {"a": "11111011", "b": "11011110", "c": "01-101u1"},
+    "poor": {"a": "1000", "b": "0~~0", "c": "0100"},
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, marks in MARKS.items():
+        run_of(tmp_path, name, marks)
+    return tmp_path
+
+
+def compared(root: Path, *arguments: str) -> dict[str, Any]:
+    compare(analysis.load([f"runs={root}", f"out={root / 'out'}", *arguments]))
+    found: dict[str, Any] = json.loads((root / "out" / "compare.json").read_text())
+    return found
+
+
+def exact(marks: dict[str, str]) -> tuple[Fraction, Fraction, Fraction, Fraction]:
+    """Mean and variance of Bayes@N, then of avg@N, with fractions (paper, equations 15, 19, 20)."""
+    mu = variance = a = scaled = Fraction(0)
+    for line in marks.values():
+        n, right = len(line), line.count("1")
+        p = Fraction(right + 1, n + 2)
+        v = p * (1 - p) / (n + 3)
+        mu, variance = mu + p, variance + v
+        a, scaled = a + Fraction(right, n), scaled + v * Fraction(n + 2, n) ** 2
+    m = len(marks)
+    return mu / m, variance / m**2, a / m, scaled / m**2
+
+
+def test_scores_are_those_of_the_formulas(root: Path) -> None:
+    found = compared(root, "dataset=sums", "metrics=pass@1,pass@2,pass@8")["datasets"][0]
+    assert [row["model"] for row in found["models"]] == ["good", "near", "poor"]
+    for row in found["models"]:
+        marks = MARKS[row["model"]]
+        mu, variance, a, scaled = exact(marks)
+        assert row["mu"] == pytest.approx(float(mu), abs=1e-12)
+        assert row["sigma"] == pytest.approx(math.sqrt(variance), abs=1e-12)
+        assert row["high"] == pytest.approx(min(1, float(mu) + 1.959964 * math.sqrt(variance)))
+        assert (row["avg"], row["avg_sigma"]) == pytest.approx((float(a), math.sqrt(scaled)))
+        assert row["shrinkage"] == pytest.approx(float(mu - a) / math.sqrt(variance))
+        means = [line.count("1") / len(line) for line in marks.values()]
+        assert row["stderr_questions"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3))
+        pairs = [
+            1 - math.comb(len(line) - line.count("1"), 2) / math.comb(len(line), 2)
+            for line in marks.values()
+        ]
+        assert row["pass_at_1"] == pytest.approx(float(a))
+        assert row["pass_at_2"] == pytest.approx(sum(pairs) / 3)
+        size = sum(map(len, marks.values()))
+        assert row["attempts"] == size
+        text = "".join(marks.values())
+        assert row["truncated"] == text.count("~") / size
+        assert row["no_answer"] == sum(map(text.count, "-(~")) / size
+        assert row["undecided"] == sum(map(text.count, "ut")) / size
+        assert (row["tokens"], row["tokens_per_attempt"]) == (5 * size, 5)
+        assert row["gpu_hours"] is None
+    assert [row["pass_at_8"] for row in found["models"]] == [1.0, 1.0, None]
+
+
+def test_metrics_have_intervals(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    monkeypatch.setitem(FAMILIES, "two-of@", lambda k: of_credit(f"2 of {k}", at_least(2, k)))
+    names = ["two-of@3", "pass@8", "pass^4"]
+    found = compared(root, f"metrics={','.join(names)}", "confidence=0.9")["datasets"][0]
+    shown = capsys.readouterr().out
+    for row in found["models"]:
+        marks = list(MARKS[row["model"]].values())
+        R = [[int(mark == "1") for mark in line] for line in marks]
+        for metric in map(parse, names):
+            ends = [row[f"{metric.key}{end}"] for end in ("", "_sigma", "_low", "_high")]
+            if metric.k > len(R[0]):
+                assert ends == [None] * 4
+            else:
+                assert ends == pytest.approx(list(metric.summary(R, 0.9)))
+    assert "2 of 3" in shown and "Pass@8: blank where" in " ".join(shown.split())
+    assert (root / "out" / "metrics.tex").is_file()
+    compared(root, "metrics=bayes,avg")
+    assert not (root / "out" / "metrics.tex").exists()
+
+
+def test_order_of_neighbours_rests_on_the_averages(root: Path, drawn: None) -> None:
+    found = compared(root)["datasets"][0]
+    first, second = found["neighbours"]
+    assert (first["above"], first["below"], second["below"]) == ("good", "near", "poor")
+    for row in (first, second):
+        _, _, a, va = exact(MARKS[row["above"]])
+        _, _, b, vb = exact(MARKS[row["below"]])
+        z = float(a - b) / math.sqrt(va + vb)
+        assert row["z"] == pytest.approx(z)
+        assert row["probability"] == pytest.approx(norm.cdf(z))
+        gaps = [
+            MARKS[row["above"]][q].count("1") / len(MARKS[row["above"]][q])
+            - MARKS[row["below"]][q].count("1") / len(MARKS[row["below"]][q])
+            for q in "abc"
+        ]
+        other = ttest_1samp(gaps, 0, alternative="less").pvalue
+        assert row["probability_other_questions"] == pytest.approx(other)
+    assert first["z"] < 1.645 < second["z"]
+    assert found["groups"] == [["good", "near"], ["poor"]]
+    assert first["trials"] > 8 and first["trials_most"] == "inf"
+    assert second["trials"] <= 8
+    places = {row["model"]: (row["rank"], row["rank_consecutive_z"]) for row in found["models"]}
+    assert places == {"good": (1, 1), "near": (2, 1), "poor": (3, 2)}
+
+
+def test_posterior_ranks_are_those_of_drawn_scores(root: Path) -> None:
+    rows = compared(root)["datasets"][0]["ranks"]
+    rng = np.random.default_rng(0)
+    exacts = [exact(MARKS[row["model"]]) for row in rows]
+    drawn = np.stack([rng.normal(float(a), math.sqrt(v), 200_000) for _, _, a, v in exacts])
+    places = (-drawn).argsort(axis=0).argsort(axis=0)
+    for i, row in enumerate(rows):
+        shares = [(places[i] == r).mean() for r in range(3)]
+        assert [row["p1"], row["p2"], row["p3"]] == pytest.approx(shares, abs=0.006)
+        assert row["best"] == pytest.approx(row["p1"], abs=0.002)
+        assert row["expected"] == pytest.approx(1 + places[i].mean(), abs=0.01)
+    assert [(row["from"], row["to"]) for row in rows] == [(1, 2), (1, 2), (3, 3)]
+
+
+def test_rules_of_ranks_differ_and_are_named(tmp_path: Path) -> None:
+    # Equal sigmas s: apart by 1.645 sqrt(2) s under one rule and by 1.645 * 2 s under the other.
+    M, N = 40, 80
+    for name, right in {"x": 44, "y": 40}.items():
+        run_of(tmp_path, name, {f"q{i}": "1" * right + "0" * (N - right) for i in range(M)})
+    row = compared(tmp_path)["datasets"][0]["models"][1]
+    sigma, gap = row["avg_sigma"], 4 / N
+    assert 1.645 * math.sqrt(2) < gap / sigma
+    assert (row["rank"], row["rank_consecutive_z"], row["rank_overlap"]) == (2, 2, 2)
+    z = gap / sigma / math.sqrt(2) / 1.2  # between the two rules
+    row = compared(tmp_path, f"scoring.z={z}")["datasets"][0]["models"][1]
+    assert (row["rank_consecutive_z"], row["rank_overlap"]) == (2, 1)
+    for name in ("leaderboard.tex", "leaderboard.md"):
+        text = (tmp_path / "out" / name).read_text()
+        assert "rank z" in text and "dense" in text and "share a rank" in text
+        assert "s.e. over questions" in text and "s.e. q" not in text
+
+
+def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: Capsys) -> None:
+    more = {
+        "good": {"d": "00", "e": "01"},
+        "near": {"d": "11", "e": "11"},
+        "new": {"d": "10", "e": "10"},
+    }
+    for name, marks in more.items():
+        run_of(root, name, marks, dataset="more")
+    found = compared(root, "dataset=sums,more", "scoring.method=competition")
+    assert [row["model"] for row in found["rankings"]] == ["good", "near", "poor", "new"]
+    near = found["rankings"][1]
+    assert (near["sums_without"], near["more_without"], near["_pooled_without"]) == (2, 1, 1)
+    assert found["rankings"][2].keys() == {"model", "sums_with", "sums_without"}
+    pooled = {row["model"]: row for row in found["pooled"]["models"]}
+    assert set(pooled) == {"good", "near"}
+    a = exact(MARKS["near"] | more["near"])[2]  # five questions of equal weight
+    assert pooled["near"]["avg"] == pytest.approx(float(a))
+    assert pooled["near"]["tokens"] == 5 * 28
+    text = (root / "out" / "rankings.tex").read_text()
+    assert r"\multicolumn{2}{c}{sums} & \multicolumn{2}{c}{more}" in text
+    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in text
+    out = capsys.readouterr().out
+    assert out.startswith("ranks on several data sets") and "order of neighbours" not in out
+    assert found["pooled"]["verdict"]["sentence"] in out
+    assert (root / "out" / "_pooled" / "metrics.csv").is_file()
+    assert (root / "out" / "more" / "neighbours.csv").is_file()
+    assert "all 5 questions" in (root / "out" / "rankings.md").read_text()
+    with (root / "out" / "rankings.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows[3]["more_with"] != "" and rows[3]["sums_with"] == ""
+
+
+def test_a_data_set_called_pooled_is_not_the_pooled_stack(root: Path) -> None:
+    run_of(root, "good", {"d": "00", "e": "01"}, dataset="pooled")
+    run_of(root, "near", {"d": "11", "e": "11"}, dataset="pooled")
+    found = compared(root, "dataset=sums,pooled")
+    assert len(found["datasets"][1]["question_ids"]) == 2
+    for place, questions in {"pooled": 2, "_pooled": 5}.items():
+        told = json.loads((root / "out" / place / "leaderboard.json").read_text())
+        assert f"{questions} questions" in told["title"]
+    head = (root / "out" / "rankings.csv").read_text().splitlines()[0].split(",")
+    ends = ["with", "without"]
+    assert head == ["model", *(f"{n}_{e}" for n in ("sums", "pooled", "_pooled") for e in ends)]
+    near = next(row for row in found["rankings"] if row["model"] == "near")
+    assert (near["pooled_without"], near["_pooled_without"]) == (1, 1)
+    good = next(row for row in found["rankings"] if row["model"] == "good")
+    assert (good["sums_without"], good["pooled_without"], good["_pooled_without"]) == (1, 2, 2)
+    text = (root / "out" / "rankings.tex").read_text()
+    assert r"\multicolumn{2}{c}{pooled} & \multicolumn{2}{c}{all pooled}" in text
+    alone = rankings(
+        cohort.load(analysis.load([f"runs={root}", "dataset=pooled"])), analysis.load([])
+    )
+    assert not any("as one stack" in note for note in alone.notes)
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_files_of_an_earlier_comparison_do_not_stay(root: Path) -> None:
+    run_of(root, "good", {"d": "10"}, dataset="more")
+    out = root / "out"
+    out.mkdir()
+    for name in ("neighbours.csv", "questions.pdf", "notes.csv"):
+        (out / name).write_text("mine")  # no comparison has been here: nobody's but the user's
+    compared(root, "dataset=sums,more")
+    assert {"neighbours.csv", "questions.pdf", "sums/neighbours.csv"} <= files_in(out)
+    (out / "sums" / "notes.md").write_text("mine")
+    compared(root, "dataset=sums")
+    stems = ("leaderboard", "metrics", "attempts")
+    tables = {f"{t}.{e}" for t in stems for e in ("csv", "json", "tex", "md")}
+    pictures = {f"{p}.{e}" for p in ("forest", "questions") for e in ("png", "pdf")}
+    pairs = {
+        f"{t}.{e}" for t in ("neighbours", "posterior_ranks") for e in ("csv", "json", "tex", "md")
+    }
+    kept = {"compare.json", "notes.csv"}
+    assert files_in(out) == kept | tables | pictures | pairs | {"sums/notes.md"}
+    assert not (out / "more").exists() and not (out / "_pooled").exists()
+    compared(root, "dataset=sums", "model=good")
+    assert files_in(out) == kept | tables | pictures | {"sums/notes.md"}
+    hostile = ["../elsewhere/neighbours.csv", ["x"], 7, "sums", str(root / "elsewhere" / "a.csv")]
+    runfolder.write_json(out / "compare.json", {"files": hostile})
+    (root / "elsewhere").mkdir()
+    for name in ("neighbours.csv", "a.csv"):
+        (root / "elsewhere" / name).write_text("mine")
+    compared(root, "dataset=sums,more")
+    assert files_in(root / "elsewhere") == {"neighbours.csv", "a.csv"}
+
+
+def rewrite_attempts(run: Run, tokens: Any) -> Path:
+    """The run's attempts with other numbers of tokens; `tokens` of the position."""
+    number = itertools.count()
+    return change_attempts(
+        run, lambda row: row | {"completion_tokens": tokens(next(number))}, rows_per_group=8
+    )[0]
+
+
+def test_tokens_that_records_do_not_say_are_not_counted(root: Path) -> None:
+    (one,) = cohort.load(analysis.load([f"runs={root}"]))
+    rewrite_attempts(one.members[one.names.index("good")].run, lambda i: None)
+    rewrite_attempts(one.members[one.names.index("near")].run, lambda i: 7 if i < 3 else None)
+    rows = {row["model"]: row for row in compared(root, "dataset=sums")["datasets"][0]["models"]}
+    keys = ("tokens", "tokens_per_attempt", "generated")
+    assert [rows["good"][key] for key in keys] == [None, None, 0]
+    assert [rows["near"][key] for key in keys] == [21, 7.0, 3]
+    assert rows["poor"]["generated"] == 12
+
+
+def test_prices_are_a_column_where_some_run_has_one(root: Path, capsys: Capsys) -> None:
+    (one,) = cohort.load(analysis.load([f"runs={root}"]))
+    run = one.members[one.names.index("good")].run
+    assert "price" not in capsys.readouterr().out
+    run.cfg.engine.price_in, run.cfg.engine.price_out = 1e6, 2e6
+    runfolder.save_config(run)
+    found = compared(root, "dataset=sums")["datasets"][0]
+    rows = {row["model"]: row for row in found["models"]}
+    assert rows["good"]["price"] == rows["good"]["attempts"] * (3 + 2 * 5)
+    assert rows["near"]["price"] is None
+    assert "price" in capsys.readouterr().out
+    rewrite_attempts(run, lambda i: 7 if i < 3 else None)
+    found = compared(root, "dataset=sums")["datasets"][0]
+    assert not any("price" in row for row in found["models"])
+
+
+def test_no_share_is_written_above_one(tmp_path: Path) -> None:
+    # Of 7 right and 3 wrong trials any 4 hold a right one; sums of products may round above 1.
+    for name, line in {"sure": "1" * 7 + "000", "none": "0" * 10}.items():
+        run_of(tmp_path, name, dict.fromkeys("abc", line))
+    found = compared(tmp_path)["datasets"][0]
+    assert found["models"][0]["pass_at_4"] == 1
+    with (tmp_path / "out" / "leaderboard.csv").open() as file:
+        assert next(csv.DictReader(file))["pass_at_4"] == "1.0"
+    for row in (*found["models"], *found["neighbours"], *found["ranks"]):
+        shares = [v for k, v in row.items() if k.startswith(("p", "best", "low", "high"))]
+        assert all(0 <= value <= 1 for value in shares if value is not None)
+
+
+def test_the_order_of_rankings_and_equal_models() -> None:
+    cfg = analysis.load([])
+    outcomes = np.array([[[1, 0, 0, 0]], [[1, 1, 1, 1]], [[0, 1, 0, 0]]])
+    one = cohort.from_arrays("d", ["a", "b", "c"], ["q"], outcomes)
+    table = rankings([one], cfg)
+    assert [row["model"] for row in table.rows] == ["b", "a", "c"]
+    assert [row["d_without"] for row in table.rows] == [1, 2, 2]
+    board = leaderboard.leaderboard(one, cfg)
+    assert board.rows[0]["tokens"] is None and board.rows[0]["truncated"] is None
+    assert board.rows[0]["stderr_questions"] is None
+    owed = cohort.from_arrays("d", ["a"], ["q", "r"], [[[1], [-1]]])
+    with pytest.raises(UserError, match="no graded trial"):
+        leaderboard.leaderboard(owed, cfg)
+
+
+def test_one_model_is_shown_without_ranks(tmp_path: Path, capsys: Capsys) -> None:
+    run_of(tmp_path, "good", MARKS["good"])
+    found = compared(tmp_path, "dataset=sums")["datasets"][0]
+    assert "ranks need two" in capsys.readouterr().err
+    assert [row["model"] for row in found["models"]] == ["good"]
+    assert "neighbours" not in found and found["groups"] == [["good"]]
+    assert found["verdict"]["sentence"].startswith("good has avg@8 = ")
+
+
+def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: Capsys) -> None:
+    compare(analysis.load([f"runs={root}"]))
+    assert (root / "sums" / "_compare" / "compare.json").is_file()
+    run_of(root, "good", {"d": "10"}, dataset="more")
+    compare(analysis.load([f"runs={root}"]))  # _compare is no run
+    assert (root / "_compare" / "rankings.json").is_file()
+    (root / "file").write_text("")
+    with pytest.raises(OSError):
+        compare(analysis.load([f"runs={root}", f"out={root / 'file' / 'below'}"]))
+    capsys.readouterr()
+
+
+def test_shrinkage_is_warned_of(tmp_path: Path, capsys: Capsys) -> None:
+    for name in ("sure", "even"):
+        line = "1" * 20 if name == "sure" else "10" * 10
+        run_of(tmp_path, name, {f"q{i}": line for i in range(20)})
+    compared(tmp_path)
+    line = "Bayes@N of sure lies more than 0.5 σ from avg"
+    assert line in capsys.readouterr().err
+    assert line in (tmp_path / "out" / "leaderboard.md").read_text()
+
+
+def test_the_headline_orders_everything(tmp_path: Path) -> None:
+    """Two right trials of each question: avg 1, Bayes@2 .75; 37 of 40: avg .925, Bayes@40 .905."""
+    for name, line in {"brief": "11", "long": "1" * 37 + "000"}.items():
+        run_of(tmp_path, name, {f"q{i}": line for i in range(12)})
+    for headline, order in (("avg", ["brief", "long"]), ("bayes", ["long", "brief"])):
+        found = compared(tmp_path, f"headline={headline}")["datasets"][0]
+        assert [row["model"] for row in found["models"]] == order
+        assert [row["rank"] for row in found["models"]] == [1, 2]
+        assert [row["model"] for row in found["ranks"]] == found["verdict"]["models"] == order
+        [pair] = found["neighbours"]
+        assert [pair["above"], pair["below"]] == order and pair["difference"] > 0
+        first, second = found["models"]
+        score, sigma, *_ = leaderboard.HEADLINE[headline]
+        z = (first[score] - second[score]) / math.hypot(first[sigma], second[sigma])
+        assert pair["z"] == pytest.approx(z)
+        assert found["ranks"][0]["best"] == pytest.approx(norm.cdf(z))
+        assert found["verdict"]["score"] == first[score]
+        assert [*first][1:7].count(score) and f"by {['Bayes@N', 'avg'][headline == 'avg']}" in (
+            found["notes"]["leaderboard"][1]
+        )
+    several = rankings(
+        cohort.load(analysis.load([f"runs={tmp_path}", "headline=bayes"])),
+        analysis.load(["headline=bayes"]),
+    )
+    assert [row["model"] for row in several.rows] == ["long", "brief"]
+
+
+def with_signals(run: Run, seed: int, names: tuple[str, ...]) -> dict[str, Any]:
+    """Signals of our choice; only those named have values."""
+    rng = np.random.default_rng(seed)
+    marks = MARKS[run.path.name]
+    keys = [(q, t) for q, line in marks.items() for t in range(len(line))]
+    n = len(keys)
+    columns: dict[str, Any] = {
+        "question_id": [q for q, _ in keys],
+        "trial": [t for _, t in keys],
+        "has_box": rng.random(n) < 0.8,
+        "is_correct": np.array([marks[q][t] == "1" for q, t in keys]),
+        "token_ratio": rng.random(n),
+        "repeated_pattern": np.zeros(n, bool),
+        "prompt_bpt": rng.random(n),
+        "completion_bpt": rng.gamma(2, 0.2 * (seed + 1), n).astype(np.float32),
+    }
+    base = ("question_id", "trial", "has_box", "is_correct", "token_ratio", "repeated_pattern")
+    columns["token_ratio"] = np.round(columns["token_ratio"] * 32768) / 32768
+    given = {name: columns.get(name, [None] * n) if name in (*base, *names) else [None] * n
+             for name in SIGNALS.names}  # fmt: skip
+    of_signals(run, given)
+    (run.path / "categories").mkdir(exist_ok=True)
+    runfolder.write_json(run.path / "thresholds.json", {"values": {"tau_high": float(seed)}})
+    return columns
+
+
+def test_each_model_has_a_prior_of_its_own_by_its_name(root: Path, tmp_path: Path) -> None:
+    before = {name: {q: line[::-1] for q, line in of.items()} for name, of in MARKS.items()}
+    for name, marks in before.items():
+        run_of(tmp_path / "before", name, marks)
+        with_signals(run_of(root, name, MARKS[name]), 0, ("completion_bpt", "prompt_bpt"))
+    [folder] = (tmp_path / "before").glob("*")
+    [found] = compared(root, f"prior={folder}", "prior.trials=2")["datasets"]
+    for row in found["models"]:
+        mean = Fraction(0)
+        for q, line in MARKS[row["model"]].items():
+            both = line + before[row["model"]][q][:2]
+            mean += Fraction(both.count("1") + 1, len(both) + 2) / 3
+        assert row["prior_mu"] == pytest.approx(float(mean), abs=1e-12)
+    assert sorted(row["prior_rank"] for row in found["models"]) == [1, 2, 3]
+    with pytest.raises(UserError, match="good: prior="):
+        compared(root, f"prior={root / 'out'}")
+
+
+def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Capsys) -> None:
+    bits = ("completion_bpt", "prompt_bpt")
+    cfg = analysis.load([f"runs={root}", "rubric=concision-high-conf"])
+    (one,) = cohort.load(cfg)
+    told = [with_signals(member.run, i, bits) for i, member in enumerate(one.members)]
+    rubric, found = cohort_rubrics.categories(one, cfg)["concision-high-conf"]
+    assert (found.shape, found.dtype) == ((3, 3, 8), np.dtype(np.int8))
+    assert (found[one.names.index("poor"), :, 4:] == -1).all()
+    pooled = np.concatenate([part["completion_bpt"] for part in told])
+    ratio = np.concatenate([part["token_ratio"] for part in told]).astype(np.float32)
+    tau = np.quantile(pooled.astype(np.float64), 0.40)
+    short = np.quantile(ratio.astype(np.float64), 0.33)
+    wanted = next(c.index for c in rubric.categories if "economical and high_conf" in c.when.text)
+    for i, part in enumerate(told):
+        brief = part["token_ratio"].astype(np.float32).astype(float) <= short
+        best = part["is_correct"] & brief & (part["completion_bpt"].astype(float) <= tau)
+        for question, trial, good in zip(part["question_id"], part["trial"], best, strict=True):
+            cell = found[i, one.question_ids.index(question), trial]
+            assert (cell == wanted) == good, (question, trial)
+    alone = analysis.load(["rubric=concision-high-conf", "thresholds.scope=model"])
+    other = cohort_rubrics.categories(one, alone)["concision-high-conf"][1]
+    assert (other != found).any()
+
+    rows = compared(root)["datasets"][0]["rubrics"]
+    by = {row["model"]: row for row in rows}
+    counts = np.stack([(found == k).sum(axis=2) for k in range(len(rubric.weights))], axis=-1)
+    nu = counts + 1
+    p = nu / nu.sum(axis=-1, keepdims=True)
+    mu = (p @ np.array(rubric.weights)).mean(axis=1)
+    for i, name in enumerate(one.names):
+        assert by[name]["concision-high-conf"] == pytest.approx(mu[i])
+    assert "own thresholds.json" in (root / "out" / "rubrics.md").read_text()
+    assert "repeated_pattern alone" in (root / "out" / "rubrics.tex").read_text().replace(
+        "\\_", "_"
+    )
+    assert "verifier-only" in capsys.readouterr().err
+
+
+def test_frozen_thresholds_serve_all_models(root: Path) -> None:
+    (one,) = cohort.load(analysis.load([f"runs={root}"]))
+    told = [with_signals(m.run, i, ("completion_bpt",)) for i, m in enumerate(one.members)]
+    frozen = {
+        **categories.population(one.members[0].run),
+        "values": dict.fromkeys(THRESHOLDS, 0.25),
+    }
+    path = root / "frozen.json"
+    runfolder.write_json(path, frozen)
+    cfg = analysis.load(["rubric=concision-high-conf", f"thresholds={path}"])
+    rubric, found = cohort_rubrics.categories(one, cfg)["concision-high-conf"]
+    wanted = next(c.index for c in rubric.categories if "economical and high_conf" in c.when.text)
+    best = sum(
+        int((p["is_correct"] & (p["token_ratio"] <= 0.25) & (p["completion_bpt"] <= 0.25)).sum())
+        for p in told
+    )
+    assert (found == wanted).sum() == best > 0
+    runfolder.write_json(path, frozen | {"dataset": "others"})
+    with pytest.raises(UserError, match="dataset is others"):
+        cohort_rubrics.categories(one, cfg)
+
+
+def test_a_signal_that_one_run_lacks_is_used_for_none(root: Path, capsys: Capsys) -> None:
+    cfg = analysis.load([f"runs={root}"])
+    (one,) = cohort.load(cfg)
+    for i, member in enumerate(one.members):
+        with_signals(member.run, i, ("completion_bpt",) if i else ())
+    made = cohort_rubrics.categories(one, cfg)
+    assert "exact-match" in made and "concision-high-conf" not in made
+    assert "completion_bpt is not used" in capsys.readouterr().err
+    with pytest.raises(UserError, match="concision-high-conf"):
+        cohort_rubrics.categories(one, analysis.load(["rubric=concision-high-conf"]))
+
+
+def test_old_signals_leave_rubrics_out_and_the_rest_is_shown(root: Path, capsys: Capsys) -> None:
+    (root / "sums" / "good" / "categories").mkdir()
+    found = compared(root)["datasets"][0]
+    assert "rubrics" not in found and len(found["models"]) == 3
+    assert "rubrics are left out" in capsys.readouterr().err
+
+
+HOSTILE = "a_b & 50% #1 {x} $y$ ~^\\ |z| <s> \x1b[31mred\nline"
+
+
+def hostile() -> tabular.Table:
+    columns = [
+        tabular.Column("name", "name", align="left"),
+        tabular.Column("low", "low", None, "{:.3f}", group="μ ±"),
+        tabular.Column("high", "high", r"$h$", "{:.3f}", group="μ ±"),
+        tabular.Column("all", "all of it", wide=True),
+    ]
+    rows: list[dict[str, Any]] = [
+        {"name": HOSTILE, "low": 0.5, "high": math.inf, "all": "=1+1"},
+        {"name": "plain", "low": None, "high": math.nan, "all": True},
+    ]
+    return tabular.Table("a title with %", columns, rows, ["note_1", "z ≥ 1"])
+
+
+def test_latex_holds_no_command_that_came_with_a_text() -> None:
+    text = tabular.to_latex(hostile())
+    (row,) = [line for line in text.splitlines() if "red" in line]
+    assert r"a\_b \& 50\% \#1 \{x\} \$y\$ \textasciitilde{}\textasciicircum{}" in row
+    assert r"\textbackslash{} \textbar{}z\textbar{} \textless{}s\textgreater{} " in row
+    assert r"{} \textbackslash{}u001b[31mred line" in row  # the escape byte is spelt
+    assert len(row.replace(r"\&", "").split("&")) == 3
+    assert row.rstrip().endswith(r"\\") and r"$\infty$" in row
+    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
+    assert r"\caption{a title with \%. note\_1. z $\geq$ 1.}" in text
+    assert r"& \multicolumn{2}{c}{$\mu$ $\pm$} \\" in text and r"\cmidrule(lr){2-3}" in text
+    assert text.count("{") == text.count("}") and "\x1b" not in text
+
+
+def test_latex_takes_no_cell_for_an_argument_of_the_row_above() -> None:
+    columns = [tabular.Column("a", "[name", align="left"), tabular.Column("b", "b", None, "{:.2f}")]
+    rows: list[dict[str, Any]] = [{"a": " [2cm] x", "b": -math.inf}, {"a": '* "so"', "b": 1.0}]
+    lines = tabular.to_latex(tabular.Table("t", columns, rows)).splitlines()
+    body = [line.strip() for line in lines if "&" in line]
+    assert [line[:4] for line in body] == ["{}[n", "{}[2", "{}* "]
+    assert r"& $-\infty$ \\" in body[1] and "''so''" in body[2]
+    assert not any('"' in line or "textquotedbl" in line for line in lines)
+    assert "| \\[2cm\\] x |   −∞ |" in tabular.to_markdown(tabular.Table("t", columns, rows))
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n +1", "\tx", "\u00a0=1"]
+)
+def test_csv_holds_no_formula_and_numbers_stay_numbers(text: str) -> None:
+    columns = [tabular.Column(key, key) for key in (text, "number", "least", "word")]
+    row = {text: text, "number": -0.5, "least": -math.inf, "word": "a - b = c"}
+    made = tabular.to_csv(tabular.Table("t", columns, [row]))
+    head, cells = csv.reader(io.StringIO(made, newline=""))
+    assert head == [f"'{text}", "number", "least", "word"]
+    assert cells == [f"'{text}", "-0.5", "-inf", "a - b = c"]
+
+
+def test_markdown_and_csv_keep_their_shape() -> None:
+    lines = tabular.to_markdown(hostile()).splitlines()
+    body = [line for line in lines if line.startswith("|")]
+    assert [line.replace(r"\|", "").count("|") for line in body] == [4] * 4
+    assert r"\<s\>" in body[2] and "\x1b" not in body[2]
+    rows = list(csv.DictReader(io.StringIO(tabular.to_csv(hostile()))))
+    assert rows[0]["name"] == HOSTILE and rows[0]["high"] == "inf" and rows[0]["all"] == "'=1+1"
+    assert rows[1]["low"] == rows[1]["high"] == ""
+    found = json.loads(tabular.to_json(hostile()))
+    assert found["rows"][1] == {"name": "plain", "low": None, "high": None, "all": True}
+    assert found["rows"][0]["high"] == "inf" and found["notes"] == ["note_1", "z ≥ 1"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_terminal_cuts_no_number(root: Path, width: int) -> None:
+    cfg = analysis.load([f"runs={root}"])
+    (one,) = cohort.load(cfg)
+    board = leaderboard.leaderboard(one, cfg)
+    console = Console(width=width, file=io.StringIO(), markup=False)
+    for table in (board, leaderboard.attempts(board), pairwise.posterior_ranks(one, cfg)):
+        console.print(tabular.to_rich(table, width))
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert max(map(len, text.splitlines())) <= width
+        for row in table.rows:
+            for column in tabular.rounded(table):
+                if not column.wide:
+                    assert tabular.shown(column, row[column.key]) in text, column.key
+    console.print(tabular.to_rich(hostile(), width))
+    assert "\x1b[31m" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_tables_without_rows_have_every_form() -> None:
+    empty = tabular.Table("none", hostile().columns, [])
+    assert tabular.to_csv(empty) == "name,low,high,all\n"
+    assert r"\bottomrule" in tabular.to_latex(empty)
+    assert "| name" in tabular.to_markdown(empty)
+    Console(file=io.StringIO()).print(tabular.to_rich(empty))
+
+
+def test_a_selection_has_a_folder_and_the_newest_a_link(tmp_path: Path, capsys: Capsys) -> None:
+    root = tmp_path / "runs"
+    for name in ("a", "b"):
+        run_of(root, name, {"a": "10"})
+    own = root / "sums" / "_compare"
+    compare(analysis.load([f"runs={root}"]))
+    assert own.is_symlink() and own.resolve().name == "_compare-all"
+    before = (own / "compare.json").read_bytes()
+    compare(analysis.load([f"runs={root}", "dataset=sums", "model=b"]))
+    assert own.resolve().name == "_compare-b" and (own / "compare.json").read_bytes() != before
+    assert (root / "sums" / "_compare-all" / "compare.json").read_bytes() == before
+    capsys.readouterr()
+
+
+def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
+    runs = [tmp_path / "sums" / name for name in ("a", "b")]
+    other = tmp_path / "more" / "b"
+    ours = tmp_path / "sums" / "_compare-all"
+    for path in (*runs, other, ours):
+        path.mkdir(parents=True)
+
+    def called(verb: str, paths: list[Path], *settings: str) -> tuple[str, list[Path]]:
+        cfg = analysis.load([f"runs={tmp_path}", *settings])
+        folder, links = files.folder_of(cfg, verb, paths)
+        return str(folder.relative_to(tmp_path)), links
+
+    sums, link = [runs[0]], tmp_path / "sums" / "_report"
+    assert called("report", sums) == ("sums/_report-all", [link, tmp_path / "_report"])
+    assert called("report", sums, "model=b,a")[0] == "sums/_report-a+b"
+    assert called("report", sums, *map(str, runs))[0] == "sums/_report-a+b"
+    assert called("report", sums, *map(str, [ours, *runs, runs[0]]))[0] == "sums/_report-a+b"
+    assert called("report", sums, str(runs[0]), "dataset=sums")[0] == "sums/_report-a+sums"
+    assert called("compare", [*runs], "dataset=x,y")[0] == "_compare-x+y"
+    elsewhere, links = called("compare", sums, str(runs[0]), str(other))
+    assert elsewhere.startswith("sums/_compare-a+b-") and links == [link.with_name("_compare")]
+    many = [called("compare", sums, f"model=[{'x' * 50},{'y' * 50},{z}]")[0] for z in "ab"]
+    assert many[0] != many[1] and max(map(len, many)) < 120
+    assert called("report", sums, f"out={tmp_path / 'o'}", "model=a") == ("o", [])
+    (tmp_path / "sums" / "_report-a").mkdir()
+    files.publish(tmp_path / "sums" / "_report-a", [link, tmp_path / "_report"])
+    assert link.resolve() == (tmp_path / "_report").resolve() == tmp_path / "sums" / "_report-a"
+    # A link is no folder to write into: what it leads to is another selection's.
+    assert called("report", sums, f"out={link}", "model=b") == ("sums/_report-b", [link])
