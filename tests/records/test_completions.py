@@ -1,11 +1,11 @@
-"""import of NeMo-Skills' outputs, of chats as OpenAI's interface has them, and of MathArena."""
+"""import of NeMo-Skills' outputs, and of chats as OpenAI's interface has them."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import Capsys, outcome_words
-from test_import import bring, by_key, opened, rows_of, write, write_lines
+from record_files import bring, by_key, opened, rows_of, write_lines
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.grade.stage import grade
@@ -57,16 +57,12 @@ def test_a_random_seed_of_nemo_skills_is_a_trial(tmp_path: Path, capsys: Capsys)
     attempt = rows_of(run, "attempts", ATTEMPTS)[0]
     assert (attempt["text"], attempt["completion_tokens"]) == (r"Thus \boxed{0}.", 12)
     assert attempt["finish_reason"] == "stop"
-    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")}
-    bring(tmp_path, source, "model=mine")
-    assert "nothing owed" in capsys.readouterr().err
-    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")}
 
 
 def test_judgements_reasoning_and_odd_lines_of_nemo_skills(tmp_path: Path, capsys: Capsys) -> None:
-    said = ["Reasons.\nJudgement: Yes", "Judgement: No, since", "no verdict", "CORRECT", None]
+    judged = ["Reasons.\nJudgement: Yes", "Judgement: No, since", "no verdict", "CORRECT", None]
     rows: list[Any] = [
-        generated(i, True, judgement=text, symbolic_correct=False) for i, text in enumerate(said)
+        generated(i, True, judgement=text, symbolic_correct=False) for i, text in enumerate(judged)
     ]
     rows[0] |= {"reasoning_content": "Let me see.", "logprobs": [-0.5, -0.25]}
     rows[1] |= {"generation": "4", "_full_generation": "<think>2+2</think>4"}
@@ -112,7 +108,7 @@ def answer(name: str, *choices: dict[str, Any], model: str = "my/model") -> dict
     }
 
 
-def asked(custom: str, *texts: str, **more: Any) -> dict[str, Any]:
+def request(custom: str, *texts: str, **more: Any) -> dict[str, Any]:
     messages = [{"role": "system", "content": "Be brief."}]
     messages += [{"role": "user", "content": text} for text in texts]
     body = {"model": "my/model", "messages": messages, **more}
@@ -164,7 +160,9 @@ def test_requests_beside_answers_say_what_was_asked(tmp_path: Path, capsys: Caps
     """Ids are of requests: equal messages make them trials of one question."""
     folder = tmp_path / "batch"
     sent = [
-        asked(f"{q}-{t}", f"What is {q}+{q}?", reasoning_effort="high") for t in "01" for q in "12"
+        request(f"{q}-{t}", f"What is {q}+{q}?", reasoning_effort="high")
+        for t in "01"
+        for q in "12"
     ]
     came = [responded(s["custom_id"], answer(f"c{i}", choice(f"{i}"))) for i, s in enumerate(sent)]
     write_lines(folder / "z_sent.jsonl", sent)
@@ -177,9 +175,9 @@ def test_requests_beside_answers_say_what_was_asked(tmp_path: Path, capsys: Caps
     run = opened(runs / "sums" / "model-high")
     made = {key: a["text"] for key, a in by_key(run, "attempts", ATTEMPTS).items()}
     assert made == {("s2", 0): "3", ("s1", 0): "2", ("s2", 1): "1", ("s1", 1): "0"}
-    asked_first = {q["question_id"]: q for q in run.questions}["s1"]
-    assert asked_first["prompt"] == "Be brief.\n\nWhat is 1+1?"
-    assert (asked_first["gold"], asked_first["problem"]) == ("2", "What is 1+1?")
+    first = {q["question_id"]: q for q in run.questions}["s1"]
+    assert first["prompt"] == "Be brief.\n\nWhat is 1+1?"
+    assert (first["gold"], first["problem"]) == ("2", "What is 1+1?")
     assert "gold answer" not in capsys.readouterr().err  # they came from questions=
     grade(run)
     assert outcome_words(run).shape == (2, 2)
@@ -240,66 +238,3 @@ def test_text_that_is_no_chat_is_not_taken_for_one(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "plain.jsonl", [row])
     run = opened(bring(tmp_path, source, "dataset=d", "model=m") / "d" / "m")
     assert outcome_words(run).tolist() == [["correct"]]
-
-
-def arena(question: int, trial: int, right: Any, **more: Any) -> dict[str, Any]:
-    """A row of a data set MathArena/*_outputs, in the order of its card."""
-    said = str(question) if right else "None"
-    messages = [{"role": "user", "content": "q", "type": None}]
-    return {
-        "problem_idx": str(question),
-        "problem": f"Problem {question}?",
-        "model_name": "o4-mini (high)",
-        "model_config": "openai/o4-mini--high",
-        "idx_answer": trial,
-        "all_messages": messages,
-        "user_message": f"Box it.\n\nProblem {question}?",
-        "answer": rf"So it is \boxed{{{said}}}.",
-        "input_tokens": 100,
-        "output_tokens": 2000,
-        "cost": 0.01,
-        "input_cost_per_tokens": 1.1,
-        "source": "x",
-        "gold_answer": str(question),
-        "parsed_answer": said,
-        "correct": right,
-    } | more
-
-
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("jsonl", marks=pytest.mark.soak)])
-def test_outputs_of_matharena(tmp_path: Path, kind: str, capsys: Capsys) -> None:
-    rows = [arena(q, t, (q + t) % 2 == 0) for q in (1, 2, 3) for t in (0, 1)]
-    rows += [arena(1, t, False, model_name="other", model_config="x/other") for t in (0, 1)]
-    if kind == "parquet":
-        source = write(tmp_path / "hmmt_feb_2025_outputs" / "train-00000-of-00001.parquet", rows)
-        made = bring(tmp_path, source, "dataset=hmmt25")
-    else:
-        points = arena(3, 2, 0.5)  # of a proof: no outcome
-        source = write_lines(tmp_path / "outputs.jsonl", [*rows, points])
-        made = bring(tmp_path, source, "dataset=hmmt25")
-    said = capsys.readouterr().err
-    assert "no column" not in said or ("text" not in said and "seed" not in said)
-    assert sorted(p.name for p in (made / "hmmt25").iterdir()) == ["o4-mini-high-b0c15b", "other"]
-    run = opened(made / "hmmt25" / "o4-mini-high-b0c15b")
-    assert [q["question_id"] for q in run.questions] == ["hmmt25-01", "hmmt25-02", "hmmt25-03"]
-    first = run.questions[0]
-    assert (first["problem"], first["gold"]) == ("Problem 1?", "1")
-    assert first["prompt"] == "Box it.\n\nProblem 1?"
-    assert (outcome_words(run) == "correct").tolist() == [[0, 1], [1, 0], [0, 1]]
-    attempt = rows_of(run, "attempts", ATTEMPTS)[0]
-    assert attempt["text"] == r"So it is \boxed{None}."
-    assert (attempt["prompt_tokens"], attempt["completion_tokens"]) == (100, 2000)
-    answers = {key: g["answer"] for key, g in by_key(run, "grades", GRADES).items()}
-    assert (answers["hmmt25-01", 0], answers["hmmt25-01", 1]) == (None, "1")
-    bring(tmp_path, source, "dataset=hmmt25")
-    assert "nothing owed" in capsys.readouterr().err
-
-
-def test_where_nothing_can_be_read_the_columns_are_named(tmp_path: Path) -> None:
-    lists = {"response": ["So 1", "or 2"], "pred": ["1", "2"], "score": [True, False]}
-    rows = [{"question": i, "gt": str(i), **lists} for i in range(3)]
-    source = write_lines(tmp_path / "lists.jsonl", rows)
-    for _ in range(2):
-        with pytest.raises(UserError, match=r"lists.jsonl: no .* columns gt, pred, question, resp"):
-            bring(tmp_path, source, "model=m", "dataset=sums")
-        assert not [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, add_attempts, outcome_words, run_of
-from test_import import bring, opened
+from record_files import bring, opened
 
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
@@ -191,12 +191,12 @@ def test_what_is_not_sound_is_refused_and_the_rest_comes(there: Path, tmp_path: 
             os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(UserError) as caught:
         bring(tmp_path, there)
-    said = str(caught.value)
-    assert "5 of 6 runs not imported" in said
-    assert all(f"{name} (" in said for name in ("attempts/00000.parquet", "questions.parquet"))
-    assert "m2/config.yaml: engine.name" in said
-    assert "sampling.temperature is 0.6 there and 0.5 here" in said
-    assert "config.yaml (cut off: run_dir, its last key, is not there)" in said
+    faults = str(caught.value)
+    assert "5 of 6 runs not imported" in faults
+    assert all(f"{name} (" in faults for name in ("attempts/00000.parquet", "questions.parquet"))
+    assert "m2/config.yaml: engine.name" in faults
+    assert "sampling.temperature is 0.6 there and 0.5 here" in faults
+    assert "config.yaml (cut off: run_dir, its last key, is not there)" in faults
     runs = tmp_path / "runs"
     assert [p.name for p in (runs / "sums").iterdir()] == ["m"]
     assert not list(runs.glob(".import.*"))
