@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
     "benchmarks": 7_167,
-    "docs (words)": 75_610,
+    "docs (words)": 74_788,
     "pipeline": 8,
     "pipeline/adaptive": 1_997,
     "pipeline/api": 440,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_300,
     "scripts": 1_103,
     "slurm": 137,
-    "tests": 38_957,
+    "tests": 38_899,
     "verifiers": 5_176,
     "product": 53_295,
 }
