@@ -11,6 +11,7 @@ from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.continuing import Continued
 from bayes_at_n.pipeline.generate.record import Session
@@ -27,6 +28,7 @@ from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
 LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
 MOST_TRIES = 3  # of an attempt that the engine gives back unfinished
 IDLE_S = 0.2
+RACE_S = 1.0
 _PROMPTS_AT_ONCE = 64
 
 
@@ -50,11 +52,13 @@ class Job:
         self.session = Session(run, shards.worker_id(), replica, 1 / of)
         self.allowance = Allowance(run, self.session)
         self.flying = self.allowance.flying
+        self.trials, self.later = race.trials(run), 0  # wanted now; attempts owed beyond these
         self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
         self.open = False  # whether it may still ask for attempts
         self.error: Exception | None = None
         self.writer: AttemptWriter | None = None
         self._busy = time.monotonic()  # when there was last something to do
+        self._followed = time.monotonic()  # when the race was last asked
         self._asked = 0.0  # when it was last asked whether nothing is left
         self._rounds = 3  # of asking the table whether all that is marked done is there
         self._stack = contextlib.ExitStack()
@@ -88,6 +92,16 @@ class Job:
             sessions.prove(self.run, good=False, own=self.session.worker)
             raise UserError(f"{error}. {sessions.suspects(self.run)}".strip()) from None
 
+    @property
+    def left(self) -> int:
+        """Attempts that are not known to be durable, wanted now or later."""
+        return self.claims.left + self.later
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether the model has left its race, so that nothing of it need be finished."""
+        return not self.trials
+
     def begin(self) -> None:
         """Tidy up after the dead, and look for what is owed."""
         tidy(self.run)
@@ -103,7 +117,7 @@ class Job:
             return
         self.check()
         sessions.prove(self.run, good=True)
-        self.session.loaded(self.claims.left, engine.describe())
+        self.session.loaded(self.left, engine.describe())
         manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
         ending, about = runfolder.ending(self.run), origin.about(manifest)
         of = kind(self.run.cfg.engine.name)
@@ -159,8 +173,9 @@ class Job:
         if self.writer is not None:
             self.check()
             self._settle(self.writer.tick)
+            self._follow_race()
             state = "sampling" if self.flying else "waiting"
-            self.session.tick(state, len(self.flying), self.claims.left, engine.usage())
+            self.session.tick(state, len(self.flying), self.left, engine.usage())
 
     def nothing_left(self) -> bool:
         """Return whether this worker is done here; others may be at what is left."""
@@ -168,6 +183,8 @@ class Job:
             return self.writer is None
         self._asked = time.monotonic()
         self._settle(self.writer.sync)
+        if self._follow_race(idle=True):
+            return False
         if self.claims.left > len(self.claims.given_up):  # others are at it
             if self.allowance.over():
                 return True
@@ -248,7 +265,20 @@ class Job:
             )
 
     def _owed(self) -> Iterator[int]:
-        return (self.place[key] for key in runfolder.owed(self.run))
+        owed = runfolder.owed(self.run)
+        self.later = sum(trial >= self.trials for _, trial in owed)
+        return (self.place[key] for key in owed if key[1] < self.trials)
+
+    def _follow_race(self, idle: bool = False) -> bool:
+        """Take up what a race wants by now; return whether that is more than before."""
+        if self.run.cfg.race is None or (not idle and time.monotonic() - self._followed < RACE_S):
+            return False
+        before, self._followed = self.trials, time.monotonic()
+        wanted = race.trials(self.run, idle)
+        self.trials = max(wanted, before) if wanted else 0
+        if self.trials > before:
+            self.claims.read()
+        return self.trials > before
 
     def _settle(self, write: Callable[[], None], writer: AttemptWriter | None = None) -> None:
         """Hand what is finished to the disk, and only then call it done."""

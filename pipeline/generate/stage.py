@@ -7,6 +7,7 @@ from bayes_at_n.pipeline.base.console import answering, asked, mention, note, wa
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
@@ -31,7 +32,7 @@ def generate(run: Run) -> bool:
     """
     if not asked("several") or any_free(run):  # several were sampled together just now
         together([run])
-    left, others = len(runfolder.owed(run)), len(sessions.alive(run.path))
+    left, others = len(race.pending(run)), len(sessions.alive(run.path))
     if spent := Allowance(run).told() if left else "":
         leave(run, spent=True)
         note(f"generate: {spent}")

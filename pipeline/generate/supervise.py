@@ -14,10 +14,11 @@ from collections.abc import Sequence
 
 from bayes_at_n.pipeline.base.console import Meter, counted, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
 from bayes_at_n.pipeline.generate.replica_process import Replica
-from bayes_at_n.pipeline.store import runfolder, sessions, shards
+from bayes_at_n.pipeline.store import sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import devices, heartbeat, home, stopping
 
@@ -69,12 +70,12 @@ def supervise(runs: Sequence[Run]) -> None:
 
 def owed_by(runs: Sequence[Run]) -> int:
     """Count the attempts that runs owe."""
-    return sum(len(runfolder.owed(run)) for run in runs)
+    return sum(len(race.pending(run)) for run in runs)
 
 
 def is_over(run: Run) -> bool:
     """Return whether a run owes nothing, or nothing that its budget allows."""
-    return not runfolder.owed(run) or bool(Allowance(run).told())
+    return not race.pending(run) or bool(Allowance(run).told())
 
 
 def _generate(

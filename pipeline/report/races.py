@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.adaptive import RECORD, looks, tables
-from bayes_at_n.pipeline.adaptive.looks import Course
+from bayes_at_n.pipeline.adaptive.race import Course
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.display import style
@@ -21,15 +21,15 @@ def panels(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[dict[str, 
     """
     for folder, names, of in _folders(cohorts):
         try:
-            seen = looks.load(folder)
+            seen, why = looks.of_folder(folder)
         except UserError as error:
             notices.append(visible(str(error)))
             continue
-        if not (seen.states and names.issuperset(seen.goal.names)):
+        if not names.issuperset(seen.goal.names):
             continue
-        if why := looks.stale(folder, seen):
+        if why:
             notices.append(visible(f"{of}settle {folder.name} is left out: {why}"))
-        else:
+        elif seen.states:
             yield _panel(_shown(seen), visible(f"{of}settle {folder.name}"))
 
 
@@ -58,7 +58,7 @@ def _shown(seen: Course) -> Course:
 
 def _panel(seen: Course, title: str) -> dict[str, Any]:
     board, left = tables.leaderboard(seen), tables.departures(seen)
-    words = tables.told(seen)
+    words = tables.line(seen)
     board = replace(board, notes=[f"{words[0].upper()}{words[1:]}.", *board.notes])
     caption = "Estimates, and what decides, over what was spent; a line ends where its model left."
     with style.narrow():

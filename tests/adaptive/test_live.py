@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from helpers import Capsys, add_attempts, make_run
 
-from bayes_at_n.pipeline.adaptive import live, looks, plan, verb
+from bayes_at_n.pipeline.adaptive import live, looks, plan, schedule, verb
 from bayes_at_n.pipeline.adaptive.plan import Plan
+from bayes_at_n.pipeline.adaptive.race import Course, upcoming
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.console import SAYS
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
@@ -65,36 +66,46 @@ def made(name: str, lines: dict[str, str]) -> None:
 
 
 class Children:
-    """In place of the commands `run`: their run folders without an engine, at once."""
+    """In place of resident processes: what they would leave in run folders, at once."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, int]] = []
+        self.sampled: list[tuple[str, int]] = []
         self.before: Callable[[str, int], int | None] = lambda name, trials: None
+        self.statuses: dict[str, int] = {}
 
-    def __call__(self, orders: Sequence[Order]) -> list[int]:
-        return [self.follow(order) for order in orders]
-
-    def follow(self, order: Order) -> int:
+    def begin(self, order: Order) -> None:
         verb, *settings = order.command
         given = dict(setting.split("=", 1) for setting in settings)
-        assert verb == "run"
-        assert order.model == given["model.name"]
-        assert given["stages"] == "[prepare,generate,grade]"
-        name, trials = given["model.name"], int(given["sampling.trials"])
-        if (status := self.before(name, trials)) is not None:
-            return status
-        self.asked.append((name, trials))
-        finished(name, trials)
-        return 0
+        assert (verb, order.model) == ("run", given["model.name"])
+        assert given["stages"] == "[prepare,generate]"
+        assert int(given["sampling.trials"]) >= MOST
+        name = order.model
+        trials, idle = json.loads(Path(given["race"]).read_text())[f"runs/sums/{name}"]
+        assert trials <= idle <= MOST
+        status = self.before(name, trials)
+        self.statuses[name] = status or 0
+        if status is None:
+            self.sampled.append((name, trials))
+            finished(name, trials)
+
+    def ended(self, order: Order) -> int | None:
+        return self.statuses[order.model]
 
 
 @pytest.fixture
-def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> Iterator[Children]:
+def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> Children:
     monkeypatch.chdir(tmp_path)
     found = Children()
-    monkeypatch.setattr(Residents, "follow", found)
-    monkeypatch.setattr(live, "_WAIT_S", 0.0)
-    yield found
+    monkeypatch.setattr(Residents, "begin", lambda _, order: found.begin(order))
+    monkeypatch.setattr(Residents, "ended", lambda _, order: found.ended(order))
+    monkeypatch.setattr(live, "WAIT_S", 0.001)
+    monkeypatch.setattr(schedule, "wanted", up_to_the_next_look)
+    return found
+
+
+def up_to_the_next_look(seen: Course, turns: object = None) -> Any:
+    trials, chosen = upcoming(seen.states, seen.goal)
+    return np.where(chosen, trials, 0)
 
 
 @functools.cache
@@ -122,7 +133,7 @@ def test_it_samples_what_is_open_and_records_looks(children: Children, capsys: C
         (model["model"], row["trials"]) for row in rows for model in row["models"]
         if model["sampled"]
     ]  # fmt: skip
-    assert children.asked == sampled
+    assert children.sampled == sampled
     spent = {model["model"]: model["trials"] for model in found["models"]}
     assert {name: trials_of(name) for name in TRUTH} == spent
     for name, trials in spent.items():
@@ -137,7 +148,7 @@ def test_it_samples_what_is_open_and_records_looks(children: Children, capsys: C
     before = (FOLDER / looks.FILE).read_bytes()
     assert main.main(["settle", str(FOLDER), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
-    assert children.asked == sampled and (FOLDER / looks.FILE).read_bytes() == before
+    assert children.sampled == sampled and (FOLDER / looks.FILE).read_bytes() == before
     assert main.main(["settle", *RACE, "confidence=0.9"]) == 2
     assert "was begun with confidence=0.95" in " ".join(capsys.readouterr().err.split())
 
@@ -209,13 +220,13 @@ def test_a_kill_at_the_worst_moment_changes_nothing(
 def test_two_processes_sample_and_record_nothing_twice(children: Children, step: int) -> None:
     """The second one does all its work in the middle of the first one's."""
     live.settle(planned("out=whole"))
-    whole, alone = recorded(Path("whole")), children.asked
+    whole, alone = recorded(Path("whole")), children.sampled
     assert len(alone) > 4
     os.rename("runs", "earlier")
-    children.asked = []
+    children.sampled = []
 
     def other(name: str, trials: int) -> int | None:
-        if len(children.asked) < step:
+        if len(children.sampled) < step:
             return None
         children.before = lambda name, trials: None
         live.settle(planned())
@@ -224,7 +235,7 @@ def test_two_processes_sample_and_record_nothing_twice(children: Children, step:
     children.before = other
     seen, _ = live.settle(planned())
     assert recorded() == whole and len(seen.states) == len(whole)
-    assert sorted(children.asked) == sorted(alone)
+    assert sorted(children.sampled) == sorted(alone)
 
 
 STATUSES = or_soaked(
@@ -239,7 +250,7 @@ def test_a_run_that_fails_or_is_stopped_ends_it_with_its_status(
     children.before = lambda name, trials: status if name == "b" else None
     with pytest.raises(UserError, match=f"runs/sums/b .*{said}|{said} at runs/sums/b") as error:
         live.settle(planned())
-    assert error.value.exit_code == code and children.asked == [("a", 4)]
+    assert error.value.exit_code == code and children.sampled == [("a", 4)]
     children.before = lambda name, trials: None
     assert live.settle(planned())[0].states[-1].known.settled  # and goes on
 
@@ -255,7 +266,7 @@ def test_a_signal_between_two_runs_stops_it(children: Children, number: int, cod
     children.before = asked
     with pytest.raises(Interrupted, match="stopped before runs/sums/b") as error:
         live.settle(planned())
-    assert error.value.exit_code == code and children.asked == [("a", 4)]
+    assert error.value.exit_code == code and children.sampled == [("a", 4)]
 
 
 def test_complete_runs_are_used_as_they_are(children: Children, capsys: Capsys) -> None:
@@ -265,7 +276,7 @@ def test_complete_runs_are_used_as_they_are(children: Children, capsys: Capsys) 
     half["q03"] = half["q03"][:6] + "+" * (MOST - 6)  # sampled; whoever graded it was killed
     made("b", half)
     seen, _ = live.settle(planned())
-    assert {of for of in children.asked if of[0] != "c"} <= {("b", MOST)}
+    assert {of for of in children.sampled if of[0] != "c"} <= {("b", MOST)}
     assert trials_of("a") == trials_of("b") == MOST
     assert "stopped" not in runfolder.read_json(Path("runs/sums/a/manifest.json"))
     assert trials_of("c") == seen.states[-1].spent[2] < MOST
@@ -276,7 +287,7 @@ def test_whole_runs_with_shared_seeds_are_refused(children: Children, capsys: Ca
     """Nothing of theirs is owed, so no stage that would find out is run."""
     for name in TRUTH:
         made(name, marks(name, MOST))
-    assert main.main(["settle", *RACE]) == 0 and not children.asked
+    assert main.main(["settle", *RACE]) == 0 and not children.sampled
     manifest = Path("runs/sums/b/manifest.json")
     manifest.write_text(manifest.read_text().replace('"independent"', '"shared"'))
     capsys.readouterr()
@@ -332,8 +343,8 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
 
         monkeypatch.setattr(live.time, "sleep", wait)
         seen, _ = live.settle(planned())
-        assert waited and ("a", 4) not in children.asked and seen.states[-1].known.best == 0
-        assert children.asked[:2] == [("b", 4), ("c", 4)]  # which nobody is at
+        assert waited and ("a", 4) not in children.sampled and seen.states[-1].known.best == 0
+        assert children.sampled[:2] == [("b", 4), ("c", 4)]  # which nobody is at
     assert claims.any_free(Run(cfg))
     assert lease.read(run.path / "claims" / "nobody.lease") is None
 
@@ -409,7 +420,7 @@ def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) ->
         assert main.main(["settle", *RACE, "budget.tokens=900"]) == 0
         said = " ".join(capsys.readouterr().err.split())
         assert "the next look takes about" in said and "720 of 900 tokens" in said
-        assert [trials for _, trials in children.asked] == [4, 4, 4] and len(recorded()) == 1
+        assert [trials for _, trials in children.sampled] == [4, 4, 4] and len(recorded()) == 1
         limits = [float(one.split("=")[1]) for one in given if one.startswith("budget.tokens=")]
         # The first takes a share while nothing is known; what others left is the rest's.
         assert limits[::2] == [900] * 3 and limits[1::2] == [300, 660, 420]
