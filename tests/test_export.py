@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.records import ExportConfig, RecordsConfig
-from bayes_at_n.pipeline.records import exporting, row
+from bayes_at_n.pipeline.records import columns, exporting
 from bayes_at_n.pipeline.records.exporting import export
 from bayes_at_n.pipeline.records.importing import import_records
 from bayes_at_n.pipeline.rubrics import categories
@@ -116,8 +116,9 @@ def test_columns_are_those_that_import_knows_in_the_order_of_keys(
 ) -> None:
     out(root, "to=parquet", "logprobs=true", f"out={tmp_path / 'one'}")
     table = pq.read_table(tmp_path / "one" / "attempts.parquet")
-    assert {*table.column_names} <= {*row.NAMES}
-    assert not [name for name in row.lacking({*table.column_names}) if "avg_logprob" not in name]
+    assert {*table.column_names} <= {*columns.NAMES}
+    lacking = columns.lacking(table.column_names)
+    assert not [name for name in lacking if "avg_logprob" not in name]
     names = ("dataset", "model", "question_id", "trial")
     keys = list(zip(*(table[name].to_pylist() for name in names), strict=True))
     assert keys == sorted(keys) and len(keys) == 12 + 13 + 3

@@ -20,10 +20,10 @@ from helpers import Capsys, make_run, run_of
 from test_export import back, opened, out
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.records import write_inspect
+from bayes_at_n.pipeline.records import inspect_log
 from bayes_at_n.pipeline.records.about import About, _moment, questions, texts
-from bayes_at_n.pipeline.records.reading import Source
-from bayes_at_n.pipeline.records.write_eee import _portable
+from bayes_at_n.pipeline.records.eee import _portable
+from bayes_at_n.pipeline.records.reading import RunTable as Source
 from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -310,7 +310,7 @@ def test_chat_turns_of_a_server_are_messages_again() -> None:
         ("[1, 2]: which?", [1], [{"role": "user", "content": "[1, 2]: which?"}]),
         ("", None, [{"role": "user", "content": "1 + 1?"}]),
     ):
-        question = write_inspect._question(row | {"prompt": prompt, "prompt_token_ids": ids})
+        question = inspect_log._question(row | {"prompt": prompt, "prompt_token_ids": ids})
         assert question["messages"] == [turn | {"id": f"a-{i}"} for i, turn in enumerate(said)]
 
 
@@ -320,7 +320,7 @@ def test_samples_of_several_runs_have_ids_of_their_own(tmp_path: Path) -> None:
     of_runs = [About(Source("sums", name, run_of(tmp_path, name))) for name in "abcd"] * 2
     rows = [defaultdict(str, question_id=q, trial=t) for q in "ab" for t in range(3)]
     turns = {"messages": []}
-    ids = [write_inspect._sample(lib, row, turns, of).uuid for of in of_runs for row in rows]
+    ids = [inspect_log._sample(lib, row, turns, of).uuid for of in of_runs for row in rows]
     assert ids[:24] == ids[24:] and len(set(ids)) == 24
 
 

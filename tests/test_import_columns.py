@@ -18,8 +18,8 @@ from test_import import NAMES, bring, folders, opened, rows_of, write, write_lin
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.grade.stage import grade
-from bayes_at_n.pipeline.records import formats, staging
-from bayes_at_n.pipeline.records import parquet as staging_parquet
+from bayes_at_n.pipeline.records import formats, trace
+from bayes_at_n.pipeline.records import runs as run_folders
 from bayes_at_n.pipeline.records.names import dataset_name
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 
@@ -185,10 +185,9 @@ def test_order_of_rows_and_size_of_parts_change_nothing(
     ]
     source, texts = write(tmp_path / "x.parquet", rows, group=7), []
     for name, size in (("large", 1 << 30), ("small", 30_000)):
-        monkeypatch.setattr(staging, "MOST_BYTES", size)
-        monkeypatch.setattr(staging, "_PIECE", size // 4)
-        monkeypatch.setattr(staging_parquet, "_MOST_ROWS", 20)
-        real, failed = staging.parquet.write_part, []
+        monkeypatch.setattr(run_folders, "MOST_BYTES", size)
+        monkeypatch.setattr(trace, "_MOST_ROWS", 20)
+        real, failed = run_folders.parquet.write_part, []
 
         def write_part(*given: Any, real: Any = real, failed: list[int] = failed) -> None:
             if not failed:
@@ -196,9 +195,9 @@ def test_order_of_rows_and_size_of_parts_change_nothing(
                 raise MemoryError
             real(*given)
 
-        monkeypatch.setattr(staging.parquet, "write_part", write_part)
+        monkeypatch.setattr(run_folders.parquet, "write_part", write_part)
         runs = bring(tmp_path / name, source)
-        monkeypatch.setattr(staging.parquet, "write_part", real)
+        monkeypatch.setattr(run_folders.parquet, "write_part", real)
         found = {
             (run, row["question_id"], row["trial"]): (row["text"], row["logprobs"])
             for run in ("gpt-oss-20b-low", "gpt-oss-20b-high")
@@ -223,7 +222,7 @@ def test_a_long_text_in_every_row_is_unfolded_a_piece_at_a_time(
     def measure(*_: Any) -> None:
         held.append(pa.total_allocated_bytes() - before)
 
-    monkeypatch.setattr(staging, "_write", measure)
+    monkeypatch.setattr(run_folders, "_write", measure)
     with pytest.raises(UserError, match="no outcome and no text"):  # none is written
         bring(tmp_path, tmp_path / "x.parquet", *NAMES)
     assert len(held) > 4 and max(held) < 250 << 20

@@ -43,4 +43,4 @@ def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
             places.append(place)
         except UserError as error:
             notices.append(f"{member.name} has no categories: {error}")
-    return cohort.of(places)
+    return cohort.select(places)

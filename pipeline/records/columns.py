@@ -1,8 +1,8 @@
-"""One attempt as a record tells it: which names of columns mean what, and every value checked.
+"""What records of others call things: one table of names, and every check of a value.
 
 Readers of a format yield records as mappings from names to foreign values, or Arrow arrays by name;
-`batches` makes columns of ours of both. A value that cannot be used costs its row where it says
-which attempt this is or what came of it, and else only itself; either way it is counted and named.
+`batches` makes typed columns of both. A value that cannot be used costs its row where it says which
+attempt this is or what came of it, and else only itself; either way it is counted and named.
 """
 
 import ast
@@ -10,7 +10,7 @@ import contextlib
 import math
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.records import MOST_CATEGORIES, ImportConfig
-from bayes_at_n.pipeline.records.source import Troubles, shown
+from bayes_at_n.pipeline.records.source import printable
 
 MOST_TEXT = 16 << 20  # characters of one completion
 MOST_PROMPT = 1 << 20
@@ -40,7 +40,7 @@ class Unread(NamedTuple):
 
 
 def whole(value: Any, most: int = MOST_NUMBER) -> int | None:
-    """A whole number of at least 0 and below `most`, or None; 1.0 is what pandas makes of 1.
+    """Return a whole number of at least 0 and below `most`, or None; 1.0 is pandas' way of 1.
 
     >>> whole(7), whole("7"), whole(7.0), whole("7.0"), whole(7.5), whole("x"), whole(True)
     (7, 7, 7, 7, None, None, None)
@@ -54,10 +54,10 @@ def whole(value: Any, most: int = MOST_NUMBER) -> int | None:
     return value
 
 
-def named(value: Any) -> int | str | None:
-    r"""What a record calls a question: a number, or one short printable line.
+def name_of(value: Any) -> int | str | None:
+    r"""Return what a record calls a question: a number, or one short printable line.
 
-    >>> named("07"), named("I-3"), named("1.0"), named("a\nb"), named(None)
+    >>> name_of("07"), name_of("I-3"), name_of("1.0"), name_of("a\nb"), name_of(None)
     (7, 'I-3', '1.0', None, None)
     """
     number = None if isinstance(value, str) and "." in value else whole(value)
@@ -68,13 +68,13 @@ def named(value: Any) -> int | str | None:
 
 
 def _from_one(value: Any) -> int | str | None:
-    """What MathArena calls a question: numbers count from 1 there, records count rows from 0."""
-    number = named(value)
+    """Return a question's name in MathArena: numbers count from 1 there, from 0 in records."""
+    number = name_of(value)
     return number - 1 if isinstance(number, int) and number else number
 
 
 def truth(value: Any) -> bool | None:
-    """Whether an outcome says correct; None where it says nothing of the kind.
+    """Return whether an outcome is correct; None where it is neither correct nor wrong.
 
     >>> truth(True), truth(0), truth("1.0"), truth("wrong"), truth(0.4), truth(None)
     (True, False, True, False, None, None)
@@ -85,7 +85,7 @@ def truth(value: Any) -> bool | None:
 
 
 def text(value: Any, most: int = MOST_ANSWER) -> str | None:
-    r"""A text or number as text of at most `most` characters; None for anything else.
+    r"""Return a text or number as text of at most `most` characters; None for anything else.
 
     Half a surrogate pair, which JSON can hold, cannot be stored.
 
@@ -105,7 +105,7 @@ def text(value: Any, most: int = MOST_ANSWER) -> str | None:
 
 
 def _gold(value: Any) -> str | None:
-    r"""A gold answer; scorio-trace has it as Python writes it, perhaps a list of its spellings.
+    r"""Return a gold answer; scorio-trace has literals of Python, perhaps a list of spellings.
 
     >>> _gold("204"), _gold(r"'\\frac{1}{2}'"), _gold("['7', '7']"), _gold("[1, 2]"), _gold("['")
     ('204', '\\frac{1}{2}', '7', '[1, 2]', "['")
@@ -127,7 +127,7 @@ def _outcome(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    """A number of any size, NaN and the infinite too; None for what is none."""
+    """Return a number of any size, NaN and the infinite too; None for anything else."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -135,7 +135,7 @@ def _number(value: Any) -> float | None:
 
 
 def _list(kind: pa.DataType, value: Any) -> Any:
-    """A list of numbers as an array of that type; None for anything else."""
+    """Return a list of numbers as an array of that type; None for anything else."""
     whole_numbers = pa.types.is_integer(kind)
     try:
         numbers = value if isinstance(value, pa.Array) else pa.array(value)
@@ -147,11 +147,6 @@ def _list(kind: pa.DataType, value: Any) -> Any:
     return np.array(numbers.to_numpy(zero_copy_only=False), kind.to_pandas_dtype())
 
 
-# An attempt: a value for each of COLUMNS, None for what the record does not say. Keys are those of
-# our tables where there is one.
-Row = dict[str, Any]
-
-
 class Column(NamedTuple):
     """What records call one thing, and how it is read."""
 
@@ -161,14 +156,14 @@ class Column(NamedTuple):
 
 
 # A value that cannot be read damages its record where it is one of these.
-_NEEDED = ("task", "question", "number", "trial", "outcome", "category")
+NEEDED = ("task", "question", "number", "trial", "outcome", "category")
 # The first pass, which says which record is which attempt, asks for these.
 _FIRST = {
     "task": Column("dataset task"),
     "model": Column("model model_name run"),
     "model_key": Column("model_key model_config"),
     "level": Column("reasoning_level"),
-    "question": Column("question_id question full_data_id data_id doc_id", named),
+    "question": Column("question_id question full_data_id data_id doc_id", name_of),
     "number": Column("problem_idx", _from_one),  # of the question, where it has no name
     "trial": Column("trial sample repeat idx_answer", partial(whole, most=MOST_TRIAL)),
     "seed": Column("seed", partial(whole, most=MOST_SEED),
@@ -224,7 +219,7 @@ KNOWN = frozenset(NAMES)
 
 
 def check_names(path: str, names: list[str]) -> None:
-    """Refuse records whose columns say no question (or problem), or no outcome (or text).
+    """Refuse records whose columns have no question (or problem), or no outcome (or text).
 
     Raises UserError: a column is lacking, or one that counts is there twice.
     """
@@ -237,12 +232,12 @@ def check_names(path: str, names: list[str]) -> None:
         if not set(names) & set(needed):
             raise UserError(
                 f"{path}: no column for {what} ({', '.join(needed)}); it has"
-                f" {', '.join(map(shown, names[:30])) or 'none'}. Rename yours"
+                f" {', '.join(map(printable, names[:30])) or 'none'}. Rename yours"
             )
 
 
-def lacking(names: set[str]) -> list[str]:
-    """The columns that are not among `names`, each with what cannot be had without it."""
+def lacking(names: Iterable[str]) -> list[str]:
+    """Return the columns that are not among `names`, each with what cannot be had without it."""
     there = present(frozenset(names))
     return [
         f"{_NAMES[key][0]} ({column.cost})"
@@ -251,18 +246,27 @@ def lacking(names: set[str]) -> list[str]:
     ]
 
 
-def asked(record: dict[str, Any]) -> dict[str, Any]:
-    """A record whose `question`, where it is no name, is the problem."""
-    said = record.get("question")
-    if isinstance(said, str) and "problem" not in record and named(said) is None:
-        record = {**record, "problem": said, "question": None}
+@lru_cache
+def present(names: frozenset[str]) -> dict[str, str]:
+    """Return which columns records of these names have, and which of their names counts."""
+    of = {key: next((name for name in _NAMES[key] if name in names), None) for key in COLUMNS}
+    if {"answer", "parsed_answer"} <= names:  # of MathArena, whose answer is all of the text
+        of |= {"answer": "parsed_answer", "text": "answer"}
+    return {key: name for key, name in of.items() if name is not None}
+
+
+def with_problem(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record whose `question`, where it is no name, is the problem."""
+    question = record.get("question")
+    if isinstance(question, str) and "problem" not in record and name_of(question) is None:
+        record = {**record, "problem": question, "question": None}
     return record
 
 
 def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
-    """A foreign value as what the column `key` holds, else None and why it is none.
+    """Return a foreign value as what the column `key` holds, else None and why it is none.
 
-    In a record None, "" and NaN are missing.
+    In a record None, "" and NaN are missing. `cfg` names and counts the categories.
     """
     if value is None or (isinstance(value, str) and not value):
         return None, ""
@@ -271,63 +275,16 @@ def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
     if isinstance(value, Unread):
         return None, value.why
     if key == "category":
-        most = len(cfg.category_names or cfg.category_weights)
+        names = cfg.category_names
+        if isinstance(value, str) and value.strip() in names:
+            return names.index(value.strip()), ""
+        most = len(names or cfg.category_weights)
+        if (number := whole(value, most or MOST_CATEGORIES)) is not None:
+            return number, ""
         known = f"there are {most}, from 0" if most else "texts need category_names=[...]"
-        why = f"no category {reprlib.repr(value)}: {known}"
-        return (found := _category(value, cfg)), why * (found is None)
-    found = COLUMNS[key].read(value)
-    if found is None:
+        return None, f"no category {reprlib.repr(value)}: {known}"
+    read = COLUMNS[key].read(value)
+    if read is None:
         long = f", {len(value):,} characters" if isinstance(value, str) and value[100:] else ""
         return None, f"not {reprlib.repr(value)}{long}"
-    return (str(found) if key in ("question", "number") else found), ""
-
-
-def parse(
-    record: Mapping[str, Any],
-    place: str,
-    cfg: ImportConfig,
-    run: tuple[str, str],
-    troubles: Troubles,
-) -> Row | None:
-    """A record as a row; None, and counted in `troubles`, where it cannot be one.
-
-    In a record None, "" and NaN are missing. `run` names data set and model of records that do not;
-    `cfg` has the names and the number of the categories.
-    """
-    row: Row = dict.fromkeys(COLUMNS)
-    why = ""
-    for column, name in present(KNOWN.intersection(record)).items():
-        value, problem = value_of(column, record[name], cfg)
-        row[column] = value if value is not None else row[column]
-        if column == "outcome" and value is not None:
-            row["reason"] = name
-        if problem and column in _NEEDED:
-            why = why or f"{column}: {problem}"
-        elif problem:
-            troubles.add(f"values of {name} left out", f"{place} ({problem})")
-    row["task"], row["model"] = row["task"] or run[0], row["model"] or run[1]
-    row["question"] = row["question"] or row["number"]
-    if row["question"] is None and row["problem"] is None:
-        why = why or "no question"
-    there = {"dataset": row["task"], "model": row["model"] or row["model_key"]}
-    unnamed = " ".join(f"{key}=NAME" for key, name in there.items() if not name)
-    if why:
-        troubles.add("damaged rows skipped", f"{place} ({why})")
-    elif unnamed:
-        troubles.add(f"rows without a name skipped, give {unnamed}", place)
-    return None if why or unnamed else row
-
-
-@lru_cache
-def present(names: frozenset[str]) -> dict[str, str]:
-    """Of records that have these names: every column that is there, and which name counts."""
-    of = {key: next((name for name in _NAMES[key] if name in names), None) for key in COLUMNS}
-    if {"answer", "parsed_answer"} <= names:  # of MathArena, whose answer is all of the text
-        of |= {"answer": "parsed_answer", "text": "answer"}
-    return {key: name for key, name in of.items() if name is not None}
-
-
-def _category(value: Any, cfg: ImportConfig) -> int | None:
-    if isinstance(value, str) and value.strip() in cfg.category_names:
-        return cfg.category_names.index(value.strip())
-    return whole(value, len(cfg.category_names or cfg.category_weights) or MOST_CATEGORIES)
+    return (str(read) if key in ("question", "number") else read), ""
