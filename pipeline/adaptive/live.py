@@ -250,8 +250,9 @@ class Samplers:
             sharing = int(needed.sum()) * len(contenders[k].runs)
             order = self._order(k, first[k], self.gpus[place], sharing)
             note(f"{order.place}: up to {wanted[k]} trials")
+            lacked = self._lacks(k, int(first[k]))
             self.residents.begin(order)
-            self.orders[place] = k, order, int(first[k]), self._lacks(k, first[k])
+            self.orders[place] = k, order, int(first[k]), lacked
             self.loaded[place] = k
             at_work[k] += 1
 
