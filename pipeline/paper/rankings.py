@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.display.table import Column, of_columns
 from bayes_at_n.pipeline.paper import Result, shared
 from bayes_at_n.pipeline.paper.shared import Bits
 from bayes_at_n.pipeline.plots import convergence as plots
-from bayes_at_n.pipeline.training.reversals import pairing
+from bayes_at_n.pipeline.training import stacks
 from bayes_at_n.scoring.numerics.inputs import Ints
 
 BAYES = "bayes"
@@ -70,7 +70,7 @@ def _without_twins(cohort: Cohort) -> Cohort:
     if not cohort.members:
         return cohort
     folders = [member.run.path.resolve() for member in cohort.members]
-    twins = {folder.with_name(folder.name + pairing.GREEDY) for folder in folders}
+    twins = {folder.with_name(folder.name + stacks.TWIN) for folder in folders}
     return cohort.select([i for i, folder in enumerate(folders) if folder not in twins])
 
 
@@ -182,14 +182,14 @@ def _alike(drawn: Ints, own: Ints) -> Any:
 
 def _add_greedy(result: Result, cohort: Cohort, tensor: Bits, upto: Ints, plan: StudyPlan) -> None:
     """What one greedy attempt of each question as a prior does to Bayes@N, where there is one."""
-    twins = pairing.greedy_twins([member.run.path for member in cohort.members])
+    twins = stacks.greedy_twins([member.run.path for member in cohort.members])
     if not twins:
         result.notes.append(
             f"{cohort.dataset}: nothing on a greedy prior: not every run has a graded NAME-greedy"
             " beside it; tag=greedy sampling.temperature=0 sampling.trials=1 makes one"
         )
         return
-    before = pairing.stacked(twins, cohort).matrix()[..., 0].sum(axis=1).filled(0)
+    before = stacks.stacked(twins, cohort).matrix()[..., 0].sum(axis=1).filled(0)
     columns, tau = greedy_effect(tensor, before, upto, plan)
     notes = [
         f"R0 is one greedy attempt a question; its order has τ_b {tau:.3f} with the gold order",

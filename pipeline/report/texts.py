@@ -170,7 +170,7 @@ def _attempts(
 
 
 def _decoder(cfg: RunConfig) -> tokens.Decoder | None:
-    model = models.of_tokenizer(cfg.model)
+    model = models.tokenizer_source(cfg.model)
     return tokens.decoder(model.id, model.revision)
 
 
