@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.generate.stage import generate
-from bayes_at_n.pipeline.prepare import sizes
+from bayes_at_n.pipeline.prepare import sizing
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -164,7 +164,7 @@ class Stage:
         self.base = Run(run_config(self.args, folder / "prepared"))
         prepare(self.base)
         self.questions = self.base.questions
-        self.base = Run(sizes.alone(self.base.cfg, self.questions))
+        self.base = Run(sizing.alone(self.base.cfg, self.questions))
         longest = max(len(q["prompt_token_ids"]) + q["max_tokens"] for q in self.questions)
         out.print(f"loading {self.base.cfg.model.name} ...")
         began = time.perf_counter()

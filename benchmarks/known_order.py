@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n import scoring
+from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.compare import cohort, rankings
 from bayes_at_n.pipeline.config import analysis, compose, records
+from bayes_at_n.pipeline.paper import rankings as study
 from bayes_at_n.pipeline.records.importing import import_records
-from bayes_at_n.pipeline.research import studies
-from bayes_at_n.pipeline.research.studies import rankings as study
 from benchmarks import common
 
 MODELS, QUESTIONS, TRIALS = 20, 30, 80

@@ -7,14 +7,14 @@
 The checkpoints are made up: seeded bf16 weights, laid out as those of a transformer of that size.
 Each measurement is a fresh process, with its imports behind it when the clock starts.
 
-  merge   `checkpoints.merging.merge`, everything: checks, reading, the mean, fingerprints, writing,
+  merge   `training.merge.merge`, everything: checks, reading, the mean, fingerprints, writing,
           flushing to the disk, the rename
   copy    the peer: reads every byte of the sources and writes as many as the merged checkpoint has,
           in blocks of 4 MiB, and flushes them to the disk; no arithmetic, no hashes
   warm    the files are in the system's page cache; cold: they were dropped from it before
 
 Memory is the most that the process had (`ru_maxrss`), less that of a process that only has the same
-imports. Exactness is against NumPy's float64 mean, in ulps of the dtype.
+imports. Exactness is against NumPy's float64 average, in ulps of the dtype.
 """
 
 import argparse
@@ -32,8 +32,8 @@ import numpy.typing as npt
 from safetensors import safe_open
 
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.research.checkpoints import weights
-from bayes_at_n.pipeline.research.checkpoints.folders import INDEX
+from bayes_at_n.pipeline.training import weights
+from bayes_at_n.pipeline.training.checkpoints import INDEX
 from benchmarks import common
 
 MOST_WALL, MOST_SHARDS, MOST_ULPS = 2.0, 2.0, 1.0  # the targets
@@ -44,7 +44,7 @@ CHILD = """
 import json, os, resource, sys, time
 from pathlib import Path
 import torch
-from bayes_at_n.pipeline.research.checkpoints import mean, merging
+from bayes_at_n.pipeline.training import average, merge
 
 def copy(sources, out):
     out.mkdir()
@@ -64,7 +64,7 @@ def copy(sources, out):
 what, *sources, out = sys.argv[1:]
 began = time.perf_counter()
 if what == "merge":
-    merging.merge([Path(s) for s in sources], Path(out))
+    merge.merge([Path(s) for s in sources], Path(out))
 elif what == "copy":
     copy([Path(s) for s in sources], Path(out))
 seconds = time.perf_counter() - began

@@ -3,7 +3,7 @@
     python -m benchmarks.models
     python -m benchmarks.models --gpu A100
 
-It is the arithmetic of ``run --dry-run`` (``pipeline/prepare/costs.py``) for thirty questions with
+It is the arithmetic of ``run --dry-run`` (``pipeline/prepare/estimate.py``) for 30 questions with
 the default protocol, 80 trials of at most 32,768 tokens. ``--dry-run`` reads a model's shape from
 its files. Here the shapes are written down, so that no model need be there: layers, key-value heads
 and their size, experts, bytes of the weights.
@@ -21,8 +21,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Column, Table, to_markdown
-from bayes_at_n.pipeline.prepare import costs
-from bayes_at_n.pipeline.prepare.sizes import Room
+from bayes_at_n.pipeline.prepare import estimate
+from bayes_at_n.pipeline.prepare.sizing import Room
 
 _QUESTIONS, _PROMPT = 30, 200  # of a contest, and tokens of a prompt with its template
 _SMALL = 24 * 10**9  # bytes of a workstation's GPU
@@ -101,11 +101,11 @@ def row(name: str, gpu: str) -> dict[str, Any]:
         cfg = _config(name, Path(folder))
         one = {"prompt_token_ids": [0] * _PROMPT, "max_tokens": cfg.sampling.max_tokens}
         rows = [one] * _QUESTIONS
-        used = costs.seen([gpu], None, 1)
+        used = estimate.seen([gpu], None, 1)
         room = Room(cfg, rows, used.memory)
         number = _gpus(room)
         used = used._replace(gpus=number or 1)
-        cost = costs.expected(cfg, rows, _QUESTIONS * cfg.sampling.trials, used)
+        cost = estimate.expected(cfg, rows, _QUESTIONS * cfg.sampling.trials, used)
         engine = re.search(r"(\d+) sequences.*so ([\d.,]+k?) tokens", cost.how)
         return {
             "model": name,
@@ -138,7 +138,7 @@ def table(gpu: str) -> Table:
     tokens, hours = rows[0]["tokens"], sum(row["hours"] or 0 for row in rows)
     notes = [
         f"{_QUESTIONS} questions × 80 trials: about {tokens / 1e6:.0f} million tokens and"
-        f" {tokens * costs.BYTES_PER_TOKEN / 1e9:.2f} GB on disk of each model;"
+        f" {tokens * estimate.BYTES_PER_TOKEN / 1e9:.2f} GB on disk of each model;"
         f" {hours:,.0f} {gpu}-hours for all twenty."
     ]
     return Table("What a run of each model takes", columns, rows, notes)

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.research import studies
-from bayes_at_n.pipeline.research.studies import paper, reproduce
+from bayes_at_n.pipeline.paper import paper, reproduce
 from benchmarks import common
 
 MOST_SECONDS, MOST_MIB = 600.0, 2048.0

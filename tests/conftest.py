@@ -72,7 +72,7 @@ TORCH = (
     "transformers_engine",
     "verify_replicas",
 )
-TOGETHER = {f"tests/test_{name}.py": "engine" for name in ENGINE + TORCH}
+TOGETHER = {f"test_{name}.py": "engine" for name in ENGINE + TORCH}
 
 BUDGET = 520  # CPU-seconds of the tests: with ruff and mypy, six minutes on two cores with slack
 
@@ -84,7 +84,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Groups(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return TOGETHER.get(file, file)
+            return TOGETHER.get(Path(file).name, file)
 
     return Groups(config, log)
 

@@ -17,10 +17,10 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import differences, equivalence
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.engines import text_of
+from bayes_at_n.pipeline.engines.text import decode
 from bayes_at_n.pipeline.generate import continuing
 from bayes_at_n.pipeline.grade import stage as grading
-from bayes_at_n.pipeline.prepare import models, questions_table, raising
+from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap
 from bayes_at_n.pipeline.status.standing import of
 from bayes_at_n.pipeline.status.tally import Tally
 from bayes_at_n.pipeline.store import graded, outcomes, parquet, runfolder, shards
@@ -69,7 +69,7 @@ def cut_at(source: Path, folder: Path, cap: int) -> Path:
         if row["completion_tokens"] > cap:
             ids = row["token_ids"][:cap]
             row |= {"token_ids": ids, "logprobs": row["logprobs"][:cap], "completion_tokens": cap}
-            row |= {"finish_reason": "length", "text": text_of(tokenizer, ids, False, run.cfg)}
+            row |= {"finish_reason": "length", "text": decode(tokenizer, ids, False, run.cfg)}
     for path in (*folder.glob("attempts/*"), *folder.glob("attempts/_*")):
         path.unlink(missing_ok=True)
     table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
@@ -106,7 +106,7 @@ def assert_continued(folder: Path, before: dict[tuple[str, int], dict[str, Any]]
         assert len(row["token_ids"]) == len(row["logprobs"]) == row["completion_tokens"] <= cap
         assert row["prompt_tokens"] == was["prompt_tokens"]
         stopped = row["finish_reason"] == "stop"
-        assert row["text"] == text_of(tokenizer, row["token_ids"], stopped, run.cfg)
+        assert row["text"] == decode(tokenizer, row["token_ids"], stopped, run.cfg)
         assert row["finish_reason"] == "length" or stopped
         # The time with the engine: of both parts, and not of the pause between.
         assert was["finished"] - was["started"] < row["finished"] - row["started"] < 3600
@@ -187,13 +187,13 @@ def built(rows: list[dict[str, Any]]) -> Any:
 def test_only_what_is_cut_below_its_own_limit_goes_on(tmp_path: Path) -> None:
     run = raised_run(tmp_path / "run")
     assert runfolder.continuing(run) == {}  # nothing was raised, whatever the lengths
-    assert raising.check(run, built(rows(5)), identity(run, 5)) == {}
-    cut = raising.check(run, built(rows(9)), identity(run, 9))
+    assert raised_cap.check(run, built(rows(5)), identity(run, 5)) == {}
+    cut = raised_cap.check(run, built(rows(9)), identity(run, 9))
     assert cut == {("a", 1): 5, ("b", 0): 5, ("b", 1): 5}
     clamped = [rows(9)[0], rows(5)[1]]
-    assert raising.check(run, built(clamped), identity(run, 9)) == {("a", 1): 5}
+    assert raised_cap.check(run, built(clamped), identity(run, 9)) == {("a", 1): 5}
     add_attempts(run, {"c": "~"}, part="other")  # of a question that is not the run's
-    assert raising.check(run, built(rows(9)), identity(run, 9)) == cut
+    assert raised_cap.check(run, built(rows(9)), identity(run, 9)) == cut
     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {runfolder.RAISED: [{}]})
     said = differences.lines({"a": run}, outcomes.read(run).codes[None])
     assert said == ["attempts: 3 of a were truncated at less than its max_tokens now"]
@@ -212,23 +212,23 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
 
     run.cfg.engine.args["presence_penalty"] = 0.5
     with pytest.raises(UserError, match=r"presence_penalty counts .* \(tag=NAME\)"):
-        raising.check(run, built(rows(9)), identity(run, 9))
+        raised_cap.check(run, built(rows(9)), identity(run, 9))
     run.cfg.engine.args.clear()
     with (
         heartbeat.Heartbeat(run.path, "0000000000000001-here-1"),
         pytest.raises(UserError, match="workers are making attempts with 5"),
     ):
-        raising.check(run, built(rows(9)), identity(run, 9))
+        raised_cap.check(run, built(rows(9)), identity(run, 9))
     turns = [row | {"prompt_token_ids": None} for row in rows(9)]
     with pytest.raises(UserError, match="chat turns have none"):
-        raising.check(run, built(turns), identity(run, 9))
+        raised_cap.check(run, built(turns), identity(run, 9))
     part = run.attempts / "00000.parquet"
     table = pa.Table.from_pylist(
         [row | {"token_ids": None} for row in pq.read_table(part).to_pylist()], schema=ATTEMPTS
     )
     parquet.write_part(part, table)
     with pytest.raises(UserError, match=r"cannot go on: token ids .*tag=NAME"):
-        raising.check(run, built(rows(9)), identity(run, 9))
+        raised_cap.check(run, built(rows(9)), identity(run, 9))
     with pytest.raises(UserError, match=r"cannot go on: token ids .*tag=NAME"):
         continuing.stored(run, {("a", 1)})  # of trials that were not asked for when it was raised
     manifest = runfolder.read_manifest(run)

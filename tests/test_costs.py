@@ -12,14 +12,14 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import to_markdown
-from bayes_at_n.pipeline.prepare import costs
-from bayes_at_n.pipeline.research.studies import paper
+from bayes_at_n.pipeline.paper import paper
+from bayes_at_n.pipeline.prepare import estimate
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.sessions import Totals
 from benchmarks import models, synthetic
 
 LAYERS, HEADS, SIZE, WEIGHTS = 36, 8, 128, 8_044_936_192  # Qwen3-4B
-H200 = costs.seen(["NVIDIA H200, 143771 MiB"], 143771 << 20, 96)
+H200 = estimate.seen(["NVIDIA H200, 143771 MiB"], 143771 << 20, 96)
 
 
 def model(folder: Path, weights: int = WEIGHTS, **more: Any) -> str:
@@ -40,7 +40,7 @@ def asked(*settings: str) -> RunConfig:
 
 def test_the_time_is_that_of_reading_weights_and_caches(tmp_path: Path) -> None:
     cfg = asked(model(tmp_path / "m"))
-    found = costs.expected(cfg, [], 2400, H200)
+    found = estimate.expected(cfg, [], 2400, H200)
     assert found.most == 2400 * 32768 and found.tokens == pytest.approx(0.46 * found.most)
     cache = 2 * 2 * LAYERS * HEADS * SIZE * round(32768 / 3)  # key and value in 16 bits
     room = int((143771 << 20) * 0.9) - (3 << 30) - WEIGHTS
@@ -50,9 +50,9 @@ def test_the_time_is_that_of_reading_weights_and_caches(tmp_path: Path) -> None:
     start = 80 + WEIGHTS / 1e9
     assert found.seconds == pytest.approx(found.tokens * step / batch + last + start, rel=1e-6)
     assert f"{batch} sequences" in found.how and "assumed: 60%" in found.how
-    eight = costs.expected(cfg, [], 2400, H200._replace(gpus=8))
+    eight = estimate.expected(cfg, [], 2400, H200._replace(gpus=8))
     assert eight.seconds == pytest.approx(found.tokens * step / batch / 8 + last + start, rel=1e-6)
-    few = costs.expected(cfg, [], 5, H200)
+    few = estimate.expected(cfg, [], 5, H200)
     assert few.seconds and "5 sequences" in few.how
 
 
@@ -60,59 +60,59 @@ def test_experts_are_read_whole_and_reckoned_in_part(tmp_path: Path) -> None:
     dense = asked(model(tmp_path / "a", 60 << 30))
     sparse = asked(model(tmp_path / "b", 60 << 30, num_experts=128, num_experts_per_tok=8))
     slow = H200._replace(speed=1e12)  # so that arithmetic is what it waits for
-    times = [costs.expected(cfg, [], 2400, slow).seconds or 0 for cfg in (dense, sparse)]
+    times = [estimate.expected(cfg, [], 2400, slow).seconds or 0 for cfg in (dense, sparse)]
     assert times[0] > 5 * times[1] > 0
 
 
 @pytest.mark.parametrize(
     ("settings", "used", "said"),
     [
-        ([], costs.seen(["NVIDIA L4"], None, 8), "does not fit"),
+        ([], estimate.seen(["NVIDIA L4"], None, 8), "does not fit"),
         (["engine=openai", "engine.url=http://x/v1"], H200, "server"),
-        (["engine.tensor_parallel_size=auto"], costs.seen(["L4"], None, 8), "does not fit"),
+        (["engine.tensor_parallel_size=auto"], estimate.seen(["L4"], None, 8), "does not fit"),
     ],
 )
 def test_what_is_not_known_says_why(
-    settings: list[str], used: costs.Hardware, said: str, tmp_path: Path
+    settings: list[str], used: estimate.Hardware, said: str, tmp_path: Path
 ) -> None:
     cfg = asked(model(tmp_path / "m", 64 << 30), *settings)
-    found = costs.expected(cfg, [], 2400, used)
+    found = estimate.expected(cfg, [], 2400, used)
     assert found.seconds is None and said in found.how and found.tokens > 0
 
 
 def test_what_was_measured_goes_before_what_is_assumed(tmp_path: Path) -> None:
     cfg = asked(model(tmp_path / "m"))
-    found = costs.expected(cfg, [], 100, H200, 500.0, Totals(2, 90.0, 180.0, 360_000))
+    found = estimate.expected(cfg, [], 100, H200, 500.0, Totals(2, 90.0, 180.0, 360_000))
     assert (found.tokens, found.most, found.seconds) == (50_000, 50_000, 25.0)
     assert "measured" in found.how and "mean" in found.basis
 
 
 def test_which_gpus_a_cluster_has() -> None:
     cluster = ClusterConfig(partition="gpu", gpus=8, workers=2, name="h200-8")
-    used = costs.of_cluster(cluster)
+    used = estimate.of_cluster(cluster)
     assert (used.gpus, used.memory, used.bandwidth) == (16, 141 * 10**9, 4.8e12)
-    assert costs.of_cluster(ClusterConfig(options=["--gres=gpu:l40s:1"])).bandwidth == 0.86e12
-    assert "not said" in costs.of_cluster(ClusterConfig(name="site10")).told
-    assert costs.of_cluster(ClusterConfig(gpus=0, cpus=4)).told == "4 cores of cluster=default"
+    assert estimate.of_cluster(ClusterConfig(options=["--gres=gpu:l40s:1"])).bandwidth == 0.86e12
+    assert "not said" in estimate.of_cluster(ClusterConfig(name="site10")).told
+    assert estimate.of_cluster(ClusterConfig(gpus=0, cpus=4)).told == "4 cores of cluster=default"
 
 
 def test_a_verifier_reads_what_its_context_holds(tmp_path: Path) -> None:
     cfg = asked(model(tmp_path / "m"))
-    assert costs.judging(cfg, 100, 9000, H200) is None
+    assert estimate.judging(cfg, 100, 9000, H200) is None
     cfg.verifier.id, cfg.verifier.context = str(tmp_path / "m"), 8192
-    need = costs.judging(cfg, 100, 9000, H200)
+    need = estimate.judging(cfg, 100, 9000, H200)
     assert need is not None and need.tokens == 100 * 8192 and need.seconds is not None
     reckoned = WEIGHTS + 2 * 8192 * LAYERS * 2560  # of a token: products, and half of the prompt
     assert need.seconds == pytest.approx(100 * 8192 * reckoned / 989e12 / 0.6 + 88.044936, 1e-4)
     assert need.memory == WEIGHTS + 2 * 2 * LAYERS * HEADS * SIZE * 8192 + (3 << 30)
     cfg.verifier.id = "nobody/judge-3B"
-    by_name = costs.judging(cfg, 100, 900, H200)
+    by_name = estimate.judging(cfg, 100, 900, H200)
     assert by_name is not None and by_name.memory == 6 * 10**9 + (3 << 30) and by_name.seconds
     cfg.verifier.id = "nobody/judge"
-    unknown = costs.judging(cfg, 100, 900, H200)
+    unknown = estimate.judging(cfg, 100, 900, H200)
     assert unknown is not None and unknown.seconds is None and "not here" in unknown.how
     cfg.stages = ["generate"]
-    assert costs.judging(cfg, 100, 9000, H200) is None
+    assert estimate.judging(cfg, 100, 9000, H200) is None
 
 
 def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:
@@ -123,7 +123,7 @@ def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:
     for title, runs, task in kinds:
         tokens, hours = paper.values([f"cost.completion.{task}", f"cost.hours.{task}"])
         gpu = 1e6 * tokens / 2000 / 3600 + runs * 15 / 60
-        disk = tokens * costs.BYTES_PER_TOKEN / 1000
+        disk = tokens * estimate.BYTES_PER_TOKEN / 1000
         shown = [f"{tokens:,.1f}", f"{hours:,.1f}", f"{disk:.1f}", f"{gpu:.0f}"]
         shown += [f"{gpu / 8:.0f}", f"{gpu / 32:.0f}"]
         assert rows[title] == [f"{runs}", f"{2400 * runs:,}", *shown], title
@@ -146,4 +146,4 @@ def test_no_attempts_take_more_disk_than_is_said(tmp_path: Path) -> None:
     keys = [("q", trial) for trial in range(40)]
     parquet.write_part(tmp_path / "part.parquet", synthetic.attempts(rng, keys, tokens))
     each = (tmp_path / "part.parquet").stat().st_size / (len(keys) * tokens)
-    assert each == pytest.approx(costs.BYTES_PER_TOKEN, abs=0.15)
+    assert each == pytest.approx(estimate.BYTES_PER_TOKEN, abs=0.15)

@@ -31,8 +31,8 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import ModelConfig
 from bayes_at_n.pipeline.config.trajectory import MergeConfig
 from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.research.checkpoints import folders, mean, merging
-from bayes_at_n.pipeline.research.checkpoints.folders import INDEX, MANIFEST, WEIGHTS
+from bayes_at_n.pipeline.training import average, checkpoints, merge
+from bayes_at_n.pipeline.training.checkpoints import INDEX, MANIFEST, WEIGHTS
 
 Tensors = Mapping[str, torch.Tensor]
 CONFIG: dict[str, Any] = {
@@ -131,7 +131,7 @@ def refused(sources: list[Path], out: Path, *words: str) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     before = sorted(out.parent.rglob("*"))
     with pytest.raises(UserError) as error:
-        merging.merge(sources, out)
+        merge.merge(sources, out)
     assert "\n" not in str(error.value)
     assert all(word in str(error.value) for word in words), str(error.value)
     assert sorted(out.parent.rglob("*")) == before
@@ -145,7 +145,7 @@ def three(tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_the_mean_is_the_float64_mean_rounded(tmp_path: Path, dtype: torch.dtype) -> None:
     sources = [save(tmp_path / f"step-{n}", some(n, dtype)) for n in range(4)]
-    assert_mean(merging.merge(sources, tmp_path / "mean"), sources)
+    assert_mean(merge.merge(sources, tmp_path / "mean"), sources)
 
 
 @pytest.mark.parametrize("shards", [(0, 0, 3), (3, 3, 3), (2, 0, 3), (3, 4, 0)])
@@ -153,7 +153,7 @@ def test_any_sharding_and_the_newest_ones_comes_out(
     tmp_path: Path, shards: tuple[int, int, int]
 ) -> None:
     sources = [save(tmp_path / f"step-{n}", some(n), s) for n, s in enumerate(shards)]
-    out = merging.merge(sources, tmp_path / "mean")
+    out = merge.merge(sources, tmp_path / "mean")
     assert_mean(out, sources)
     newest = {path.name: path for path in sources[-1].glob("*.safetensors")}
     assert {path.name for path in out.glob("*.safetensors")} == set(newest)
@@ -170,7 +170,7 @@ def test_any_sharding_and_the_newest_ones_comes_out(
 def test_older_checkpoints_may_have_another_float_dtype(tmp_path: Path) -> None:
     dtypes = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
     sources = [save(tmp_path / f"step-{n}", some(n, d)) for n, d in enumerate(dtypes)]
-    assert_mean(merging.merge(sources, tmp_path / "mean"), sources)
+    assert_mean(merge.merge(sources, tmp_path / "mean"), sources)
 
 
 @hypothesis_settings(max_examples=40, deadline=None)
@@ -187,14 +187,14 @@ def test_any_numbers(data: st.DataObject, tmp_path_factory: pytest.TempPathFacto
         save(folder / f"step-{i}", {"w": torch.tensor(row, dtype=torch.float64).to(dtype)})
         for i, row in enumerate(rows)
     ]
-    assert_mean(merging.merge(sources, folder / "mean"), sources)
+    assert_mean(merge.merge(sources, folder / "mean"), sources)
 
 
 def test_what_cancels_does_not_lose_its_last_places(tmp_path: Path) -> None:
     large, small = torch.full((8,), 1e8), torch.linspace(1e-3, 1, 8)
     parts = [large, small, -large, small / 3]
     sources = [save(tmp_path / f"step-{i}", {"w": part}) for i, part in enumerate(parts)]
-    assert_mean(merging.merge(sources, tmp_path / "mean"), sources)
+    assert_mean(merge.merge(sources, tmp_path / "mean"), sources)
     in_float32 = (parts[0] + parts[1] + parts[2] + parts[3]) / 4
     assert np.abs(places(in_float32) - places(load(tmp_path / "mean")["w"])).max() > 1000
 
@@ -233,19 +233,19 @@ def test_numbers_are_rounded_once(dtype: torch.dtype) -> None:
     values = [v for v in values if abs(v) >= 2.0**-126 or dtype == torch.float16]
     values += (torch.arange(-600, 600, dtype=torch.float64) * 2.0**-135).tolist()
     total = torch.tensor([v for v in values if not np.isnan(v)], dtype=torch.float64)
-    out = mean.average([total], dtype)
+    out = average.average([total], dtype)
     assert out.double().tolist() == [nearest(value, dtype) for value in total.tolist()]
     assert torch.equal(out.signbit(), total.signbit())
     assert out.double().tolist() != total.to(dtype).double().tolist() or dtype == torch.float16
     nan = torch.tensor([torch.nan, torch.inf], dtype=torch.float64)
-    out = mean.average([nan], dtype)
+    out = average.average([nan], dtype)
     assert out[0].isnan() and out[1] == torch.inf
 
 
 def test_a_mean_near_a_tie_is_rounded_to_its_side(tmp_path: Path) -> None:
     for i, value in enumerate([2.0, 2 + 2.0**-6, 2.0**-30, 0.0]):
         save(tmp_path / f"step-{i}", {"w": torch.tensor([value, -value]).bfloat16()})
-    out = merging.merge([tmp_path / f"step-{i}" for i in range(4)], tmp_path / "mean")
+    out = merge.merge([tmp_path / f"step-{i}" for i in range(4)], tmp_path / "mean")
     assert load(out)["w"].tolist() == [1 + 2.0**-7, -1 - 2.0**-7]
 
 
@@ -261,7 +261,7 @@ def test_what_is_the_same_everywhere_stays_bit_by_bit(
         "inf": torch.tensor([1.0, -torch.inf, torch.nan, -0.0]).to(dtype),
     }
     sources = [save(tmp_path / f"step-{i}", tensors) for i in range(count)]
-    out = merging.merge(sources, tmp_path / "mean")
+    out = merge.merge(sources, tmp_path / "mean")
     assert (out / WEIGHTS).read_bytes() == (sources[0] / WEIGHTS).read_bytes()
 
 
@@ -269,13 +269,13 @@ def test_many_blocks_many_checkpoints_and_number_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tensors of more than a block, read ahead over their borders."""
-    monkeypatch.setattr(mean, "_BLOCK", 1 << 18)
+    monkeypatch.setattr(average, "_BLOCK", 1 << 18)
     sources = [save(tmp_path / f"step-{n}", some(n, size=45_001), n % 3) for n in range(5)]
-    assert_mean(merging.merge(sources, tmp_path / "mean"), sources)
+    assert_mean(merge.merge(sources, tmp_path / "mean"), sources)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        again = merging.merge(sources, tmp_path / "again")
+        again = merge.merge(sources, tmp_path / "again")
     finally:
         torch.set_num_threads(threads)
     for path in again.glob("*.safetensors"):
@@ -290,7 +290,7 @@ def test_what_comes_along_and_what_stays(tmp_path: Path, three: list[Path]) -> N
     for name in kept + left:
         (three[2] / name).write_text(f"{{}}# {name}")
     (three[2] / "global_step3").mkdir()
-    out = merging.merge(three, tmp_path / "mean")
+    out = merge.merge(three, tmp_path / "mean")
     assert {p.name for p in out.iterdir()} == {*kept, "config.json", WEIGHTS, MANIFEST}
     assert all(
         (out / n).read_bytes() == (three[2] / n).read_bytes() for n in [*kept, "config.json"]
@@ -298,8 +298,8 @@ def test_what_comes_along_and_what_stays(tmp_path: Path, three: list[Path]) -> N
 
 
 def test_a_mean_of_means_has_a_manifest_of_its_own(tmp_path: Path, three: list[Path]) -> None:
-    first = merging.merge(three[:2], tmp_path / "first")
-    out = merging.merge([three[0], first], tmp_path / "second")
+    first = merge.merge(three[:2], tmp_path / "first")
+    out = merge.merge([three[0], first], tmp_path / "second")
     recorded = yaml.safe_load((out / MANIFEST).read_text())
     assert [Path(s["path"]).name for s in recorded["sources"]] == ["step-1", "first"]
 
@@ -310,7 +310,7 @@ def test_links_as_in_the_hub_cache_are_followed(tmp_path: Path, three: list[Path
     blobs.mkdir()
     for i, path in enumerate(three[2].iterdir()):
         (linked / path.name).symlink_to(f"../../blobs/{shutil.copy(path, blobs / str(i)).name}")
-    out = merging.merge([three[0], linked], tmp_path / "mean")
+    out = merge.merge([three[0], linked], tmp_path / "mean")
     assert not any(path.is_symlink() for path in out.iterdir())
     assert_mean(out, [three[0], three[2]])
 
@@ -334,7 +334,7 @@ def test_links_that_leave_the_folder_are_refused(
 def test_a_link_within_the_folder_is_followed(tmp_path: Path, three: list[Path]) -> None:
     (three[2] / "LICENSE").write_text("of ours")
     (three[2] / "license.txt").symlink_to("LICENSE")
-    out = merging.merge(three, tmp_path / "mean")
+    out = merge.merge(three, tmp_path / "mean")
     assert (out / "license.txt").read_text() == "of ours"
     assert not (out / "license.txt").is_symlink()
 
@@ -345,47 +345,47 @@ def test_tied_weights_that_are_stored_twice(tmp_path: Path) -> None:
         tensors = some(n)
         tensors["lm_head.weight"] = tensors["embed.weight"].clone()
         sources.append(save(tmp_path / f"step-{n}", tensors, tie_word_embeddings=True))
-    made = load(merging.merge(sources, tmp_path / "mean"))
+    made = load(merge.merge(sources, tmp_path / "mean"))
     assert torch.equal(made["lm_head.weight"], made["embed.weight"])
 
 
 def test_whose_mean_it_is(tmp_path: Path, three: list[Path]) -> None:
-    out = merging.merge(three, tmp_path / "mean")
-    assert merging.why_not(out, three) is None
+    out = merge.merge(three, tmp_path / "mean")
+    assert merge.why_not(out, three) is None
     for others in (three[1:], three[::-1]):
         why = f"is the mean of other checkpoints: {', '.join(map(str, three))}"
-        assert merging.why_not(out, others) == (why, True)
-    assert merging.why_not(three[0], three) == ("has no merge.yaml", False)
-    assert merging.why_not(tmp_path / "none", three) == ("does not exist", False)
+        assert merge.why_not(out, others) == (why, True)
+    assert merge.why_not(three[0], three) == ("has no merge.yaml", False)
+    assert merge.why_not(tmp_path / "none", three) == ("does not exist", False)
     moved = [Path(shutil.move(path, tmp_path / f"moved-{path.name}")) for path in three]
-    assert "step-1" in str(merging.why_not(out, three))  # gone
-    assert merging.why_not(out, moved) is None  # the same bytes
+    assert "step-1" in str(merge.why_not(out, three))  # gone
+    assert merge.why_not(out, moved) is None  # the same bytes
     raw = bytearray((moved[0] / WEIGHTS).read_bytes())
     raw[-1] ^= 1
     (moved[0] / WEIGHTS).write_bytes(raw)
-    assert (doubt := merging.why_not(out, moved)) and doubt.others
+    assert (doubt := merge.why_not(out, moved)) and doubt.others
     back = [Path(shutil.move(path, old)) for path, old in zip(moved, three, strict=True)]
-    assert merging.why_not(out, back) == (f"was made before {back[0]} changed", False)
+    assert merge.why_not(out, back) == (f"was made before {back[0]} changed", False)
     raw[-1] ^= 1
     (back[0] / WEIGHTS).write_bytes(raw)
-    assert merging.why_not(out, back) is None
+    assert merge.why_not(out, back) is None
     for damaged in ("", "sources: [1, {files: 3}]", "sources: 3", "{", "- sources"):
         (out / MANIFEST).write_text(damaged)
-        assert "merge.yaml" in str(merging.why_not(out, back))
+        assert "merge.yaml" in str(merge.why_not(out, back))
 
 
 def test_a_mean_that_was_changed(tmp_path: Path) -> None:
     two = [save(tmp_path / f"sharded-{i}", some(i), 2) for i in range(2)]
-    out = merging.merge(two, tmp_path / "mean")
+    out = merge.merge(two, tmp_path / "mean")
     path = next(out.glob("*.safetensors"))
     plain = path.read_bytes()
     path.write_bytes(plain)  # copied, say: another time, the same bytes
-    assert merging.why_not(out, two) is None
+    assert merge.why_not(out, two) is None
     path.write_bytes(plain[:-1] + bytes([plain[-1] ^ 1]))
-    assert merging.why_not(out, two) == ("was changed after merging", False)
+    assert merge.why_not(out, two) == ("was changed after merging", False)
     path.write_bytes(plain)
     (out / "tokenizer.json").write_text("{}")
-    assert merging.why_not(out, two) == ("was changed after merging", False)
+    assert merge.why_not(out, two) == ("was changed after merging", False)
 
 
 # What cannot be averaged: how the second of three checkpoints differs, and words of the error.
@@ -528,7 +528,7 @@ def test_vocabularies_must_agree(tmp_path: Path, three: list[Path]) -> None:
 
     write(three[2], {"a": 0, "b": 1})
     write(three[0], {"b": 1, "a": 0})  # the one between has none
-    merging.merge(three, tmp_path / "mean")
+    merge.merge(three, tmp_path / "mean")
     write(three[0], {"a": 1, "b": 0})
     refused(three, tmp_path / "other", "step-1/tokenizer.json: another vocabulary", "step-3")
     for step in (0, 2):
@@ -540,13 +540,13 @@ def test_vocabularies_must_agree(tmp_path: Path, three: list[Path]) -> None:
 def test_a_newest_without_a_tokenizer_is_told(
     tmp_path: Path, three: list[Path], capsys: Capsys
 ) -> None:
-    merging.merge(three, tmp_path / "none")
+    merge.merge(three, tmp_path / "none")
     assert "tokenizer" not in capsys.readouterr().err
     (three[0] / "tokenizer.json").write_text("{}")
-    merging.merge(three, tmp_path / "mean")
+    merge.merge(three, tmp_path / "mean")
     told = " ".join(capsys.readouterr().err.split())
     assert f"{three[2]}: the newest has no tokenizer" in told and f"from {three[0]}" in told
-    merging.merge(three[::-1], tmp_path / "other")
+    merge.merge(three[::-1], tmp_path / "other")
     assert "tokenizer" not in capsys.readouterr().err
 
 
@@ -566,22 +566,22 @@ def test_what_is_wrong_with_the_command(tmp_path: Path, three: list[Path]) -> No
 def test_a_checkpoint_that_changes_meanwhile(
     tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = mean.write
+    plain = average.write
 
     def write(*arguments: Any) -> Iterator[int]:
         (three[1] / "config.json").write_text("{}")
         yield from plain(*arguments)
 
-    monkeypatch.setattr(mean, "write", write)
+    monkeypatch.setattr(average, "write", write)
     refused(three, tmp_path / "mean", "step-2", "changed while it was merged")
 
 
 SLOW = """
     import sys, time
     from pathlib import Path
-    from bayes_at_n.pipeline.research.checkpoints import mean, merging
+    from bayes_at_n.pipeline.training import average, merge
 
-    plain = mean.write
+    plain = average.write
 
     def slow(*arguments):
         for size in plain(*arguments):
@@ -589,9 +589,9 @@ SLOW = """
             time.sleep(60)
             yield size
 
-    mean.write = slow
+    average.write = slow
     *sources, out = map(Path, sys.argv[1:])
-    merging.merge(sources, out)
+    merge.merge(sources, out)
     """
 
 
@@ -605,7 +605,7 @@ def test_kill_leaves_no_half_checkpoint(tmp_path: Path, three: list[Path]) -> No
         finally:
             child.kill()
     assert len(list(out.parent.iterdir())) == 2  # the lease of the dead, and half a checkpoint
-    assert_mean(merging.merge(three, out), three)
+    assert_mean(merge.merge(three, out), three)
     assert list(out.parent.iterdir()) == [out]
 
 
@@ -613,17 +613,17 @@ def test_kill_leaves_no_half_checkpoint(tmp_path: Path, three: list[Path]) -> No
 def test_ctrl_c_and_sigterm_leave_nothing(
     tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    plain, before = mean.write, signal.getsignal(number)
+    plain, before = average.write, signal.getsignal(number)
 
     def write(*arguments: Any) -> Iterator[int]:
         for size in plain(*arguments):
             os.kill(os.getpid(), number)
             yield size
 
-    monkeypatch.setattr(mean, "write", write)
+    monkeypatch.setattr(average, "write", write)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(Interrupted, match="nothing is left") as stopped:
-        merging.merge(three, tmp_path / "merged" / "mean")
+        merge.merge(three, tmp_path / "merged" / "mean")
     assert stopped.value.exit_code == 128 + number
     assert not list((tmp_path / "merged").iterdir())
     assert signal.getsignal(number) == before
@@ -644,10 +644,10 @@ def test_further_signals_do_not_stop_the_cleaning(
         os.kill(os.getpid(), signal.SIGTERM)
         plain(*arguments, **more)
 
-    monkeypatch.setattr(mean, "write", write)
+    monkeypatch.setattr(average, "write", write)
     monkeypatch.setattr(shutil, "rmtree", remove)
     with pytest.raises(Interrupted, match="nothing is left"):
-        merging.merge(three, tmp_path / "merged" / "mean")
+        merge.merge(three, tmp_path / "merged" / "mean")
     assert not list((tmp_path / "merged").iterdir()) and signal.getsignal(number) == before
 
 
@@ -655,7 +655,7 @@ def test_further_signals_do_not_stop_the_cleaning(
 def test_a_signal_after_the_end_does_not_say_that_nothing_was_made(
     tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    place = Path if at == "rename" else merging.atomic
+    place = Path if at == "rename" else merge.atomic
     plain, out = getattr(place, at), tmp_path / "merged" / "mean"
 
     def late(path: Path, *more: Any) -> Any:
@@ -666,7 +666,7 @@ def test_a_signal_after_the_end_does_not_say_that_nothing_was_made(
 
     monkeypatch.setattr(place, at, late)
     with pytest.raises(Interrupted, match="mean is complete") as stopped:
-        merging.merge(three, out)
+        merge.merge(three, out)
     assert stopped.value.exit_code == 130
     assert_mean(out, three)
     assert list(out.parent.iterdir()) == [out]
@@ -677,7 +677,7 @@ def test_two_at_once_make_it_once(tmp_path: Path, three: list[Path]) -> None:
 
     def one() -> None:
         try:
-            merging.merge(three, out)
+            merge.merge(three, out)
         except UserError as error:
             told.append(str(error))
 
@@ -714,26 +714,26 @@ def test_a_disk_that_fills_or_takes_nothing(
 ) -> None:
     sources = [save(tmp_path / f"large-{n}", some(n, size=40_000)) for n in range(2)]
     refused(sources, small_disk / "mean", str(small_disk), "its disk has")
-    monkeypatch.setattr(merging, "_check_room", lambda out, needed: None)
+    monkeypatch.setattr(merge, "_check_room", lambda out, needed: None)
     with pytest.raises(OSError, match="No space left"):
-        merging.merge(sources, small_disk / "mean")
+        merge.merge(sources, small_disk / "mean")
     assert not list(small_disk.iterdir())
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(OSError, match="Read-only file system"):
-        merging.merge(sources, small_disk / "mean")
+        merge.merge(sources, small_disk / "mean")
 
 
 def test_folders_in_order(tmp_path: Path, capsys: Capsys) -> None:
     steps = [save(tmp_path / "training" / f"step-{n}", some(n)) for n in (900, 1000, 20)]
     (tmp_path / "training" / "logs").mkdir()
-    found = folders.find([str(tmp_path / "training")])
+    found = checkpoints.find([str(tmp_path / "training")])
     assert [c.step for c in found] == [20, 900, 1000] and not capsys.readouterr().err
-    found = folders.find([str(steps[1]), str(tmp_path / "training" / "step-*0")])
+    found = checkpoints.find([str(steps[1]), str(tmp_path / "training" / "step-*0")])
     assert [c.name for c in found] == ["step-1000", "step-20", "step-900"]  # each once
 
 
 def names(patterns: Sequence[Path | str], last: int | None = None) -> list[str]:
-    return [c.name for c in folders.find([str(p) for p in patterns], last)]
+    return [c.name for c in checkpoints.find([str(p) for p in patterns], last)]
 
 
 def test_a_link_beside_the_folders_is_not_the_folder(tmp_path: Path, three: list[Path]) -> None:
@@ -809,14 +809,14 @@ def test_an_incomplete_checkpoint_does_not_shift_the_window(
             assert "left out: " in told and words.split()[-1] in told
             continue
         with pytest.raises(UserError) as error:
-            folders.find([pattern])
+            checkpoints.find([pattern])
         assert f"step-{which + 1}: not a complete" in str(error.value)
         assert words in str(error.value) and "finish it, remove it" in str(error.value)
         if which == 1:  # before those that count
             assert names([pattern], last=1) == ["step-3"]
         else:
             with pytest.raises(UserError, match="not a complete"):
-                folders.find([pattern], last=1)
+                checkpoints.find([pattern], last=1)
     mere = tmp_path / "step-4"
     mere.mkdir()
     (mere / "training_args.bin").write_bytes(b"")
@@ -825,7 +825,7 @@ def test_an_incomplete_checkpoint_does_not_shift_the_window(
 
 
 def test_means_are_left_out_unless_named(tmp_path: Path, three: list[Path], capsys: Capsys) -> None:
-    out = merging.merge(three, tmp_path / "step-9-mean")
+    out = merge.merge(three, tmp_path / "step-9-mean")
     capsys.readouterr()
     for pattern in (tmp_path, f"{tmp_path}/*"):
         assert names([pattern]) == ["step-1", "step-2", "step-3"]
@@ -833,7 +833,7 @@ def test_means_are_left_out_unless_named(tmp_path: Path, three: list[Path], caps
     assert names([f"{tmp_path}/step-*", out])[-1] == out.name
     assert not capsys.readouterr().err
     with pytest.raises(UserError, match=r"merge.yaml"):
-        folders.find([f"{tmp_path}/*-mean"])
+        checkpoints.find([f"{tmp_path}/*-mean"])
 
 
 def test_a_trainers_folder_holds_the_checkpoints(tmp_path: Path, three: list[Path]) -> None:
@@ -857,7 +857,7 @@ def test_patterns_that_find_nothing(
 ) -> None:
     (three[0] / "empty").mkdir()
     with pytest.raises(UserError) as error:
-        folders.find([pattern.format(tmp_path)])
+        checkpoints.find([pattern.format(tmp_path)])
     assert words in str(error.value)
 
 
@@ -898,12 +898,12 @@ def test_the_demo_merges_into_a_model(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     sources = [DEMO / "step-3900", DEMO / "step-4000"]
-    out = merging.merge(sources, tmp_path / "one" / "mean")
+    out = merge.merge(sources, tmp_path / "one" / "mean")
     assert_mean(out, sources)
     model = AutoModelForCausalLM.from_pretrained(out)
     prompt = AutoTokenizer.from_pretrained(out)("12+7=", return_tensors="pt")
     with torch.no_grad():
         logits = model(**prompt).logits
     assert logits.shape[-1] == 448 and bool(logits.isfinite().all())
-    again = merging.merge(sources, tmp_path / "two" / "other")
+    again = merge.merge(sources, tmp_path / "two" / "other")
     assert fingerprint(out) == fingerprint(again) != fingerprint(sources[1])

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import LabelTokens, OfficialPrompt, VerifierConfig
-from bayes_at_n.pipeline.prepare import published
+from bayes_at_n.pipeline.prepare import official_prompt
 from bayes_at_n.pipeline.store import graded, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage
@@ -94,7 +94,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server = Server()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(server.handler)) as at:
-        monkeypatch.setattr(published, "SOURCE", f"http://127.0.0.1:{at.server_port}")
+        monkeypatch.setattr(official_prompt, "SOURCE", f"http://127.0.0.1:{at.server_port}")
         thread = threading.Thread(target=at.serve_forever, args=(0.01,))
         thread.start()
         yield server
@@ -108,21 +108,21 @@ def put(cache: Path, prompt: OfficialPrompt, source: bytes = SOURCE.encode()) ->
 
 
 def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> None:
-    assert published.read(PROMPT) is None
-    path = published.fetch(PROMPT)
+    assert official_prompt.read(PROMPT) is None
+    path = official_prompt.fetch(PROMPT)
     assert path == cache / PROMPT.sha256 and path.read_text() == SOURCE
-    assert published.fetch(PROMPT) == path
+    assert official_prompt.fetch(PROMPT) == path
     assert server.asked == [f"/{FILE}"]
     assert [p.name for p in cache.iterdir()] == [PROMPT.sha256]
     text = read_template(VerifierConfig(prompt="official", official=PROMPT))
     turn, start, end = fill(text, Candidate("q", "{gold} of 2?", "{2}", "{1} or <end>", "3"))
     theirs = TEXT.format(question="{gold} of 2?", gold_answer="{2}", llm_response="{1} or (end)")
     assert turn == theirs and turn[start:end] == "{1} or (end)"
-    assert published.template(replace(PROMPT, name="SPREAD")) == "{response} of two lines"
-    assert published.template(replace(PROMPT, name="STRIPPED")) == "{response}"
+    assert official_prompt.template(replace(PROMPT, name="SPREAD")) == "{response} of two lines"
+    assert official_prompt.template(replace(PROMPT, name="STRIPPED")) == "{response}"
     path.write_text("damaged")
-    assert published.read(PROMPT) is None
-    assert published.fetch(PROMPT).read_text() == SOURCE and len(server.asked) == 2
+    assert official_prompt.read(PROMPT) is None
+    assert official_prompt.fetch(PROMPT).read_text() == SOURCE and len(server.asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -141,22 +141,22 @@ def test_what_a_server_may_send(
 ) -> None:
     vars(server).update(change)
     if not named:  # kept as it comes, whatever it says of itself: the hash decides
-        assert published.fetch(PROMPT).read_text() == SOURCE
+        assert official_prompt.fetch(PROMPT).read_text() == SOURCE
         return
     with pytest.raises(UserError) as caught:
-        published.fetch(PROMPT)
+        official_prompt.fetch(PROMPT)
     message = str(caught.value)
     assert named in message and FILE in message and "\n" not in message
     assert not cache.exists() and "/elsewhere" not in server.asked
 
 
 def test_slow_and_no_servers(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, "_SECONDS", -1)
+    monkeypatch.setattr(official_prompt, "_SECONDS", -1)
     with pytest.raises(UserError, match="or takes over -1 s"):
-        published.fetch(PROMPT)
-    monkeypatch.setattr(published, "SOURCE", "http://127.0.0.1:1")
+        official_prompt.fetch(PROMPT)
+    monkeypatch.setattr(official_prompt, "SOURCE", "http://127.0.0.1:1")
     with pytest.raises(UserError, match=r"could not be loaded: .*refused.*the network$"):
-        published.fetch(PROMPT)
+        official_prompt.fetch(PROMPT)
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.records.importing import import_records
-from bayes_at_n.pipeline.research.prr import pairing, verb
-from bayes_at_n.pipeline.research.prr.rates import pair_counts, reversals
 from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.training.reversals import pairing, verb
+from bayes_at_n.pipeline.training.reversals.rates import pair_counts, reversals
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -16,13 +16,13 @@ from scipy.stats import kendalltau
 from scorio import rank
 
 from bayes_at_n import scoring
+from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts
 from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays
 from bayes_at_n.pipeline.compare.rankings import replicates, scores
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.analysis import METHODS
-from bayes_at_n.pipeline.research import studies
 from bayes_at_n.scoring.metrics.table import parse
 from bayes_at_n.scoring.studies.convergence import tau_curve
 

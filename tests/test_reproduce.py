@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from helpers import make_run
 
+from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.research import studies
-from bayes_at_n.pipeline.research.studies import paper, reproduce
+from bayes_at_n.pipeline.paper import paper, reproduce
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run

@@ -21,11 +21,11 @@ from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.config import analysis, settle
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.research.trajectory import evaluate
-from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, Window
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.training.trajectory import evaluate
+from bayes_at_n.pipeline.training.trajectory.plan import Evaluation, Window
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -10,13 +10,13 @@ import pytest
 from scipy.stats import kendalltau, norm
 
 from bayes_at_n import scoring
+from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig, StudyConfig
 from bayes_at_n.pipeline.config.compose import CONFIGS
-from bayes_at_n.pipeline.research import studies
-from bayes_at_n.pipeline.research.studies import page, paper, shared
+from bayes_at_n.pipeline.paper import page, paper, shared
 
 TINY = {
     "matrices": 20,

@@ -29,10 +29,12 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import trajectory as settings
 from bayes_at_n.pipeline.config.trajectory import MergeConfig, TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
-from bayes_at_n.pipeline.research.checkpoints import merging
-from bayes_at_n.pipeline.research.checkpoints.folders import fingerprint
-from bayes_at_n.pipeline.research.protocols import Tokens
-from bayes_at_n.pipeline.research.trajectory import (
+from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.training import merge
+from bayes_at_n.pipeline.training.checkpoints import fingerprint
+from bayes_at_n.pipeline.training.protocols import Tokens
+from bayes_at_n.pipeline.training.trajectory import (
     beside,
     evaluate,
     figures,
@@ -47,10 +49,8 @@ from bayes_at_n.pipeline.research.trajectory import (
     verb,
     windows,
 )
-from bayes_at_n.pipeline.research.trajectory.plan import Evaluation, TrajectoryPlan
-from bayes_at_n.pipeline.research.trajectory.tracks import Track
-from bayes_at_n.pipeline.store import parquet, runfolder
-from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.training.trajectory.plan import Evaluation, TrajectoryPlan
+from bayes_at_n.pipeline.training.trajectory.tracks import Track
 from bayes_at_n.pipeline.workers import resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 from bayes_at_n.scoring.metrics import table
@@ -412,7 +412,7 @@ def test_a_dry_run_says_how_each_owed_run_is_made_elsewhere(
         cfg = compose.load(shlex.split(line))
         assert cfg == one.run.cfg
     for line in merges:
-        merging.run(compose.load_as(MergeConfig, shlex.split(line)))
+        merge.run(compose.load_as(MergeConfig, shlex.split(line)))
     for one in owed:
         run = made_elsewhere(one)
         assert stand(run).finished

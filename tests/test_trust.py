@@ -15,7 +15,8 @@ from test_import import bring
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
-from bayes_at_n.pipeline.servers import http as client
+from bayes_at_n.pipeline.config.resources import EngineConfig
+from bayes_at_n.pipeline.engines.client import Client, Rejected
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -173,15 +174,18 @@ def test_one_key_of_the_user_for_all_processes(
     assert "track.to=" in stopped("generate", run.path)
 
 
-def test_a_server_gets_no_cookies_and_another_host_no_key(stranger: tuple[str, Heard]) -> None:
+def test_a_server_gets_no_cookies_and_another_host_no_key(
+    stranger: tuple[str, Heard], monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, heard = stranger
+    monkeypatch.setenv("OWN_KEY", "secret")
 
     async def ask() -> None:
-        lanes = client.Lanes(url, "secret")
+        client = Client(EngineConfig(name="openai", url=[url], key_env="OWN_KEY"))
         for _ in range(2):
-            with lanes.one() as lane, pytest.raises(client.Refused):
-                await client.ask(lane, url)
-        await lanes.close()
+            with pytest.raises(Rejected):
+                await client.get("/v1/models", 0.0)
+        await client.close()
 
     asyncio.run(ask())
     assert [headers.get("Authorization") for headers in heard] == ["Bearer secret"] * 2

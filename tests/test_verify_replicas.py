@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import verifier_as_model
-from bayes_at_n.pipeline.prepare import sizes
+from bayes_at_n.pipeline.prepare import sizing
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import asker, stage
@@ -246,7 +246,7 @@ def test_what_is_said_of_devices_names_the_verifier(monkeypatch: pytest.MonkeyPa
 
     def shares(*overrides: str) -> list[dict[str, str]]:
         cfg = verifier_as_model(compose.load(["engine.tensor_parallel_size=2", *overrides]))
-        cfg = sizes.settled(cfg, ())
+        cfg = sizing.settled(cfg, ())
         return [share.environment for share in devices.shares(cfg)]
 
     both = [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "5"}]

@@ -17,14 +17,14 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.grade import classes, stage
-from bayes_at_n.pipeline.research.protocols import Tokens
-from bayes_at_n.pipeline.research.trajectory import samples, stability, tracks
-from bayes_at_n.pipeline.research.trajectory.tracks import Track
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.training.protocols import Tokens
+from bayes_at_n.pipeline.training.trajectory import samples, stability, tracks
+from bayes_at_n.pipeline.training.trajectory.tracks import Track
 from bayes_at_n.scoring import Ballots, Counts
 from bayes_at_n.scoring.metrics.table import parse
 

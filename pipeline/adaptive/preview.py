@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.settle import Assumed, PlanConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.prepare import costs, questions
+from bayes_at_n.pipeline.prepare import estimate, questions
 from bayes_at_n.pipeline.store import find
 from bayes_at_n.scoring import wilson_ci
 from bayes_at_n.scoring.sequential import Simulated
@@ -72,8 +72,8 @@ def _estimate(asked: Assumed, cfgs: Sequence[RunConfig], attempts: int) -> None:
     """Tokens and speed that are not said, by the sizes of models and hardware."""
     if asked.tokens and asked.speed:
         return
-    used = [costs.here(cfg) for cfg in cfgs]
-    found = [costs.expected(cfg, [], attempts, on) for cfg, on in zip(cfgs, used, strict=True)]
+    used = [estimate.here(cfg) for cfg in cfgs]
+    found = [estimate.expected(cfg, [], attempts, on) for cfg, on in zip(cfgs, used, strict=True)]
     asked.tokens = asked.tokens or [one.tokens / attempts for one in found]
     if not asked.speed and all(one.seconds for one in found):
         taken = [

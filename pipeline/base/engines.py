@@ -31,7 +31,7 @@ _TRANSFORMERS = ("torch",), ("transformers",), ("accelerate",)
 KINDS = {
     "vllm": Kind("vllm:VllmEngine", _VLLM, tensor_parallel=True, batch_invariant=True),
     "transformers": Kind("transformers:TransformersEngine", _TRANSFORMERS, takes_device=True),
-    "openai": Kind("openai:OpenAIEngine", (("httpx",),), served=True),
+    "openai": Kind("openai:OpenAIEngine", (("aiohttp",),), served=True),
     "callable": Kind("callable:CallableEngine", (), served=True, in_process=True),
 }
 

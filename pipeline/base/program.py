@@ -29,6 +29,12 @@ def name(called: str, environment: Mapping[str, str]) -> str:
 PROGRAM = name(sys.argv[0], os.environ)
 
 
+def find_local(path: str) -> Path | None:
+    """Return the file or folder that a path names, as given or inside the project, if any."""
+    candidates = (Path(path).expanduser(), ROOT / path)
+    return next((candidate for candidate in candidates if candidate.exists()), None)
+
+
 def set_environment() -> None:
     """Set what processes and libraries read when they start: our name, and to be less noisy."""
     os.environ.setdefault(_INHERITED, PROGRAM)

@@ -138,12 +138,12 @@ def call(command: Command) -> int:
     if kind is not RunConfig:
         verb.function(compose.load_as(kind, many[0]), **flags)
     elif flags.pop("dry_run", False):
-        from bayes_at_n.pipeline.prepare import costs, preview
+        from bayes_at_n.pipeline.prepare import estimate, preview
 
         run = Run(configured(many[0], f"{command.verb} prepare"))
         elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in many[0])
         preview.preview(
-            run, costs.of_cluster(run.cfg.cluster) if elsewhere else costs.here(run.cfg)
+            run, estimate.of_cluster(run.cfg.cluster) if elsewhere else estimate.here(run.cfg)
         )
     else:
         from bayes_at_n.pipeline.records.following import tracked

@@ -10,7 +10,7 @@ from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.console import Meter, note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.compare.pair import Pair
-from bayes_at_n.pipeline.prepare import sizes
+from bayes_at_n.pipeline.prepare import sizing
 from bayes_at_n.pipeline.store import parquet, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -66,7 +66,7 @@ def replay(pair: Pair, most: int) -> Replay:
     name = run_b.cfg.engine.name
     note(f"loading {run_b.cfg.model.name} with {name} as in {run_b.path} ...")
     try:
-        cfg = sizes.alone(run_b.cfg, run_b.questions)
+        cfg = sizing.alone(run_b.cfg, run_b.questions)
         engine = engines.load(cfg, room + 1, run_b.questions)
     except UserError as error:
         raise type(error)(f"{error}; {OUT}") from error

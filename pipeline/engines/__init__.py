@@ -230,20 +230,6 @@ def pull(requests: Iterator[Request | None], most: int) -> tuple[list[Request], 
     return taken, True
 
 
-def text_of(tokenizer: Any, token_ids: list[int], stopped: bool, cfg: RunConfig) -> str:
-    """The text of a completion, without the end token if it stopped at one, special or not.
-
-    Made once, when all tokens are there: half as dear as adding token to token, and every engine
-    makes the same text of the same tokens.
-    """
-    text = tokenizer.decode(
-        token_ids[:-1] if stopped else token_ids,
-        skip_special_tokens=cfg.model.skip_special_tokens,
-        clean_up_tokenization_spaces=False,
-    )
-    return str(text)
-
-
 @contextlib.contextmanager
 def load_errors(cfg: RunConfig) -> Iterator[None]:
     """Turn what goes wrong while a model is loaded into one readable line."""

@@ -9,7 +9,7 @@ from typing import Any
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import Completion, Engine, Request, Rows, pull, steady
-from bayes_at_n.pipeline.engines.ending import cut
+from bayes_at_n.pipeline.engines.text import truncate
 
 Function = Callable[[list[str]], Sequence[str]]
 _Answers = queue.SimpleQueue[list[str] | Exception]
@@ -77,7 +77,7 @@ class CallableEngine(Engine):
                 with contextlib.suppress(queue.Empty):
                     texts = _texts(answers.get(timeout=_STEP_S))
             for request, text in zip(taken, texts, strict=True):
-                kept = cut(text, self.cfg.prompt.stop)
+                kept = truncate(text, self.cfg.prompt.stop)
                 yield Completion(request, kept, "stop", None, None, started, None, now())
             yield None
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ import numpy as np
 
 from bayes_at_n.pipeline.base import foreign, lease
 from bayes_at_n.pipeline.base.console import note, warn
-from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
+from bayes_at_n.pipeline.base.errors import Replaced, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import (
     Completion,
@@ -20,20 +19,24 @@ from bayes_at_n.pipeline.engines import (
     Logprobs,
     Request,
     Rows,
+    probe,
     pull,
+    served,
     steady,
-    text_of,
 )
-from bayes_at_n.pipeline.engines.doubt import Doubt
-from bayes_at_n.pipeline.engines.ending import cut, ending
+from bayes_at_n.pipeline.engines.client import Client, Exhausted
+from bayes_at_n.pipeline.engines.dialects import Answer, SampleRequest
+from bayes_at_n.pipeline.engines.text import decode, ended, truncate
 from bayes_at_n.pipeline.prepare import models, questions_table
-from bayes_at_n.pipeline.servers.dialects import Answer, Ask
-from bayes_at_n.pipeline.servers.meeting import Meeting
-from bayes_at_n.pipeline.servers.pool import GaveUp, Pool
+from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.columns import FINISHED
 
 PROBE_S, DOUBT_S = 600.0, 60.0  # between two probes; if it has failed and come back
 _STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive
+_CHECKED = ("token_ids", "logprobs", "named")  # what every answer has if every probe had it
+_REPEATED = 32  # attempts in a row with one text that are not believed,
+_QUESTIONS = 4  # where they are of so many questions
 
 Result = TypeVar("Result")
 
@@ -41,52 +44,103 @@ Result = TypeVar("Result")
 class OpenAIEngine(Engine):
     """A model behind a server; see `pipeline.engines.Engine`.
 
-    One thread, one event loop, at most `engine.in_flight` requests under way. An answer comes
+    One thread, one event loop, at most `engine.in_flight` requests in flight. An answer comes
     whole, so when its first token was sampled is not known.
     """
 
     def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
-        self.cfg = cfg
-        self.chat = bool(rows) and rows[0]["prompt_token_ids"] is None
-        self.tokenizer = None if self.chat else models.tokenizer(cfg.model)
+        self.cfg, self.longest = cfg, longest
+        chat = bool(rows) and rows[0]["prompt_token_ids"] is None
+        self.tokenizer = None if chat else models.tokenizer(cfg.model)
         self.bounded = 0  # log-probs of labels of which only a bound is known
         self.loop = asyncio.new_event_loop()
-        self.pool = Pool(cfg.engine)
-        tried = [(_prompt(row), row["max_tokens"]) for row in (*rows[:1], *rows[-1:])]
-        decode = None if self.chat else self._text
-        self.meeting = Meeting(self.pool, cfg, longest, self.chat, tried, self._keep, decode)
+        self.client = Client(cfg.engine)
+        self.found: probe.Findings = {"url": self.client.url}
+        self.known: probe.Findings = {}
+        self.lacking: set[str] = set()  # what of the run's wishes is done without
         try:
-            self.model = self._run(self.meeting.begin())
+            self.model = self._run(self._connect(rows))
             if self.tokenizer is not None:
                 self.model.vocabulary = max(self.tokenizer.get_vocab().values()) + 1
         except BaseException:
             self.close()
             raise
 
+    @staticmethod
+    def facts(cfg: RunConfig, token_ids: list[int] | None) -> Facts:
+        """Ask the server what it is; `token_ids`: some, None without a tokenizer."""
+
+        async def ask() -> Facts:
+            client = Client(cfg.engine)
+            try:
+                return await served.choose(client, await served.facts(client, cfg), token_ids)
+            finally:
+                await client.close()
+
+        return asyncio.run(ask())
+
+    async def _connect(self, rows: Rows) -> served.Model:
+        """Ask the server what it is and try it on the run's first and last question."""
+        model = await served.connect(self.client, self.cfg, self.longest, rows)
+        if rows:
+            prompts = [(_prompt(row), row["max_tokens"]) for row in (*rows[:1], *rows[-1:])]
+            text = self._text if self.tokenizer is not None else None
+            found, known = await probe.probe(model, self.cfg, prompts, text)
+            self.lacking = probe.judge(model, found, self.cfg)
+            self.found, self.known = found, self._keep(known)
+            if self.known != known:
+                await self._compare(model)
+            model.gives = frozenset(what for what in _CHECKED if found[what])
+        return model
+
+    def _keep(self, known: probe.Findings) -> probe.Findings:
+        """Store how the run's model answers; of workers that begin at once the first decides."""
+        path = Path(self.cfg.run_dir).expanduser() / runfolder.SERVER
+        lease.create(path, json.dumps(known))
+        try:
+            known = foreign.read_json(path)
+            return known | {"prompt": known["prompt"], "looks": known["looks"]}
+        except (ValueError, KeyError) as error:
+            raise UserError(f"{path}: {one_line(error)}; delete it to begin anew") from None
+
+    async def _compare(self, model: served.Model) -> None:
+        """Raises Replaced: the server has another model than the run's."""
+        self.client.suspect = False
+        if not await probe.same(model, self.known, self.cfg.sampling):
+            raise Replaced(
+                f"{self.client.setting}: answers as another model than the one that this run began"
+                " with; serve that one, or give a new run a tag=NAME"
+            )
+
+    def doubtful(self, since: float) -> bool:
+        back = self.client.suspect and not self.client.failures
+        return since > (DOUBT_S if back else PROBE_S)
+
+    def same(self, limit_s: float) -> bool:
+        try:
+            self._run(asyncio.wait_for(self._compare(self.model), limit_s))
+        except (TimeoutError, TryAgain):
+            return False
+        return True
+
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more = iter(requests), True
-        tasks: set[asyncio.Task[None]] = set()
-        ended: deque[Completion | BaseException] = deque()
-        rung, doubt = asyncio.Event(), Doubt()
+        tasks: set[asyncio.Task[Completion]] = set()
+        guard = RepetitionGuard()
         try:
             while True:
-                room = int(self.pool.limit) - len(tasks)
+                room = int(self.client.limit) - len(tasks)
                 taken: list[Request] = []
                 if more and room > 0:
                     taken, more = pull(waiting, room)
-                for request in taken:
-                    task = self.loop.create_task(self._into(request, ended, rung))
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
+                tasks |= {self.loop.create_task(self._attempt(request)) for request in taken}
                 if tasks:
-                    self._run(_wait(rung))
-                while ended:
-                    item = ended.popleft()
-                    if isinstance(item, BaseException):
-                        raise item
-                    yield from doubt.hold(item)
+                    first = asyncio.FIRST_COMPLETED
+                    done, tasks = self._run(asyncio.wait(tasks, timeout=_STEP_S, return_when=first))
+                    for task in done:
+                        yield from guard.hold(task.result())
                 if not tasks and not taken:  # there is nothing to compare it with right now
-                    yield from doubt.release()
+                    yield from guard.release()
                     if not more:
                         return
                 yield None
@@ -95,74 +149,34 @@ class OpenAIEngine(Engine):
                 task.cancel()  # its connection is closed, and the server stops
             self._run(_gather(tasks))
 
-    async def _into(
-        self,
-        request: Request,
-        ended: deque[Completion | BaseException],
-        rung: asyncio.Event,
-    ) -> None:
-        try:
-            ended.append(await self._attempt(request))
-        except Exception as error:
-            ended.append(error)
-        rung.set()
-
     async def _attempt(self, request: Request) -> Completion:
-        s, now = self.cfg.sampling, steady()
-        started = now()
+        s, stop, now = self.cfg.sampling, self.cfg.prompt.stop, steady()
+        started, logprobs = now(), s.logprobs and "logprobs" not in self.lacking
         prompt = request.messages or request.context
-        wanted = s.logprobs and "logprobs" not in self.meeting.lacking
+        wanted = SampleRequest(
+            prompt, request.max_tokens, request.seed, s, logprobs=logprobs, stop=stop
+        )
         try:
-            answer = await self.model.ask(
-                Ask(
-                    prompt,
-                    request.max_tokens,
-                    request.seed,
-                    s,
-                    logprobs=wanted,
-                    stop=self.cfg.prompt.stop,
-                )
-            )
+            answer = await self.model.ask(wanted)
             if request.begun and not answer.token_ids:  # of no use after those that are there
                 answer = Answer(text="", finish_reason="no token ids")
-        except GaveUp as error:
+        except Exhausted as error:
             answer = Answer(text="", finish_reason=str(error))
-        logprobs, ids = answer.logprobs if wanted else None, answer.token_ids
-        ended: Any = {"finish_reason": answer.finish_reason, "token_ids": ids, "logprobs": logprobs}
-        if self.tokenizer is not None and ids:
-            reason = answer.finish_reason
-            ended = ending(self.tokenizer, self.cfg, request, ids, logprobs, reason)
+        values, reason = answer.logprobs if logprobs else None, answer.finish_reason
+        fields: Any = {"finish_reason": reason, "token_ids": answer.token_ids, "logprobs": values}
+        if self.tokenizer is not None and answer.token_ids:
+            fields = ended(self.tokenizer, self.cfg, request, answer.token_ids, values, reason)
         else:
-            ended["text"] = cut(self._text(answer), self.cfg.prompt.stop)
+            fields["text"] = truncate(self._text(answer), stop)
         return Completion(
             request=request,
-            **ended,
+            **fields,
             started=started,
             first_token=None,
             finished=now(),
             prompt_tokens=answer.prompt_tokens,
             completion_tokens=answer.completion_tokens,
         )
-
-    def _keep(self, known: dict[str, Any]) -> dict[str, Any]:
-        path = Path(self.cfg.run_dir).expanduser() / runfolder.SERVER
-        lease.create(path, json.dumps(known))  # of workers that begin at once one does
-        try:
-            known = foreign.read_json(path)
-            return known | {"prompt": known["prompt"], "looks": known["looks"]}
-        except (ValueError, KeyError) as error:
-            raise UserError(f"{path}: {one_line(error)}; delete it to begin anew") from None
-
-    def doubtful(self, since: float) -> bool:
-        back = self.pool.server.doubtful and not self.pool.server.failures
-        return since > (DOUBT_S if back else PROBE_S)
-
-    def same(self, limit_s: float) -> bool:
-        try:
-            self._run(asyncio.wait_for(self.meeting.compare(self.model), limit_s))
-        except (TimeoutError, TryAgain):
-            return False
-        return True
 
     def _text(self, answer: Answer) -> str:
         """Of the tokens where they are known, as every engine; else as the server says it.
@@ -172,7 +186,7 @@ class OpenAIEngine(Engine):
         """
         if self.tokenizer is not None and answer.token_ids:
             stopped = answer.finish_reason == "stop"
-            return text_of(self.tokenizer, answer.token_ids, stopped, self.cfg)
+            return decode(self.tokenizer, answer.token_ids, stopped, self.cfg)
         if not answer.reasoning:
             return answer.text or ""
         if not answer.text:
@@ -180,90 +194,123 @@ class OpenAIEngine(Engine):
         return f"{answer.reasoning}{self.cfg.model.reasoning_end or '</think>'}{answer.text}"
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
-        asks = [Ask(p, 1, None, self.cfg.sampling, prompt_logprobs=True) for p in prompts]
-        answers = self._run(self._all(asks))
+        s = self.cfg.sampling
+        answers = self._all([SampleRequest(p, 1, None, s, prompt_logprobs=True) for p in prompts])
         return [np.array(answer.prompt_logprobs, dtype=np.float32) for answer in answers]
 
     def next_logprobs(
         self, prompts: Sequence[list[int]], token_ids: list[int], got_on: GotOn
     ) -> Logprobs:
-        asks = [Ask(p, 1, None, self.cfg.sampling, labels=token_ids) for p in prompts]
+        s = self.cfg.sampling
+        requests = [SampleRequest(p, 1, None, s, labels=token_ids) for p in prompts]
         assert self.tokenizer is not None
         names = {token: self.tokenizer.decode([token]) for token in token_ids}
         values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
-        for row, answer in zip(values, self._run(self._all(asks, got_on)), strict=True):
-            if not answer.tops:
+        for row, answer in zip(values, self._all(requests, got_on), strict=True):
+            top = answer.top_logprobs
+            if not top:
                 raise UserError(
-                    f"{self.pool.server.setting}: gives no log-probs of the next token,"
-                    " so it cannot run a verifier"
+                    f"{self.client.setting}: gives no log-probs of the next token, so it cannot"
+                    " run a verifier"
                 )
-            least = min(answer.tops.values())  # what is not among them is at most that likely
+            least = min(top.values())  # what is not among them is at most that likely
             for place, token in enumerate(token_ids):
-                known = answer.tops.get(f"token_id:{token}", answer.tops.get(names[token]))
+                known = top.get(f"token_id:{token}", top.get(names[token]))
                 row[place] = least if known is None else known
                 self.bounded += known is None
         return values
 
-    async def _all(
-        self, asks: Sequence[Ask], got_on: Callable[[], None] = lambda: None
+    def _all(
+        self, requests: Sequence[SampleRequest], got_on: Callable[[], None] = lambda: None
     ) -> list[Answer]:
-        """Answers in the order of the questions; the first error ends all."""
-        free = asyncio.Semaphore(self.pool.most)
+        """Answers in the order of the requests; the first error ends all."""
+        free = asyncio.Semaphore(self.client.in_flight)
 
-        async def one(ask: Ask) -> Answer:
+        async def one(request: SampleRequest) -> Answer:
             async with free:
-                answer = await self.model.ask(ask)
+                answer = await self.model.ask(request)
             got_on()
             return answer
 
-        try:
+        async def all_of_them() -> list[Answer]:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(ask)) for ask in asks]
+                tasks = [group.create_task(one(request)) for request in requests]
+            return [task.result() for task in tasks]
+
+        try:
+            return self._run(all_of_them())
         except BaseExceptionGroup as errors:
             first = errors.exceptions[0]
-            if isinstance(first, GaveUp):
-                raise TryAgain(f"{self.pool.key}.url: {first}, again and again") from None
+            if isinstance(first, Exhausted):
+                raise TryAgain(f"{self.client.key}.url: {first}, again and again") from None
             raise first from None
-        return [task.result() for task in tasks]
 
     def describe(self) -> dict[str, Any]:
         return {
             "engine": "openai",
-            "servers": [self.meeting.found],
-            "in_flight": self.pool.most,
-            "lacking": sorted(self.meeting.lacking),
+            "servers": [self.found],
+            "in_flight": self.client.in_flight,
+            "lacking": sorted(self.lacking),
             "args": dict(self.cfg.engine.args),
         }
 
     def close(self) -> None:
-        if self.pool.again:
-            times = ", ".join(f"{reason} {n} times" for reason, n in self.pool.again.most_common())
+        if retries := self.client.retries:
+            times = ", ".join(f"{reason} {n} times" for reason, n in retries.most_common())
             note(f"requests were sent again: {times}")
         if self.bounded:
             warn(
                 f"{self.bounded} log-probs of labels were not among the likeliest tokens that the"
                 " server gives: the least of these stands for them, an upper bound"
             )
-        self._run(self.pool.close())
+        self._run(self.client.close())
         self.loop.close()
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self.loop.run_until_complete(work)
 
 
+class RepetitionGuard:
+    """Holds back attempts that have the text of the one before, until another text comes.
+
+    So of a server that begins to answer everything alike the first answer is stored and, as long as
+    there is enough else to do, no other. `hold` raises UserError when there are too many in a row.
+    """
+
+    def __init__(self) -> None:
+        self.held: list[Completion] = []
+        self._text: str | None = None
+        self._times = 0
+        self._questions: set[str] = set()
+
+    def hold(self, completion: Completion) -> list[Completion]:
+        """Return the attempts that may go on."""
+        if completion.finish_reason not in FINISHED:
+            return [completion]
+        if completion.text != self._text:
+            self._text, self._times, self._questions = completion.text, 0, set()
+            released = [*self.release(), completion]
+        else:
+            self.held.append(completion)
+            released = []
+        self._times += 1
+        self._questions.add(completion.request.question_id)
+        if self._times >= _REPEATED and len(self._questions) >= _QUESTIONS:
+            raise UserError(
+                f"the server answers everything alike: {self._times} attempts in a row, of"
+                f" {len(self._questions)} questions, are {completion.text[:60]!r}"
+            )
+        return released
+
+    def release(self) -> list[Completion]:
+        """Return all that are held; they count as before."""
+        released, self.held = self.held, []
+        return released
+
+
 def _prompt(row: Mapping[str, Any]) -> Any:
     return questions_table.messages(row) or row["prompt_token_ids"]
 
 
-async def _wait(rung: asyncio.Event) -> None:
-    """Until something has ended, or a step is over."""
-    try:
-        async with asyncio.timeout(_STEP_S):
-            await rung.wait()
-    except TimeoutError:
-        pass
-    rung.clear()
-
-
-async def _gather(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def _gather(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -34,7 +34,7 @@ from bayes_at_n.pipeline.engines import (
     pull,
     steady,
 )
-from bayes_at_n.pipeline.engines.ending import ending, stop_at
+from bayes_at_n.pipeline.engines.text import ended, stop_length
 from bayes_at_n.pipeline.prepare import models
 
 _POSITIONS = 256  # of a prompt whose float32 log-probs of the whole vocabulary are held at once
@@ -264,15 +264,15 @@ class _Batch:
         if not self.tail:
             return False
         last = (self.begun[row] + self.tokens[row][-self.tail :])[-self.tail :]
-        return stop_at(self.engine.tokenizer, self.cfg, last) is not None
+        return stop_length(self.engine.tokenizer, self.cfg, last) is not None
 
     def _completion(self, row: int, reason: str, now: float) -> Completion:
         request = self.requests[row]
         logprobs = self.logprobs[row] if self.keep_logprobs else None
-        ended = ending(self.engine.tokenizer, self.cfg, request, self.tokens[row], logprobs, reason)
+        tokens, tokenizer = self.tokens[row], self.engine.tokenizer
         return Completion(
             request=request,
-            **ended,
+            **ended(tokenizer, self.cfg, request, tokens, logprobs, reason),
             started=self.started,
             first_token=self.first_token,
             finished=now,

@@ -1,6 +1,6 @@
 """vLLM, driven through its step loop: one request per trial, each with its own seed.
 
-Names of vLLM stand in `vllm*.py` of this folder alone, and in the table of `tests/vllm_names.py`.
+Names of vLLM stand in `vllm*.py` of this folder, and in a table of tests (`engines/vllm_names.py`).
 """
 
 import copy
@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.engines import (
     pull,
     steady,
 )
-from bayes_at_n.pipeline.engines.ending import ending
+from bayes_at_n.pipeline.engines.text import ended
 from bayes_at_n.pipeline.engines.vllm_core import Core
 from bayes_at_n.pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, variables, without
 from bayes_at_n.pipeline.prepare import models
@@ -149,7 +149,7 @@ class VllmEngine(Engine):
             logprobs = [value for part in sampled for value in part.logprobs.logprobs]
         return Completion(
             request=request,
-            **ending(self.tokenizer, cfg, request, token_ids, logprobs, reason),
+            **ended(self.tokenizer, cfg, request, token_ids, logprobs, reason),
             started=started,
             first_token=times[0],
             finished=times[-1],
@@ -217,7 +217,7 @@ def _sampling_params(cfg: RunConfig) -> Any:
         logprobs=0 if s.logprobs else None,
         flat_logprobs=s.logprobs,
         stop=stop,
-        detokenize=bool(stop),  # only to find stop strings; see `text_of`
+        detokenize=bool(stop),  # only to find stop strings; see `text.decode`
         skip_special_tokens=cfg.model.skip_special_tokens,
         output_kind=RequestOutputKind.DELTA,
     )

@@ -10,7 +10,7 @@ from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
-from bayes_at_n.pipeline.prepare import prefetch, raising, served, sizes
+from bayes_at_n.pipeline.prepare import endpoint, prefetch, raised_cap, sizing
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.claims import any_free
@@ -87,7 +87,7 @@ def _fitted(runs: Sequence[Run]) -> list[Run]:
 
 def _owes(run: Run) -> bool:
     """Check a run; return whether there is anything to sample."""
-    weights = served.weights(run.cfg, served.kept(run))
+    weights = endpoint.weights(run.cfg, endpoint.kept(run))
     runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
         raise UserError(
@@ -95,7 +95,7 @@ def _owes(run: Run) -> bool:
             " with the one that is meant completes it"
         )
     if cut := runfolder.continuing(run):
-        note(f"generate: {raising.told(run.cfg, cut.values())}")
+        note(f"generate: {raised_cap.told(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
         sessions.trust(run)
     if said := sessions.suspects(run):
@@ -124,4 +124,4 @@ def _settled(run: Run) -> Run:
         tokens = rowkeys.streamed(run, "attempts", ["completion_tokens"])["completion_tokens"]
         return list(tokens.drop_null().to_pylist())
 
-    return Run(sizes.settled(run.cfg, run.questions, made))
+    return Run(sizing.settled(run.cfg, run.questions, made))

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.console import note, results
+from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.settings import OFFICIAL, ModelConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import models, published, questions, shots
+from bayes_at_n.pipeline.prepare import models, official_prompt, questions, shots
 from bayes_at_n.pipeline.prepare.hub import from_hub
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -25,14 +26,14 @@ def prefetch(run: Run) -> None:
     results.print(f"model    {model.id}: {found['model']}")
     loaded, _ = questions.load(dataset)
     shots.load(run.cfg)
-    where = questions.find_local(dataset.path) or "in the Hugging Face cache"
+    where = find_local(dataset.path) or "in the Hugging Face cache"
     results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {where}")
     found |= {"dataset": where, "questions": len(loaded)}
     if verifier.id is not None:
         found["verifier"] = weights(verifier_as_model(run.cfg).model)
         results.print(f"verifier {verifier.id}: {found['verifier']}")
         if verifier.prompt == OFFICIAL:
-            found["prompt"] = published.fetch(verifier.official)
+            found["prompt"] = official_prompt.fetch(verifier.official)
             results.print(f"prompt   {verifier.official}: {found['prompt']}")
     answer(found)
     note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")

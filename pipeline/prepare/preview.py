@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.console import clock, count, results
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import costs, questions_table, raising, sizes
-from bayes_at_n.pipeline.prepare.costs import Cost, Hardware, Judging
+from bayes_at_n.pipeline.prepare import estimate, questions_table, raised_cap, sizing
+from bayes_at_n.pipeline.prepare.estimate import Cost, Hardware, Judging
 from bayes_at_n.pipeline.prepare.hub import NotHere
 from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
@@ -31,16 +31,16 @@ def preview(run: Run, used: Hardware) -> None:
         results.print(f"{error}; until then by what is known, for {_ASSUMED} questions:")
         one: dict[str, Any] = {"prompt": " " * 800, "prompt_token_ids": None}
         rows = [one | {"question_id": "", "max_tokens": run.cfg.sampling.max_tokens}] * _ASSUMED
-        cut: raising.Cut = {}
+        cut: raised_cap.Cut = {}
     else:
         rows = built.rows()
         identity = questions_table.identity(run, built)
         runfolder.check_same(run, identity, raising=True)
-        cut = raising.check(run, built, identity)
+        cut = raised_cap.check(run, built, identity)
         results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
         results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
         results.print(f"questions: {len(rows)}, prompts of up to {max(_lengths(rows))} tokens")
-    found = estimate(run, rows, used)
+    found = estimate_run(run, rows, used)
     results.print(f"owed: {found.owed} of {found.planned} attempts, into {run.path}")
     parts: dict[str, Any] = found._asdict()
     for name in ("cost", "judging"):
@@ -51,7 +51,7 @@ def preview(run: Run, used: Hardware) -> None:
     if cut:
         limits = {row["question_id"]: row["max_tokens"] for row in rows}
         most = count(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
-        words = raising.told(run.cfg, cut.values())
+        words = raised_cap.told(run.cfg, cut.values())
         results.print(f"{words}, at most {most} tokens beside the estimate")
     for line in told(run, found, used):
         results.print(line)
@@ -74,7 +74,7 @@ class Estimate(NamedTuple):
     paid: float | None  # at the engine's prices, of the most tokens; None: there are none
 
 
-def estimate(run: Run, rows: Rows, used: Hardware) -> Estimate:
+def estimate_run(run: Run, rows: Rows, used: Hardware) -> Estimate:
     """By the attempts so far where there are any, else by assumptions (`costs`)."""
     cfg, lengths = run.cfg, _lengths(rows)
     planned = len(rows) * cfg.sampling.trials
@@ -85,9 +85,9 @@ def estimate(run: Run, rows: Rows, used: Hardware) -> Estimate:
     prompts = cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unsaid
     judged = VERDICTS_TABLE.read(run, [], None).table.num_rows if mean else 0
 
-    cost = costs.expected(cfg, rows, owed, used, mean, usage.spent)
+    cost = estimate.expected(cfg, rows, owed, used, mean, usage.spent)
     each = (mean or cost.tokens / max(1, owed)) + statistics.fmean(lengths)
-    judging = costs.judging(cfg, max(0, planned - judged), each, used)
+    judging = estimate.judging(cfg, max(0, planned - judged), each, used)
     paid = outcomes.price(cfg.engine, prompts, cost.most)
     return Estimate(planned, owed, bool(mean), prompts, cost, judging, paid)
 
@@ -97,7 +97,7 @@ def told(run: Run, found: Estimate, used: Hardware) -> Iterator[str]:
     cost, cfg = found.cost, run.cfg
     most = "" if found.known else f"; at most {count(cost.most)}"
     yield f"tokens: about {count(cost.tokens)} ({cost.basis}){most}; prompts {count(found.prompts)}"
-    yield f"disk: about {count(costs.BYTES_PER_TOKEN * cost.tokens)}B"
+    yield f"disk: about {count(estimate.BYTES_PER_TOKEN * cost.tokens)}B"
     yield f"time: {_time(cost.seconds, used)} ({cost.how})"
     if cfg.budget.given:
         so_far = spent.spent([run])
@@ -112,7 +112,7 @@ def told(run: Run, found: Estimate, used: Hardware) -> Iterator[str]:
         bound = "about" if found.known else "at most"
         yield f"price: {bound} {found.paid:,.2f}, with {count(found.prompts)} tokens of prompts"
     if (judge := found.judging) and judge.attempts:
-        needs = [f"{sizes.gib(judge.memory)} of memory", _time(judge.seconds, used)]
+        needs = [f"{sizing.gib(judge.memory)} of memory", _time(judge.seconds, used)]
         needs = [*(needs if judge.seconds else []), *filter(None, [judge.how])]
         asked = f"{judge.attempts:,} attempts, about {count(judge.tokens)} tokens to read"
         yield f"verifier: {cfg.verifier.name}, {asked}; {', '.join(needs)}"
@@ -137,5 +137,5 @@ def in_short(found: Mapping[str, Estimate], used: Hardware) -> Iterator[str]:
 
 
 def _short(owed: float, tokens: float, hours: float) -> str:
-    size = count(costs.BYTES_PER_TOKEN * tokens)
+    size = count(estimate.BYTES_PER_TOKEN * tokens)
     return f"{owed:,.0f} attempts, {count(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"

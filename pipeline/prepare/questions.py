@@ -15,11 +15,11 @@ from typing import Any
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import ROOT
+from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.settings import DatasetConfig
-from bayes_at_n.pipeline.prepare import files
 from bayes_at_n.pipeline.prepare.golds import mend
 from bayes_at_n.pipeline.prepare.hub import OFFLINE, from_hub
+from bayes_at_n.pipeline.prepare.rows import SUFFIXES, Rows, read_rows
 from bayes_at_n.verifiers import LETTERS
 
 # What JSON and Python make of \f, \b, \v and \a when somebody forgot to escape the backslash.
@@ -120,7 +120,7 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     return questions, notes
 
 
-def rows_of(cfg: DatasetConfig) -> tuple[DatasetConfig, str, files.Rows]:
+def rows_of(cfg: DatasetConfig) -> tuple[DatasetConfig, str, Rows]:
     """The data set with its fields as it has them, its source, and its rows as they are read.
 
     A field that nobody named may have another common name (`_ALSO`), in upper or lower case; rows
@@ -128,8 +128,8 @@ def rows_of(cfg: DatasetConfig) -> tuple[DatasetConfig, str, files.Rows]:
     """
     local = find_local(cfg.path)
     if local is not None and not local.is_dir():
-        source, rows = str(local), files.read(local)
-    elif Path(cfg.path).suffix in files.SUFFIXES:
+        source, rows = str(local), read_rows(local)
+    elif Path(cfg.path).suffix in SUFFIXES:
         raise UserError(f"dataset.path={cfg.path}: no such file")
     else:
         source, rows = cfg.path, _hub_rows(cfg, str(local or cfg.path))
@@ -156,12 +156,6 @@ def with_letters(cfg: DatasetConfig, questions: list[Question], source: str) -> 
     except ValueError as error:
         raise UserError(f"{source}: the gold answers {error}") from error
     return [replace(q, gold=letter) for q, letter in zip(questions, letters, strict=True)]
-
-
-def find_local(path: str) -> Path | None:
-    """The file or folder a path names: as given, or inside the project."""
-    candidates = (Path(path).expanduser(), ROOT / path)
-    return next((candidate for candidate in candidates if candidate.exists()), None)
 
 
 def _hub_rows(cfg: DatasetConfig, where: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -5,7 +5,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,8 @@ from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.prepare import models, questions, served, shots
+from bayes_at_n.pipeline.prepare import endpoint, models, questions, shots
+from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.prepare.shots import Example
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
@@ -22,9 +23,6 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import PromptError, Rendered, control_tokens, fill, plain, render, turns
 from bayes_at_n.prompts import options as lines_of
 from bayes_at_n.verifiers import LETTERS
-
-if TYPE_CHECKING:
-    from bayes_at_n.pipeline.servers.served import Facts
 
 MADE_FROM = b"made_from"  # in the table's metadata, see prepare/stage.py
 # Tokens that an option may take more at another place: its letter, and how it meets the next line.
@@ -50,7 +48,7 @@ class Built(NamedTuple):
     file: Any  # the table, on a disk: it may be larger than memory should be
     questions: dict[str, str]  # by their ids the hashes of questions, and of their prompts
     prompts: dict[str, str]
-    server: "Facts | None"
+    server: Facts | None
     examples: list[Example]  # to choose from
     weights: str  # what tells the model from others
     tokenizer: dict[str, Any] | None  # what its tokenizer is
@@ -71,8 +69,8 @@ def build(run: Run) -> Built:
     Raises UserError: for a problem with the data set, the model, its server or a prompt.
     """
     cfg = run.cfg
-    tokenizer = served.tokenizer(cfg)
-    server = served.facts(run, tokenizer)
+    tokenizer = endpoint.tokenizer(cfg)
+    server = endpoint.facts(run, tokenizer)
     loaded, mended = questions.load(cfg.dataset)
     for line in mended:
         warn(f"{cfg.dataset.name}: {line}")
@@ -101,7 +99,7 @@ def build(run: Run) -> Built:
         for one, prompt in zip(asked, prompts, strict=True)
     )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
-    weights = served.weights(cfg, server)
+    weights = endpoint.weights(cfg, server)
     file = tempfile.TemporaryFile()  # noqa: SIM115  # gone when nobody reads it any more
     built, limits = Built(file, {}, {}, server, examples, weights, described), []
     with parquet.writer(file, QUESTIONS) as groups:
@@ -140,7 +138,7 @@ def messages(row: Mapping[str, Any]) -> list[dict[str, str]] | None:
     return json.loads(row["prompt"]) if row["prompt_token_ids"] is None else None
 
 
-def _context(cfg: RunConfig, server: "Facts | None") -> int | None:
+def _context(cfg: RunConfig, server: Facts | None) -> int | None:
     """The most tokens of prompt and completion; None where nobody says."""
     if server is None:
         return models.context(cfg.model)
@@ -207,7 +205,7 @@ def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[st
     if cfg.prompt.shuffle != "trial":
         return lambda row, trial: row
     chat = any(row["prompt_token_ids"] is None for row in run.questions)
-    tokenizer = None if chat else served.tokenizer(cfg)
+    tokenizer = None if chat else endpoint.tokenizer(cfg)
 
     def of_trial(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
         shown = runfolder.as_shown(cfg, row, trial)

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import DatasetConfig, RunConfig
-from bayes_at_n.pipeline.prepare import files, questions
+from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.prepare.questions import Question
+from bayes_at_n.pipeline.prepare.rows import SUFFIXES
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.prompts import fill, options
 from bayes_at_n.verifiers import LETTERS
@@ -99,12 +101,12 @@ def normal(problem: str) -> str:
 def _source(cfg: RunConfig) -> DatasetConfig:
     """Where the examples are: a file with the fields of the data set, or a split of it."""
     given, dataset = cfg.prompt.shots_from or "", cfg.dataset
-    local = questions.find_local(given)
+    local = find_local(given)
     if local is not None and local.is_file():
         return replace(dataset, path=given, limit=None)
-    if Path(given).suffix in files.SUFFIXES:
+    if Path(given).suffix in SUFFIXES:
         raise UserError(f"prompt.shots_from={given}: no such file")
-    own = questions.find_local(dataset.path)
+    own = find_local(dataset.path)
     if own is not None and own.is_file():
         raise UserError(
             f"prompt.shots_from={given}: no such file, and dataset.path={dataset.path} is a file,"

@@ -13,8 +13,9 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import mention, warn
 from bayes_at_n.pipeline.base.environment import describe, version
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import questions, questions_table, raising, served
+from bayes_at_n.pipeline.prepare import endpoint, questions_table, raised_cap
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -72,7 +73,7 @@ def _made_from(run: Run) -> bytes:
     settings = [asdict(part) for part in (cfg.model, cfg.dataset, cfg.prompt)]
     asked = [cfg.sampling.max_tokens, engine.name, engine.api, engine.served_name]
     named = (cfg.dataset.path, cfg.prompt.shots_from, cfg.model.id, cfg.model.tokenizer)
-    files = [_files(path) for name in named if name and (path := questions.find_local(name))]
+    files = [_files(path) for name in named if name and (path := find_local(name))]
     made = {
         "version": VERSION,
         "settings": origin.hashed([settings, asked]),
@@ -99,7 +100,7 @@ def _files(path: Path) -> list[Any]:
 def _settle(run: Run, built: questions_table.Built, identity: dict[str, Any]) -> None:
     """Check what the folder holds now, and write the files that say what it holds from now on."""
     runfolder.check_same(run, identity, raising=True)
-    raising.check(run, built, identity)
+    raised_cap.check(run, built, identity)
     runfolder.save_config(run)  # first: who finds questions reads it
     _write(run, built)
     manifest = runfolder.read_manifest(run)
@@ -109,7 +110,7 @@ def _settle(run: Run, built: questions_table.Built, identity: dict[str, Any]) ->
         manifest[runfolder.RAISED] = [*manifest.get(runfolder.RAISED, []), one]
     manifest[origin.IDENTITY] = identity
     if built.server is not None:
-        manifest[served.KEY] = asdict(built.server)
+        manifest[endpoint.KEY] = asdict(built.server)
     manifest["tokenizer"] = built.tokenizer
     manifest["source"] = {
         "model": run.cfg.model.id,

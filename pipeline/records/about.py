@@ -15,10 +15,9 @@ from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
 from bayes_at_n.pipeline.config.records import HUB_ID
-from bayes_at_n.pipeline.prepare.questions import find_local
 from bayes_at_n.pipeline.records.names import model_name
 from bayes_at_n.pipeline.records.reading import Export, Source
 from bayes_at_n.pipeline.store import origin, outcomes

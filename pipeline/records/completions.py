@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.engines.client import Retryable
+from bayes_at_n.pipeline.engines.dialects import DIALECTS
 from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.row import truth
 from bayes_at_n.pipeline.records.source import Records, Source, Troubles, json_lines, start
-from bayes_at_n.pipeline.servers.dialects import DIALECTS
-from bayes_at_n.pipeline.servers.http import Later
 
 _NEMO = re.compile(r"output(?:-rs(\d{1,9})|-greedy)?\.jsonl")
 _NEMO_KEYS = re.compile(rb'"(symbolic_correct|predicted_answer|expected_answer|judgement)":')
@@ -121,18 +121,18 @@ def chats(source: Source, first: bool, troubles: Troubles) -> Records:
             seen.add(key)
             try:
                 yield place, told | _chosen(answer, _object(choice), len(choices), told["model"])
-            except Later as error:
+            except Retryable as error:
                 troubles.add("damaged rows skipped", f"{place} ({error})")
     if asked and not questions:
         raise UserError(f"{source.path}: holds requests only; put their answers into one folder")
 
 
 def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> dict[str, Any]:
-    """What one of the choices of an answer says. Raises Later: it is none."""
+    """What one of the choices of an answer says. Raises Retryable: it is none."""
     message = _object(choice.get("message"))
     if not message and "text" not in choice:
-        raise Later("a choice without a message")
-    choice = {**choice, "message": {**message, "content": logs.words(message)}}
+        raise Retryable("a choice without a message")
+    choice |= {"message": {**message, "content": logs.words(message)}} if message else {}
     read = DIALECTS["chat" if message else "completions"].read(
         {"usage": answer.get("usage"), "choices": [choice]}
     )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bayes_at_n.pipeline.prepare.questions import find_local
+from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.scoring.numerics.inputs import Ints
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bayes_at_n.pipeline.cluster.jobs import UNKNOWN, Job
-from bayes_at_n.pipeline.prepare import raising
+from bayes_at_n.pipeline.prepare import raised_cap
 from bayes_at_n.pipeline.status.tally import RunningScore, Tally
 from bayes_at_n.pipeline.store import sessions
 from bayes_at_n.pipeline.store.outcomes import price
@@ -86,7 +86,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
     gpu_h = sum(worker.gpu_s for worker in everyone) / 3600
     gpu_h_left = owed * gpu_h / attempts if attempts and gpu_h else None
     price = _price(tally)
-    continues = raising.told(run.cfg, tally.tokens[tally.short].tolist())
+    continues = raised_cap.told(run.cfg, tally.tokens[tally.short].tolist())
     return RunStanding(
         name=name,
         path=str(run.path),

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config import settings
 from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, RunConfig, VerifierConfig
-from bayes_at_n.pipeline.prepare import models, published
+from bayes_at_n.pipeline.prepare import models, official_prompt
 from bayes_at_n.prompts import PromptError, control_tokens, options, plain, render, turns
 from bayes_at_n.verifiers import LETTERS
 
@@ -61,10 +61,15 @@ def as_candidate(question: Mapping[str, Any]) -> Candidate:
 def with_fallback(cfg: RunConfig, made: str | None) -> RunConfig:
     """Replace the official prompt by its fallback; not if it or verdicts `made` by it are here."""
     v, instead = cfg.verifier, cfg.verifier.official.fallback
-    if v.prompt != OFFICIAL or not instead or made == str(v.official) or published.read(v.official):
+    if (
+        v.prompt != OFFICIAL
+        or not instead
+        or made == str(v.official)
+        or official_prompt.read(v.official)
+    ):
         return cfg
     why = f"verifier.prompt={OFFICIAL}: is not on this machine, so it is asked with {instead}"
-    warn(f"{why}: figures are not {v.name}'s as published. {published.REMEDY}")
+    warn(f"{why}: figures are not {v.name}'s as published. {official_prompt.REMEDY}")
     return replace(cfg, verifier=replace(v, prompt=instead))
 
 
@@ -76,7 +81,7 @@ def read_template(cfg: VerifierConfig) -> str:
     path = settings.template_file(cfg.prompt)
     try:
         if cfg.prompt == OFFICIAL:
-            template = published.template(cfg.official)
+            template = official_prompt.template(cfg.official)
         else:
             template = path.read_text("utf-8").rstrip("\n")
     except (OSError, ValueError) as error:

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.base import atomic, engines, lease
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import models, prefetch, questions, sizes
+from bayes_at_n.pipeline.prepare import models, prefetch, sizing
 from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS, VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
@@ -96,7 +96,7 @@ def _verify(given: Run) -> None:
 
 def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
     """Make everything that decides a log-prob; none of it needs the model itself."""
-    v, args, local = cfg.verifier, judge.engine.args, questions.find_local(str(cfg.verifier.id))
+    v, args, local = cfg.verifier, judge.engine.args, find_local(str(cfg.verifier.id))
     chat = local / "chat_template.jinja" if local else None
     chat_text = chat.read_text("utf-8") if chat and chat.is_file() else ""
     return {
@@ -213,7 +213,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
     if not total or not len(attempts):
         return judged
     v, judge = run.cfg.verifier, verifier_as_model(run.cfg)
-    cfg, weights = sizes.settled(judge, ()), models.fingerprint(judge.model)
+    cfg, weights = sizing.settled(judge, ()), models.fingerprint(judge.model)
     if v.trust_remote_code:
         warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
     if loaded not in ("", weights):

@@ -1,0 +1,343 @@
+"""The HTTP client of a model server: how many requests at a time, and when one is sent again.
+
+Whatever a server sends is hostile until it is parsed: responses are bounded, redirects are not
+followed, cookies are not kept, and nothing of the key that it was sent appears in a message.
+"""
+
+import asyncio
+import email.utils
+import json
+import os
+import random
+import secrets
+import socket
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from bayes_at_n.pipeline.base.console import clock, note, warn
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
+from bayes_at_n.pipeline.config.resources import EngineConfig
+
+CONNECT_S = 10.0
+MOST_BYTES = 1 << 20  # of a response that is not of a known length
+LONGEST_PAUSE_S = 30.0  # between two attempts at a request, unless the server asks for a longer one
+_FIRST_PAUSE_S = 0.5
+_STEP_S = 0.1  # between two looks whether there is room for a request
+_LEAST_ATTEMPTS = 3
+_PROBE_S = 300.0  # the longest that one request of a probe may take
+_CATALOGUE_BYTES = 16 << 20  # of /v1/models
+_WARN_S = 60.0  # between two warnings of one reason
+_RETRIED = {408, 409, 425, 429}  # and all from 500 on
+_WORDS = 300  # characters of a server's own message
+_CAUSES = {
+    aiohttp.ConnectionTimeoutError: "no connection in time",
+    aiohttp.ServerTimeoutError: "no answer in time",
+    aiohttp.ClientConnectorError: "no connection",
+    aiohttp.ClientPayloadError: "answer cut off",
+    aiohttp.ServerDisconnectedError: "answer cut off",
+    aiohttp.ClientOSError: "connection broken",
+    aiohttp.ClientConnectionError: "connection broken",
+}
+
+Read = TypeVar("Read")
+
+
+class Rejected(UserError):
+    """The server does not take the request, and will not take it later either: status 4xx."""
+
+    def __init__(self, message: str, status: int, words: str) -> None:
+        super().__init__(message)
+        self.status, self.words = status, words
+
+
+class Retryable(Exception):
+    """A failure that may pass: the request was not answered, and can be sent again.
+
+    Attributes:
+        reason: what happened, in a few words that are the same for all of its kind.
+        wait: seconds that the server asks to wait, or None.
+        crowded: whether the server has too many requests.
+    """
+
+    def __init__(self, reason: str, wait: float | None = None, crowded: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.wait, self.crowded = reason, wait, crowded
+
+
+class Exhausted(Exception):
+    """One request was sent for `engine.patience_s` in vain, while others were answered."""
+
+
+class Client:
+    """The server at `engine.url`, with at most `limit` requests in flight.
+
+    Attributes:
+        setting: how a user named it, for messages.
+        limit: `engine.in_flight`; halved when the server says 429, and slowly raised again.
+        retries: how often requests were sent again, by reason.
+        failures: how many in a row.
+        suspect: whether it failed since it was last probed: it may serve another model now.
+    """
+
+    def __init__(self, cfg: EngineConfig) -> None:
+        self.key = cfg.key  # of the settings
+        self.url, self.setting = cfg.url[0].rstrip("/"), f"{cfg.key}.url={cfg.url[0]}"
+        self.patience_s, self.timeout_s = cfg.patience_s, cfg.timeout_s
+        self.in_flight = cfg.in_flight or int(cfg.batch_size)
+        self.limit: float = self.in_flight
+        self.retries: Counter[str] = Counter()
+        self.failures, self.suspect = 0, False
+        self._secret = _secret(cfg.key_env)
+        self._sent = 0  # and not answered yet
+        self._warned: dict[str, float] = {}
+        self._answered = time.monotonic()  # when anything was last answered
+        self._narrowed = 0.0  # when `limit` was last halved
+
+    def address(self, path: str) -> str:
+        """Of an interface: below what the user named if that is where /v1 is, else from the root.
+
+        >>> client = Client(EngineConfig(name="openai", url=["http://node1:8000/v1"]))
+        >>> client.address("/v1/models"), client.address("/generate")
+        ('http://node1:8000/v1/models', 'http://node1:8000/generate')
+        >>> Client(EngineConfig(name="openai", url=["https://host/api"])).address("/v1/models")
+        'https://host/api/models'
+        """
+        if path.startswith("/v1/"):
+            return self.url + path.removeprefix("/v1")
+        return self.url.removesuffix("/v1") + path
+
+    async def ask(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        read: Callable[[bytes, str], Read],
+        most_bytes: int = MOST_BYTES,
+        probing: bool = False,
+    ) -> Read:
+        """Send a request until it is answered.
+
+        Args:
+            path: of the interface, see `address`.
+            body: the JSON object to post.
+            read: parses the response to a request of that name; raises `Retryable` where it is no
+                answer.
+            most_bytes: the longest response that is taken.
+            probing: whether the answer is short and waited for, and all else is not.
+
+        Raises:
+            Rejected: the server does not take it.
+            Exhausted: it failed again and again while others succeeded.
+            TryAgain: nothing at all was answered for `engine.patience_s`.
+        """
+        first, attempts = 0.0, 0
+        limit_s = min(self.timeout_s, _PROBE_S) if probing else self.timeout_s
+        while True:
+            while not probing and self._sent >= max(1, int(self.limit)):  # with those sent again
+                await asyncio.sleep(_STEP_S)
+            began, name = time.monotonic(), secrets.token_hex(8)
+            self._sent += 1
+            try:
+                async with asyncio.timeout(limit_s):
+                    answer = read(await self._request(path, body, most_bytes, name), name)
+            except (Retryable, TimeoutError) as error:
+                failure = error if isinstance(error, Retryable) else Retryable("no answer in time")
+                first, attempts, now = first or began, attempts + 1, time.monotonic()
+                wait = self._note_failure(failure, began)
+                enough = attempts >= _LEAST_ATTEMPTS or now - first >= self.timeout_s
+                if now - first >= self.patience_s and enough:
+                    if self._answered < first or probing:
+                        raise TryAgain(self._silence(failure)) from error
+                    raise Exhausted(failure.reason) from error
+            else:
+                self._answered, self.failures = time.monotonic(), 0
+                self.limit = min(float(self.in_flight), self.limit + 1 / self.limit)
+                return answer
+            finally:
+                self._sent -= 1
+            pause = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempts, 10))
+            await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))
+
+    async def get(self, path: str, patience_s: float) -> dict[str, Any]:
+        """Return what the server says of itself; one that is still starting is waited for.
+
+        Raises:
+            Rejected: it does not say it.
+            TryAgain: it is not there.
+        """
+        began = time.monotonic()
+        while True:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    answer = json.loads(await self._request(path, None, _CATALOGUE_BYTES))
+                if isinstance(answer, dict):
+                    return answer
+                failure = "answer that is no JSON object"
+            except (ValueError, RecursionError):
+                failure = "answer that is no JSON"
+            except (Retryable, TimeoutError) as error:
+                failure = str(error) or "no answer in time"
+            left = began + patience_s - time.monotonic()
+            if left <= 0:
+                raise TryAgain(f"{self.setting}: {failure}; see whether a server runs there")
+            if self.failures == 0:
+                note(f"{self.setting}: {failure}; waiting for it, at most {clock(left)} ...")
+            self.failures += 1
+            await asyncio.sleep(min(left, 2.0))
+
+    async def _request(
+        self, path: str, body: Mapping[str, Any] | None, most_bytes: int, name: str = ""
+    ) -> bytes:
+        """Send one request, a POST where there is a body, and return the body of the response.
+
+        `name`: of the request, which a server may give back.
+        """
+        method, headers, url = "GET" if body is None else "POST", {}, self.address(path)
+        if name:
+            headers["X-Request-Id"] = name
+        try:
+            async with self._session.request(
+                method, url, json=body, headers=headers, allow_redirects=False
+            ) as response:
+                data = bytearray()
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    raise Retryable("answer that is packed")  # unasked; a little may hold a lot
+                async for piece in response.content.iter_any():
+                    data += piece
+                    if len(data) > most_bytes:
+                        raise Retryable(f"answer of more than {most_bytes >> 20} MiB")
+        except aiohttp.ClientError as error:
+            for kind, cause in _CAUSES.items():
+                if isinstance(error, kind):
+                    raise Retryable(cause) from error
+            raise Retryable(f"{type(error).__name__}: {one_line(error)}") from error
+        if response.status >= 300:
+            raise self._failure(url, response, bytes(data))
+        return bytes(data)
+
+    @cached_property
+    def _session(self) -> aiohttp.ClientSession:
+        """Made in the event loop that it is used in."""
+        headers = {"Accept-Encoding": "identity"}  # packing costs both sides more than the network
+        if self._secret:
+            headers["Authorization"] = f"Bearer {self._secret}"
+        at, proxies = urlsplit(self.url), urllib.request.getproxies()
+        proxy = proxies.get(at.scheme, proxies.get("all"))
+        if proxy and urllib.request.proxy_bypass(at.hostname or ""):
+            proxy = None
+        return aiohttp.ClientSession(
+            headers=headers,
+            # Servers of uvicorn close what has been idle for five seconds.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0, socket_factory=_socket),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            proxy=proxy if not proxy or "://" in proxy else f"http://{proxy}",
+        )
+
+    def _failure(self, url: str, response: aiohttp.ClientResponse, data: bytes) -> Exception:
+        """What a status from 300 on means."""
+        status, headers = response.status, response.headers
+        if status in _RETRIED or status >= 500:
+            return Retryable(f"HTTP {status}", _wait(headers.get("Retry-After")), status == 429)
+        words = _words(data).rstrip(".") or response.reason or ""
+        if status < 400:
+            words = f"use {headers.get('Location', 'another address')}, which it names"
+        if self._secret:
+            words = words.replace(self._secret, "[key]")
+        remedy = {
+            401: ". The key is read from the environment variable that key_env names",
+            404: ". Is url the address that ends in /v1, and served_name right?",
+        }
+        advice = remedy.get(401 if status == 403 else status, "")
+        return Rejected(f"{url}: HTTP {status}: {words[:_WORDS]}{advice}", status, words)
+
+    def _note_failure(self, failure: Retryable, began: float) -> float:
+        """Count a failure of a request sent at `began`; return the seconds it is to wait."""
+        now = time.monotonic()
+        self.retries[failure.reason] += 1
+        if failure.crowded:
+            if began >= self._narrowed:  # one response to a crowd of 429s
+                self.limit, self._narrowed = max(1.0, self.limit / 2), now
+        else:
+            self.suspect, self.failures = True, self.failures + 1
+        if now - self._warned.get(failure.reason, -_WARN_S) >= _WARN_S:
+            self._warned[failure.reason] = now
+            times = self.retries[failure.reason]
+            warn(f"{self.url}: {failure.reason} ({times} times so far); sent again")
+        return min(failure.wait or 0.0, max(self.patience_s, LONGEST_PAUSE_S))
+
+    def _silence(self, failure: Retryable) -> str:
+        return (
+            f"{self.setting}: {failure.reason}, and nothing was answered for"
+            f" {self.patience_s:g} s ({self.key}.patience_s). Finished attempts are kept; see"
+            " whether it runs, then the same command continues"
+        )
+
+    async def close(self) -> None:
+        """Close all connections; the server then stops what it was at for them."""
+        if "_session" in vars(self):
+            await self._session.close()
+
+
+def _secret(variable: str) -> str | None:
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):  # a message about it would show it
+        raise UserError(f"{variable}: has characters that no key has")
+    return key or None
+
+
+def _socket(address: Any) -> socket.socket:
+    """Return a socket that notices within two minutes that the machine at its other end is gone.
+
+    A request may be silent for an hour. `address`: as of `socket.getaddrinfo`.
+    """
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):  # macOS lacks the first
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+def _words(data: bytes) -> str:
+    """What the server says of an error, wherever servers of different makers put it.
+
+    >>> _words(b'{"error": {"message": "no such model"}}'), _words(b'{"detail": "gone"}')
+    ('no such model', 'gone')
+    >>> _words(b"<html>bad  gateway")
+    '<html>bad gateway'
+    """
+    text = data.decode(errors="replace")
+    try:
+        value = json.loads(text)
+        while isinstance(value, dict):
+            value = next(
+                (value[k] for k in ("error", "message", "detail", "object") if value.get(k)), ""
+            )
+        text = value if isinstance(value, str) else json.dumps(value)
+    except (ValueError, RecursionError):
+        pass
+    return " ".join(text.split())
+
+
+def _wait(header: str | None) -> float | None:
+    """The seconds of a Retry-After header, a number or a date; None where there is no sense in it.
+
+    >>> _wait("7"), _wait("soon"), _wait(None), _wait("Wed, 21 Oct 2015 07:28:00 GMT")
+    (7.0, None, None, 0.0)
+    """
+    try:
+        return max(0.0, float(header or ""))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(header or "").timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return None

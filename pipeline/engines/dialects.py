@@ -1,0 +1,311 @@
+"""How a request is put to a server and its response is read: three interfaces, four dialects.
+
+Everything that shapes a sample is set in every request. Servers fill what is left open from the
+model's generation_config.json or defaults of their own, and ignore fields that they do not know.
+Responses are parsed by pydantic, with nothing converted: what has another type is no answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+
+from bayes_at_n.pipeline.config.settings import SamplingConfig
+from bayes_at_n.pipeline.engines.client import Retryable
+
+Body = dict[str, Any]
+Data = bytes | Mapping[str, Any]  # JSON, or what was parsed from it
+FILTERED = "content_filter"  # the finish reason of an answer that the server withholds
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """One sample that is wanted: of tokens or of chat turns, so long at most, with this seed."""
+
+    prompt: list[int] | list[dict[str, str]]
+    max_tokens: int
+    seed: int | None
+    sampling: SamplingConfig
+    logprobs: bool = False
+    prompt_logprobs: bool = False
+    labels: Sequence[int] = ()  # tokens whose log-probs are wanted, as the next one
+    stop: Sequence[str] = ()  # texts that end it
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server made of it; None where it does not say. Log-probs are natural."""
+
+    text: str | None
+    finish_reason: str
+    name: str = ""  # that the server gave the request
+    model: str = ""  # the model's name, where the server says it
+    named: bool = False  # whether `name` is the name we gave it
+    fingerprint: str = ""  # of the server and its settings, where it says one
+    reasoning: str | None = None  # what stood before the text, where the server takes it apart
+    token_ids: list[int] | None = None
+    logprobs: list[float] | None = None
+    completion_tokens: int | None = None
+    prompt_tokens: int | None = None
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: list[float | None] | None = None
+    top_logprobs: dict[str, float] | None = None  # of the first token: by "token_id:N", or by text
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """An interface of servers: where it is (from the root, or below /v1), how to write and read.
+
+    `read` raises Retryable: the response is no answer.
+    """
+
+    path: str
+    write: Callable[[str, SampleRequest], Body]
+    read: Callable[[Data], Answer]
+    tokens: bool  # whether prompts are token ids
+
+
+def _sampling(request: SampleRequest) -> Body:
+    s = request.sampling
+    optional: Body = {} if request.seed is None else {"seed": request.seed}
+    if request.stop:
+        optional["stop"] = list(request.stop)
+    return {
+        "temperature": s.temperature,
+        "top_p": s.top_p,
+        "top_k": s.top_k or -1,  # all servers take -1 for no limit; not all take 0
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+    } | optional
+
+
+def _openai(model: str, request: SampleRequest) -> Body:
+    body = {"model": model, "n": 1, "stream": False, "max_tokens": request.max_tokens}
+    return body | {"return_token_ids": True} | _sampling(request)
+
+
+def _completions(model: str, request: SampleRequest) -> Body:
+    body = _openai(model, request) | {"prompt": request.prompt}
+    if request.logprobs:
+        body["logprobs"] = 0
+    if request.prompt_logprobs:
+        body["prompt_logprobs"] = 0
+    if request.labels:
+        # vLLM looks these tokens up; other servers give their twenty likeliest.
+        body |= {"logprobs": 20, "logprob_token_ids": list(request.labels)}
+        body["return_tokens_as_token_ids"] = True
+    return body
+
+
+def _chat(model: str, request: SampleRequest) -> Body:
+    logprobs = {"logprobs": True} if request.logprobs else {}
+    return _openai(model, request) | {"messages": request.prompt} | logprobs
+
+
+def _vllm(model: str, request: SampleRequest) -> Body:
+    params = _sampling(request) | {"max_tokens": request.max_tokens}
+    params["detokenize"] = bool(request.stop)
+    if request.logprobs:
+        params["logprobs"] = 0
+    return {"model": model, "token_ids": request.prompt, "sampling_params": params}
+
+
+def _sglang(model: str, request: SampleRequest) -> Body:
+    params = _sampling(request) | {"max_new_tokens": request.max_tokens}
+    if "seed" in params:
+        params["sampling_seed"] = params.pop("seed")
+    body: Body = {"input_ids": request.prompt, "sampling_params": params}
+    if request.logprobs or request.prompt_logprobs or request.labels:
+        body["return_logprob"] = True
+        body["logprob_start_len"] = 0 if request.prompt_logprobs else -1
+    if request.labels:
+        body["token_ids_logprob"] = list(request.labels)
+    return body
+
+
+def _or_none(value: Any, parse: Callable[[Any], Any]) -> Any:
+    try:
+        return parse(value)
+    except ValidationError:
+        return None
+
+
+_Id = Annotated[int, Field(ge=0, lt=1 << 31)]
+_Count = Annotated[_Id | None, WrapValidator(_or_none)]  # a server need not count
+
+
+class _Part(BaseModel):
+    """A part of a response; fields that it does not name are ignored."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _Usage(_Part):
+    completion_tokens: _Count = None
+    prompt_tokens: _Count = None
+
+
+class _Logprob(_Part):
+    """Of a token, as lists of chats and of prompts have it."""
+
+    logprob: float
+    token: Any = None
+    id: _Id | None = None  # llama.cpp's
+    token_id: _Id | None = None
+    top_logprobs: "list[_Logprob] | None" = None
+
+    @property
+    def called(self) -> str:
+        number = self.id if self.token_id is None else self.token_id
+        return str(self.token) if number is None else f"token_id:{number}"
+
+
+class _Logprobs(_Part):
+    """Of a sample: of completions, or of chats."""
+
+    token_logprobs: list[float] | None = None
+    top_logprobs: Annotated[list[dict[str, float] | None] | None, WrapValidator(_or_none)] = None
+    content: list[_Logprob] | None = None
+
+
+class _Message(_Part):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+
+
+class _Choice(_Part):
+    finish_reason: Any = None
+    text: str | None = None
+    message: _Message | None = None
+    token_ids: list[_Id] | None = None
+    logprobs: _Logprobs | None = None
+    prompt_token_ids: list[_Id] | None = None
+    # vLLM's {token: log-prob}, of which the prompt's own token comes first.
+    prompt_logprobs: list[dict[str, _Logprob] | None] | None = None
+
+
+class _Response(_Part):
+    """Of OpenAI's interfaces and of vLLM's for token ids."""
+
+    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
+    usage: Annotated[_Usage | None, WrapValidator(_or_none)] = None
+    id: Any = None
+    request_id: Any = None
+    model: Any = None
+    system_fingerprint: Any = None
+    prompt_token_ids: list[_Id] | None = None
+
+
+_Triple = tuple[float | None, _Id, Any]  # SGLang's [log-prob, token, text]
+
+
+class _Meta(_Part):
+    id: Any = ""
+    finish_reason: Any = None
+    completion_tokens: _Count = None
+    prompt_tokens: _Count = None
+    output_token_logprobs: list[tuple[float, _Id, Any]] | None = None
+    input_token_logprobs: list[_Triple] | None = None
+    output_token_ids_logprobs: list[list[_Triple] | None] | None = None
+
+
+class _SglangResponse(_Part):
+    meta_info: _Meta
+    text: str | None = None
+    output_ids: list[_Id] | None = None
+
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+def _parse(shape: type[Shape], data: Data) -> Shape:
+    """Parse a response. Raises Retryable: it has another shape."""
+    try:
+        if isinstance(data, bytes):
+            return shape.model_validate_json(data)
+        return shape.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        if first["type"] == "json_invalid":
+            raise Retryable("answer that is no JSON") from error
+        place = ascii(".".join(part for part in first["loc"] if isinstance(part, str)))[1:-1]
+        what = f"with wrong {place[:60]}" if place else "that is no JSON object"
+        raise Retryable(f"answer {what}") from error
+
+
+def _read(data: Data) -> Answer:
+    """Read a response of OpenAI's interfaces or of vLLM's for token ids."""
+    response = _parse(_Response, data)
+    [choice] = response.choices
+    message, usage = choice.message or _Message(content=choice.text), response.usage or _Usage()
+    prompt = choice.prompt_logprobs
+    answer = Answer(
+        text=message.content,
+        finish_reason=_reason(choice.finish_reason),
+        name=str(response.id or response.request_id or ""),
+        model=str(response.model or "")[:100],
+        fingerprint=str(response.system_fingerprint or "")[:100],
+        reasoning=message.reasoning or message.reasoning_content or None,
+        token_ids=choice.token_ids,
+        completion_tokens=usage.completion_tokens,
+        prompt_tokens=usage.prompt_tokens,
+        prompt_token_ids=choice.prompt_token_ids or response.prompt_token_ids,
+        prompt_logprobs=None if prompt is None else [_first(entry) for entry in prompt],
+    )
+    return answer if choice.logprobs is None else _with_logprobs(answer, choice.logprobs)
+
+
+def _first(entry: dict[str, _Logprob] | None) -> float | None:
+    return next((own.logprob for own in entry.values()), None) if entry else None
+
+
+def _with_logprobs(answer: Answer, logprobs: _Logprobs) -> Answer:
+    """An answer with the log-probs of its tokens, listed in either of two ways."""
+    if logprobs.content is None:
+        top = logprobs.top_logprobs[0] if logprobs.top_logprobs else None
+        return replace(answer, logprobs=logprobs.token_logprobs, top_logprobs=top)
+    entries, ids, top = logprobs.content, answer.token_ids, None
+    # llama.cpp; where a letter is cut in two it leaves tokens out.
+    whole = answer.completion_tokens in (None, len(entries))
+    numbers = [entry.id for entry in entries if entry.id is not None]
+    if ids is None and entries and whole and len(numbers) == len(entries):
+        ids = numbers
+    if entries and entries[0].top_logprobs is not None:
+        top = {entry.called: entry.logprob for entry in entries[0].top_logprobs}
+    values = [entry.logprob for entry in entries]
+    return replace(answer, token_ids=ids, logprobs=values, top_logprobs=top)
+
+
+def _read_sglang(data: Data) -> Answer:
+    response = _parse(_SglangResponse, data)
+    meta = response.meta_info
+    reason, sampled = meta.finish_reason, meta.output_token_logprobs
+    prompt, labels = meta.input_token_logprobs, meta.output_token_ids_logprobs
+    top = {f"token_id:{token}": v for v, token, *_ in (labels or [None])[0] or () if v is not None}
+    return Answer(
+        text=response.text or "",
+        finish_reason=_reason(reason.get("type") if isinstance(reason, dict) else reason),
+        name=str(meta.id),
+        token_ids=response.output_ids,
+        logprobs=None if sampled is None else [value for value, *_ in sampled],
+        completion_tokens=meta.completion_tokens,
+        prompt_tokens=meta.prompt_tokens,
+        prompt_logprobs=None if prompt is None else [value for value, *_ in prompt],
+        top_logprobs=top or None,
+    )
+
+
+def _reason(value: Any) -> str:
+    return ascii(value)[1:-1][:40] if isinstance(value, str) else str(value)[:40]
+
+
+DIALECTS = {
+    "completions": Dialect("/v1/completions", _completions, _read, tokens=True),
+    "chat": Dialect("/v1/chat/completions", _chat, _read, tokens=False),
+    "vllm": Dialect("/inference/v1/generate", _vllm, _read, tokens=True),
+    "sglang": Dialect("/generate", _sglang, _read_sglang, tokens=True),
+}

@@ -1,0 +1,92 @@
+"""The text of an attempt and where it ends, the same in every engine: made of all its tokens.
+
+A stop string ends an attempt at the token that completes it. That token is the last one stored,
+with its log-prob; the text goes up to where the stop string begins. The prefix of the answer, which
+is among the tokens of the prompt, stands in front of the text.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.engines import Request
+from bayes_at_n.pipeline.store.columns import FINISHED
+
+
+class Ended(TypedDict):
+    """Fields of a `Completion`; tokens and log-probs are those sampled now."""
+
+    text: str
+    finish_reason: str
+    token_ids: list[int]
+    logprobs: list[float] | None
+
+
+def ended(
+    tokenizer: Any,
+    cfg: RunConfig,
+    request: Request,
+    token_ids: list[int],
+    logprobs: list[float] | None,
+    reason: str,
+) -> Ended:
+    """Return what is kept of an attempt, given what an engine sampled for it and why it ended.
+
+    What was sampled beyond a stop string is dropped: engines do not see one whose tokens lie on
+    both sides of a raised cap.
+    """
+    stop, whole = cfg.prompt.stop, request.so_far(token_ids)
+    if reason in FINISHED and (n := stop_length(tokenizer, cfg, whole)) is not None:
+        new = n - len(whole) + len(token_ids)
+        token_ids, reason = token_ids[:new], "stop"
+        logprobs = None if logprobs is None else logprobs[:new]
+        text = truncate(decode(tokenizer, whole[:n], False, cfg), stop)
+    else:
+        # With stop strings the last token may belong to one that a server has taken out.
+        at_end = reason == "stop" and (not stop or whole[-1] in tokenizer.added_tokens_decoder)
+        text = decode(tokenizer, whole, at_end, cfg)
+    text = cfg.prompt.prefix + text
+    return Ended(text=text, finish_reason=reason, token_ids=token_ids, logprobs=logprobs)
+
+
+def decode(tokenizer: Any, token_ids: list[int], stopped: bool, cfg: RunConfig) -> str:
+    """Return the text of tokens, without the last one if it ended them, special or not.
+
+    Made once, when all tokens are there: half as dear as adding token to token, and every engine
+    makes the same text of the same tokens.
+    """
+    text = tokenizer.decode(
+        token_ids[:-1] if stopped else token_ids,
+        skip_special_tokens=cfg.model.skip_special_tokens,
+        clean_up_tokenization_spaces=False,
+    )
+    return str(text)
+
+
+def stop_length(tokenizer: Any, cfg: RunConfig, token_ids: list[int]) -> int | None:
+    """Return how many tokens complete the first of `prompt.stop`; None where none is complete."""
+
+    def complete(n: int) -> bool:
+        return _start(decode(tokenizer, token_ids[:n], False, cfg), cfg.prompt.stop) is not None
+
+    n = len(token_ids)
+    if not cfg.prompt.stop or not complete(n):
+        return None
+    if not complete(n - 1):  # as most are, for engines look at every token
+        return n
+    return bisect_left(range(n), True, key=complete)
+
+
+def truncate(text: str, stop: Sequence[str]) -> str:
+    """Cut a text where the stop string begins that is complete first.
+
+    >>> truncate("4 Problem: 2+2 Problem: 3+3", ["Problem:"])
+    '4 '
+    """
+    return text[: _start(text, stop)]
+
+
+def _start(text: str, stop: Sequence[str]) -> int | None:
+    ends = [(at + len(word), at) for word in stop if (at := text.find(word)) >= 0]
+    return min(ends)[1] if ends else None

@@ -1,0 +1,149 @@
+"""study and reproduce: the paper's experiments as files, and one page that compares them.
+
+Each study is a module of this package. What cannot be made from the runs at hand is left out and
+said; the rest goes on.
+"""
+
+import gc
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bayes_at_n.pipeline import paper as studies
+from bayes_at_n.pipeline.base.console import clock, note, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.config.analysis import (
+    SIMULATED,
+    STUDIES,
+    AnalysisConfig,
+    StudyPlan,
+    study_plan,
+)
+from bayes_at_n.pipeline.display import table as tabular
+from bayes_at_n.pipeline.paper import Result, listings, page
+from bayes_at_n.pipeline.paper.page import Section
+from bayes_at_n.pipeline.store import files
+
+
+def study(cfg: AnalysisConfig) -> None:
+    """Make the studies that `study.name` names: tables and figures in `out`, tables printed.
+
+    Raises UserError: a study that was named, or every study, cannot be made (after the others are
+    saved); runs that were named are not there.
+    """
+    plan = study_plan(cfg)
+    names = cfg.study.names()
+    simulated = set(names) <= set(SIMULATED)
+    cohorts, no_runs = ([], "") if simulated else _loaded(cfg)
+    folder = Path(cfg.out or f"{cfg.runs}/_studies").expanduser()
+    saved: dict[str, Any] = {}
+    faults: dict[str, str] = {}
+    for section in _each(names, plan, cohorts, folder, faults):
+        for table in section.tables.values():
+            tabular.show(table)
+        for line in section.notes:
+            note(line)
+        tables = {stem: table.rows for stem, table in section.tables.items()}
+        saved[section.name] = {"numbers": section.numbers, "tables": tables, "notes": section.notes}
+    tabular.answer({"folder": str(folder), "studies": saved, "left_out": faults})
+    if saved:
+        note(f"saved {', '.join(saved)} in {folder}")
+    if not faults:
+        return
+    by_fault: dict[str, list[str]] = {}  # studies that lack the same are said in one go
+    for name, fault in faults.items():
+        by_fault.setdefault(fault or no_runs, []).append(name)
+    lines = "; ".join(f"{', '.join(of)}: {fault}" for fault, of in by_fault.items())
+    if cfg.study.name or not saved:
+        raise UserError(f"not made: {lines}")
+    warn(f"left out: {lines}")
+
+
+def reproduce(cfg: AnalysisConfig) -> None:
+    """Make every study, and `index.html` with printed numbers beside ours.
+
+    Raises UserError: no study at all can be made, or runs that were named are not there.
+    """
+    began = time.monotonic()
+    plan = study_plan(cfg)
+    cohorts, no_runs = _loaded(cfg)
+    left_out = [f"all that needs runs: {no_runs}"] if no_runs else []
+    reproduced(cohorts, plan, cfg.study.names(), Path(cfg.out or "paper"), left_out)
+    note(f"reproduce took {clock(time.monotonic() - began)}")
+
+
+def reproduced(
+    cohorts: list[Cohort], plan: StudyPlan, names: list[str], folder: Path, left_out: list[str]
+) -> dict[str, float]:
+    """Make studies of cohorts, and the page, in a folder: `reproduce` once runs are read.
+
+    Without `cohorts`, one per data set, only simulated studies are made. To `left_out`, what was
+    left out before, studies that cannot be made are added. Returns our numbers by their ids in
+    configs/paper/printed.yaml. Raises UserError: no study at all can be made.
+    """
+    folder = folder.expanduser()
+    faults: dict[str, str] = {}
+    sections = list(_each(names, plan, cohorts, folder, faults))
+    numbers = {key: value for section in sections for key, value in section.numbers.items()}
+    left_out += [f"{name}: {fault}" for name, fault in faults.items() if fault]
+    if not sections:
+        raise UserError(f"no study can be made: {'; '.join(left_out)}")
+    sections.append(_save(folder, "listings", listings.study(plan, cohorts)))
+    # What lacks only runs counts as lacking them, not as left out.
+    made = {section.name for section in sections} | {n for n, fault in faults.items() if not fault}
+    compared = page.comparison(numbers, {*STUDIES} - made)
+    texts = {"index.html": page.page(sections, compared, left_out)}
+    files.write(folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts)
+    for finding, number, records in page.counts(compared):
+        note(f"{finding}: {number} printed numbers, {records} of them need the authors' records")
+    results.print(str(folder / "index.html"))
+    tabular.answer({"page": str(folder / "index.html"), "numbers": numbers, "left_out": left_out})
+    return numbers
+
+
+def _loaded(cfg: AnalysisConfig) -> tuple[list[Cohort], str]:
+    """Cohorts, or none and why; raises where runs were named and cannot be read."""
+    try:
+        return cohort.load(cfg), ""
+    except UserError as error:
+        if cfg.dataset or cfg.model or cfg.folders:
+            raise
+        warn(f"all that needs runs is left out: {error}; only the simulated studies are made")
+        return [], str(error)
+
+
+def _each(
+    names: list[str], plan: StudyPlan, cohorts: list[Cohort], folder: Path, faults: dict[str, str]
+) -> Iterator[Section]:
+    """Make and save studies.
+
+    Those that cannot be made are put into `faults` with why: "" for want of any runs.
+    """
+    for name in names:
+        if not cohorts and name not in SIMULATED:
+            faults[name] = ""
+            continue
+        try:
+            result = studies.run(name, plan, cohorts)
+        except UserError as error:
+            faults[name] = str(error)
+            warn(f"study {name} is left out: {error}")
+            continue
+        section = _save(folder, name, result)
+        result.figures.clear()
+        gc.collect()  # figures hold memory in cycles, and a study may have drawn forty
+        yield section
+
+
+def _save(folder: Path, name: str, result: Result) -> Section:
+    tables = {files.file_stem(key): table for key, table in result.tables.items()}
+    figures = {files.file_stem(key): figure for key, figure in result.figures.items()}
+    record = {"numbers": result.numbers, "notes": result.notes}
+    files.write(folder, name, record, tables, figures)
+    module = import_module(f"bayes_at_n.pipeline.paper.{name}")
+    title = (module.__doc__ or name).split("\n")[0].rstrip(".")
+    return Section(name, title, result.notes, tables, list(figures), result.numbers)

@@ -1,1 +1,0 @@
-"""Checkpoints of a training: finding them, and the mean of their weights."""

@@ -1,1 +1,0 @@
-"""Model servers over HTTP: what is asked of them, and what every kind of failure means."""

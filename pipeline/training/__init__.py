@@ -1,0 +1,1 @@
+"""Checkpoints of a training: merging, scores along a trajectory, reversals of rankings."""

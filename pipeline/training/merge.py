@@ -1,0 +1,194 @@
+"""merge: the mean of the weights of checkpoints, as a checkpoint that any engine can load.
+
+Averaging the last N checkpoints of a training takes out what the last steps left in the weights by
+chance: noise that is independent from checkpoint to checkpoint loses variance by a factor of N.
+
+Source: Li et al., "Model merging in pre-training of large language models" (2025); MaP, eq. 3-6.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml  # type: ignore[import-untyped]
+
+from bayes_at_n.pipeline.base import atomic, children, environment, lease
+from bayes_at_n.pipeline.base.console import Meter, clock, count, note
+from bayes_at_n.pipeline.base.errors import Interrupted, UserError
+from bayes_at_n.pipeline.config.trajectory import MergeConfig
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.training import checkpoints, weights
+from bayes_at_n.pipeline.training.checkpoints import MANIFEST, fingerprint
+from bayes_at_n.pipeline.training.weights import Weights
+
+
+class Doubt(NamedTuple):
+    """Why weights are not, or not surely, the mean of some checkpoints as these are now."""
+
+    clause: str  # to follow the name of the weights, such as "was made before PATH changed"
+    others: bool = False  # they are the mean of other checkpoints
+
+
+def run(cfg: MergeConfig) -> None:
+    """the mean of the weights of a training's last checkpoints, as a checkpoint of its own"""
+    out = Path(cfg.out).expanduser()
+    sources = [checkpoint.path for checkpoint in checkpoints.find(cfg.checkpoints, cfg.last)]
+    if why_not(out, sources) is None:
+        note(f"{out}: is already the mean of these {len(sources)} checkpoints; nothing to do")
+        with contextlib.suppress(OSError, lease.Taken), _held(out):
+            pass  # a merge that was killed at its end left its lease
+    else:
+        merge(sources, out)
+    answer({"out": str(out), "checkpoints": list(map(str, sources))})
+
+
+def merge(sources: Sequence[Path], out: Path) -> Path:
+    """Write the element-wise mean of checkpoints, oldest first, as a checkpoint.
+
+    dtype, shards, order of tensors and everything that is not weights are those of the newest.
+    Returns `out`, which appears whole or not at all; after an error nothing is left.
+
+    Raises:
+        UserError: the checkpoints cannot be averaged, or `out` cannot be made.
+        Interrupted: after SIGINT, SIGTERM or SIGUSR1; nothing is left, or all is done, as it says.
+        OSError: the disk fails.
+    """
+    began, out = time.monotonic(), Path(os.path.abspath(out.expanduser()))
+    _check_sources(sources, out)
+    before = _fingerprints(sources)
+    inputs = [weights.read(source) for source in sources]
+    weights.check_alike(inputs)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary(out)  # what a stopped process left there is cleared first
+    signals: list[int] = []
+    with children.handled_by(lambda number, _: signals.append(number)), _held(out):
+        _check_room(out, inputs[-1].size)
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            temporary.mkdir()
+            _write(inputs, temporary, signals)
+            if _fingerprints(sources) != before:
+                raise UserError(
+                    f"{', '.join(before)}: one changed while it was merged; merge again later"
+                )
+            _finish(temporary, before)
+            temporary.rename(out)
+            atomic.sync_folder(out.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    if signals:
+        raise Interrupted(f"stopped after merging; {out} is complete", signals[0])
+    window = f"{len(sources)} checkpoints, {sources[0].name} to {sources[-1].name}"
+    took = f"{count(inputs[-1].size)}B in {clock(time.monotonic() - began)}"
+    note(f"{out}: the mean of {window}; {took}")
+    return out
+
+
+def why_not(out: Path, sources: Sequence[Path]) -> Doubt | None:
+    """Why there is no mean of checkpoints, oldest first, in a folder; None where there is."""
+    if not (out / MANIFEST).is_file():
+        return Doubt(f"has no {MANIFEST}" if os.path.lexists(out) else "does not exist")
+    try:
+        manifest = yaml.safe_load((out / MANIFEST).read_text(encoding="utf-8"))
+        own, doubt = manifest["weights"], differing(manifest, sources)
+        if doubt or fingerprint(out) == own:
+            return doubt
+        return Doubt("was changed after merging")
+    except (TypeError, KeyError, ValueError, yaml.YAMLError):
+        return Doubt(f"its {MANIFEST} is damaged")
+    except (OSError, UserError) as error:
+        return Doubt(f"cannot be compared: {error}")
+
+
+def differing(record: Mapping[str, Any], sources: Sequence[Path]) -> Doubt | None:
+    """How the sources that `merge.yaml` names are not these; the same bytes elsewhere are."""
+    recorded = {source["path"]: source["weights"] for source in record["sources"]}
+    present = _fingerprints(sources)
+    if [*recorded.values()] == [*present.values()]:
+        return None
+    if [*recorded] != [*present]:
+        return Doubt(f"is the mean of other checkpoints: {', '.join(recorded)}", others=True)
+    changed = next(path for path in present if present[path] != recorded[path])
+    return Doubt(f"was made before {changed} changed")
+
+
+def remove(out: Path) -> None:
+    """Delete a merged checkpoint; its name goes first, so that it is never there by half."""
+    shutil.rmtree(_temporary(out), ignore_errors=True)
+    shutil.rmtree(out.rename(_temporary(out)))
+
+
+def _held(out: Path) -> contextlib.AbstractContextManager[None]:
+    return lease.held(out.with_name(f".{out.name}.merge.lease"), f"merging {out.name}")
+
+
+def _temporary(out: Path) -> Path:
+    return out.with_name(f".{out.name}.merging")
+
+
+def _fingerprints(sources: Sequence[Path]) -> dict[str, str]:
+    """What the weights in some folders are now, by real path."""
+    return {path: fingerprint(Path(path)) for path in map(os.path.realpath, sources)}
+
+
+def _check_sources(sources: Sequence[Path], out: Path) -> None:
+    if len(sources) < 2:
+        raise UserError(
+            f"checkpoints: {sources[0]} is one checkpoint, and a mean needs at least two: name"
+            f" several, or those inside as '{sources[0]}/*'"
+        )
+    real = [source.resolve() for source in sources]
+    for path in real:
+        if reason := checkpoints.problem(path) or checkpoints.leaving(path):
+            raise UserError(f"{path}: {reason}")
+        if real.count(path) > 1:
+            raise UserError(f"checkpoints: {path} is named twice; name each checkpoint once")
+        if out.resolve().is_relative_to(path):
+            raise UserError(f"out={out}: lies in the checkpoint {path}; name a folder elsewhere")
+
+
+def _check_room(out: Path, needed: int) -> None:
+    if os.path.lexists(out):
+        raise UserError(f"{out}: exists already; name another folder with out=, or remove this one")
+    free = shutil.disk_usage(out.parent).free
+    if free < needed:
+        raise UserError(
+            f"out={out}: needs {count(needed)}B, its disk has {count(free)}B; name another disk"
+        )
+
+
+def _write(inputs: Sequence[Weights], folder: Path, signals: Sequence[int]) -> None:
+    """Weights of the mean, and the newest checkpoint's other files."""
+    from bayes_at_n.pipeline.training import average  # with torch, which takes seconds
+
+    newest, written = inputs[-1], 0
+    with Meter("merge (MB)", round(newest.size / 1e6)) as meter:
+        for file in newest.files:
+            for size in average.write(inputs, file, folder / file.name):
+                written += size
+                meter.reach(round(written / 1e6))
+                if signals:
+                    raise Interrupted("merging stopped; nothing is left of it", signals[0])
+    for path in newest.folder.iterdir():
+        if path.is_file() and checkpoints.SIDE_FILES.fullmatch(path.name):
+            shutil.copyfile(path, folder / path.name)
+
+
+def _finish(folder: Path, sources: dict[str, str]) -> None:
+    """Write what the mean is and was made from, `merge.yaml`; make all survive a power cut."""
+    content = {
+        "made_by": f"bayes-at-n {environment.version('bayes-at-n')}, {environment.commit()}",
+        "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "weights": fingerprint(folder),
+        "sources": [{"path": path, "weights": weights} for path, weights in sources.items()],
+    }
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    atomic.sync_folder(folder)

@@ -1,0 +1,600 @@
+"""A real server of OpenAI's protocol, and what is asked of it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from faulty_proxy import ERRORS, PASSING, RETRY_S, Proxy, always, at, faulty, spread
+from forked import BATCH, TRIALS, Attempts, Command, Forker, assert_whole, stored
+from helpers import ROOT, demo_questions, write_questions
+
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.engines import Request
+from bayes_at_n.pipeline.engines.openai import OpenAIEngine
+from benchmarks.servers import Server, serving, started
+
+ROUNDING = 0.05  # nats: bfloat16, in batches of other sizes
+QUICK = "from bayes_at_n.pipeline.engines import client; client._FIRST_PAUSE_S = 0.02"
+OWNER = """
+import sys, time
+from pathlib import Path
+from benchmarks.servers import serving
+with serving(sys.argv[1], Path(sys.argv[2])) as server:
+    print(*(process.pid for process in server.processes()), flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_server_ends_with_its_owner(tiny_model: Path, tmp_path: Path, number: int) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tiny_model), str(tmp_path / "log")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert owner.stdout
+    pids = [int(pid) for pid in owner.stdout.readline().split()]
+    assert len(pids) >= 2 and all(map(psutil.pid_exists, pids))
+    os.killpg(owner.pid, number)
+    owner.wait()
+    while any(psutil.pid_exists(pid) for pid in pids):
+        time.sleep(0.05)
+
+
+@pytest.mark.soak
+def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RuntimeError, match=r"ended with 1; its log:[\s\S]*no-such-model"),
+        serving(tmp_path / "no-such-model", tmp_path / "log"),
+    ):
+        pass
+
+
+def test_the_server_is_the_one_that_was_asked_for(server: Server, tiny_model: Path) -> None:
+    assert server.name in server.get("/v1/models") and str(tiny_model) in server.get("/v1/models")
+    assert server.requests() == 0 and len(server.processes()) >= 2
+
+
+def command(
+    folder: Path,
+    forker: Forker,
+    url: str,
+    *more: str,
+    trials: int = TRIALS,
+    before: str = "",
+    hold: float | None = None,
+    **variables: str,
+) -> Command:
+    """Sampling from a server, with as many requests at a time as it has room for."""
+    settings = ["engine=openai", f"engine.url={url}", "engine.in_flight=32", "verifier=none"]
+    settings += ["engine.timeout_s=60", f"sampling.trials={trials}", "stages=[prepare,generate]"]
+    settings += more
+    return Command(folder, forker, *settings, environment=variables, before=before, hold=hold)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(folder / "attempts").to_pylist()
+    return sorted(found, key=lambda row: (row["question_id"], row["trial"]))
+
+
+def assert_same_logprobs(here: Path, there: Path) -> None:
+    for a, b in zip(rows(here), rows(there), strict=True):
+        assert a["logprobs"] == pytest.approx(b["logprobs"], abs=ROUNDING)
+
+
+def findings(folder: Path) -> dict[str, Any]:
+    """What the probe found, as the manifest has it."""
+    [engine] = json.loads((folder / "manifest.json").read_text())["generated"]["engines"]
+    [found] = engine["servers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def until(condition: Callable[[], bool], running: Command) -> None:
+    while not condition():
+        assert running.alive(), running.text()[-3000:]
+        time.sleep(0.01)
+
+
+def silent(proxy: Proxy, server: Server) -> None:
+    """Returns when no request is left, neither on the way nor on the server."""
+    while proxy.in_flight or server.requests():
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def proxy(server: Server) -> Iterator[Proxy]:
+    with faulty(server.address) as made:
+        yield made
+
+
+@pytest.fixture
+def plain(proxy: Proxy) -> Proxy:
+    """The proxy with its counts at zero and no fault."""
+    proxy.reset()
+    return proxy
+
+
+@pytest.fixture(scope="module")
+def served(
+    server: Server, forker: Forker, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """A run on the server that nothing disturbed, and what it printed."""
+    folder = tmp_path_factory.mktemp("served") / "run"
+    return folder, command(folder, forker, server.url).finish()
+
+
+def test_token_ids_are_those_of_the_engine_in_this_process(
+    served: tuple[Path, str], reference: tuple[Path, Attempts]
+) -> None:
+    assert_whole(served[0], reference[1])
+    assert_same_logprobs(reference[0], served[0])
+    for a, b in zip(rows(reference[0]), rows(served[0]), strict=True):
+        assert (a["finish_reason"], a["prompt_tokens"]) == (b["finish_reason"], b["prompt_tokens"])
+        assert b["first_token"] is None and a["completion_tokens"] == b["completion_tokens"]
+    questions = [
+        pq.read_table(folder / "questions.parquet") for folder in (reference[0], served[0])
+    ]
+    for a, b in zip(*(table.to_pylist() for table in questions), strict=True):
+        assert a["prompt_token_ids"] == b["prompt_token_ids"]
+        assert a["prompt_logprobs"][1:] == pytest.approx(b["prompt_logprobs"][1:], abs=ROUNDING)
+
+
+@pytest.mark.soak
+def test_all_attempts_are_the_same(server: Server, forker: Forker, tmp_path: Path) -> None:
+    here = [BATCH, "sampling.trials=80", "stages=[prepare,generate]", "verifier=none"]
+    Command(tmp_path / "here", forker, *here).finish()
+    command(tmp_path / "there", forker, server.url, trials=80).finish()
+    expected = stored(tmp_path / "here")
+    assert len(expected) == 2400
+    assert_whole(tmp_path / "there", expected)
+
+
+def test_what_the_probe_found_is_recorded(served: tuple[Path, str], server: Server) -> None:
+    found = findings(served[0])
+    assert found["served_name"] == server.name and found["software"] == "vllm"
+    assert found["version"] in server.get("/version") and found["context"] == 8192
+    assert found["seeds"] and found["token_ids"] and found["logprobs"] and found["prompt_logprobs"]
+    assert found["named"] and found["not_taken"] == [] and found["replay"] < 0.05
+    assert "warning" not in served[1]
+
+
+# A fault of these is seen by the client whatever it is; others are only seen by a probe.
+SEEN = [*PASSING, "endless", "drip", "same", "swapped", "empty", "no token ids", "no log-probs"]
+SEEN += ["half a prompt", "strange token"]
+
+
+@pytest.mark.parametrize("faults", [len(SEEN), pytest.param(100, marks=pytest.mark.soak)])
+def test_many_faults_lose_nothing_and_double_nothing(
+    plain: Proxy,
+    server: Server,
+    forker: Forker,
+    reference: tuple[Path, Attempts],
+    tmp_path: Path,
+    faults: int,
+) -> None:
+    times = -(-faults // len(SEEN))
+    plan = spread(SEEN, times, every=1.5)
+    plain.plan = lambda number: plan(number - 20)  # the probe has been before
+    run = command(tmp_path / "run", forker, plain.url, before=QUICK)
+    if run.wait() == 1:  # an attempt that has met three bad ends is left to the next command
+        assert "owed" in run.text()
+        run = command(tmp_path / "run", forker, plain.url)
+    run.finish()
+    assert plain.hits == {fault: times for fault in SEEN}
+    assert_whole(tmp_path / "run", reference[1])
+    assert_same_logprobs(reference[0], tmp_path / "run")
+    assert plain.endless_bytes < 64 << 20
+    silent(plain, server)
+
+
+@pytest.mark.parametrize("fault", [next(iter(ERRORS)), pytest.param(None, marks=pytest.mark.soak)])
+def test_what_a_server_will_never_take_stops_the_run_with_its_words(
+    plain: Proxy,
+    forker: Forker,
+    reference: tuple[Path, Attempts],
+    tmp_path: Path,
+    fault: str | None,
+) -> None:
+    folder = tmp_path / "run"
+    for code in [fault] if fault else list(ERRORS):
+        # After the probe and, the first time, after the log-probs of prompts.
+        plain.reset(at({25 if folder.exists() else 55: code}))
+        stopped = command(folder, forker, plain.url)
+        assert stopped.wait() == 2, stopped.text()
+        assert f"HTTP {code}: the proxy says {code}" in stopped.text()
+        assert "Traceback" not in stopped.text()
+        kept = stored(folder)
+        assert kept.items() <= reference[1].items()
+        if len(kept) > 60:
+            shutil.rmtree(folder)
+    command(folder, forker, plain.url).finish()
+    assert_whole(folder, reference[1])
+
+
+@pytest.mark.soak
+def test_a_server_that_hangs_is_asked_again(
+    plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    plain.plan = spread(["hang"], times=20, every=7)
+    command(tmp_path / "run", forker, plain.url, "engine.timeout_s=5").finish()
+    assert plain.hits["hang"] > 10
+    assert_whole(tmp_path / "run", reference[1])
+    silent(plain, server)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        *(pytest.param(n, marks=pytest.mark.soak) for n in (signal.SIGTERM, signal.SIGKILL)),
+    ],
+)
+def test_a_stopped_run_leaves_no_request_on_the_server(
+    plain: Proxy, server: Server, forker: Forker, tmp_path: Path, number: int
+) -> None:
+    """Requests of 8,000 tokens, which nobody waits for."""
+    long = ["engine.args.ignore_eos=true", "sampling.max_tokens=8000"]
+    run = command(tmp_path / "run", forker, plain.url, *long)
+    until(lambda: server.requests() == 32, run)
+    run.signal(number)
+    assert run.wait() == (-number if number == signal.SIGKILL else 128 + number), run.text()
+    silent(plain, server)
+    assert plain.dropped == 32 and not stored(tmp_path / "run")
+    assert "Traceback" not in run.text()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_goes_on(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, number: int
+) -> None:
+    """The fast tests have a run that its server stops and that goes on, and kills of vLLM here."""
+    plain.plan = lambda posts: "hang" if posts >= 80 else None
+    run = command(tmp_path / "run", forker, plain.url)
+    until(lambda: plain.hits["hang"] > 0 and len(stored(tmp_path / "run")) > 0, run)
+    run.signal(number)
+    run.wait()
+    kept = stored(tmp_path / "run")
+    assert kept and kept.items() <= reference[1].items()
+    plain.plan = always(None)
+    command(tmp_path / "run", forker, plain.url).finish()
+    assert_whole(tmp_path / "run", reference[1])
+
+
+def test_the_key_is_nowhere(plain: Proxy, forker: Forker, tmp_path: Path) -> None:
+    key, folder = "sesame-3141592653589793", tmp_path / "run"
+    plain.plan = at({45: "401 with the key"})
+    settings = ["dataset.limit=20", "engine.key_env=MY_KEY"]
+    stopped = command(folder, forker, plain.url, *settings, MY_KEY=key)
+    assert stopped.wait() == 2 and "Incorrect API key: [key]" in stopped.text()
+    plain.plan = spread(["500", "cut", "abort"], times=5)
+    done = command(folder, forker, plain.url, *settings, MY_KEY=key)
+    done.finish()
+    assert plain.keys == {f"Bearer {key}"}
+    assert not [text for text in (stopped.text(), done.text()) if "sesame" in text]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert not [path for path in files if b"sesame" in path.read_bytes()]
+    for path in folder.rglob("*.parquet"):
+        assert "sesame" not in str(pq.read_table(path).to_pylist())
+
+
+@pytest.mark.soak
+def test_a_server_that_asks_for_a_key(
+    tiny_model: Path, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    with serving(tiny_model, tmp_path / "log", key="sesame") as locked:
+        for given in ({}, {"OPENAI_API_KEY": "open"}):
+            refused = command(tmp_path / "run", forker, locked.url, **given)
+            assert refused.wait() == 2 and "HTTP 401" in refused.text()
+            assert "Unauthorized" in refused.text() and "key_env" in refused.text()
+        command(tmp_path / "run", forker, locked.url, OPENAI_API_KEY="sesame").finish()
+    assert_whole(tmp_path / "run", reference[1])
+
+
+def test_a_wrong_name_is_said_with_the_names_there_are(
+    server: Server, forker: Forker, tmp_path: Path
+) -> None:
+    wrong = command(tmp_path / "run", forker, server.url, "engine.served_name=surved")
+    assert wrong.wait() == 2
+    assert "engine.served_name=surved" in wrong.text() and server.name in wrong.text()
+
+
+ALERT = f"{QUICK}; from bayes_at_n.pipeline.engines import openai; openai.DOUBT_S = 0"
+
+
+def test_a_server_that_dies_and_comes_back(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    plain.plan = at({80: "gone"})
+    run = command(tmp_path / "run", forker, plain.url, before=ALERT)
+    until(lambda: plain.hits["gone"] > 0, run)
+    posts = plain.posts
+    plain.open()
+    assert "suspect" not in run.finish() and plain.posts > posts
+    assert_whole(tmp_path / "run", reference[1])
+
+
+def test_a_server_that_comes_back_as_another_model(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    plain.plan = lambda number: None if number < 80 else "gone" if number == 80 else "another"
+    run = command(folder, forker, plain.url, before=ALERT)
+    until(lambda: plain.hits["gone"] > 0, run)
+    plain.open()
+    assert run.wait() == 2, run.text()
+    assert "answers as another model" in run.text() and "attempts since 20" in run.text()
+    assert not stored(folder)  # of none is known who made it
+    begun = shutil.copytree(folder, tmp_path / "begun")
+    plain.plan = always(None)
+    said = command(folder, forker, plain.url).finish()
+    assert "are suspect and do not count" in said
+    assert_whole(folder, reference[1])
+    status = " ".join(Command(folder, forker, verb="status").finish().split())
+    assert "trust_parts=true takes them back" in status
+    set_aside = sum(pq.read_metadata(f).num_rows for f in (begun / "attempts").glob("*.suspect"))
+    assert 0 < set_aside < 90
+    command(begun, forker, plain.url, "trust_parts=true").finish()
+    kept = [key for key, row in stored(begun).items() if row != reference[1][key]]
+    assert len(stored(begun)) == 90 and len(kept) <= set_aside
+    assert "trust_parts: false" in (begun / "config.yaml").read_text()
+
+
+@pytest.mark.soak
+def test_a_server_replaced_while_a_killed_run_sampled(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    """All attempts are there, so nothing is owed; and no connection was lost."""
+    folder = tmp_path / "run"
+    plain.plan = lambda number: None if number < 80 else "another"
+    run = command(folder, forker, plain.url, hold=89)
+    assert len(run.held()) == 90 and run.held() != reference[1]
+    run.kill()
+    refused = command(folder, forker, plain.url)
+    assert refused.wait() == 2 and "90 attempts since" in refused.text(), refused.text()
+    assert not stored(folder)
+    plain.plan = always(None)
+    run = command(folder, forker, plain.url, hold=89)
+    assert run.held() == reference[1]
+    run.kill()
+    assert list((folder / "attempts").glob("*-unproven*"))
+    command(folder, forker, plain.url).finish()
+    assert_whole(folder, reference[1])
+    assert not list((folder / "attempts").glob("*-unproven*.parquet"))
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.soak)])
+def test_of_two_models_at_once_the_first_is_the_run_s(
+    plain: Proxy,
+    server: Server,
+    forker: Forker,
+    reference: tuple[Path, Attempts],
+    tmp_path: Path,
+    times: int,
+) -> None:
+    with faulty(server.address, always("another")) as other:
+        for folder in (tmp_path / f"run{i}" for i in range(times)):
+            command(folder, forker, plain.url, "stages=[prepare]").finish()
+            both = [command(folder, forker, url) for url in (plain.url, other.url)]
+            codes = [run.wait() for run in both]
+            assert sorted(codes) == [0, 2], [run.text() for run in both]
+            assert "answers as another model" in both[codes.index(2)].text()
+            made = [json.loads(f.read_text())["attempts"] for f in folder.glob("sessions/*.json")]
+            assert sorted(made) == [0, 90]
+            assert (stored(folder) == reference[1]) == (codes[0] == 0)
+
+
+@pytest.mark.soak
+def test_replicas_of_one_model_are_no_other_model(
+    plain: Proxy, server: Server, tiny_model: Path, forker: Forker, tmp_path: Path
+) -> None:
+    """A router over two of them; then an older checkpoint stands in the place of both."""
+    often = f"{ALERT}; openai.PROBE_S = 0"
+    with (
+        serving(tiny_model, tmp_path / "log", "--max-num-seqs", "5") as equal,
+        serving(tiny_model.with_name("step-3800"), tmp_path / "log2") as older,
+    ):
+
+        def either(number: int) -> None:
+            plain.upstream = (server, equal)[number % 2].address
+
+        def replaced(number: int) -> None:
+            plain.upstream = (server if number < 80 else older).address
+
+        try:
+            plain.plan = either
+            said = command(tmp_path / "run", forker, plain.url, before=often, trials=80).finish()
+            probes = (plain.posts - 2400 - 49) // 3
+            assert probes > 30 and "suspect" not in said, probes
+            print(f"{probes} probes of two replicas, no alarm")
+            for api, lacks in (("completions", []), ("chat", ["prompt_logprobs"])):
+                plain.reset(replaced)
+                more = [f"engine.api={api}", f"engine.allow_missing={lacks}"]
+                run = command(tmp_path / api, forker, plain.url, *more)
+                assert run.wait() == 2 and "answers as another model" in run.text(), run.text()
+                assert "attempts since" in run.text() and not stored(tmp_path / api)
+        finally:
+            plain.upstream = server.address
+
+
+def test_a_withheld_answer_is_finished(plain: Proxy, forker: Forker, tmp_path: Path) -> None:
+    plain.plan = lambda number: "filtered" if number in (20, 25, 30, 35) else None
+    few = ["dataset.limit=10", "stages=[prepare,generate,grade]"]
+    said = command(tmp_path / "run", forker, plain.url, *few).finish()
+    ended = [row for row in rows(tmp_path / "run") if row["finish_reason"] == "content_filter"]
+    assert len(ended) == plain.hits["filtered"] == 4 and len(rows(tmp_path / "run")) == 30
+    assert f"{len(ended)} of 30 attempts ({len(ended) / 30:.1%})" in said
+    grades = pq.read_table(tmp_path / "run" / "grades").to_pylist()
+    outcomes = {(row["question_id"], row["trial"]): row["outcome"] for row in grades}
+    assert {outcomes[row["question_id"], row["trial"]] for row in ended} == {"no_answer"}
+
+
+def engine(folder: Path, url: str, *more: str) -> OpenAIEngine:
+    """The client by itself, on the questions of a run; not probed."""
+    settings = ["engine=openai", f"engine.url=[{url}]", "engine.in_flight=32", *more]
+    return OpenAIEngine(compose.load([*settings, f"run_dir={folder}"]), 200, ())
+
+
+def requests(folder: Path, trials: int) -> list[Request]:
+    questions = pq.read_table(folder / "questions.parquet").to_pylist()
+    return [
+        Request(q["question_id"], t, q["prompt_token_ids"], q["max_tokens"], 1234 + t)
+        for t in range(trials)
+        for q in questions
+    ]
+
+
+def test_too_many_requests_lower_the_number(plain: Proxy, reference: tuple[Path, Attempts]) -> None:
+    asking = engine(reference[0], plain.url)
+    start = plain.posts
+    plain.plan = lambda number: "429" if number < start + 3 else None
+    limits = []
+    for completion in asking.generate(requests(reference[0], 2)):
+        limits.append(asking.client.limit)
+        assert completion is None or completion.finish_reason in ("stop", "length")
+    assert min(limits) <= 17 and limits[-1] > min(limits)
+    assert asking.client.retries == {"HTTP 429": 3}
+    asking.close()
+
+
+def test_a_server_says_how_long_to_wait(plain: Proxy, reference: tuple[Path, Attempts]) -> None:
+    asking = engine(reference[0], plain.url)
+    for fault in ("429 with seconds", "429 with a date"):
+        plain.reset(at({0: fault}))
+        [answer] = filter(None, asking.generate(requests(reference[0], 1)[:1]))
+        assert answer.finish_reason == "stop" and plain.posts == 2
+        if fault == "429 with seconds":  # a date may be less than a second away
+            assert answer.finished - answer.started >= RETRY_S
+    asking.close()
+
+
+def test_a_key_that_cannot_be_sent_is_not_shown(
+    reference: tuple[Path, Attempts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("sesame\nopen", "sesame-\N{LATIN SMALL LETTER E WITH ACUTE}"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        with pytest.raises(UserError, match="OPENAI_API_KEY: has characters") as error:
+            engine(reference[0], "http://127.0.0.1:9/v1")
+        assert "sesame" not in str(error.value)
+
+
+def test_a_server_that_answers_everything_alike_is_not_believed(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    plain.plan = always("same")
+    refused = command(tmp_path / "alike", forker, plain.url)
+    assert refused.wait() == 2 and "answers the same to 4 different seeds" in refused.text()
+    assert not stored(tmp_path / "alike")
+    asking = engine(reference[0], plain.url)  # and if it does so only after the probe
+    with pytest.raises(UserError, match="answers everything alike"):
+        list(asking.generate(requests(reference[0], 3)))
+    asking.close()
+    plain.plan = always("empty")
+    asking = engine(reference[0], plain.url, "engine.patience_s=0")
+    with pytest.raises(TryAgain, match="answer with nothing in it"):
+        list(asking.generate(requests(reference[0], 1)))
+    asking.close()
+
+
+LACKING = [
+    ("no seed", "ignores seeds: attempts are samples but cannot be repeated", "seeds"),
+    ("no token ids", "gives no token ids", "token_ids"),
+]
+
+
+@pytest.mark.parametrize(("fault", "words", "name"), LACKING)
+def test_what_a_server_lacks_is_said_and_recorded(
+    plain: Proxy,
+    forker: Forker,
+    reference: tuple[Path, Attempts],
+    tmp_path: Path,
+    fault: str,
+    words: str,
+    name: str,
+) -> None:
+    plain.plan = always(fault)
+    # The hardest: easy ones are answered alike by chance, whatever the seed.
+    hard = f"dataset.path={write_questions(tmp_path / 'hard.jsonl', demo_questions()[-10:])}"
+    said = command(tmp_path / "run", forker, plain.url, hard, trials=1).finish()
+    assert words in said and findings(tmp_path / "run")[name] is False
+    found = rows(tmp_path / "run")
+    texts = {key: row["text"] for key, row in reference[1].items()}
+    same = [row["text"] == texts[row["question_id"], row["trial"]] for row in found]
+    assert len(found) == 10
+    assert (name == "token_ids" and all(same)) or (name == "seeds" and not all(same))
+
+
+def test_log_probs_that_are_lacking_have_to_be_done_without_on_purpose(
+    plain: Proxy, forker: Forker, tmp_path: Path
+) -> None:
+    plain.plan = always("no log-probs")
+    few, allowed = "dataset.limit=5", "engine.allow_missing=[logprobs]"
+    refused = command(tmp_path / "run", forker, plain.url, few, trials=1)
+    assert refused.wait() == 2 and allowed in refused.text()
+    command(tmp_path / "run", forker, plain.url, few, allowed, trials=1).finish()
+    assert len(rows(tmp_path / "run")) == 5
+    assert all(row["logprobs"] is None and row["token_ids"] for row in rows(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("api", ["chat", "generate"])
+def test_other_interfaces_give_the_same_texts(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, api: str
+) -> None:
+    # After the probe, which of chat turns must have seen the whole prompt.
+    plan, questions = spread(["half a prompt"], times=4, every=4), 2 if api == "chat" else 5
+    plain.plan = lambda number: plan(number - (17 if api == "chat" else 30))
+    more = [f"dataset.limit={questions}", f"engine.api={api}"]
+    more += ["engine.allow_missing=[prompt_logprobs]"] if api == "chat" else []
+    command(tmp_path / "run", forker, plain.url, *more).finish()
+    found = stored(tmp_path / "run")
+    assert len(found) == questions * TRIALS and plain.hits["half a prompt"] > 1
+    for key, row in found.items():
+        assert (row["text"], row["token_ids"]) == (
+            reference[1][key]["text"],
+            reference[1][key]["token_ids"],
+        )
+
+
+@pytest.mark.soak
+def test_a_server_of_another_maker(tiny_model: Path, forker: Forker, tmp_path: Path) -> None:
+    """`transformers serve` lacks most, refuses what it does not know, and is greedy by default."""
+    environment = os.environ | {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    with socket.socket() as port:
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port.bind(("127.0.0.1", 0))
+        number, name = str(port.getsockname()[1]), str(tiny_model)
+        line = [sys.executable, "-m", "transformers.cli.transformers", "serve", name]
+        line += ["--host", "127.0.0.1", "--port", number, "--device", "cpu"]
+        with started(line, environment, f"http://127.0.0.1:{number}/health", tmp_path / "log"):
+            url = f"http://127.0.0.1:{number}/v1"
+            lacks = "engine.allow_missing=[logprobs,prompt_logprobs]"
+            more = [lacks, "dataset.limit=5", "engine.in_flight=4"]
+            refused = command(tmp_path / "greedy", forker, url, *more)
+            assert refused.wait() == 2
+            assert "answers the same to 4 different seeds" in refused.text()
+            sampling = 'engine.args.generation_config="{\\"do_sample\\": true, \\"top_k\\": 0}"'
+            said = command(tmp_path / "run", forker, url, *more, sampling).finish()
+    for words in ("no log-probs of what it samples", "no token ids", "does not take min_p"):
+        assert words in said
+    found = rows(tmp_path / "run")
+    assert len(found) == 5 * TRIALS and len({row["text"] for row in found}) > 5
+    assert all(row["token_ids"] is None and row["completion_tokens"] > 0 for row in found)
+    assert findings(tmp_path / "run")["api"] == "chat"
