@@ -2,8 +2,9 @@
 
 `D-q0.js`, `D-q1.js`, … hold the attempts of some questions each of data set D, so many that there
 are about `ROWS`, in the order of questions, models, trials. `D-M-p.js` are problems and prompts of
-model M; `D-M-0.js`, `D-M-1.js`, … the texts of some attempts each. So opening one reads little. Each
-is a script of one call with one JSON value: a page from a disk may load scripts, but fetch nothing.
+model M; `D-M-0.js`, `D-M-1.js`, … the texts of some attempts each. So opening one reads little.
+Each is a script of one call with one JSON value: a page from a disk may load scripts, but fetch
+nothing.
 """
 
 import itertools
@@ -14,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from bayes_at_n.pipeline.cohorts.cohort import Member
-from bayes_at_n.pipeline.cohorts.rubrics import ByRubric
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare.rubrics import ByRubric
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import graded, rowkeys
 from bayes_at_n.pipeline.store.columns import cut_off
+from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
 
 LONGEST = 2_000  # characters of an answer or a reason
@@ -51,13 +52,13 @@ class Indexed(NamedTuple):
         return good, bad
 
 
-def index(member: Member, texts: bool) -> Indexed:
+def index(run: Run, question_ids: list[str], texts: bool) -> Indexed:
     """Read what the reader lists and filters by, and all other numbers of a run's attempts.
 
-    `texts` says whether answers, which are written by the model, may be in it. A value that is not
-    known is null; without signals a note says why.
+    `question_ids` are the M of the comparison; `texts` says whether answers, which are written by
+    the model, may be in it. A value that is not known is null; without signals a note says why.
     """
-    run, ids = member.run, pa.array(member.question_ids, pa.string())
+    ids = pa.array(question_ids, pa.string())
     named = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
     grades = graded.graded(run, named)
     sampled = ["finish_reason", "completion_tokens", "started", "finished"]

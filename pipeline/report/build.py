@@ -17,13 +17,13 @@ import time
 import webbrowser
 from pathlib import Path
 
-from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, clock, counted, note, results
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.report import attempts, panels, single, texts
@@ -131,18 +131,19 @@ def _datasets(
 
     `trials`: of each question so many have texts; None: all.
     """
-    runs = [
-        (side / f"{i}-{m}", member, attempts.index(member, cfg.report.texts))
+    members = [
+        (side / f"{i}-{m}", member.run, member.question_ids)
         for i, cohort in enumerate(cohorts)
         for m, member in enumerate(cohort.members)
     ]
-    jobs = []
-    for stem, member, of_run in runs:
+    if members:
         side.mkdir(parents=True, exist_ok=True)
+    indexed = [attempts.index(run, ids, cfg.report.texts) for _, run, ids in members]
+    jobs = []
+    for (stem, run, ids), of_run in zip(members, indexed, strict=True):
         if of_run.without is None:
-            ids = member.question_ids
-            texts.write_prompts(member.run, ids, stem)
-            jobs.append(texts.Job(member.run.cfg, ids, of_run.keys, stem, trials))
+            texts.write_prompts(run, ids, stem)
+            jobs.append(texts.Job(run.cfg, ids, of_run.keys, stem, trials))
     written = {}
     with Meter("report", len(jobs)) as meter:
         for job, files in zip(jobs, texts.write_all(jobs), strict=True):
@@ -150,9 +151,12 @@ def _datasets(
             meter.advance(1)
     if jobs:
         atomic.write_text(side / "katex.js", _library(), sync=False)
-    indexed = iter([of._replace(files=written.get(stem, -1)) for stem, _, of in runs])
+    found = iter(
+        of_run._replace(files=written.get(stem, -1))
+        for (stem, _, _), of_run in zip(members, indexed, strict=True)
+    )
     return [
-        _dataset(cohort, cfg, side / str(i), [next(indexed) for _ in cohort.members])
+        _dataset(cohort, cfg, side / str(i), [next(found) for _ in cohort.members])
         for i, cohort in enumerate(cohorts)
     ]
 
@@ -195,7 +199,7 @@ def _library() -> str:
 def summary(cohorts: list[Cohort]) -> str:
     """Say how much there is, in a line.
 
-    >>> from bayes_at_n.pipeline.cohorts.cohort import from_arrays
+    >>> from bayes_at_n.pipeline.compare.cohort import from_arrays
     >>> summary([from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])])
     '2 models, 1 question, 3 graded attempts'
     """
@@ -247,7 +251,7 @@ def _page(
 
 
 def visible(text: str) -> str:
-    r"""Write controls of writing direction out: no name of a model or a question turns a text round.
+    r"""Write controls of writing direction out: no name turns the text about it round.
 
     >>> visible("a\u202eb")
     'a⟨U+202E⟩b'

@@ -7,18 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.cohorts import caps, compare
-from bayes_at_n.pipeline.cohorts import cohort as cohorts_of
-from bayes_at_n.pipeline.cohorts import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.cohorts.cohort import Cohort
-from bayes_at_n.pipeline.cohorts.leaderboard import HEADLINE
-from bayes_at_n.pipeline.cohorts.rubrics import ByRubric
-from bayes_at_n.pipeline.cohorts.verdict import verdict
-from bayes_at_n.pipeline.settle import RECORD, looks
-from bayes_at_n.pipeline.settle import tables as races
-
+from bayes_at_n.pipeline.adaptive import RECORD, looks
+from bayes_at_n.pipeline.adaptive import tables as races
 from bayes_at_n.pipeline.base.console import collected
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import caps, comparison
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.conclusion import conclude
+from bayes_at_n.pipeline.compare.leaderboard import HEADLINE
+from bayes_at_n.pipeline.compare.rubrics import ByRubric
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import sides, style
 from bayes_at_n.pipeline.display import table as tabular
@@ -44,10 +43,10 @@ def dataset(cohort: Cohort, cfg: AnalysisConfig, lengths: Sequence[Lengths]) -> 
     """
     notices = [*cohort.differences, *cohort.warnings]
     part, of_rubrics = categorized(cohort, cfg, notices)
-    tables = compare.tables_of(cohort, cfg)
+    tables = comparison.tables_of(cohort, cfg)
     if not cfg.scoring.caps:
         tables |= caps.tables(cohort, cfg)
-    if "votes" not in tables and (swings := compare.swings_of(cohort)) is not None:
+    if "votes" not in tables and (swings := comparison.swings_of(cohort)) is not None:
         tables["votes"] = swings
     if of_rubrics:
         tables["rubrics"] = cohort_rubrics.scores(part, cfg)
@@ -70,8 +69,8 @@ def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
     panel = _panel("All data sets", "=all", notices=notices)
     try:
         pooled = cohorts_of.pooled(cohorts)
-        tables = compare.tables_of(pooled, cfg)
-        ranked = compare.rankings(cohorts, cfg, pooled)
+        tables = comparison.tables_of(pooled, cfg)
+        ranked = comparison.rankings(cohorts, cfg, pooled)
         drawn = [*figures.of_dataset(pooled, tables, [], cfg.scoring.headline)]
         panel |= {"first": first(pooled, cfg, tables), "figures": drawn}
         panel["tables"] = [table(one) for one in (*tables.values(), ranked)]
@@ -131,7 +130,7 @@ def categorized(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tupl
     """Assign categories under common thresholds; a damaged run costs the others none.
 
     `notices`: why a run, or all of them, or a rubric is left out is added. Returns the part of the
-    cohort that has categories, and for it what :func:`pipeline.cohorts.rubrics.categories` returns.
+    cohort that has categories, and for it what :func:`pipeline.compare.rubrics.categories` returns.
     """
     if not cohort.members:
         return cohort, {}
@@ -226,10 +225,10 @@ def _sort_key(value: Any) -> str:
 
 def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> dict[str, Any]:
     """Say in a sentence what is best and what of it is settled, over the forest of its models."""
-    rows = compare.with_best(tables)
+    rows = comparison.with_best(tables)
     drawn = forest(rows, f"rank_{cfg.scoring.rule}", cfg.scoring.headline)
     lines = apart({row["model"]: row["shrinkage"] for row in rows})
-    return {"sentence": verdict(cohort, cfg).sentence(), "apart": lines, **drawn}
+    return {"sentence": conclude(cohort, cfg).sentence(), "apart": lines, **drawn}
 
 
 def forest(rows: Sequence[Row], rank: str, headline: str) -> dict[str, Any]:
@@ -282,7 +281,7 @@ def _chance(share: float | None) -> str:
 def rubrics(models: Sequence[str], of: ByRubric, board: Table) -> dict[str, Any]:
     """Say who is best by each rubric, with `cards`: shares of each model's categories.
 
-    `of` is what :func:`pipeline.cohorts.rubrics.categories` returned for the `models`; cards have
+    `of` is what :func:`pipeline.compare.rubrics.categories` returned for the `models`; cards have
     them in the order of the `board`. Rubrics that classify all attempts alike share a card.
     """
     cards: dict[Any, dict[str, Any]] = {}

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bayes_at_n.pipeline.report.texts import stored
 from bayes_at_n.pipeline.store.runfolder import Run
 
 LIMIT = 10_000_000  # bytes: in a mail a third more, of the 20 or 25 million that servers take
 SPARE = 500  # of it for saying what is left out
-_ORDER = (r"katex", r"\d+-i\d+", r"\d+-\d+-p", r"\d+-d\d+", r"\d+-\d+-\d+")  # of use
+_ORDER = (r"katex", r"\d+-q\d+", r"\d+-\d+-p", r"\d+-\d+-\d+")  # of use
 _TEXTS = len(_ORDER) - 1
 
 
@@ -32,7 +33,7 @@ def most_trials(runs: Sequence[Run]) -> int | None:
 
     Shards are compressed, and hold log-probs, too: texts of four limits do not fit into one.
     """
-    size = sum(path.stat().st_size for run in runs for path in run.attempts.glob("*"))
+    size = stored(runs)
     trials = max((run.cfg.sampling.trials for run in runs), default=0)
     return None if size <= 4 * LIMIT else max(1, 4 * LIMIT * trials // size)
 

@@ -4,8 +4,9 @@ Responses are written by processes, a run each: what takes time is to read and d
 write JSON. Texts stay as they are; the page finds what is in them.
 """
 
+import contextlib
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -28,6 +29,7 @@ from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.verifiers import LETTERS
 
 FILE_BYTES = 1 << 19
+SMALL = 32 << 20  # bytes of attempts that one process writes as soon as others have started
 MOST_PROCESSES = 8  # each holds some 150 MB, and a disk is no faster for more
 _COLUMNS = ("question_id", "trial", "text", "token_ids", "logprobs")
 
@@ -43,16 +45,17 @@ class Job(NamedTuple):
 
 
 def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
-    """Write the responses of runs, by a process a core; one alone is written by this process.
+    """Write the responses of runs, by a process a core; few of them by this process.
 
     Yields for each job of each of the K attempts the number of its file, or -1. Raises OSError: the
     disk is full, or may not be written. UserError: one of the processes was killed.
     """
     context = multiprocessing.get_context("spawn")  # this process has threads
     workers = max(1, min(environment.cores(), MOST_PROCESSES, len(jobs)))
+    alone = workers == 1 or stored(Run(job.cfg) for job in jobs) < SMALL
     with children.tamed(), ProcessPoolExecutor(workers, mp_context=context) as pool:
         try:
-            for files, damage in map(write, jobs) if len(jobs) < 2 else pool.map(write, jobs):
+            for files, damage in map(write, jobs) if alone else pool.map(write, jobs):
                 if damage:
                     warn(f"attempts: {damage}; run `generate` to make them again")
                 yield files
@@ -63,6 +66,15 @@ def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def stored(runs: Iterable[Run]) -> int:
+    """Sum the bytes of the attempts of runs on the disk."""
+    size = 0
+    for path in (path for run in runs for path in shards.files(run.attempts)):
+        with contextlib.suppress(OSError):  # sealed meanwhile, into a part of another name
+            size += path.stat().st_size
+    return size
 
 
 def write_prompts(run: Run, question_ids: list[str], stem: Path) -> None:
