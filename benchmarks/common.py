@@ -164,7 +164,7 @@ class Stage:
         self.base = Run(run_config(self.args, folder / "prepared"))
         prepare(self.base)
         self.questions = self.base.questions
-        self.base = Run(sizing.alone(self.base.cfg, self.questions))
+        self.base = Run(sizing.resolved_alone(self.base.cfg, self.questions))
         longest = max(len(q["prompt_token_ids"]) + q["max_tokens"] for q in self.questions)
         out.print(f"loading {self.base.cfg.model.name} ...")
         began = time.perf_counter()

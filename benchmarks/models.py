@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Column, Table, to_markdown
 from bayes_at_n.pipeline.prepare import estimate
-from bayes_at_n.pipeline.prepare.sizing import Room
+from bayes_at_n.pipeline.prepare.sizing import EngineMemory
 
 _QUESTIONS, _PROMPT = 30, 200  # of a contest, and tokens of a prompt with its template
 _SMALL = 24 * 10**9  # bytes of a workstation's GPU
@@ -87,7 +87,7 @@ def _config(name: str, folder: Path) -> RunConfig:
     return compose.load([*settings, "dataset=aime25"])
 
 
-def _gpus(room: Room) -> int | None:
+def _gpus(room: EngineMemory) -> int | None:
     """How many such GPUs one engine needs."""
     try:
         return room.gpus(_MOST_GPUS)
@@ -101,17 +101,17 @@ def row(name: str, gpu: str) -> dict[str, Any]:
         cfg = _config(name, Path(folder))
         one = {"prompt_token_ids": [0] * _PROMPT, "max_tokens": cfg.sampling.max_tokens}
         rows = [one] * _QUESTIONS
-        used = estimate.seen([gpu], None, 1)
-        room = Room(cfg, rows, used.memory)
+        used = estimate.gpu_hardware(gpu, 1, "here")
+        room = EngineMemory(cfg, rows, used.memory)
         number = _gpus(room)
         used = used._replace(gpus=number or 1)
-        cost = estimate.expected(cfg, rows, _QUESTIONS * cfg.sampling.trials, used)
+        cost = estimate.sampling_cost(cfg, rows, _QUESTIONS * cfg.sampling.trials, used)
         engine = re.search(r"(\d+) sequences.*so ([\d.,]+k?) tokens", cost.how)
         return {
             "model": name,
             "weights": MODELS[name][0],
             "cache": (room.longest or 0) / 1e9,
-            "small": _gpus(Room(cfg, rows, _SMALL)),
+            "small": _gpus(EngineMemory(cfg, rows, _SMALL)),
             "gpus": number,
             "batch": int(engine[1]) if engine else None,
             "rate": engine[2] if engine else None,

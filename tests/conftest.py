@@ -57,11 +57,10 @@ ENGINE = (
 )
 # These import torch and transformers, five seconds, which so but one of two processes does.
 TORCH = (
-    "apart",
     "cli",
-    "costs",
     "demo_task",
     "demo_verifier",
+    "estimate",
     "hostile",
     "merge",
     "official_prompt",

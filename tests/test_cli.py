@@ -72,7 +72,7 @@ def test_dry_run_writes_nothing(
     out = capsys.readouterr().out
     assert "sums-01, gold answer 2" in out
     assert "  | <|im_start|>user\n  | 1+1?\n  | \n" in out and "\\boxed{}.<|im_end|>" in out
-    assert "questions: 3" in out and "owed: 12 of 12 attempts" in out
+    assert "questions: 3" in out and "pending: 12 of 12 attempts" in out
     # 12 attempts of at most 10 tokens, the paper's mean of their limit, 7.6 bytes of each
     assert "tokens: about 55 (assumed: 46% of the limit, as in the paper); at most 120" in out
     assert "disk: about 420B" in out and re.search(r"time: about .* on \d+ cores? here", out)
@@ -92,11 +92,11 @@ def test_dry_run_counts_what_is_there(
     assert main(["run", "--dry-run", *settings]) == 0
     assert files == {p: p.stat().st_mtime_ns for p in run.path.rglob("*")}
     out = capsys.readouterr().out
-    assert "owed: 7 of 12 attempts" in out
+    assert "pending: 7 of 12 attempts" in out
     assert "tokens: about 35 (the mean of those so far); prompts" in out
     assert "price" not in out
     assert main(["run", "--dry-run", str(run.path), "sampling.trials=5"]) == 0
-    assert "owed: 10 of 15 attempts" in capsys.readouterr().out
+    assert "pending: 10 of 15 attempts" in capsys.readouterr().out
 
 
 def test_dry_run_shows_the_price_of_what_is_owed(

@@ -68,7 +68,7 @@ def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capture) -> None:
     assert main([verb, "--help"]) == 0
     text = capsys.readouterr().out
     assert {*re.findall(r"^  python -m pipeline (\w+)", text, re.M)} == {verb}
-    said = text.partition("settings KEY=VALUE")[2].partition("metrics=[...]")[0]
+    said = text.partition("settings and their defaults")[2].partition("metrics=[...]")[0]
     assert {*re.findall(r" ([\w.]+)=", said)} >= {key for key in keys(VERBS[verb]) if "." in key}
     assert all(f" {flag} " in " ".join(text.split()) for flag in VERBS[verb].flags)
     assert max(map(len, text.splitlines())) <= 100
@@ -526,7 +526,7 @@ def nothing_happens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Verb, "function", property(lambda _: lambda *a, **k: None))
     monkeypatch.setattr(resident.Residents, "follow", lambda self, orders: [0])
     monkeypatch.setattr("bayes_at_n.pipeline.adaptive.verb.run_until", lambda *a, **k: 0)
-    monkeypatch.setattr("bayes_at_n.pipeline.prepare.preview.preview", lambda *a: None)
+    monkeypatch.setattr("bayes_at_n.pipeline.prepare.estimate.dry_run", lambda *a: None)
 
 
 @pytest.mark.usefixtures("nothing_happens")

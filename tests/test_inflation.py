@@ -1,4 +1,4 @@
-"""Do attempts share luck? Against all permutations, and simulation with known truth."""
+"""Are attempts of a trial correlated? Against all permutations, and simulation with known truth."""
 
 import itertools
 import json
@@ -42,7 +42,7 @@ def test_mean_and_variance_over_all_permutations_are_exact() -> None:
 
 
 def luck(p: Any, rho: float, shape: tuple[int, int], rng: np.random.Generator) -> tuple[Any, float]:
-    """Outcomes (replicates, M, N) whose questions share luck within a trial; the true inflation."""
+    """Outcomes (replicates, M, N) , correlated within a trial; the true inflation."""
     replicates, trials = shape
     z, cut = rng.standard_normal((replicates, 1, trials)), ndtri(p)[:, None]
     own = rng.standard_normal((replicates, len(p), trials))
@@ -156,9 +156,9 @@ def test_score_and_compare_say_it_where_it_matters(tmp_path: Path, capsys: Capsy
         sigma[name] = scoring.avg(R)[1] * max(1, found.value) ** 0.5
         assert avg["inflation"] == pytest.approx(found._asdict() | {"sigma": sigma[name]})
         said.append(" ".join(capsys.readouterr().err.split()))
-    assert f"avg@40 varies {inflation(shared).value:.2f} times" in said[0]
-    assert f"σ is rather {sigma['shared']:.4f} than" in said[0]
-    assert "varies" not in said[1]
+    assert f"between trials is {inflation(shared).value:.2f} times" in said[0]
+    assert f"σ is {sigma['shared']:.4f} with that" in said[0]
+    assert "between trials" not in said[1]
     cfg = analysis.load([f"runs={tmp_path}", "dataset=sums"])
     tables = comparison.tables_of(cohort.load(cfg)[0], cfg)
     board, pairs = tables["leaderboard"], tables["neighbours"]
@@ -166,7 +166,7 @@ def test_score_and_compare_say_it_where_it_matters(tmp_path: Path, capsys: Capsy
     assert by_name["own"]["inflation"] == pytest.approx(inflation(own).value)
     assert by_name["shared"]["inflation_high"] == pytest.approx(inflation(shared).high)
     assert pairs.rows[0]["inflation"] == pytest.approx(inflation(shared, own).value)
-    [of_board] = [line for line in board.notes if "from trial to trial" in line]
-    assert of_board.startswith("avg of shared varies") and "own" not in of_board
-    [of_pairs] = [line for line in pairs.notes if "from trial to trial" in line]
-    assert of_pairs.startswith("shared minus own varies")
+    [of_board] = [line for line in board.notes if "between trials" in line]
+    assert of_board.startswith("avg of shared:") and "own" not in of_board
+    [of_pairs] = [line for line in pairs.notes if "between trials" in line]
+    assert of_pairs.startswith("shared minus own:")

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts
-from bayes_at_n.pipeline.compare.review import doubts
+from bayes_at_n.pipeline.compare.pairwise import to_review
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import outcomes, runfolder
@@ -152,7 +152,7 @@ def test_attempts_to_look_at_are_those_that_would_change_the_order_most(tmp_path
         add_verdicts(runs[name], [(q, t)], np.array([1 - doubt if was else doubt]))
     cfg = analysis.load([f"runs={tmp_path}"])
     [cohort] = cohorts.load(cfg)
-    rows = doubts(cohort, cfg).rows
+    rows = to_review(cohort, cfg).rows
     assert len(rows) == 50
     found = {(row["model"], row["question_id"], row["trial"]): row for row in rows}
     order = [cohort.names.index(name) for name in ("first", "second", "third")]

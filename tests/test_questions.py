@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.config.settings import (
     PromptConfig,
     RunConfig,
 )
-from bayes_at_n.pipeline.prepare import hub, prefetch, questions, shots
+from bayes_at_n.pipeline.prepare import hub, models, questions, shots
 from bayes_at_n.pipeline.prepare.questions import Question
 
 CONTESTS = ROOT.parent / "shared" / "data" / "contests"
@@ -497,7 +497,7 @@ def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         for name in ("no-such-owner/model", "no-such-owner/verifier"):
             with pytest.raises(UserError, match=rf"{name}.*does not answer .HTTP status 503"):
-                prefetch.weights(ModelConfig(name="m", id=name))
+                models.download(ModelConfig(name="m", id=name))
         with pytest.raises(UserError, match=r"no-such-data.*HTTP status 503.*prefetch"):
             questions.load(DatasetConfig(name="x", path="no-such-owner/no-such-data"))
         server.shutdown()

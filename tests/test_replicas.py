@@ -291,8 +291,8 @@ def test_replicas_that_die_at_once_are_given_up(tiny_model: Path, tmp_path: Path
     folder = prepared(tmp_path / "run", 1)
     dying = "import os, sys; say = [os.environ[n] for n in ('VLLM_CACHE_ROOT', 'TRITON_CACHE_DIR')]"
     dying += "; print('last words', *say, file=sys.stderr, flush=True); os.abort()"
-    fetch = "from bayes_at_n.pipeline.prepare import prefetch as p\n"
-    fetch += "p.weights = lambda _: print('fetched')\n"
+    fetch = "from bayes_at_n.pipeline.prepare import models as m\n"
+    fetch += "m.download = lambda _: print('fetched')\n"
     here = {"TMPDIR": str(tmp_path), "VLLM_CACHE_ROOT": "/mine"}
     said = Command(folder, replica=dying, everywhere=fetch, **here).ends(1)
     assert said.count("fetched") == 1 and said.index("fetched") < said.index("last words")

@@ -259,14 +259,14 @@ def test_none_of_twenty_correct_misleads_nowhere(tmp_path: Path, capsys: Capsys)
     assert (avg["value"], avg["low"]) == (0, 0) and 0.15 < avg["high"] < 0.2
     assert scores["metrics"]["bayes"]["low"] > 0 and not scores["uniform_prior"]["avg"]["fitted"]
     shown = capsys.readouterr()
-    assert "the plain one" in shown.out and "+2.65), drawn to the middle" in shown.err
+    assert "without empirical Bayes" in shown.out and "+2.65): its uniform prior" in shown.err
     scored(make_run(tmp_path / "even", {"q1": "10", "q2": "01"}))
     assert "from avg" not in capsys.readouterr().err
     status(run)
     lines = capsys.readouterr().out.splitlines()
     said = "score so far: avg 0.000 (95%: 0.000 to 0.185), Bayes@N 0.167 (0.043 to 0.290)"
     assert any(line.startswith(said) for line in lines)
-    assert any("read avg and its interval" in line for line in lines)
+    assert any("prefer avg@N" in line for line in lines)
 
 
 def test_a_row_twice_counts_once(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_what_is_said_of_devices_names_the_verifier(monkeypatch: pytest.MonkeyPa
 
     def shares(*overrides: str) -> list[dict[str, str]]:
         cfg = verifier_as_model(compose.load(["engine.tensor_parallel_size=2", *overrides]))
-        cfg = sizing.settled(cfg, ())
+        cfg = sizing.resolved(cfg, ())
         return [share.environment for share in devices.shares(cfg)]
 
     both = [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "5"}]

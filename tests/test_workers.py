@@ -16,7 +16,7 @@ from forked import IN_FLIGHT, TRIALS, Attempts, Command, Forker, assert_whole, r
 from forked import SETTINGS as FORKED
 
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.prepare import sizing
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
 FILES = {"config.yaml", "manifest.json", "questions.parquet"}  # of a run that is prepared
@@ -315,7 +315,7 @@ def test_preemptions_and_the_use_of_the_cache_are_seen(
     forker: Forker, tiny_model: Path, tmp_path: Path
 ) -> None:
     """A cache of eight blocks, for eight sequences that grow to two to five of them."""
-    block = 32 * (models.cache_bytes_per_token(compose.load([]).model) or 0)
+    block = 32 * (sizing.cache_bytes(compose.load([]).model, 1) or 0)
     small = ["engine.args.block_size=32", f"engine.args.kv_cache_memory_bytes={8 * block}"]
     few = ["engine.batch_size=8", "sampling.trials=4", "stages=[prepare,generate]"]
     command = Command(tmp_path / "run", forker, *few, *small)

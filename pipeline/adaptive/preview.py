@@ -72,15 +72,13 @@ def _estimate(asked: Assumed, cfgs: Sequence[RunConfig], attempts: int) -> None:
     """Tokens and speed that are not said, by the sizes of models and hardware."""
     if asked.tokens and asked.speed:
         return
-    used = [estimate.here(cfg) for cfg in cfgs]
-    found = [estimate.expected(cfg, [], attempts, on) for cfg, on in zip(cfgs, used, strict=True)]
+    hardware = estimate.local_hardware(cfgs[0])  # engines of a race are alike
+    found = [estimate.sampling_cost(cfg, [], attempts, hardware) for cfg in cfgs]
     asked.tokens = asked.tokens or [one.tokens / attempts for one in found]
     if not asked.speed and all(one.seconds for one in found):
-        taken = [
-            (one.seconds or 0.0) * max(1, on.gpus) for one, on in zip(found, used, strict=True)
-        ]
-        asked.speed = [one.tokens / s for one, s in zip(found, taken, strict=True)]
-    note(f"cost of {cfgs[0].model.name} on {used[0].told}: {found[0].basis}; {found[0].how}")
+        seconds = [(one.seconds or 0.0) * max(1, hardware.gpus) for one in found]
+        asked.speed = [one.tokens / s for one, s in zip(found, seconds, strict=True)]
+    note(f"cost of {cfgs[0].model.name} on {hardware.name}: {found[0].basis}; {found[0].how}")
 
 
 def _tell(basis: Basis, goal: Goal, budget: BudgetConfig) -> None:

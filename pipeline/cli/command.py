@@ -138,13 +138,11 @@ def call(command: Command) -> int:
     if kind is not RunConfig:
         verb.function(compose.load_as(kind, many[0]), **flags)
     elif flags.pop("dry_run", False):
-        from bayes_at_n.pipeline.prepare import estimate, preview
+        from bayes_at_n.pipeline.prepare import estimate
 
         run = Run(configured(many[0], f"{command.verb} prepare"))
-        elsewhere = any(setting.startswith(("cluster=", "cluster.")) for setting in many[0])
-        preview.preview(
-            run, estimate.of_cluster(run.cfg.cluster) if elsewhere else estimate.here(run.cfg)
-        )
+        on_cluster = any(setting.startswith(("cluster=", "cluster.")) for setting in many[0])
+        estimate.dry_run(run, on_cluster)
     else:
         from bayes_at_n.pipeline.records.following import tracked
 

@@ -24,8 +24,8 @@ Evaluate reasoning models: N trials of every question, graded and scored with cr
 {verbs}examples:
 {examples}
 
-more of a verb: {program} VERB --help; of the program: --version
-completion of verbs, settings and run folders by TAB, in ~/.bashrc or ~/.zshrc:
+`{program} VERB --help` describes a verb; `{program} --version` prints the version
+TAB completion of verbs, settings and run folders, in ~/.bashrc or ~/.zshrc:
   eval "$(register-python-argcomplete bayes-at-n)"
 and in fish: register-python-argcomplete --shell fish bayes-at-n | source
 """
@@ -68,15 +68,15 @@ def _settings(verb: Verb) -> Iterator[str]:
     of_run = {key.partition(".")[0] for key in shown if verb.settings == RUN}
     for group, choice in compose.GROUPS.items():
         if group in of_run:
-            yield _wrapped(f"{group}={choice}, or {', '.join(compose.files(group))}")
+            yield _wrapped(f"{group}: {', '.join(compose.files(group))}; default {choice}")
     written = ""
     for key, value in shown.items():
         text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
         written += f"  {key}={_WRITTEN.get(text, text)}"
     if shown:
-        yield f"settings KEY=VALUE with defaults (GROUP. may be left out):\n{_wrapped(written)}"
+        yield f"settings and their defaults (GROUP. may be omitted):\n{_wrapped(written)}"
     if RUN in verb.settings and verb is not VERBS["run"]:
-        yield f"and the settings of `run`: {PROGRAM} run --help"
+        yield f"also the settings of `run`: {PROGRAM} run --help"
 
 
 def keys(verb: Verb) -> dict[str, Any]:

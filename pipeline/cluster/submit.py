@@ -28,7 +28,7 @@ from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table, answer, columns, show
-from bayes_at_n.pipeline.prepare import estimate, preview, questions_table, stage
+from bayes_at_n.pipeline.prepare import estimate, questions_table, stage
 from bayes_at_n.pipeline.store import find, graded, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -58,14 +58,14 @@ def queue(
     if not dry_run and shutil.which("sbatch") is None:
         ask("sbatch")  # says so
     _check(runs)
-    used, found = estimate.of_cluster(runs[0].cfg.cluster), {}
+    used, found = estimate.cluster_hardware(runs[0].cfg.cluster), {}
     for run in runs:
         if dry_run or (race and (run.path / "questions.parquet").exists()):
             built = questions_table.build(run)
             identity = questions_table.identity(run, built)
             runfolder.check_same(run, identity, raising=True)
             if dry_run:
-                found[str(run.path)] = preview.estimate_run(run, built.rows(), used)
+                found[str(run.path)] = estimate.estimate(run, built.rows(), used)
         else:
             stage.prepare(run)
     submission = _planned(runs, race, open_)
@@ -76,7 +76,7 @@ def queue(
     _name_earlier(runs)
     if dry_run:
         _show_scripts(submission)
-        for line in preview.in_short(found, used):
+        for line in estimate.summary(found, used):
             results.print(line)
     else:
         _submit(submission, settings)

@@ -32,12 +32,11 @@ _SWAPS = (
 
 
 def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
-    """`caps`, a row for each limit and model, and of several models `swaps`; nothing without runs.
+    """Tabulate `caps`, a row for each limit and model, and of several models `swaps`.
 
-    Models whose attempts do not all say their tokens are left out and named.
+    Nothing without runs. Models whose attempts do not all say their tokens are left out and named.
     """
-    known: dict[str, Lengths] = {}
-    lacking = []
+    known, lacking, left_out = dict[str, Lengths](), list[str](), list[str]()
     for member, codes in zip(cohort.members, cohort.outcomes, strict=False):
         lengths = member.lengths(codes.shape[1])
         try:
@@ -45,55 +44,50 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
             known[member.name] = lengths
         except UserError:
             lacking.append(member.name)
-    said = []
     if lacking and cfg.scoring.caps:
-        said.append(
-            f"left out, for not all of their attempts say their tokens: {', '.join(lacking)}"
-        )
-        warn(f"{cohort.dataset}: scores by max_tokens: {said[0]}")
+        why = "for not all of their attempts say their tokens"
+        left_out.append(f"left out, {why}: {', '.join(lacking)}")
+        warn(f"{cohort.dataset}: scores by max_tokens: {left_out[0]}")
     if not known:
         return {}
-    runs = {member.name: member.run for member in cohort.members}
-    asked = cfg.scoring.caps or [AUTO]
-    limits = {cap for name in known for cap in of_run.chosen(runs[name], asked, known[name])}
-    caps = sorted(limits)
+    requested, runs = cfg.scoring.caps or [AUTO], {m.name: m.run for m in cohort.members}
+    caps = sorted({n for name in known for n in of_run.chosen(runs[name], requested, known[name])})
     rows, z = _rows(cohort, known, caps, cfg)
-    level = f"{cfg.scoring.confidence:.0%}"
-    notes = [f"score, rank: {parse(cfg.scoring.headline).title()}; low, high: {level} intervals;"
-             f" {cfg.scoring.rule.replace('_', ' ')}, z = {cfg.scoring.z:g}, within a max_tokens",
-             of_run.WHAT]  # fmt: skip
+    s, level = cfg.scoring, f"{cfg.scoring.confidence:.0%}"
+    notes = [f"score, rank: {parse(s.headline).title()}; low, high: {level} intervals;"
+             f" {s.rule.replace('_', ' ')}, z = {s.z:g}, within a max_tokens",
+             of_run.WHAT, *left_out]  # fmt: skip
     for name in known:
-        said += of_run.notes(name, known[name], caps)
+        notes += of_run.notes(name, known[name], caps)
     cap, *others = (replace(c, wide=c.key == "sigma") for c in of_run.COLUMNS)
     columns = [cap, Column("model", "model", align="left"), Column("rank", "rank"), *others]
-    found = {"caps": Table(title("scores by max_tokens", cohort), columns, rows, notes + said)}
+    made = {"caps": Table(title("scores by max_tokens", cohort), columns, rows, notes)}
     if len(known) > 1:
-        found["swaps"] = _swaps(cohort, [*known], caps, z, cfg)
-    return found
+        made["swaps"] = _swaps(cohort, [*known], caps, z, cfg)
+    return made
 
 
 def _rows(
     cohort: Cohort, known: Mapping[str, Lengths], caps: Sequence[int], cfg: AnalysisConfig
 ) -> tuple[list[dict[str, Any]], Floats]:
-    """The rows of all limits, best first, and z of all pairs by limit, NaN where not known."""
+    """Make the rows of all limits, best first, and z of all pairs by limit, NaN where unknown."""
     codes = {name: cohort.outcomes[cohort.names.index(name)] for name in known}
     level, s = cfg.scoring.confidence, cfg.scoring
     of_models = {name: of_run.points(codes[name], known[name], caps, s) for name in known}
     z = np.full((len(caps), len(known), len(known)), np.nan)
     rows: list[dict[str, Any]] = []
     for i, cap in enumerate(caps):
-        told = [k for k, name in enumerate(known) if cap <= known[name].known]
+        scored = [k for k, name in enumerate(known) if cap <= known[name].known]
         of_cap = [{"model": name, "rank": None} | of_models[name][i] for name in known]
-        if told:
-            names = [[*known][k] for k in told]
+        if scored:
+            names = [[*known][k] for k in scored]
             stack = np.stack([capped(codes[n], known[n].tokens, cap) for n in names])
             first = parse(s.headline).summary(correct(stack), level)
-            method: Any = s.method
-            rule: Any = s.rule
-            places = scoring.ranks_with_uncertainty(first.value, first.sigma, rule, s.z, method)
-            for k, place in zip(told, places.tolist(), strict=True):
+            how: Any = s.rule, s.z, s.method
+            places = scoring.ranks_with_uncertainty(first.value, first.sigma, *how)
+            for k, place in zip(scored, places.tolist(), strict=True):
                 of_cap[k]["rank"] = place
-            z[i][np.ix_(told, told)] = scoring.pairwise_z(first.value, first.sigma)
+            z[i][np.ix_(scored, scored)] = scoring.pairwise_z(first.value, first.sigma)
         rows += sorted(of_cap, key=lambda row: -row.get("score", -1.0))
     return rows, z
 
@@ -101,16 +95,16 @@ def _rows(
 def _swaps(
     cohort: Cohort, names: Sequence[str], caps: Sequence[int], z: Floats, cfg: AnalysisConfig
 ) -> Table:
-    """Each pair of models whose order changes with the limit: where, and how surely."""
+    """Tabulate each pair of models whose order changes with the limit: where, and how surely."""
     rows = []
     for a, b in itertools.combinations(range(len(names)), 2):
-        if (found := swap(z[:, a, b], cfg.scoring.z)) is None:
+        if (ends_of := swap(z[:, a, b], cfg.scoring.z)) is None:
             continue
-        i, j, told = found
+        i, j, separated = ends_of
         below, above = (names[a], names[b]) if z[i, a, b] > 0 else (names[b], names[a])
         ends = {"from": caps[i], "to": caps[j], "z_from": z[i, a, b], "z_to": z[j, a, b]}
         ends |= {key: abs(float(ends[key])) for key in ("z_from", "z_to")}
-        rows.append({"ahead_below": below, "ahead_above": above, **ends, "told_apart": told})
+        rows.append({"ahead_below": below, "ahead_above": above, **ends, "told_apart": separated})
     rows.sort(key=lambda row: (not row["told_apart"], -min(row["z_from"], row["z_to"])))
     notes = [
         "the order of the two changes between these max_tokens; told apart: at both of them z is at"
@@ -120,7 +114,7 @@ def _swaps(
 
 
 def swap(z: Floats, threshold: float) -> tuple[int, int, bool] | None:
-    """Between which two limits the order of two models changes last; None: it does not.
+    """Find the two limits between which the order of two models changes last; None: it does not.
 
     `z` of shape (C,) is above 0 where the first is ahead, NaN where not known. A change with |z| at
     or above the threshold on both sides counts before any other, and gives True.

@@ -6,7 +6,7 @@ alike (trials, sampling, grading) is compared and said, in `differences`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,9 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import differences
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.score import shown, votes
+from bayes_at_n.pipeline.config.scoring import PriorConfig
+from bayes_at_n.pipeline.score import prior, shown, votes
+from bayes_at_n.pipeline.score.prior import Prior
 from bayes_at_n.pipeline.store import find, outcomes
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, opened
@@ -64,14 +66,14 @@ class Cohort:
     parts: list["Cohort"] = field(default_factory=list)  # what it is pooled from
     scored: dict[Any, Any] = field(default_factory=dict, init=False)  # by `leaderboard.scores`
 
-    def of(self, places: Sequence[int]) -> "Cohort":
-        """The models at these places alone; there are members."""
+    def select(self, positions: Sequence[int]) -> "Cohort":
+        """Keep the models at these positions; there are members."""
         return replace(
             self,
-            names=[self.names[place] for place in places],
-            members=[self.members[place] for place in places],
-            outcomes=self.outcomes[places],
-            truncated=self.truncated[places],
+            names=[self.names[i] for i in positions],
+            members=[self.members[i] for i in positions],
+            outcomes=self.outcomes[positions],
+            truncated=self.truncated[positions],
         )
 
     def matrix(self) -> Any:
@@ -80,32 +82,21 @@ class Cohort:
 
     @cached_property
     def votes(self) -> list[votes.Evidence]:
-        """What votes of each model are counted from, (M, N) as outcomes are."""
-        found = [[votes.read(member.run, member.question_ids)] for member in self.members]
+        """What votes of each model are counted from, (M, N) as outcomes are; a list of L."""
         if self.parts:
-            of_parts = [dict(zip(part.names, part.votes, strict=True)) for part in self.parts]
-            found = [[of[name] for of in of_parts] for name in self.names]
+            by_name = [dict(zip(part.names, part.votes, strict=True)) for part in self.parts]
+            found = [[of[name] for of in by_name] for name in self.names]
+        else:
+            found = [[votes.read(member.run, member.question_ids)] for member in self.members]
         trials = self.outcomes.shape[2]
-        return [
-            votes.Evidence(
-                {
-                    name: np.ma.masked_equal(  # type: ignore[no-untyped-call]
-                        np.concatenate([padded(of.arrays[name], trials) for of in ofs]), OWED
-                    )
-                    for name in set.intersection(*(set(of.arrays) for of in ofs))
-                },
-                {name: why for of in ofs for name, why in of.lacking.items()},
-                [texts for of in ofs for texts in of.texts],
-            )
-            for ofs in found or [[votes.NOTHING]] * len(self.names)
-        ]
+        return [_stacked(of, trials) for of in found] or [votes.NOTHING] * len(self.names)
 
     def runs(self) -> list[Member]:
-        """The members, those of the parts where it is pooled."""
+        """List the members, those of the parts where it is pooled."""
         return [member for part in self.parts or [self] for member in part.members]
 
     def stopped(self, confidence: float) -> dict[str, dict[str, Any]]:
-        """Of members whose outcomes decided how many trials there are, what may be read."""
+        """Return what may be read of members whose outcomes decided how many trials there are."""
         how = {member.name: shown.stopped(member.run) for member in self.members}
         return {
             name: shown.mean_of_rounds(of_run, matrix, confidence)
@@ -115,7 +106,7 @@ class Cohort:
 
 
 def load(cfg: AnalysisConfig, known: Mapping[str, Mapping[Path, Any]] = {}) -> list[Cohort]:
-    """The cohorts that settings name, one a data set, in the order named.
+    """Load the cohorts that settings name, one a data set, in the order named.
 
     `known`: by data set and folder tables for `outcomes.read`, of runs that were read already.
     Raises UserError: no such folder, no run in it, no graded attempt, no question that the runs
@@ -128,7 +119,7 @@ def load(cfg: AnalysisConfig, known: Mapping[str, Mapping[Path, Any]] = {}) -> l
         for dataset, folders in (known or {of: dict.fromkeys(named[of]) for of in named}).items():
             try:
                 with collected() as of_one:
-                    cohort = _cohort(dataset, folders, bool(cfg.model or cfg.folders))
+                    cohort = of_runs(dataset, folders, bool(cfg.model or cfg.folders))
                 cohorts.append(replace(cohort, warnings=of_one))
             except UserError as error:
                 faults.append(error)
@@ -142,7 +133,7 @@ def load(cfg: AnalysisConfig, known: Mapping[str, Mapping[Path, Any]] = {}) -> l
 def from_arrays(
     dataset: str, models: Sequence[str], question_ids: Sequence[str], outcomes01: npt.ArrayLike
 ) -> Cohort:
-    """A cohort from a matrix of outcomes, without run folders.
+    """Make a cohort from a matrix of outcomes, without run folders.
 
     Outcomes are 1 correct, 0 not, -1 owed, of shape (L, M, N) for L models and M question ids.
 
@@ -156,7 +147,7 @@ def from_arrays(
 
 
 def pooled(cohorts: Sequence[Cohort]) -> Cohort:
-    """All questions of several data sets as one stack, for the models that all of them hold.
+    """Stack all questions of several data sets, for the models that all of them hold.
 
     Models are matched by name; questions are called DATASET/ID. There are no members, since a model
     has a run for each data set. Raises UserError: no model is in all of them.
@@ -189,8 +180,25 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
     )
 
 
+def priors(cohort: Cohort, cfg: PriorConfig) -> list[Prior]:
+    """Load the prior of each member, (L,); none without `prior=RUN`, or without run folders.
+
+    Raises UserError: as `pipeline.score.prior.load`, naming the model.
+    """
+    loaded = []
+    for member in cohort.members if cfg.run is not None else []:
+        own = outcomes.read(member.run, quiet=True)
+        ids = {own.question_ids[i]: mark for mark, i in own.positions().items()}
+        try:
+            marks = {ids[name]: name for name in member.question_ids}
+            loaded.append(prior.load(cfg, member.run, marks))
+        except UserError as error:
+            raise UserError(f"{member.name}: {error}") from error
+    return loaded
+
+
 def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
-    """Outcomes without gaps: the trials that no model owes for any question.
+    """Keep the trials that no model lacks for any question: outcomes without gaps.
 
     Returns outcomes 0 and 1, uint8, shape (L, M, n), and a note where trials were left out. Raises
     UserError: fewer than two models, or fewer than `least` such trials.
@@ -208,55 +216,71 @@ def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
     return np.asarray(matrix.data)[..., whole].astype(np.uint8), gaps
 
 
-def _cohort(dataset: str, folders: Mapping[Path, Any], named: bool) -> Cohort:
-    """The runs that can be compared, on the questions that they share; the others are warned of."""
-    runs: dict[str, Run] = {}
-    graded: dict[str, Outcomes] = {}
-    positions: dict[str, dict[str, int]] = {}  # of its questions, by hash
-    for name, folder in zip(find.names([*folders]), folders, strict=True):
+def _leave_out(name: str, why: object) -> None:
+    warn(f"{name} is left out: {why}")
+
+
+def of_runs(
+    dataset: str,
+    folders: Mapping[Path, Any],
+    named: bool,
+    leave_out: Callable[[str, object], None] = _leave_out,
+) -> Cohort:
+    """Read the runs that can be compared, on the questions that they share.
+
+    `folders`: with each None, or its table for `outcomes.read`. Unless runs were `named`, one that
+    lacks a question of most runs is left out. `leave_out` gets the name of each run that is, and
+    why. Raises UserError: none is left.
+    """
+    runs, graded, positions = dict[str, Run](), dict[str, Outcomes](), dict[str, dict[str, int]]()
+    for name, (folder, table) in zip(find.names([*folders]), folders.items(), strict=True):
         try:
             run = opened(folder)
-            of_run = outcomes.read(run, table=folders[folder])
-            positions_of_run = of_run.positions()
+            of_run = outcomes.read(run, table=table)
+            by_hash = of_run.positions()
             if (of_run.codes == OWED).all():
                 raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade`")
         except (UserError, OSError) as error:
-            warn(f"{name} is left out: {error}")
+            leave_out(name, error)
         else:
-            runs[name], graded[name], positions[name] = run, of_run, positions_of_run
+            runs[name], graded[name], positions[name] = run, of_run, by_hash
     if not runs:
         raise UserError(f"{dataset}: no graded run; run `{PROGRAM} run` or `grade` first")
-    rows = _shared(dataset, positions, named)  # of the shared questions in each run, (M,)
-    for name in [*rows]:
-        empty = int((graded[name].codes[rows[name]] == OWED).all(axis=1).sum())
-        if empty:
-            warn(
-                f"{name} is left out: {empty} of {len(rows[name])} questions have no graded"
-                f" attempt; run `generate` and `grade` on {runs[name].path}"
-            )
-            del rows[name]
-    if not rows:
+    codes, cut, members = list[Codes](), list[Codes](), list[Member]()
+    for name, rows in _shared(dataset, positions, named).items():
+        run, of_run = runs[name], graded[name]
+        if empty := int((of_run.codes[rows] == OWED).all(axis=1).sum()):
+            why = f"{empty} of {len(rows)} questions have no graded attempt; run `generate` and"
+            leave_out(name, f"{why} `grade` on {run.path}")
+            continue
+        ids = [of_run.question_ids[row] for row in rows]
+        members.append(Member(name, run, ids, outcomes.who(run, of_run)))
+        codes.append(of_run.codes[rows])
+        cut.append(of_run.truncated[rows])
+    if not members:
         raise UserError(f"{dataset}: no run has a graded attempt of every question; finish one")
+    names = [member.name for member in members]
     # Trials that nobody has yet (a run of a million that has just begun) take no memory.
-    used = [np.flatnonzero((graded[name].codes != OWED).any(axis=0)) for name in rows]
-    trials = max(int(columns[-1]) + 1 for columns in used)
-    codes = np.stack([padded(graded[name].codes[at], trials) for name, at in rows.items()])
-    cut = np.stack([padded(graded[name].truncated[at], trials) for name, at in rows.items()])
-    members = [
-        Member(
-            name,
-            runs[name],
-            [graded[name].question_ids[row] for row in of_run],
-            outcomes.who(runs[name], graded[name]),
-        )
-        for name, of_run in rows.items()
-    ]
-    unlike = differences.lines({name: runs[name] for name in rows}, codes)
-    return Cohort(dataset, members[0].question_ids, [*rows], members, codes, cut, unlike)
+    trials = max(
+        int(np.flatnonzero((graded[name].codes != OWED).any(axis=0))[-1]) + 1 for name in names
+    )
+    stack, truncated = (np.stack([padded(of, trials) for of in parts]) for parts in (codes, cut))
+    unlike = differences.lines({member.name: member.run for member in members}, stack)
+    return Cohort(dataset, members[0].question_ids, names, members, stack, truncated, unlike)
+
+
+def _stacked(parts: Sequence[votes.Evidence], trials: int) -> votes.Evidence:
+    """Stack a model's evidence of several data sets as its outcomes are stacked."""
+    arrays = dict[str, Any]()
+    for name in set.intersection(*(set(of.arrays) for of in parts)):
+        rows = np.concatenate([padded(of.arrays[name], trials) for of in parts])
+        arrays[name] = np.ma.masked_equal(rows, OWED)  # type: ignore[no-untyped-call]
+    lacking = {name: why for of in parts for name, why in of.lacking.items()}
+    return votes.Evidence(arrays, lacking, [texts for of in parts for texts in of.texts])
 
 
 def padded(codes: Any, trials: int, fill: int = OWED) -> Any:
-    """(..., any) as (..., trials): cut, or filled; OWED of `truncated` is not known."""
+    """Cut or fill the last axis to so many trials; OWED of `truncated` is not known."""
     missing = max(0, trials - codes.shape[-1])
     width = [(0, 0)] * (codes.ndim - 1) + [(0, missing)]
     return np.pad(codes[..., :trials], width, constant_values=fill)
@@ -265,7 +289,7 @@ def padded(codes: Any, trials: int, fill: int = OWED) -> Any:
 def _shared(
     dataset: str, positions: Mapping[str, Mapping[str, int]], named: bool
 ) -> dict[str, list[int]]:
-    """Of the runs that can be compared, by name, the rows of the questions that they share.
+    """Find the rows of the shared questions in each run that can be compared, by its name.
 
     The questions are those of most runs (of the larger set, if two are as frequent). A run that
     lacks some of them is left out, unless runs were named: then what all share is compared.

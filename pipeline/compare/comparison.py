@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from bayes_at_n.pipeline.base.console import asked, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.compare import caps, differences, leaderboard, neighbours
+from bayes_at_n.pipeline.compare import caps, differences, leaderboard, pairwise
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.conclusion import conclude
 from bayes_at_n.pipeline.compare.rankings import by_method
-from bayes_at_n.pipeline.compare.review import doubts
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
@@ -36,11 +35,10 @@ def compare(cfg: AnalysisConfig) -> None:
     The folder is of these runs; `_compare` leads to the newest. Raises UserError: nothing that can
     be compared. OSError: a file cannot be written.
     """
-    cohorts = cohorts_of.load(cfg)
-    several = len(cohorts) > 1
+    cohorts, stack = cohorts_of.load(cfg), None
     settings = {"scoring": asdict(cfg.scoring), "thresholds": asdict(cfg.thresholds)}
     record: dict[str, Any] = {"settings": settings, "datasets": [], "pooled": None}
-    tables: dict[str, Table] = {}
+    tables, several = dict[str, Table](), len(cohorts) > 1
     figures: dict[str, Figure] = {}
     for cohort in cohorts:
         folder = f"{cohort.dataset}/" if several else ""
@@ -50,7 +48,6 @@ def compare(cfg: AnalysisConfig) -> None:
         figures |= {f"{folder}{stem}": figure for stem, figure in drawn.items()}
         record["datasets"].append(_record(cohort, cfg, of_cohort))
     if several:
-        stack = None
         try:
             stack = cohorts_of.pooled(cohorts)
         except UserError as error:
@@ -67,8 +64,8 @@ def compare(cfg: AnalysisConfig) -> None:
     if asked("verbose"):
         display.show(*(table for stem, table in tables.items() if not stem.endswith("doubts")))
     else:
-        asked_for = [t for stem, t in tables.items() if stem.endswith("ranking_methods")]
-        display.show(tables["rankings"] if several else brief(tables, cfg), *asked_for)
+        by_method = [t for stem, t in tables.items() if stem.endswith("ranking_methods")]
+        display.show(tables["rankings"] if several else brief(tables, cfg), *by_method)
     if whole := record["pooled"] if several else record["datasets"][0]:
         results.print(whole["verdict"]["sentence"])
     display.answer(record)
@@ -79,7 +76,7 @@ def compare(cfg: AnalysisConfig) -> None:
 
 
 def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
-    """The leaderboard as it fits a terminal: score, interval, chance to be the best, length."""
+    """Cut the leaderboard to a terminal: score, interval, chance to be the best, length."""
     board, rank = tables["leaderboard"], f"rank_{cfg.scoring.rule}"
     first, second = ordered(cfg.scoring.headline)
     score, sigma, low, high = leaderboard.HEADLINE[first]
@@ -105,7 +102,7 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
 
 
 def with_best(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
-    """The rows of the leaderboard with the chance to be the best, None of one model."""
+    """Add to the rows of the leaderboard the chance to be the best, None of one model."""
     board = tables["leaderboard"]
     best = {row["model"]: row.get("best") for row in tables.get("posterior_ranks", board).rows}
     return [{**row, "best": best[row["model"]]} for row in board.rows]
@@ -114,7 +111,7 @@ def with_best(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
 def figures_of(
     cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]
 ) -> dict[str, "Figure"]:
-    """The leaderboard as a forest plot, models by questions as a heat map, curves by max_tokens."""
+    """Draw the leaderboard as a forest plot, models by questions as a heat map, curves by cap."""
     from bayes_at_n.pipeline.plots import caps as curves  # matplotlib takes half a second
     from bayes_at_n.pipeline.plots import leaderboard as plots
 
@@ -129,13 +126,13 @@ def figures_of(
     best = f", the best {_DRAWN} of {len(cohort.names)} models" * (len(cohort.names) > _DRAWN)
     title = f"{metric} on {cohort.dataset}, {size}{best}"
     axis = f"{metric} (share of trials correct), {cfg.scoring.confidence:.0%} interval"
-    shown = [i for i, name in enumerate(cohort.names) if name in names]
-    success = cohort.matrix()[shown].mean(axis=2)
+    drawn_rows = [i for i, name in enumerate(cohort.names) if name in names]
+    success = cohort.matrix()[drawn_rows].mean(axis=2)
     heading = f"correct attempts on {cohort.dataset}{best}"
     drawn = {
         "forest": plots.forest(names, value, low, high, ranks, title, axis),
         "questions": plots.heat_map(
-            [cohort.names[i] for i in shown], cohort.question_ids, success, heading
+            [cohort.names[i] for i in drawn_rows], cohort.question_ids, success, heading
         ),
     }
     if "caps" in tables:
@@ -144,23 +141,23 @@ def figures_of(
 
 
 def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | None = None) -> Table:
-    """Table 2's form: for each data set the ranks with `scoring.rule` ("w/ CI") and without.
+    """Tabulate as Table 2 does: for each data set ranks with `scoring.rule` ("w/ CI") and without.
 
     Models come in the order of the first data set. The last pair of columns is of the questions of
     all of them together, the `stack`. Source: arXiv 2510.04265, Table 2.
     """
     rows: dict[str, dict[str, Any]] = {}
     columns = [Column("model", "model", align="left")]
-    shown = [(cohort.dataset, cohort.dataset, cohort) for cohort in cohorts]
+    parts = [(cohort.dataset, cohort.dataset, cohort) for cohort in cohorts]
     if stack is not None:
-        shown.append((_POOLED, "all pooled", stack))
-    for name, group, cohort in shown:
+        parts.append((_POOLED, "all pooled", stack))
+    for name, group, cohort in parts:
         scored = leaderboard.scores(cohort, cfg)
-        places = leaderboard.ranks(scored, cfg)
+        by_rule = leaderboard.ranks(scored, cfg)
         for i in scored.order.tolist():
             row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
-            row[f"{name}_with"] = int(places[cfg.scoring.rule][i])
-            row[f"{name}_without"] = int(places["none"][i])
+            row[f"{name}_with"] = int(by_rule[cfg.scoring.rule][i])
+            row[f"{name}_without"] = int(by_rule["none"][i])
         for key, head in (("with", "w/ CI"), ("without", "w/o CI")):
             columns.append(Column(f"{name}_{key}", head, group=group))
     s = cfg.scoring
@@ -181,7 +178,7 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
 
 
 def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
-    """The tables of one data set but for its rubrics, by the stem of their files.
+    """Make the tables of one data set but for its rubrics, by the stem of their files.
 
     Raises UserError: a question that some model has no graded trial of.
     """
@@ -193,15 +190,15 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     if any(m.votes for m in leaderboard.others(cfg)) and (swings := swings_of(cohort)) is not None:
         tables["votes"] = swings
     if len(cohort.names) > 1:
-        tables["neighbours"] = neighbours.order_of_neighbours(cohort, cfg)
-        tables["posterior_ranks"] = neighbours.posterior_ranks(cohort, cfg)
+        tables["neighbours"] = pairwise.adjacent_pairs(cohort, cfg)
+        tables["posterior_ranks"] = pairwise.posterior_ranks(cohort, cfg)
         if cfg.ranking.methods or cfg.ranking.replicates:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
 
 
 def swings_of(cohort: Cohort) -> Table | None:
-    """The questions that votes win or lose; None where no run has the texts of its answers."""
+    """List the questions that votes win or lose; None where no run has its answers' texts."""
     return votes.swings(cohort.question_ids, dict(zip(cohort.names, cohort.votes, strict=True)))
 
 
@@ -209,8 +206,8 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     tables = tables_of(cohort, cfg)
     if len(cohort.names) == 1:
         warn(f"{cohort.dataset}: one model only, {cohort.names[0]}; ranks need two")
-    if (first := doubts(cohort, cfg)) is not None:
-        tables["doubts"] = first
+    if (to_review := pairwise.to_review(cohort, cfg)) is not None:
+        tables["doubts"] = to_review
     if any((member.run.path / "categories").is_dir() for member in cohort.members):
         try:
             tables["rubrics"] = cohort_rubrics.scores(cohort, cfg)
@@ -227,7 +224,7 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
 
 
 def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> dict[str, Any]:
-    """All that was computed of a data set, as docs/compare.md describes it."""
+    """Record all that was computed of a data set, as docs/compare.md describes it."""
     # The other tables are columns of the leaderboard.
     keys = {"leaderboard": "models", "posterior_ranks": "ranks"}
     keys |= {stem: stem for stem in tables if stem not in (*keys, "metrics", "attempts")}
@@ -239,7 +236,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
         "stopped": cohort.stopped(cfg.scoring.confidence),
         "protocols": {member.name: differences.protocol(member.run) for member in cohort.members},
         **{key: tables[stem].rows for stem, key in keys.items() if stem in tables},
-        "groups": (said := conclude(cohort, cfg)).groups,
-        "verdict": {**said._asdict(), "sentence": said.sentence()},
+        "groups": (concluded := conclude(cohort, cfg)).groups,
+        "verdict": {**concluded._asdict(), "sentence": concluded.sentence()},
         "notes": {stem: table.notes for stem, table in tables.items()},
     }

@@ -1,4 +1,4 @@
-"""The verdict on a cohort: which model is best, what of that is settled, what would settle it."""
+"""The conclusion on a cohort: which model is best, and what of that is settled, or would be."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import listed, percent
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import scores
-from bayes_at_n.pipeline.compare.neighbours import groups
+from bayes_at_n.pipeline.compare.pairwise import groups
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.score.shown import stopped
 from bayes_at_n.scoring.metrics.table import parse
@@ -44,7 +44,7 @@ class Conclusion(NamedTuple):
     stopped: bool  # outcomes decided how many trials there are; probabilities do not know it
 
     def sentence(self) -> str:
-        """What a person should know, as one sentence.
+        """Write what a reader should know, as one sentence.
 
         >>> from bayes_at_n.pipeline.compare.cohort import from_arrays
         >>> from bayes_at_n.pipeline.config import analysis
@@ -77,7 +77,7 @@ and the best is one of these 2 with probability above .99']
         return "; ".join(parts) + "."
 
     def _remedy(self) -> str:
-        """How many trials would tell the first two of `tied` apart."""
+        """Write how many trials would tell the first two of `tied` apart."""
         pair = f"{self.tied[0]} from {self.tied[1]}"
         if self.trials is None or self.fewest is None:
             return f"no number of trials is known to tell {pair}"
@@ -88,7 +88,7 @@ and the best is one of these 2 with probability above .99']
         )
 
     def _elsewhere(self) -> str:
-        """What it would be on other questions."""
+        """Write how sure the order is on other questions."""
         if self.other_questions is None:
             return "one question says nothing of others"
         chance = _chance(self.other_questions)
@@ -96,15 +96,15 @@ and the best is one of these 2 with probability above .99']
 
 
 def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
-    """What a cohort of one or more models shows; several data sets: give them pooled.
+    """Conclude what a cohort of one or more models shows; pass several data sets pooled.
 
-    Made from what the tables of `compare` are made from, the headline and its sigma; two models are
-    apart where z is at least `scoring.z`. Raises UserError: a question without any graded trial.
+    Made from what the tables of `compare` are made from, the headline and its sigma; two models
+    are separated where z is at least `scoring.z`. Raises UserError: a question without any graded
+    trial.
     """
     scored, matrix = scores(cohort, cfg), cohort.matrix()
-    order = scored.order.tolist()
+    order, (value, sigma, low, high) = scored.order.tolist(), scored.headline
     names = [cohort.names[i] for i in order]
-    value, sigma, low, high = scored.headline
     # Rounding may have carried a probability past 0 or 1.
     best = np.clip(scoring.probability_best(value, sigma), 0, 1).tolist()
     chances = dict(zip(cohort.names, best, strict=True))
@@ -114,8 +114,8 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     plan: list[float | None] = [None] * 3
     if len(tied) > 1:
         first, second = (matrix[cohort.names.index(name)] for name in tied[:2])
-        found = scoring.trials_to_separate(first, second, confidence=level)
-        plan = [None if np.isinf(trials) else trials for trials in found]
+        needed = scoring.trials_to_separate(first, second, confidence=level)
+        plan = [None if np.isinf(trials) else trials for trials in needed]
     nearest = elsewhere = None
     if len(names) > 1 and matrix.shape[1] > 1:
         others = scoring.paired_questions(matrix[order[0]], matrix[order[1:]]).probability
@@ -133,9 +133,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
         tied=tied,
         probability_tied=min(1.0, sum(chances[name] for name in tied)),
         groups=together,
-        trials=plan[0],
-        fewest=plan[1],
-        most=plan[2],
+        **dict(zip(("trials", "fewest", "most"), plan, strict=True)),
         other_questions=elsewhere,
         nearest=nearest,
         stopped=any(stopped(member.run) for member in cohort.runs()),
@@ -143,7 +141,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
 
 
 def _chance(probability: float) -> str:
-    """Two places, and never a certainty.
+    """Write a probability with two places, and never as certain.
 
     >>> _chance(0.666), _chance(0.9981), _chance(0.0004)
     ('.67', 'above .99', 'below .01')
@@ -154,7 +152,7 @@ def _chance(probability: float) -> str:
 
 
 def _about(trials: float) -> str:
-    """A plan to two digits.
+    """Write a plan to two digits.
 
     >>> _about(783.0), _about(4), _about(61234)
     ('780', '4', '61,000')

@@ -21,21 +21,21 @@ _SECRET = re.compile("key|token|secret|passw|auth|credential|cookie", re.I)
 
 
 def flat(values: Mapping[str, Any], dot: str = ".") -> Iterator[tuple[str, Any]]:
-    """The values in groups within groups, by their full keys."""
+    """Yield the values in groups within groups, by their full keys."""
     for name, value in values.items():
         inside = flat(value, dot) if isinstance(value, Mapping) and value else None
         yield from ((f"{name}{dot}{k}", v) for k, v in inside) if inside else [(name, value)]
 
 
 def public(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings by full key; no free key and no environment variable called secret."""
-    hidden = [v for k, v in os.environ.items() if _SECRET.search(k) and len(v) >= 8]
-    shown = ((k, v) for k, v in flat(values) if k in keys(RunConfig) or not _SECRET.search(k))
-    return {k: v for k, v in shown if not any(text in str(v) for text in hidden)}
+    """Return settings by full key, without free keys and environment variables named secret."""
+    secrets = [v for k, v in os.environ.items() if _SECRET.search(k) and len(v) >= 8]
+    named = ((k, v) for k, v in flat(values) if k in keys(RunConfig) or not _SECRET.search(k))
+    return {k: v for k, v in named if not any(text in str(v) for text in secrets)}
 
 
 def protocol(run: Run) -> dict[str, Any]:
-    """How a run was sampled: its settings of sampling, prompt and engine, by dotted key; no secret.
+    """Return a run's settings of sampling, prompt and engine, by dotted key; no secret.
 
     Of imported records that do not say how they were sampled, the settings of sampling are None.
     """
@@ -50,7 +50,7 @@ def protocol(run: Run) -> dict[str, Any]:
 
 
 def sampling_known(run: Run) -> bool | None:
-    """Whether settings say how a run was sampled; None: seeds of imported records suggest it."""
+    """Say whether settings tell how a run was sampled; None: seeds of imported records do."""
     imported = runfolder.read_json(run.manifest).get("imported")
     if not isinstance(imported, dict):
         return True
@@ -58,7 +58,7 @@ def sampling_known(run: Run) -> bool | None:
 
 
 def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
-    """One line for each thing that is not alike among L runs that are compared, by name.
+    """Write a line for each thing that is not alike among L runs that are compared, by name.
 
     `codes` are their outcomes of the questions that all of them hold, (L, M, N).
     """
@@ -71,10 +71,10 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
     ]
     unlike += unequal("trials", trials)
     for (name, run), of_run in zip(runs.items(), codes, strict=True):
-        asked = shared * trials[name]
-        if owed := asked - int((of_run != OWED).sum()):
+        requested = shared * trials[name]
+        if pending := requested - int((of_run != OWED).sum()):
             busy = " and is being generated now" * bool(sessions.alive(run.path))
-            unlike.append(f"attempts: {name} lacks {owed} of {asked}{busy}")
+            unlike.append(f"attempts: {name} lacks {pending} of {requested}{busy}")
         if cut := len(runfolder.continuing(run)):
             unlike.append(
                 f"attempts: {cut} of {name} were truncated at less than its max_tokens now"
@@ -84,11 +84,11 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
         of = ", ".join(unknown) if len(unknown) < len(runs) else "all"
         unlike.append(f"sampling of {of} is not known")
     settings = {name: protocol(run) | _grading(run) for name, run in runs.items()}
-    theirs = [name for name in runs if "grading.imported" in settings[name]]
+    imported = [name for name in runs if "grading.imported" in settings[name]]
     if len({of_run.get("grading.imported") for of_run in settings.values()}) > 1:
-        of = ", ".join(theirs) if len(theirs) < len(runs) else "all"
+        of = ", ".join(imported) if len(imported) < len(runs) else "all"
         unlike.append(f"grading of {of} is that of imported records")
-    silent = {"sampling": unknown, "grading": theirs}  # runs that do not say these settings
+    silent = {"sampling": unknown, "grading": imported}  # runs that do not say these settings
     for key in dict.fromkeys(key for of_run in settings.values() for key in of_run):
         group = "" if key == "grading.judge" else key.partition(".")[0]
         known = [name for name in runs if name not in silent.get(group, [])]
@@ -98,13 +98,13 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
 
 
 def _grading(run: Run) -> dict[str, Any]:
-    """What decides a grade: as its maker wrote it down, apart from the way to the final answer."""
+    """Return what decides a grade: as its maker recorded it, but for the way to the answer."""
     made = graded.made_by(run) | {"judge": graded.judge_settings(run)}
     return {f"grading.{key}": value for key, value in made.items() if key != "reasoning_end"}
 
 
 def unequal(key: str, values: Mapping[str, Any]) -> list[str]:
-    """A line where the values of a key, by the name of the run, are not all the same; else none.
+    """Write a line where the values of a key, by the name of the run, are not all the same.
 
     >>> unequal("dtype", {"a": "bfloat16", "b": "float32"}), unequal("dtype", {"a": 1, "b": 1})
     (['dtype: b float32; all others bfloat16'], [])
@@ -126,7 +126,7 @@ def _short(value: Any) -> str:
 
 
 def _twice(runs: Mapping[str, Run], codes: Codes) -> list[str]:
-    """A line for each model with several runs of one protocol."""
+    """Write a line for each model with several runs of one protocol."""
     alike: dict[str, dict[str, Codes]] = defaultdict(dict)
     for (name, run), of_run in zip(runs.items(), codes, strict=True):
         settings = runfolder.identity(run.cfg) | protocol(run)

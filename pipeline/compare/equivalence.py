@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.store import files, runfolder
-from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.numerics.results import Summary
 from bayes_at_n.scoring.ranking.equivalence import (
     Equivalence,
@@ -25,18 +25,15 @@ from bayes_at_n.scoring.ranking.equivalence import (
     per_token,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
+_QUANTILES = {"q01": 0.01, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q99": 0.99}
 # Of a model what may be another one although runs are of the same; the rest is in `differences`.
 _MODEL = ("id", "revision", "dtype", "context", "engine_args", "system")
-# Of an engine what settings tell anyway; variables hold names that are new in every process.
+# Of an engine what settings say anyway; variables hold names that are new in every process.
 _NAMED = ("model", "dtype", "variables")
 
 
 def run(cfg: EquivalenceConfig) -> None:
-    """Compare two runs: print tables and a verdict, save them with a picture.
+    """Compare two runs: print tables and the conclusion, save them with a picture.
 
     Raises UserError: runs that cannot be compared, or attempts that cannot be replayed. OSError:
     the folder may not be written.
@@ -46,36 +43,37 @@ def run(cfg: EquivalenceConfig) -> None:
     both = pair.load(cfg.folders)
     decided, unit = decide(both, cfg.margin / 100)
     replayed = replay.replay(both, cfg.replay) if cfg.replay else None
-    unlike = _differences(both)
-    scores = of_scores(both, decided, unit)
     tables = {
-        "scores": scores,
+        "scores": of_scores(both, decided, unit),
         "tokens": of_tokens(both, replayed),
         "questions": of_questions(both),
     }
-    said = words(both, decided, cfg.margin, unit)
-    display.show(scores, tables["tokens"])
+    unlike, words = both.cohort.differences + _engines(both), sentence(both, decided, cfg, unit)
+    display.show(tables["scores"], tables["tokens"])
     for line in unlike:
         results.print(f"not alike: {line}")
-    results.print(f"\n{said}")
+    results.print(f"\n{words}")
+    first, second = both.cohort.members
     record = {
         "settings": asdict(cfg),
-        "runs": {name: str(of.path) for name, of in zip(both.names, both.runs, strict=True)},
-        "dataset": both.runs[0].cfg.dataset.name,
-        "questions": len(both.questions[0]),
+        "runs": {member.name: str(member.run.path) for member in (first, second)},
+        "dataset": first.run.cfg.dataset.name,
+        "questions": len(both.cohort.question_ids),
         "trials": len(both.trials[0]),
         "shared_seeds": both.shared,
         "verdict": decided.verdict,
-        "words": said,
+        "words": words,
         "accuracy": decided._asdict() | {"unit": unit},
-        "scores": scores.rows,
+        "scores": tables["scores"].rows,
         "tokens": tables["tokens"].rows,
         "engine": replayed and replayed.engine,
         "differences": unlike,
         "notes": {stem: table.notes for stem, table in tables.items()},
     }
     display.answer(record)
-    folder = Path(cfg.out).expanduser() if cfg.out else _folder(both)
+    stems = "-".join(map(files.file_stem, both.cohort.names))
+    beside = first.run.path.parent / "_equivalence" / stems
+    folder = Path(cfg.out).expanduser() if cfg.out else beside
     figures = {"equivalence": _figure(both, decided, replayed, cfg.margin)}
     written = files.write(folder, "equivalence", record, tables, figures)
     note(
@@ -85,7 +83,7 @@ def run(cfg: EquivalenceConfig) -> None:
 
 
 def decide(both: Pair, margin: float) -> tuple[Equivalence, str]:
-    """The difference in accuracy, with trials as draws; with one trial, questions.
+    """Test the difference in accuracy, with trials as draws; with one trial, questions.
 
     The margin is a share, 0.01 for one point. Returns what is decided, and what was drawn: "trials"
     or "questions".
@@ -96,38 +94,33 @@ def decide(both: Pair, margin: float) -> tuple[Equivalence, str]:
     return equivalence(a.T, b.T, margin), "questions"
 
 
-def words(both: Pair, e: Equivalence, margin: float, unit: str) -> str:
-    """The verdict as a person says it; the margin is in points."""
-    points = counted(margin, "point")
-    first, second = both.names
-    found = f"accuracy of {first} minus {second} is {_points(e.difference)} points"
-    inner = f"95 % interval {_points(e.lo)} to {_points(e.hi)}"
-    outer = f"97.5 % interval {_points(e.outer_lo)} to {_points(e.outer_hi)}"
+def sentence(both: Pair, e: Equivalence, cfg: EquivalenceConfig, unit: str) -> str:
+    """Write the conclusion in words; the margin is in points."""
+    points, (n, m) = counted(cfg.margin, "point"), both.correct().shape[:0:-1]
+    difference, lo, hi, outer_lo, outer_hi = (
+        f"{100 * share:+.2f}" for share in (e.difference, e.lo, e.hi, e.outer_lo, e.outer_hi)
+    )
+    found = f"accuracy of {' minus '.join(both.cohort.names)} is {difference} points"
+    inner = f"95 % interval {lo} to {hi}"
     if e.verdict == "equivalent":
         text = f"equivalent within {points}: {found}, {inner}"
         if e.outer_lo > 0 or e.outer_hi < 0:
             text += "; they are not equal, but closer than the margin"
     elif e.verdict == "different":
+        outer = f"97.5 % interval {outer_lo} to {outer_hi}"
         text = f"different: {found}, {outer}, without 0 (margin {points})"
     else:
-        text = (
-            f"undecided within {points}: {found}, {inner}; {e.trials:.0f} {unit} of each run would"
-            " decide it"
-        )
-    n, m = len(both.trials[0]), len(both.questions[0])
-    had = f"{n} {'trial' if n == 1 else 'trials'} of {m} questions"
+        needed = f"{e.trials:.0f} {unit} of each run would decide it"
+        text = f"undecided within {points}: {found}, {inner}; {needed}"
+    had = f"{n} trial{'s' * (n > 1)} of {m} questions"
     if e.smallest >= 1:
         return f"{text}. {had} are too few to show any difference with 95 % power."
-    shown = f"a difference of {100 * e.smallest:.2f} points with 95 % power"
-    return f"{text}. {had} would have shown {shown}."
-
-
-def _points(share: float) -> str:
-    return f"{100 * share:+.2f}"
+    smallest = f"a difference of {100 * e.smallest:.2f} points with 95 % power"
+    return f"{text}. {had} would have shown {smallest}."
 
 
 def of_scores(both: Pair, e: Equivalence, unit: str) -> Table:
-    """Accuracy, length and mean log-prob of both, with the differences of paired trials."""
+    """Tabulate accuracy, length and mean log-prob of both, and differences of paired trials."""
     a, b = both.correct()
     rows: list[dict[str, Any]] = [
         _row("accuracy", a, b, Summary(e.difference, e.sigma, e.lo, e.hi))
@@ -142,14 +135,14 @@ def of_scores(both: Pair, e: Equivalence, unit: str) -> Table:
     number = "{:.4g}"
     heads = [
         *columns(align="left", what="what"),
-        *columns(number, a=both.names[0], b=both.names[1]),
+        *columns(number, a=both.cohort.names[0], b=both.cohort.names[1]),
         Column("difference", "difference", None, "{:+.2g}", short="diff."),
         *columns(number, wide=True, sigma="s.e."),
         *columns("{:+.2g}", low="low", high="high"),
         *columns(number, wide=True, smallest="95 % power"),
         Column("trials", f"{unit} needed", None, "{:.0f}", wide=True),
     ]
-    n, m = len(both.trials[0]), len(both.questions[0])
+    m, n = a.shape
     notes = [
         f"{m} questions, {n} trials of each run, paired; {both.shared} of the {n} share their seed",
         "low, high: 95 % interval of the difference on these questions; trials are the draws",
@@ -157,7 +150,7 @@ def of_scores(both: Pair, e: Equivalence, unit: str) -> Table:
     ]
     if unit == "questions":
         notes[1] = "low, high: 95 % interval, with the questions as a sample of others like them"
-    return Table(f"{both.names[0]} and {both.names[1]}", heads, rows, notes)
+    return Table(" and ".join(both.cohort.names), heads, rows, notes)
 
 
 def _row(what: str, a: Floats, b: Floats, summary: Summary) -> dict[str, Any]:
@@ -166,7 +159,7 @@ def _row(what: str, a: Floats, b: Floats, summary: Summary) -> dict[str, Any]:
 
 
 def of_tokens(both: Pair, replayed: Replay | None) -> Table:
-    """What the replay shows, and where attempts with the same seed part; quantiles of both."""
+    """Tabulate the replay, and where attempts with the same seed part; quantiles of both."""
     rows, notes = [], ["low, high: 95 % interval, attempts clustered by question"]
     if replayed is not None:
         gaps = replayed.logprobs_a - replayed.logprobs_b
@@ -195,40 +188,35 @@ def of_tokens(both: Pair, replayed: Replay | None) -> Table:
         *columns("{:.2g}", mean="mean", low="low", high="high"),
         *(
             Column(key, f"{q:.0%}", None, "{:.2g}", wide=q in (0.25, 0.75))
-            for key, q in zip(_keys(), QUANTILES, strict=True)
+            for key, q in _QUANTILES.items()
         ),
     ]
-    return Table(f"tokens of {both.names[0]}, and of {both.names[1]}", heads, rows, notes)
+    return Table("tokens of {}, and of {}".format(*both.cohort.names), heads, rows, notes)
 
 
 def _mean(what: str, number: int, mean: Summary) -> dict[str, Any]:
     return {"what": what, "number": number, "mean": mean.value, "low": mean.low, "high": mean.high}
 
 
-def _quantiles(values: Floats | Ints) -> dict[str, float]:
-    return dict(zip(_keys(), np.quantile(values, QUANTILES).tolist(), strict=True))
-
-
-def _keys() -> list[str]:
-    return [f"q{round(100 * q):02d}" for q in QUANTILES]
+def _quantiles(values: Any) -> dict[str, float]:
+    found = np.quantile(values, [*_QUANTILES.values()]).tolist()
+    return dict(zip(_QUANTILES, found, strict=True))
 
 
 def _replay_notes(both: Pair, replayed: Replay) -> list[str]:
-    """What the replay estimates, which depends on how A was sampled."""
-    s = both.runs[0].cfg.sampling
+    """Write what the replay estimates, which depends on how A was sampled."""
+    (first, second), s = both.cohort.names, both.cohort.members[0].run.cfg.sampling
     notes = [
-        f"log p: {len(replayed.questions)} attempts of {both.names[0]} as stored (A) and as prompts"
-        f" of the engine of {both.names[1]} (B), natural, a token; k3: (r − 1) − log r, r ="
+        f"log p: {len(replayed.questions)} attempts of {first} as stored (A) and as prompts"
+        f" of the engine of {second} (B), natural, a token; k3: (r − 1) − log r, r ="
         " p(B)/p(A); both are the models' own, so temperature and cuts do not show in them",
     ]
     cuts = {"temperature": s.temperature, "top-p": s.top_p, "top-k": s.top_k}
-    narrow = {k: v for k, v in cuts.items() if v not in (None, 1)}
-    if narrow:
-        how = ", ".join(f"{key} {value:g}" for key, value in narrow.items())
+    if narrow := [f"{k} {v:g}" for k, v in cuts.items() if v not in (None, 1)]:
         notes.append(
-            f"A was sampled at {how}: the means are over such tokens, which are likelier than the"
-            " model's own, and k3 is 0 only where both agree on them; a KL of the models it is at"
-            " temperature 1 without a cut"
+            f"A was sampled at {', '.join(narrow)}: the means are over such tokens, which are"
+            " likelier than the model's own, and k3 is 0 only where both agree on them; a KL of the"
+            " models it is at temperature 1 without a cut"
         )
     if replayed.left_out:
         notes.append(f"{replayed.left_out} tokens without a finite log-prob are left out")
@@ -236,50 +224,40 @@ def _replay_notes(both: Pair, replayed: Replay) -> list[str]:
 
 
 def of_questions(both: Pair) -> Table:
-    """Each question's accuracy in both runs."""
+    """Tabulate each question's accuracy in both runs."""
     a, b = both.correct()
-    ids = [both.runs[0].questions[row]["question_id"] for row in both.questions[0]]
+    first, second = both.cohort.names
     cells = {
-        Column("question", "question", align="left"): ids,
-        Column("a", both.names[0], None, "{:.3f}"): a.mean(axis=1),
-        Column("b", both.names[1], None, "{:.3f}"): b.mean(axis=1),
+        Column("question", "question", align="left"): both.cohort.question_ids,
+        Column("a", first, None, "{:.3f}"): a.mean(axis=1),
+        Column("b", second, None, "{:.3f}"): b.mean(axis=1),
         Column("difference", "difference", None, "{:+.3f}"): (a - b).mean(axis=1),
         Column("unlike", "trials that differ"): (a != b).sum(axis=1),
     }
     return display.of_columns("accuracy by question", cells)
 
 
-def _differences(both: Pair) -> list[str]:
-    """What is not alike in the runs, a line each."""
-    by_name = dict(zip(both.names, both.runs, strict=True))
-    lines = differences.lines(by_name, both.codes)
+def _engines(both: Pair) -> list[str]:
+    """List what is not alike in the models of both and in the engines that they first had."""
+    members, lines, made = both.cohort.members, list[str](), dict[str, dict[str, Any]]()
     for key in _MODEL:
-        values = {name: getattr(of.cfg.model, key) for name, of in by_name.items()}
+        values = {member.name: getattr(member.run.cfg.model, key) for member in members}
         lines += differences.unequal(f"model.{key}", values)
-    made = {name: _made_by(both.runs[i]) for i, name in enumerate(both.names)}
+    for member in members:
+        generated = runfolder.read_json(member.run.manifest).get("generated") or {}
+        engine = (generated.get("engines") or [{}])[0]
+        made[member.name] = {f"made by {k}": v for k, v in engine.items() if k not in _NAMED}
     for key in sorted(set.intersection(*map(set, made.values()))):  # of one kind of engine: all
         lines += differences.unequal(key, {name: of[key] for name, of in made.items()})
     return lines
 
 
-def _made_by(of: runfolder.Run) -> dict[str, Any]:
-    """The first engine that took part, as it described itself."""
-    generated = runfolder.read_json(of.manifest).get("generated") or {}
-    engines = generated.get("engines") or [{}]
-    return {f"made by {key}": value for key, value in engines[0].items() if key not in _NAMED}
-
-
-def _folder(both: Pair) -> Path:
-    stems = [files.file_stem(name) for name in both.names]
-    return both.runs[0].path.parent / "_equivalence" / "-".join(stems)
-
-
-def _figure(both: Pair, e: Equivalence, replayed: Replay | None, margin: float) -> "Figure":
+def _figure(both: Pair, e: Equivalence, replayed: Replay | None, margin: float) -> Any:
     from bayes_at_n.pipeline.plots import equivalence as plots  # matplotlib takes half a second
 
     a, b = both.correct().mean(axis=2)
     gaps = None if replayed is None else replayed.logprobs_a - replayed.logprobs_b
     inner, outer = (100 * e.lo, 100 * e.hi), (100 * e.outer_lo, 100 * e.outer_hi)
-    title = f"{e.verdict}: {both.names[0]} (A) and {both.names[1]} (B)"
+    title = "{}: {} (A) and {} (B)".format(e.verdict, *both.cohort.names)
     numbers = 100 * e.difference, inner, outer, margin
-    return plots.equivalence(both.names, *numbers, (a, b), gaps, title)
+    return plots.equivalence(both.cohort.names, *numbers, (a, b), gaps, title)

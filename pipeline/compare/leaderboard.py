@@ -6,7 +6,7 @@ ones the uniform prior of Bayes@N pulls models with fewer trials further, and eq
 differ.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
@@ -16,8 +16,7 @@ import numpy.typing as npt
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import counted
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import priors
-from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort, priors
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import votes
@@ -28,12 +27,13 @@ from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 from bayes_at_n.scoring.ranking import Rule
 
-_HEADS = {"avg": ("avg", "σ of avg", "avg low", "avg high"), "bayes": ("μ", "σ", "low", "high")}
+Columns = dict[Column, npt.ArrayLike]  # each with the values of the models, (L,)
 HEADLINE = {  # columns of a leaderboard: a score, its sigma and the ends of its interval
     "avg": ("avg", "avg_sigma", "avg_low", "avg_high"),
     "bayes": ("mu", "sigma", "low", "high"),
 }
-_FOUR = "{:.4f}"
+_HEADS = {"avg": ("avg", "σ of avg", "avg low", "avg high"), "bayes": ("μ", "σ", "low", "high")}
+_FOUR, _SHARE = "{:.4f}", "{:.1%}"
 _PRICE = Column("price", "price", None, "{:,.2f}", wide=True)  # where some run has one
 
 
@@ -49,64 +49,58 @@ class ModelScores(NamedTuple):
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
-    """Bayes@N and avg@N of every model with their intervals, computed once of a cohort.
+    """Score every model by Bayes@N and avg@N with their intervals, once for a cohort.
 
     Raises UserError: a question that some model has no graded trial of.
     """
-    asked = cfg.scoring.confidence, cfg.scoring.headline
-    if asked not in cohort.scored:
-        cohort.scored[asked] = _scores(cohort, *asked)
-    found: ModelScores = cohort.scored[asked]
-    return found
-
-
-def _scores(cohort: Cohort, level: float, headline: str) -> ModelScores:
-    matrix = cohort.matrix()
-    if (cohort.outcomes == OWED).all(axis=2).any():
-        raise UserError(
-            f"{cohort.dataset}: a model has no graded trial of some question; leave one out"
-        )
-    bayes, avg = (parse(name).summary(matrix, level) for name in ("bayes", "avg"))
-    first = {"bayes": bayes, "avg": avg}[headline]
-    # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
-    order = np.lexsort((first.sigma, -first.value))
-    moved = scoring.shrinkage(bayes.value, bayes.sigma, avg.value)
-    found = scoring.inflation(matrix, confidence=level)
-    return ModelScores(bayes, avg, first, moved, found, order)
+    level, headline = key = cfg.scoring.confidence, cfg.scoring.headline
+    if key not in cohort.scored:
+        matrix = cohort.matrix()
+        if (cohort.outcomes == OWED).all(axis=2).any():
+            why = "a model has no graded trial of some question; leave one out"
+            raise UserError(f"{cohort.dataset}: {why}")
+        bayes, avg = (parse(name).summary(matrix, level) for name in ("bayes", "avg"))
+        first = {"bayes": bayes, "avg": avg}[headline]
+        # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
+        order = np.lexsort((first.sigma, -first.value))
+        moved = scoring.shrinkage(bayes.value, bayes.sigma, avg.value)
+        luck = scoring.inflation(matrix, confidence=level)
+        cohort.scored[key] = ModelScores(bayes, avg, first, moved, luck, order)
+    return cohort.scored[key]  # type: ignore[no-any-return]
 
 
 def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, Ints]:
-    """Ranks by plain score ("none") and under each rule, numbered by `scoring.method`.
+    """Rank by plain score ("none") and under each rule, numbered by `scoring.method`.
 
     Returns "none", "consecutive_z" and "overlap": int64, shape (L,).
     """
     method: Any = cfg.scoring.method
     plain, spread = scored.headline.value, scored.headline.sigma
-    places = {"none": scoring.ranks(plain, method=method)}
+    by_rule = {"none": scoring.ranks(plain, method=method)}
     for rule in get_args(Rule):
-        places[rule] = scoring.ranks_with_uncertainty(plain, spread, rule, cfg.scoring.z, method)
-    return places
+        by_rule[rule] = scoring.ranks_with_uncertainty(plain, spread, rule, cfg.scoring.z, method)
+    return by_rule
 
 
 def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
-    """One row a model, best first: everything about it alone, and its ranks.
+    """Tabulate a row a model, best first: everything about it alone, and its ranks.
 
     CSV and JSON hold all columns; what a page has no room for is in :func:`metrics` and
     :func:`attempts`. Raises UserError: as for :func:`scores`.
     """
-    scored, matrix, level = scores(cohort, cfg), cohort.matrix(), f"{cfg.scoring.confidence:.0%}"
-    places = ranks(scored, cfg)
+    scored, matrix = scores(cohort, cfg), cohort.matrix()
+    by_rule = ranks(scored, cfg)
     trials = (cohort.outcomes != OWED).sum(axis=2)  # (L, M)
-    both = {name: _headline(name, getattr(scored, name), level) for name in HEADLINE}
+    both = {name: _headline(name, getattr(scored, name), cfg) for name in HEADLINE}
     shrink = Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink")
     both["bayes"][shrink] = scored.shrinkage
     first, second = ordered(cfg.scoring.headline)
     several = matrix.shape[1] > 1
-    columns: dict[Column, npt.ArrayLike] = {
+    columns: Columns = {
         Column("model", "model", align="left"): cohort.names,
-        Column("rank", "rank"): places["none"],
-        Column("rank_consecutive_z", "rank z"): places["consecutive_z"],
-        Column("rank_overlap", "rank o"): places["overlap"],
+        Column("rank", "rank"): by_rule["none"],
+        Column("rank_consecutive_z", "rank z"): by_rule["consecutive_z"],
+        Column("rank_overlap", "rank o"): by_rule["overlap"],
         Column("attempts", "attempts", wide=True): trials.sum(axis=1),
         **both[first],
         Column("trials", "N", "$N$", wide=bool(trials.min() == trials.max())): trials.max(axis=1),
@@ -115,32 +109,17 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
             scoring.question_stderr(matrix) if several else np.full(len(matrix), np.nan)
         ),
         **inflation_columns(scored.inflation),
-        **priors.columns(cohort, cfg),
+        **_with_prior(cohort, cfg),
+        **_others(cohort, cfg),
+        **_answers(cohort),
+        **_usage(cohort),
     }
-    heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
-    for metric in others(cfg):
-        parts = _summary(_scored(metric, cohort, cfg.scoring.confidence))
-        for (end, head), part in zip(heads.items(), parts, strict=True):
-            key, group = f"{metric.key}{end}", metric.title()
-            spread = f"{metric.key}_sigma"
-            columns[Column(key, head, None, _FOUR, spread, group=group, wide=True)] = part
-    columns |= _answers(cohort) | _usage(cohort)
     best_first = {column: np.asarray(values)[scored.order] for column, values in columns.items()}
     return of_columns(title("leaderboard", cohort), best_first, _notes(cohort, cfg, scored))
 
 
-def _headline(name: str, found: Summary, level: str) -> dict[Column, npt.ArrayLike]:
-    keys, heads = HEADLINE[name], _HEADS[name]
-    titles = (*heads[:2], *(f"{head} {level}" for head in heads[2:]))
-    parts = zip(keys, titles, heads, _summary(found), strict=True)
-    return {
-        Column(key, title, None, _FOUR, keys[1], short=head, wide=key == "avg_sigma"): part
-        for key, title, head, part in parts
-    }
-
-
 def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
-    """The columns of a leaderboard that are scores other than Bayes@N and avg; None for none."""
+    """Select the columns that are scores other than Bayes@N and avg; None for none."""
     notes = ["estimate ∓ z σ, σ over repetitions of the trials, of as many as a model has"]
     blank = {m: [row[m.key] is None for row in board.rows] for m in others(cfg)}
     if short := [m.title() for m, rows in blank.items() if any(rows) and not all(rows)]:
@@ -152,17 +131,14 @@ def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
         notes.append(
             f"left out, as no model has so many trials, or what a vote takes: {', '.join(left_out)}"
         )
-    kept = [
-        m.key
-        for m, rows in blank.items()
-        if not all(rows) and (m.name != "pass@1" or len(blank) == 1)
-    ]
-    keys = [f"{key}{end}" for key in kept for end in ("", "_low", "_high")]
+    alone = len(blank) == 1  # Pass@1 is avg
+    kept = [m for m, rows in blank.items() if not all(rows) and (m.name != "pass@1" or alone)]
+    keys = [f"{m.key}{end}" for m in kept for end in ("", "_low", "_high")]
     return _part(board, "metrics", keys, notes) if blank else None
 
 
 def attempts(board: Table) -> Table:
-    """The columns of a leaderboard about answers and cost, for which a page has no room."""
+    """Select the columns about answers and cost, for which a page has no room."""
     notes = [
         "truncated: cut off by its token limit; undecided: the grader could not say",
         "GPU-hours are wall time × GPUs of the machine at hand, not comparable across machines",
@@ -180,7 +156,7 @@ def _part(board: Table, what: str, keys: Sequence[str], notes: Sequence[str]) ->
 
 
 def title(what: str, cohort: Cohort) -> str:
-    """A table's title: what it shows, of which data set, and how much of it."""
+    """Write a table's title: what it shows, of which data set, and how much of it."""
     models, questions, trials = cohort.outcomes.shape
     upto = "up to " * bool((cohort.outcomes == OWED).any())
     size = f"{counted(models, 'model')}, {counted(questions, 'question')}"
@@ -188,29 +164,64 @@ def title(what: str, cohort: Cohort) -> str:
 
 
 def others(cfg: AnalysisConfig) -> list[Metric]:
-    """The metrics that were asked for; Bayes@N and avg are in every leaderboard anyway."""
+    """Parse the metrics of the settings but for Bayes@N and avg, which every leaderboard has."""
     return [m for m in parse_all(cfg.scoring.metrics) if m.name not in ("bayes", "avg")]
 
 
-def _scored(metric: Metric, cohort: Cohort, confidence: float) -> Summary:
-    """A metric of every model, (L,); NaN where some question has too few trials."""
-    enough = (cohort.outcomes != OWED).sum(axis=2).min(axis=1) >= metric.k
-    evidence: list[dict[str, Any]] = [{"outcomes": of} for of in cohort.matrix()]
-    if metric.votes:
-        evidence = [of.arrays for of in cohort.votes]
-        enough &= [{*metric.of} <= {*of} for of in evidence]
-    summary = np.full((4, len(enough)), np.nan)
-    if enough.any():
-        known = [of for of, has in zip(evidence, enough, strict=True) if has]
-        stacks = {name: np.ma.stack([of[name] for of in known]) for name in metric.of}
-        summary[:, enough] = metric.summary(metric.given(stacks), confidence)
-    return Summary(*summary)
+def _headline(name: str, summary: Summary, cfg: AnalysisConfig) -> Columns:
+    level, (key, spread, *_) = f"{cfg.scoring.confidence:.0%}", HEADLINE[name]
+    parts = zip(HEADLINE[name], _HEADS[name], _clipped(summary), strict=True)
+    return {
+        Column(
+            *(of, head if of in (key, spread) else f"{head} {level}", None, _FOUR, spread),
+            short=head,
+            wide=of == "avg_sigma",
+        ): part
+        for of, head, part in parts
+    }
 
 
-def _summary(summary: Summary) -> list[Floats]:
-    """Value, sigma and ends; rounding may have carried a share past 0 or 1."""
+def _clipped(summary: Summary) -> list[Floats]:
+    """Clip value and ends to 0 and 1, past which rounding may have carried a share."""
     value, sigma, low, high = summary
     return [np.clip(value, 0, 1), sigma, np.clip(low, 0, 1), np.clip(high, 0, 1)]
+
+
+def _others(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
+    """Score every model by each other metric; NaN where some question has too few trials."""
+    level, columns = f"{cfg.scoring.confidence:.0%}", Columns()
+    heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
+    for metric in others(cfg):
+        enough = (cohort.outcomes != OWED).sum(axis=2).min(axis=1) >= metric.k
+        evidence: list[Mapping[str, Any]] = [{"outcomes": of} for of in cohort.matrix()]
+        if metric.votes:
+            evidence = [of.arrays for of in cohort.votes]
+            enough &= [{*metric.of} <= {*of} for of in evidence]
+        summary = np.full((4, len(enough)), np.nan)
+        if enough.any():
+            known = [of for of, has in zip(evidence, enough, strict=True) if has]
+            stacks = {name: np.ma.stack([of[name] for of in known]) for name in metric.of}
+            summary[:, enough] = metric.summary(metric.given(stacks), cfg.scoring.confidence)
+        for (end, head), part in zip(heads.items(), _clipped(Summary(*summary)), strict=True):
+            key, spread, group = f"{metric.key}{end}", f"{metric.key}_sigma", metric.title()
+            columns[Column(key, head, None, _FOUR, spread, group=group, wide=True)] = part
+    return columns
+
+
+def _with_prior(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
+    """Score by Bayes@N with the models' priors, and rank by it; nothing without `prior=RUN`."""
+    if not (earlier := priors(cohort, cfg.prior)):
+        return {}
+    R0 = scoring.Counts(np.stack([one.outcomes().values for one in earlier]))
+    level, method = cfg.scoring.confidence, cfg.scoring.method
+    summary = scoring.bayes_ci(cohort.matrix(), R0=R0, confidence=level, bounds=(0.0, 1.0))
+    heads = {"mu": "μ {}prior", "sigma": "σ {}prior", "low": "prior low", "high": "prior high"}
+    columns: Columns = {}
+    for (key, head), part in zip(heads.items(), summary, strict=True):
+        whole, short = head.format("with "), head.format("")
+        columns[Column(f"prior_{key}", whole, None, _FOUR, short=short, wide=key != "mu")] = part
+    rank = Column("prior_rank", "rank with prior", short="rank prior")
+    return columns | {rank: scoring.ranks(summary.value, method=method)}  # type: ignore[arg-type]
 
 
 def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str]:
@@ -235,24 +246,22 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
     notes += shared_luck(avgs, scored.inflation, scored.avg.sigma, s.confidence)
     if any(m.votes for m in others(cfg)):
         for name, of in zip(cohort.names, cohort.votes, strict=True):
-            lines = [
-                f"{m} is left out: {why}" for m, why in votes.left_out(others(cfg), of).items()
-            ]
-            notes += [f"{name}: {line}" for line in lines]
+            left_out = votes.left_out(others(cfg), of).items()
+            notes += [f"{name}: {m} is left out: {why}" for m, why in left_out]
     notes += stopped_lines(cohort.stopped(s.confidence), s.confidence)
     notes += [f"{member.name}: {member.decided}" for member in cohort.runs() if member.decided]
     return notes + [f"not alike: {line}" for line in cohort.differences]
 
 
-def inflation_columns(found: Inflation) -> dict[Column, npt.ArrayLike]:
-    """How much more trials vary than independent attempts would, with its interval; not shown."""
+def inflation_columns(luck: Inflation) -> Columns:
+    """Make columns of how much more trials vary than independent attempts would; not printed."""
     keys = ("inflation", "inflation_low", "inflation_high")
-    parts = zip(keys, found, strict=False)
+    parts = zip(keys, luck, strict=False)
     return {Column(key, key.replace("_", " "), None, "{:.2f}", wide=True): of for key, of in parts}
 
 
-def _answers(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
-    """Shares of graded attempts that gave no answer to judge; NaN where that is not known."""
+def _answers(cohort: Cohort) -> Columns:
+    """Count the shares of graded attempts that gave no answer to judge; NaN where not known."""
     kinds = {
         "truncated": cohort.truncated == 1,
         "no_answer": cohort.outcomes == NO_ANSWER,
@@ -260,18 +269,18 @@ def _answers(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
     }
     known = (cohort.truncated >= 0).any(axis=(1, 2))
     graded = (cohort.outcomes != OWED).sum(axis=(1, 2))
-    shares: dict[Column, npt.ArrayLike] = {
-        Column(key, key.replace("_", " "), None, "{:.1%}", wide=True): np.where(
-            known, kind.sum(axis=(1, 2)) / graded, np.nan
-        )
-        for key, kind in kinds.items()
+    shares = {
+        key: np.where(known, kind.sum(axis=(1, 2)) / graded, np.nan) for key, kind in kinds.items()
     }
-    head = Column("correct_of_finished", "correct of finished", None, "{:.1%}", wide=True)
-    return shares | {head: finished(cohort)[1]}
+    shares["correct_of_finished"] = finished(cohort)[1]
+    return {
+        Column(key, key.replace("_", " "), None, _SHARE, wide=True): share
+        for key, share in shares.items()
+    }
 
 
 def finished(cohort: Cohort) -> tuple[Floats, Floats]:
-    """The share of attempts that were not truncated, and of those the share that is correct.
+    """Return the share of attempts that were not truncated, and the share correct of those.
 
     Both (L,), every question with the same weight; NaN where it is not known what was truncated,
     and the second where nothing finished. Where truncated attempts are never correct, as our grader
@@ -292,32 +301,29 @@ def finished(cohort: Cohort) -> tuple[Floats, Floats]:
     return np.where(known, share, np.nan), of_ended
 
 
-def _usage(cohort: Cohort) -> dict[Column, npt.ArrayLike]:
-    """Tokens and price of the attempts that are scored, and GPU-hours of the whole run."""
-    head = "tokens/attempt"
-    columns = (
-        Column("tokens_per_attempt", head, None, "{:,.0f}", short="per attempt", wide=True),
-        Column("tokens", "tokens", None, "{:,.0f}", wide=True),
-        Column("generated", "attempts that say their tokens", wide=True),
-        Column("gpu_hours", "GPU-hours", None, "{:.2f}", wide=True),
-        _PRICE,
-    )
-    cells: list[tuple[Any, ...]] = []
+def _usage(cohort: Cohort) -> Columns:
+    """Sum tokens and price of the attempts that are scored, and GPU-hours of the whole run."""
+    rows: list[tuple[Any, ...]] = []
     for name in cohort.names:
         usages = [member.usage for member in cohort.runs() if member.name == name]
         known = sum(usage.completions_known for usage in usages)
         tokens = _sum([u.completion_tokens if u.completions_known else None for u in usages])
         gpu_s = _sum([usage.spent.gpu_s for usage in usages])
-        hours = None if gpu_s is None else gpu_s / 3600
-        price = _sum([usage.price for usage in usages])
-        cells.append((None if tokens is None else tokens / known, tokens, known, hours, price))
-    found: dict[Column, Any] = dict(zip(columns, zip(*cells, strict=True), strict=True))
-    if set(found[_PRICE]) == {None}:
-        del found[_PRICE]
-    return found
+        each, hours = tokens and tokens / known, None if gpu_s is None else gpu_s / 3600
+        rows.append((each, tokens, known, hours, _sum([usage.price for usage in usages])))
+    of_attempt, sums, numbers, gpu_hours, prices = zip(*rows, strict=True)
+    tokens_head = Column(
+        "tokens_per_attempt", "tokens/attempt", None, "{:,.0f}", short="per attempt", wide=True
+    )
+    columns: dict[Column, Any] = {
+        tokens_head: of_attempt,
+        Column("tokens", "tokens", None, "{:,.0f}", wide=True): sums,
+        Column("generated", "attempts that say their tokens", wide=True): numbers,
+        Column("gpu_hours", "GPU-hours", None, "{:.2f}", wide=True): gpu_hours,
+    }
+    return columns | ({_PRICE: prices} if set(prices) != {None} else {})
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:
-    """None where a part is not known, or there is none."""
-    known = [part for part in parts if part is not None]
-    return sum(known) if known and len(known) == len(parts) else None
+    """Add the parts; None where one is not known, or there is none."""
+    return None if None in parts or not parts else sum(parts)  # type: ignore[arg-type]

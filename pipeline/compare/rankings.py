@@ -26,7 +26,7 @@ SECONDS = 60.0  # of processor time that one method may take
 
 
 def scores(name: str, outcomes: Any) -> Floats | str:
-    """Scores by a method of METHODS, (L,), or in words why there are none, or none that is finite.
+    """Score by a method of METHODS, (L,), or return in words why there are no finite scores.
 
     `outcomes` are 1 and 0, (L, M, N), as :func:`complete` gives them; the same ones give the same
     scores. Higher is better: :func:`scoring.ranks` makes ranks of them. Scores that differ by less
@@ -49,7 +49,7 @@ def scores(name: str, outcomes: Any) -> Floats | str:
 
 
 def _settled(found: Floats, error: float) -> Floats:
-    """Scores (L,) in which those within a share of each other, in a chain, are the least of them.
+    """Set scores (L,) within a share of each other, in a chain, to the least of them.
 
     >>> _settled(np.array([2.000001, 0.5, 2.0]), 1e-5).tolist()
     [2.0, 0.5, 2.0]
@@ -63,7 +63,7 @@ def _settled(found: Floats, error: float) -> Floats:
 
 
 def fits(name: str, draws: Callable[[], Iterable[Any]], seconds: float) -> Iterator[Any]:
-    """:func:`scores` of each of `draws()` and its seconds, :func:`forked` with so many in all."""
+    """Yield :func:`scores` of each of `draws()` and its seconds, :func:`forked`, so many in all."""
     import scorio.rank  # noqa: F401  # once, and not in every process
 
     def work() -> Iterator[tuple[Floats | str, float]]:
@@ -75,7 +75,7 @@ def fits(name: str, draws: Callable[[], Iterable[Any]], seconds: float) -> Itera
 
 
 def replicates(tensor: Bits, count: int, seed: int = SEED) -> Iterator[Bits]:
-    """Bootstrap replicates of outcomes (L, M, N): whole columns, the same for all models."""
+    """Draw bootstrap replicates of outcomes (L, M, N): whole columns, the same for all models."""
     trials, size = tensor.shape[2], chunk_size(tensor.shape[2], 1)
     for chunk, start in enumerate(range(0, count, size)):
         for columns in draw(seed, chunk, min(size, count - start), trials, 1)[..., 0]:
@@ -83,7 +83,7 @@ def replicates(tensor: Bits, count: int, seed: int = SEED) -> Iterator[Bits]:
 
 
 def bootstrap(name: str, tensor: Bits, count: int, seconds: float, meter: Meter) -> tuple[Any, str]:
-    """Scores of the outcomes, then of replicates; and what prevented some of them, or all."""
+    """Score the outcomes, then replicates; also return what prevented some of them, or all."""
     made, failed = list[Floats](), list[str]()
     fitted = fits(name, lambda: chain([tensor], replicates(tensor, count)), seconds)
     try:
@@ -103,7 +103,7 @@ def bootstrap(name: str, tensor: Bits, count: int, seconds: float, meter: Meter)
 
 
 def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> Table:
-    """Ranks by each method of `cfg.ranking`, beside those of leaderboard and posterior.
+    """Rank by each method of `cfg.ranking`, beside leaderboard and posterior.
 
     Raises UserError: no method is named; no trial is complete for all questions and models.
     """
@@ -148,7 +148,7 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
 
 
 def _row(name: str, models: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's row: what is shown of each model, and the values."""
+    """Make a method's row: the values of each model, and these as text."""
     row: dict[str, Any] = {"method": name}
     for model, *of in zip(models, *values.values(), strict=True):
         its = dict(zip(values, of, strict=True))
@@ -159,7 +159,7 @@ def _row(name: str, models: Sequence[str], values: Mapping[str, Any]) -> dict[st
 
 
 def _values(made: Floats, cfg: AnalysisConfig) -> dict[str, Any]:
-    """What is shown of each model by a method, from its scores (1 + replicates, L)."""
+    """Rank the models by a method's scores (1 + replicates, L), with what replicates say."""
     ranks, *drawn = scoring.ranks(made, cfg.scoring.method)  # type: ignore[arg-type]
     values = {"rank": ranks, "score": made[0]}
     if drawn:

@@ -6,19 +6,17 @@ of all models together (or takes frozen ones) and assigns categories again, in m
 were imported rest on no signals: they are read as they are.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.compare import priors
-from bayes_at_n.pipeline.compare.cohort import Cohort, Member
+from bayes_at_n.pipeline.compare.cohort import Cohort, Member, priors
+from bayes_at_n.pipeline.compare.leaderboard import Columns
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.scoring import RubricConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
@@ -26,62 +24,78 @@ from bayes_at_n.pipeline.rubrics import categories as rubrics
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.rubrics.categories import Recorded, Scored
 from bayes_at_n.pipeline.rubrics.rubric import Categories, Rubric
+from bayes_at_n.pipeline.score.prior import Prior, of_rubric
 from bayes_at_n.pipeline.store import rowkeys, runfolder
+from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.numerics.inputs import Ints
 
-ByRubric: TypeAlias = dict[str, tuple[Rubric, Categories]]
-Records = Callable[[str], list[dict[str, Any]]]  # of a rubric's name: one a model
+
+class Assigned(NamedTuple):
+    """A rubric's categories of all attempts of a cohort."""
+
+    rubric: Rubric
+    codes: Categories  # (L, M, N)
+    records: list[dict[str, Any]]  # L: what each model's were made from
+
+
+ByRubric = dict[str, tuple[Rubric, Categories]]  # by the rubric's name
 
 
 def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
-    """Every attempt's category under each rubric that all runs of the cohort have signals for.
+    """Assign every attempt's category under each rubric that all runs have signals for.
 
     `rubric` names rubrics (none: all of configs/rubric) and weights; `thresholds` says whose
     quantiles: of all models together (`scope` cohort), of each model alone (model), or a `file`'s.
-    Returns per rubric name the rubric and the categories 0..C, int8, shape (L, M, N), with -1 where
-    an attempt is owed, not graded or has no verdict. Rubrics that need what a run lacks are left
-    out with a warning. Rubrics that were imported come first, where all runs have them with equal
-    names and weights. Empty for a cohort without members. Raises UserError: a run without current
-    signals; a rubric that was named and cannot be made; one that leaves a hole or an undeclared
-    overlap; frozen thresholds of another data set.
+    Returns by name each rubric and its categories 0..C, int8, shape (L, M, N), -1 where an attempt
+    lacks a grade or a verdict. Rubrics that need what a run lacks are left out with a warning.
+    Rubrics that were imported come first, where all runs have them with equal names and weights.
+    Empty for a cohort without members. Raises UserError: a run without current signals; a rubric
+    that was named and cannot be made; one that leaves a hole or an undeclared overlap; frozen
+    thresholds of another data set.
 
     Source: arXiv 2510.04265, appendix D and Table 4; pooling is our reading (docs/rubrics.md).
     """
-    return _assigned(cohort, cfg)[0]
+    return {name: (of.rubric, of.codes) for name, of in _assigned(cohort, cfg)[0].items()}
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
-    """Bayes@N of every model under each rubric, also with `prior=RUN`; ranks by the rubric's avg.
+    """Score every model by Bayes@N under each rubric, also with `prior=RUN`; rank by its avg.
 
-    Raises UserError: as for :func:`categories`, and of a prior as `priors.load`.
+    Raises UserError: as for :func:`categories`, and of a prior as `cohort.priors`.
     """
-    assigned, notes, records = _assigned(cohort, cfg)
-    earlier = priors.load(cohort, cfg)
-    columns: dict[Column, npt.ArrayLike] = {Column("model", "model", align="left"): cohort.names}
+    assigned, notes = _assigned(cohort, cfg)
+    earlier, level = priors(cohort, cfg.prior), cfg.scoring.confidence
+    columns: Columns = {Column("model", "model", align="left"): cohort.names}
     order = np.arange(len(cohort.names))
-    for i, (name, (rubric, codes)) in enumerate(assigned.items()):
+    for i, (name, (rubric, codes, records)) in enumerate(assigned.items()):
         counted = rubrics.counts(codes, len(rubric.categories))
-        summary = rubrics.bayes(counted, rubric.weights, cfg.scoring.confidence)
+        summary = rubrics.bayes(counted, rubric.weights, level)
         if i == 0:
             order = np.argsort(-summary.value, kind="stable")
         for end, part in zip(("", "_sigma", "_low", "_high"), summary, strict=True):
             head = f"{name} {end[1:]}".strip()
             columns[Column(f"{name}{end}", head, sigma=f"{name}_sigma", wide=bool(end))] = part
-        if earlier and (R0 := priors.of_rubric(earlier, records(name))) is not None:
-            of_prior = rubrics.bayes(counted, rubric.weights, cfg.scoring.confidence, R0)
+        if (R0 := _prior_counts(earlier, records)) is not None:
+            of_prior = rubrics.bayes(counted, rubric.weights, level, R0)
             columns[Column(f"{name}_prior", f"{name} with prior", format="{:.4f}")] = of_prior.value
             columns[Column(f"{name}_prior_sigma", f"{name} prior σ", wide=True)] = of_prior.sigma
         places = ranks(rubric, counted)
-        unknown = np.full(len(order), np.nan)
         columns[Column(f"{name}_rank", f"{name} rank", wide=True)] = (
-            unknown if places is None else places
+            np.full(len(order), np.nan) if places is None else places
         )
     ordered = {column: np.asarray(values)[order] for column, values in columns.items()}
     return of_columns(f"rubrics: {cohort.dataset}", ordered, notes)
 
 
+def _prior_counts(earlier: list[Prior], records: list[dict[str, Any]]) -> Counts | None:
+    """Count R0 (L, M, C + 1) by each member's thresholds; None where one has no prior."""
+    counts = [of_rubric(one, of) for one, of in zip(earlier, records, strict=False)]
+    known = [one.values for one in counts if one is not None]
+    return Counts(np.stack(known)) if known and len(known) == len(counts) else None
+
+
 def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
-    """Competition ranks (L,) by avg with the rubric's weights; None if a question has no category.
+    """Rank (L,) by avg with the rubric's weights, 1 2 2 4; None if a question has no category.
 
     `counted` is what `rubrics.categories.counts` returned.
     """
@@ -91,42 +105,30 @@ def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
     return scoring.ranks(averages, method="competition")
 
 
-def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, list[str], Records]:
-    """What :func:`categories` returns, what to say of it, and what it was made from."""
+def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[dict[str, Assigned], list[str]]:
+    """Return what :func:`categories` does, and the notes of a table of it."""
     notes = ["Bayes@N of each rubric, with its weights; categories as they were imported"]
-
-    def of_labels(name: str) -> list[dict[str, Any]]:
-        return [
-            rubrics.current(member.run, imported=True)[name].record for member in cohort.members
-        ]
-
     if not cohort.members:
-        return {}, notes, of_labels
+        return {}, notes
     imported = _imported(cohort, cfg.rubric)
     names = [name for name in cfg.rubric.names if name not in imported]
     if cfg.rubric.names and not names:
-        return imported, notes, of_labels
+        return imported, notes
     weights = {name: w for name, w in cfg.rubric.weights.items() if name not in imported}
     try:
-        computed, notes, limits = _computed(cohort, cfg, RubricConfig(names, weights))
+        computed, notes = _computed(cohort, cfg, RubricConfig(names, weights))
     except UserError as error:
         if not imported or names:
             raise
         warn(f"{cohort.dataset}: rubrics other than {', '.join(imported)} are left out: {error}")
-        return imported, notes, of_labels
-
-    def of_all(name: str) -> list[dict[str, Any]]:
-        if name in imported:
-            return of_labels(name)
-        return [computed[name][0].model_dump() | {"thresholds": one} for one in limits]
-
-    return imported | computed, notes, of_all
+        return imported, notes
+    return imported | computed, notes
 
 
 def _computed(
     cohort: Cohort, cfg: AnalysisConfig, chosen: RubricConfig
-) -> tuple[ByRubric, list[str], list[dict[str, Any]]]:
-    """The rubrics that are made of signals, what to say of them, and each run's thresholds."""
+) -> tuple[dict[str, Assigned], list[str]]:
+    """Assign the rubrics that are made of signals; return them and the notes of a table."""
     attempts = _alike(cohort, [_compared(member) for member in cohort.members])
     limits = _thresholds(cohort, cfg, attempts)
     chosen_rubrics = rubric_of.load(replace(cohort.members[0].run.cfg, rubric=chosen))
@@ -136,26 +138,28 @@ def _computed(
         of_runs.append(made)
         lacking |= lacks
     rubrics.warn_of(lacking)
-    keys = [of_run.keys for of_run in attempts]
+    keys, verifier = [of_run.keys for of_run in attempts], "C" in attempts[0].signals
+    made_from = [{"thresholds": {"values": one, "verifier": verifier}} for one in limits]
     computed = {
-        name: (rubric, _placed(cohort, keys, [made[name] for made in of_runs]))
+        name: Assigned(
+            rubric,
+            _placed(cohort, keys, [made[name] for made in of_runs]),
+            [rubric.model_dump() | of_run for of_run in made_from],
+        )
         for name, rubric in chosen_rubrics.items()
         if name not in lacking
     }
     whose = {"cohort": "of all models together", "model": "of each model alone"}
     basis = cfg.thresholds.file or whose[cfg.thresholds.scope]
     notes = [f"Bayes@N of each rubric; thresholds {basis}, computed for this table"]
-    verifier = "C" in attempts[0].signals
-    if not verifier:
-        notes.append(rubrics.FALLBACK)
-    used = (rubric for rubric, _ in computed.values())
+    notes += [rubrics.FALLBACK] * (not verifier)
+    used = (of.rubric for of in computed.values())
     notes += rubrics.dependence(used, [member.run for member in cohort.members])
-    own = [
-        runfolder.read_json(m.run.path / "thresholds.json").get("values") for m in cohort.members
-    ]
+    paths = [member.run.path / "thresholds.json" for member in cohort.members]
+    own = [runfolder.read_json(path).get("values") for path in paths]
     if any(of_run != own[0] for of_run in own):
         notes.append("not alike: the runs' own thresholds.json; their rubric scores differ from it")
-    return computed, notes, [{"values": one, "verifier": verifier} for one in limits]
+    return computed, notes
 
 
 def _compared(member: Member) -> Scored:
@@ -201,10 +205,10 @@ def _placed(cohort: Cohort, keys: list[pa.Table], labels: list[Categories]) -> C
     return codes
 
 
-def _imported(cohort: Cohort, chosen: RubricConfig) -> ByRubric:
-    """Labels that were imported; what some runs lack or name otherwise is left out or an error."""
+def _imported(cohort: Cohort, chosen: RubricConfig) -> dict[str, Assigned]:
+    """Read imported labels; what some runs lack or name otherwise is left out, or an error."""
     of_runs = [rubrics.current(member.run, imported=True) for member in cohort.members]
-    imported = {}
+    imported = dict[str, Assigned]()
     for name in sorted({name for labels in of_runs for name in labels}):
         if chosen.names and name not in chosen.names:
             continue
@@ -225,12 +229,13 @@ def _imported(cohort: Cohort, chosen: RubricConfig) -> ByRubric:
             raise UserError(f"rubric {name}, imported: {one_line(error)}") from error
         tables = [labels[name].table for labels in of_runs]
         given = [table["category"].to_numpy() for table in tables]
-        imported[name] = rubric, _placed(cohort, tables, given)
+        records = [labels[name].record for labels in of_runs]
+        imported[name] = Assigned(rubric, _placed(cohort, tables, given), records)
     return imported
 
 
 def _unlike(cohort: Cohort, name: str, of_runs: list[dict[str, Recorded]]) -> str:
-    """What keeps imported labels from being compared, in words."""
+    """Return in words what keeps imported labels from being compared, or nothing."""
     lacking = [m for m, labels in zip(cohort.names, of_runs, strict=True) if name not in labels]
     if lacking:
         return f"{', '.join(lacking[:5])} of {len(of_runs)} runs have no such labels"

@@ -28,7 +28,7 @@ from bayes_at_n.pipeline.engines import (
 from bayes_at_n.pipeline.engines.text import ended
 from bayes_at_n.pipeline.engines.vllm_core import Core
 from bayes_at_n.pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, variables, without
-from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.prepare import models, sizing
 
 _WORKER = "bayes_at_n.pipeline.engines.vllm_worker.Reporting"  # not imported here: it imports torch
 _CPU_BLOCK = 128  # tokens of a block of the cache
@@ -229,8 +229,7 @@ def _cache_bytes(cfg: RunConfig, longest: int) -> int:
     Left to itself vLLM takes most of the machine's memory, and touches all of it in time.
     VLLM_CPU_KVCACHE_SPACE (in GiB) overrides it, as everywhere with vLLM.
     """
-    per_token = models.cache_bytes_per_token(cfg.model)
-    if per_token is None:
+    sequence = sizing.cache_bytes(cfg.model, (-(-longest // _CPU_BLOCK) + 1) * _CPU_BLOCK)
+    if sequence is None:
         return _GIB
-    sequence = (-(-longest // _CPU_BLOCK) + 1) * _CPU_BLOCK * per_token
     return max(sequence, min(2 * int(cfg.engine.batch_size) * sequence, _GIB))

@@ -10,7 +10,7 @@ from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
-from bayes_at_n.pipeline.prepare import endpoint, prefetch, raised_cap, sizing
+from bayes_at_n.pipeline.prepare import endpoint, models, raised_cap, sizing
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.claims import any_free
@@ -78,7 +78,7 @@ def sample_here(runs: Sequence[Run], stop: StopFlag, replica: int) -> None:
 def _fitted(runs: Sequence[Run]) -> list[Run]:
     """The runs with one engine that fits this machine, where their model is by then."""
     if not kind(runs[0].cfg.engine.name).served:
-        prefetch.weights(runs[0].cfg.model)  # here and once: no worker waits for a download
+        models.download(runs[0].cfg.model)  # here and once: no worker waits for a download
     settled = [_settled(run) for run in runs]
     # Of several the one with the longest attempts decides what fits.
     engine = min((run.cfg.engine for run in settled), key=lambda engine: engine.batch_size)
@@ -95,7 +95,7 @@ def _owes(run: Run) -> bool:
             " with the one that is meant completes it"
         )
     if cut := runfolder.continuing(run):
-        note(f"generate: {raised_cap.told(run.cfg, cut.values())}")
+        note(f"generate: {raised_cap.described(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
         sessions.trust(run)
     if said := sessions.suspects(run):
@@ -124,4 +124,4 @@ def _settled(run: Run) -> Run:
         tokens = rowkeys.streamed(run, "attempts", ["completion_tokens"])["completion_tokens"]
         return list(tokens.drop_null().to_pylist())
 
-    return Run(sizing.settled(run.cfg, run.questions, made))
+    return Run(sizing.resolved(run.cfg, run.questions, made))

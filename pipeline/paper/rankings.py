@@ -71,7 +71,7 @@ def _without_twins(cohort: Cohort) -> Cohort:
         return cohort
     folders = [member.run.path.resolve() for member in cohort.members]
     twins = {folder.with_name(folder.name + pairing.GREEDY) for folder in folders}
-    return cohort.of([i for i, folder in enumerate(folders) if folder not in twins])
+    return cohort.select([i for i, folder in enumerate(folders) if folder not in twins])
 
 
 def _ranked(name: str, tensor: Bits, upto: Ints, plan: StudyPlan, meter: Meter) -> Ranked:

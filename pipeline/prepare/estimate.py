@@ -1,37 +1,46 @@
-"""What sampling and judging take, before anything is spent: one estimate for all who ask for it.
+"""Estimate what sampling and judging take, before anything is spent: `--dry-run`, `submit`, races.
 
 A step of an engine makes a token of every sequence. For that it reads the weights and all caches
-once and computes two operations a parameter and a sequence, whichever takes longer; some time goes
-to the processor beside. So memory bandwidth says how fast reasoning models are sampled. Where a run
-has sessions, their measured rate counts instead. Every number that is assumed is named.
+once and computes two operations a parameter and a sequence, whichever takes longer; the processor
+takes some time of its own. So memory bandwidth limits how fast reasoning models are sampled. Where
+a run has sessions, their measured rate counts instead. Every number that is assumed is named.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+import statistics
+import textwrap
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base import environment
-from bayes_at_n.pipeline.base.console import clock, count, counted
+from bayes_at_n.pipeline.base.console import clock, count, counted, results
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
-from bayes_at_n.pipeline.prepare import models, sizing
-from bayes_at_n.pipeline.prepare.sizing import Room, gib
+from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap, sizing
+from bayes_at_n.pipeline.prepare.hub import NotHere
+from bayes_at_n.pipeline.prepare.sizing import EngineMemory, Rows, gib
+from bayes_at_n.pipeline.store import outcomes, runfolder
+from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
+from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.sessions import Totals
-from bayes_at_n.pipeline.workers import devices
+from bayes_at_n.pipeline.workers import devices, spent
+from bayes_at_n.pipeline.workers.spent import Spent
 
 # Of attempts/ on the disk; measured on random ids, log-probs and text, which hardly compress.
 BYTES_PER_TOKEN = 7.6
 SHARE = 0.46  # of max_tokens, the mean attempt of the paper's cohort: 2,926 M tokens of 6,291 M
-_REACHED = 0.6  # of a GPU's bandwidth and arithmetic
+_EFFICIENCY = 0.6  # of a GPU's bandwidth and arithmetic
 # Beside a GPU's work, of a step and of each sequence in it; from an H100, see docs/benchmarks.md.
 _STEP_S, _SEQUENCE_S = 1.2e-3, 2e-5
 _CORE_S = 3e-4  # the same of a sequence where a core does all: the demo on two cores
 _CORE = 5e9, 3e10  # bytes and operations a second of a core
 _START_S = {True: 80.0, False: 20.0}  # until an engine samples, on GPUs or not, and a GB a second
-_ASKED = 300  # tokens of a verifier's question around the attempt
+_VERIFIER_PROMPT = 300  # tokens of a verifier's question around the attempt
+_ASSUMED_QUESTIONS = 30  # where they are not known, with prompts of 200 tokens
 
 # GB of memory, TB/s and dense 16-bit TFLOP/s, by the makers' data sheets; the first that fits.
 _GPUS = {
@@ -52,7 +61,7 @@ _GPUS = {
 class Hardware(NamedTuple):
     """What a run may use."""
 
-    told: str
+    name: str
     gpus: int  # 0: the processor
     memory: int | None  # bytes of a GPU
     bandwidth: float  # bytes a second, of a GPU or of all cores
@@ -60,7 +69,7 @@ class Hardware(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What the attempts that are owed are expected to take."""
+    """What sampling the attempts that are pending is expected to take."""
 
     tokens: float  # of completions
     most: float  # at most so many
@@ -79,162 +88,297 @@ class Judging(NamedTuple):
     how: str = ""  # what keeps it from being known well
 
 
-def seen(names: Sequence[str], memory: int | None, cores: int) -> Hardware:
-    """This machine: its GPUs, by the names that their driver has for them, or its cores.
+class Estimate(NamedTuple):
+    """What is pending in a run, and what that takes."""
 
-    >>> seen(["NVIDIA H200, 143771 MiB"], 150754820096, 8)[:3]
+    planned: int  # attempts
+    pending: int
+    measured: bool  # whether the length of attempts is that of finished ones
+    prompts: float  # tokens, once an attempt
+    cost: Cost
+    judging: Judging | None
+    paid: float | None  # at the engine's prices, of the most tokens; None: there are none
+
+
+def gpu_hardware(words: str, number: int, where: str, memory: int | None = None) -> Hardware:
+    """Return a number of GPUs of the first kind that words name, else of H100s.
+
+    >>> gpu_hardware("NVIDIA H200, 143771 MiB", 1, "here", 150754820096)[:3]
     ('1 GPU (H200) here', 1, 150754820096)
-    >>> seen([], None, 2).told
-    '2 cores here'
     """
-    if not names:
-        return Hardware(f"{counted(cores, 'core')} here", 0, None, *(cores * x for x in _CORE))
-    return _of(names[0], len(names), "here", memory)
-
-
-def of_cluster(cluster: ClusterConfig) -> Hardware:
-    """What all tasks of a run have on a cluster; which GPUs these are its settings may tell.
-
-    >>> of_cluster(ClusterConfig(gpus=4, workers=2, options=["--constraint=a100"])).told
-    '8 GPUs (A100) of cluster=default'
-    >>> of_cluster(ClusterConfig()).told
-    '1 GPU (which is not said: as an H100) of cluster=default'
-    """
-    where = f"of cluster={cluster.name}"
-    if not cluster.gpus:
-        cores = cluster.cpus * cluster.workers
-        return seen([], None, cores)._replace(told=f"{counted(cores, 'core')} {where}")
-    words = " ".join([cluster.name, cluster.partition or "", *cluster.options])
-    return _of(words, cluster.gpus * cluster.workers, where, None)
-
-
-def here(cfg: RunConfig) -> Hardware:
-    """Return what the engine of a run has on this machine."""
-    gpus = devices.visible_gpus() if devices.on_gpus(cfg) else []
-    names = environment.hardware()["gpus"][: len(gpus)]
-    names += ["GPU"] * (len(gpus) - len(names))  # parts of one
-    return seen(names, devices.memory(gpus), environment.cores())
-
-
-def _of(words: str, number: int, where: str, memory: int | None) -> Hardware:
     known = [name for name in _GPUS if re.search(rf"(?<![a-z0-9]){name}(?![0-9])", words, re.I)]
     name = known[0] if known else "H100"
     size, bandwidth, speed = _GPUS[name]
     which = name if known else f"which is not said: as an {name}"
-    told = f"{counted(number, 'GPU')} ({which}) {where}"
-    return Hardware(told, number, memory or size * 10**9, bandwidth * 1e12, speed * 1e12)
+    described = f"{counted(number, 'GPU')} ({which}) {where}"
+    return Hardware(described, number, memory or size * 10**9, bandwidth * 1e12, speed * 1e12)
 
 
-def step_s(used: Hardware, weights: float, active: float, caches: float, batch: int) -> float:
-    """Seconds of a step; `weights`, `active` (what a token uses of them) and `caches` in bytes.
+def cpu_hardware(cores: int, where: str) -> Hardware:
+    """Return a number of cores."""
+    return Hardware(f"{counted(cores, 'core')} {where}", 0, None, *(cores * x for x in _CORE))
+
+
+def cluster_hardware(cluster: ClusterConfig) -> Hardware:
+    """Return what all tasks of a run have on a cluster, whose settings may name the kind of GPU.
+
+    >>> cluster_hardware(ClusterConfig(gpus=4, workers=2, options=["--constraint=a100"])).name
+    '8 GPUs (A100) of cluster=default'
+    >>> cluster_hardware(ClusterConfig()).name
+    '1 GPU (which is not said: as an H100) of cluster=default'
+    """
+    where = f"of cluster={cluster.name}"
+    if not cluster.gpus:
+        return cpu_hardware(cluster.cpus * cluster.workers, where)
+    words = " ".join([cluster.name, cluster.partition or "", *cluster.options])
+    return gpu_hardware(words, cluster.gpus * cluster.workers, where)
+
+
+def local_hardware(cfg: RunConfig) -> Hardware:
+    """Return what the engine of a run has on this machine."""
+    if gpus := devices.visible_gpus() if devices.on_gpus(cfg) else []:
+        names = environment.hardware()["gpus"] or [""]  # none of parts of a GPU
+        return gpu_hardware(names[0], len(gpus), "here", devices.memory(gpus))
+    return cpu_hardware(environment.cores(), "here")
+
+
+def step_s(hardware: Hardware, weights: float, active: float, caches: float, batch: int) -> float:
+    """Return the seconds of a step; `weights`, `active` (of a token) and `caches` in bytes.
 
     A 4 B model with 71 sequences of 1.6 GB on an H200 makes about 1,600 tokens a second:
 
-    >>> h200 = seen(["H200"], None, 1)
-    >>> round(71 / step_s(h200, 8e9, 8e9, 71 * 1.6e9, 71))
+    >>> round(71 / step_s(gpu_hardware("H200", 1, "here"), 8e9, 8e9, 71 * 1.6e9, 71))
     1583
     """
-    read = (weights + caches) / used.bandwidth
-    reckoned = active * batch / used.speed  # two bytes a parameter, two operations
-    beside = _STEP_S + _SEQUENCE_S * batch if used.gpus else _CORE_S * batch
-    return beside + max(read, reckoned) / _REACHED
+    read = (weights + caches) / hardware.bandwidth
+    computed = active * batch / hardware.speed  # two bytes a parameter, two operations
+    processor = _STEP_S + _SEQUENCE_S * batch if hardware.gpus else _CORE_S * batch
+    return processor + max(read, computed) / _EFFICIENCY
 
 
-def expected(
+def sampling_cost(
     cfg: RunConfig,
-    rows: Sequence[Mapping[str, Any]],
-    owed: int,
-    used: Hardware,
+    rows: Rows,
+    pending: int,
+    hardware: Hardware,
     mean: float | None = None,
-    spent: Totals | None = None,
+    totals: Totals | None = None,
 ) -> Cost:
-    """What `owed` attempts take: `mean` tokens each, if that is known, at the rate of `spent`."""
+    """Estimate what `pending` attempts take.
+
+    Args:
+        cfg: the run.
+        rows: its questions, or none where they are not known.
+        pending: attempts.
+        hardware: what it may use.
+        mean: the tokens of its attempts so far; None: none are known.
+        totals: of its sessions, whose rate counts if they sampled anything.
+    """
     limits = [row["max_tokens"] for row in rows] or [cfg.sampling.max_tokens]
-    most = owed * sum(limits) / len(limits)
+    most = pending * sum(limits) / len(limits)
     if mean:
-        cost = Cost(owed * mean, owed * mean, "the mean of those so far")
+        cost = Cost(pending * mean, pending * mean, "the mean of those so far")
     else:
         cost = Cost(SHARE * most, most, f"assumed: {SHARE:.0%} of the limit, as in the paper")
     if kind(cfg.engine.name).served:
         return cost._replace(how="a server's GPUs are not known here")
-    if spent and spent.completion_tokens and (taken := spent.gpu_s or spent.wall_s):
-        rate = spent.completion_tokens / taken
-        taken_s = cost.tokens / (rate * max(1, used.gpus))
-        return cost._replace(seconds=taken_s, how=f"measured so far: {count(rate)} tokens/s each")
+    if totals and totals.completion_tokens and (taken := totals.gpu_s or totals.wall_s):
+        rate = totals.completion_tokens / taken
+        seconds = cost.tokens / (rate * max(1, hardware.gpus))
+        return cost._replace(seconds=seconds, how=f"measured so far: {count(rate)} tokens/s each")
     try:
-        return _reckoned(cost, cfg, rows, owed, used)
+        if models.local_folder(cfg.model) is not None:
+            seconds_, how = _time_by_size(cfg, rows, pending, cost.tokens, hardware)
+        else:
+            size = sizing.weight_bytes_by_name(cfg.model.id) or 0  # as much the caches of 32
+            rate = size and 32 / step_s(hardware, size, size, size, 32) * max(1, hardware.gpus)
+            seconds_ = cost.tokens / rate if rate else None
+            how = "the model is not here yet" + ", and goes by its name" * bool(size)
     except UserError as error:
-        return cost._replace(how=str(error))
+        seconds_, how = None, str(error)
+    return cost._replace(seconds=seconds_, how=how)
 
 
-def _reckoned(
-    cost: Cost, cfg: RunConfig, rows: Sequence[Mapping[str, Any]], owed: int, used: Hardware
-) -> Cost:
-    """With the time that the sizes of model and hardware allow."""
-    if not sizing.is_here(cfg.model):
-        size = sizing.by_name(cfg.model.id) or 0  # and as much again the caches of 32 sequences
-        rate = size and 32 / step_s(used, size, size, size, 32) * max(1, used.gpus)
-        how = "the model is not here yet" + ", and goes by its name" * bool(size)
-        return cost._replace(seconds=cost.tokens / rate if rate else None, how=how)
-    room = Room(cfg, rows, used.memory or 1)
-    if not room.weights or not room.attempt:
-        return cost._replace(how="the size of the model is not known")
-    size = cfg.engine.tensor_parallel_size
+def _time_by_size(
+    cfg: RunConfig, rows: Rows, pending: int, tokens: float, hardware: Hardware
+) -> tuple[float | None, str]:
+    """Return the seconds that sizes of model and hardware allow, and their arithmetic."""
+    memory = EngineMemory(cfg, rows, hardware.memory or 1)
+    if not memory.weights or not memory.attempt:
+        return None, "the size of the model is not known"
+    size, batch = cfg.engine.tensor_parallel_size, cfg.engine.batch_size
     if size == AUTO:
-        size = room.gpus(used.gpus) if used.gpus else 1
-    engines = max(1, used.gpus // size)
-    auto = sizing.MOST if used.gpus else sizing.USUAL
-    batch = auto if cfg.engine.batch_size == AUTO else cfg.engine.batch_size
-    if used.gpus:
-        batch = min(batch, room.left(size) // room.each(room.attempt, size))
+        size = memory.gpus(hardware.gpus) if hardware.gpus else 1
+    if batch == AUTO:
+        batch = sizing.MAX_BATCH if hardware.gpus else sizing.DEFAULT_BATCH
+    if hardware.gpus:
+        batch = min(batch, memory.left(size) // memory.on_gpus(memory.attempt, size))
     if batch < 1:
-        return cost._replace(how=f"the model does not fit {gib(used.memory or 0)} of a GPU")
-    batch = min(batch, -(-owed // engines))
-    one = used._replace(bandwidth=used.bandwidth * size, speed=used.speed * size)
-    active = room.weights * _active(cfg)
-    step = step_s(one, room.weights, active, batch * room.each(room.attempt, size), batch)
-    alone = step_s(one, room.weights, active, room.attempt, 1)
+        return None, f"the model does not fit {gib(hardware.memory or 0)} of a GPU"
+    engines = max(1, hardware.gpus // size)
+    batch = min(batch, -(-pending // engines))
+    one = hardware._replace(bandwidth=hardware.bandwidth * size, speed=hardware.speed * size)
+    active = memory.weights * _active_share(cfg)
+    caches = batch * memory.on_gpus(memory.attempt, size)
+    step = step_s(one, memory.weights, active, caches, batch)
+    alone = step_s(one, memory.weights, active, memory.attempt, 1)
     longest = max((row["max_tokens"] for row in rows), default=cfg.sampling.max_tokens)
     # The last long attempts run by themselves.
-    lost = _START_S[bool(used.gpus)] + room.weights / 1e9 + alone * longest / 2
-    taken_s = cost.tokens * step / (batch * engines) + lost
-    told = (
-        f"assumed: {_REACHED:.0%} of its bandwidth; {batch} sequences of {gib(room.attempt)} beside"
-        f" {gib(room.weights)} of weights, so {count(batch / step)} tokens/s an engine, and"
-        f" {clock(lost)} to start and for the last ones"
+    lost = _START_S[bool(hardware.gpus)] + memory.weights / 1e9 + alone * longest / 2
+    return tokens * step / (batch * engines) + lost, (
+        f"assumed: {_EFFICIENCY:.0%} of its bandwidth; {batch} sequences of {gib(memory.attempt)}"
+        f" beside {gib(memory.weights)} of weights, so {count(batch / step)} tokens/s an engine,"
+        f" and {clock(lost)} to start and for the last ones"
     )
-    return cost._replace(seconds=taken_s, how=told)
 
 
-def _active(cfg: RunConfig) -> float:
-    """The share of the weights that a token uses: of experts those that are asked."""
+def _active_share(cfg: RunConfig) -> float:
+    """Return the share of the weights that a token uses: of experts those that are asked."""
     own = models.read_config(cfg.model).get_text_config()
     names = ("num_experts", "num_local_experts", "n_routed_experts")
     experts = next(filter(None, (getattr(own, name, None) for name in names)), None)
     return min(1.0, (getattr(own, "num_experts_per_tok", 1) or 1) / experts) if experts else 1.0
 
 
-def judging(cfg: RunConfig, attempts: int, tokens: float, used: Hardware) -> Judging | None:
-    """What the verifier needs for so many attempts of so many tokens each; None: there is none."""
+def judging_cost(
+    cfg: RunConfig, attempts: int, tokens: float, hardware: Hardware
+) -> Judging | None:
+    """Estimate what the verifier needs for attempts of so many tokens each; None: there is none."""
     if cfg.verifier.id is None or "verify" not in cfg.stages:
         return None
     model, engine = (judge := verifier_as_model(cfg)).model, judge.engine
-    each, attended = tokens + _ASKED, 0.0
-    need = Judging(attempts, attempts * each)
+    each, attended, how = tokens + _VERIFIER_PROMPT, 0.0, ""
     if kind(engine.name).served:
-        return need._replace(how="by a server")
-    if not sizing.is_here(model):  # nobody is asked: where there is no network, that takes long
-        weights, cache = sizing.by_name(model.id), 0
-        need = need._replace(how="it is not here yet" + ", and goes by its name" * bool(weights))
+        return Judging(attempts, attempts * each, how="by a server")
+    if models.local_folder(model) is None:  # no hub is asked: without a network that takes long
+        weights, cache = sizing.weight_bytes_by_name(model.id), 0
+        how = "it is not here yet" + ", and goes by its name" * bool(weights)
     else:
-        limit, weights = models.context(model), sizing.weights(model)
+        limit, weights = models.context(model), sizing.weight_bytes(model)
         each, own = min(each, limit), models.read_config(model).get_text_config()
         # Four operations for every number of a layer and each token before: half of its prompt.
         attended = 2 * each * own.num_hidden_layers * own.hidden_size
-        cache = sizing.cache(model, min(cfg.sampling.max_tokens + _ASKED, limit)) or 0
+        longest = min(cfg.sampling.max_tokens + _VERIFIER_PROMPT, limit)
+        cache = sizing.cache_bytes(model, longest) or 0
     if weights is None:
-        return need._replace(how=need.how or "its size is not known")
-    rate = used.speed * _REACHED * max(1, used.gpus) / (weights + attended)
-    taken_s = attempts * each / rate + _START_S[bool(used.gpus)] + weights / 1e9
-    need = need._replace(seconds=taken_s, tokens=attempts * each)
-    return need._replace(memory=weights + cache + sizing.BESIDE * bool(used.gpus))
+        return Judging(attempts, attempts * each, how=how or "its size is not known")
+    rate = hardware.speed * _EFFICIENCY * max(1, hardware.gpus) / (weights + attended)
+    seconds = attempts * each / rate + _START_S[bool(hardware.gpus)] + weights / 1e9
+    memory = weights + cache + sizing.OVERHEAD * bool(hardware.gpus)
+    return Judging(attempts, attempts * each, seconds, memory, how)
+
+
+def estimate(run: Run, rows: Rows, hardware: Hardware) -> Estimate:
+    """Estimate a run by its attempts so far where there are any, else by assumptions."""
+    cfg, lengths = run.cfg, _prompt_lengths(rows)
+    planned = len(rows) * cfg.sampling.trials
+    usage = outcomes.usage(run, [row["question_id"] for row in rows])
+    pending, mean = planned - usage.attempts, usage.completion_mean
+    # Known to the token, but for attempts that came without the length of their prompt.
+    unknown = (usage.attempts - usage.prompts_known) * statistics.fmean(lengths)
+    prompts = cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unknown
+    judged = VERDICTS_TABLE.read(run, [], None).table.num_rows if mean else 0
+
+    cost = sampling_cost(cfg, rows, pending, hardware, mean, usage.spent)
+    each = (mean or cost.tokens / max(1, pending)) + statistics.fmean(lengths)
+    judging = judging_cost(cfg, max(0, planned - judged), each, hardware)
+    paid = outcomes.price(cfg.engine, prompts, cost.most)
+    return Estimate(planned, pending, bool(mean), prompts, cost, judging, paid)
+
+
+def _prompt_lengths(rows: Rows) -> list[int]:
+    """Return the tokens of prompts; of chat turns nobody knows them: four bytes make about one."""
+    return [len(row["prompt_token_ids"] or row["prompt"].encode()[::4]) for row in rows]
+
+
+def dry_run(run: Run, on_cluster: bool = False) -> None:
+    """Print the first prompt, what is pending, and what that may cost; writes nothing.
+
+    That is on this machine, or on all tasks of a run `on_cluster`. Raises UserError: whatever
+    `prepare` would refuse.
+    """
+    try:
+        built = questions_table.build(run)
+    except NotHere as error:
+        questions = f"for {_ASSUMED_QUESTIONS} questions"
+        results.print(f"{error}; until then by what is known, {questions}:")
+        one: dict[str, Any] = {"prompt": " " * 800, "prompt_token_ids": None, "question_id": ""}
+        rows = [one | {"max_tokens": run.cfg.sampling.max_tokens}] * _ASSUMED_QUESTIONS
+        cut: raised_cap.Cut = {}
+    else:
+        rows = built.rows()
+        identity = questions_table.identity(run, built)
+        runfolder.check_same(run, identity, raising=True)
+        cut = raised_cap.check(run, built, identity)
+        results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
+        results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
+        longest = max(_prompt_lengths(rows))
+        results.print(f"questions: {len(rows)}, prompts of up to {longest} tokens")
+    hardware = cluster_hardware(run.cfg.cluster) if on_cluster else local_hardware(run.cfg)
+    of_run = estimate(run, rows, hardware)
+    results.print(f"pending: {of_run.pending} of {of_run.planned} attempts, into {run.path}")
+    parts: dict[str, Any] = of_run._asdict()
+    for name in ("cost", "judging"):
+        parts[name] = parts[name] and parts[name]._asdict()
+    answer({"run": run.path, "questions": len(rows), **parts})
+    if not of_run.pending and not (of_run.judging and of_run.judging.attempts):
+        return
+    if cut:
+        limits = {row["question_id"]: row["max_tokens"] for row in rows}
+        most = count(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
+        words = raised_cap.described(run.cfg, cut.values())
+        results.print(f"{words}, at most {most} tokens beside the estimate")
+    for line in _lines(run, of_run, hardware):
+        results.print(line)
+
+
+def _lines(run: Run, of_run: Estimate, hardware: Hardware) -> Iterator[str]:
+    """Yield tokens, disk, time, budget, price and the verifier, a line each."""
+    cost, cfg = of_run.cost, run.cfg
+    most = "" if of_run.measured else f"; at most {count(cost.most)}"
+    prompts = count(of_run.prompts)
+    yield f"tokens: about {count(cost.tokens)} ({cost.basis}){most}; prompts {prompts}"
+    yield f"disk: about {count(BYTES_PER_TOKEN * cost.tokens)}B"
+    yield f"time: {_time(cost.seconds, hardware)} ({cost.how})"
+    if cfg.budget.given:
+        so_far = spent.spent([run])
+        finished = max(1, of_run.planned - of_run.pending)
+        device_s = of_run.pending * so_far.device_s / finished
+        needed = spent.account(cfg, Spent(of_run.prompts, cost.most, device_s))
+        left = spent.left(cfg, so_far)
+        shares = [left[key] / needed[key]["spent"] for key in left if needed[key]["spent"]]
+        bound = "about" if of_run.measured else "at least"
+        fit = f"; {bound} {int(of_run.pending * min([1.0, *shares]))} attempts fit" * bool(shares)
+        yield spent.in_words(spent.account(cfg, so_far)) + fit
+    if of_run.paid is not None:
+        bound = "about" if of_run.measured else "at most"
+        yield f"price: {bound} {of_run.paid:,.2f}, with {prompts} tokens of prompts"
+    if (judge := of_run.judging) and judge.attempts:
+        needs = [f"{gib(judge.memory)} of memory", _time(judge.seconds, hardware)]
+        needs = [*(needs if judge.seconds else []), *filter(None, [judge.how])]
+        texts = f"{judge.attempts:,} attempts, about {count(judge.tokens)} tokens to read"
+        yield f"verifier: {cfg.verifier.name}, {texts}; {', '.join(needs)}"
+
+
+def _time(seconds: float | None, hardware: Hardware) -> str:
+    if seconds is None:
+        return "not known"
+    hours = f", {seconds * hardware.gpus / 3600:.2g} GPU-hours" * bool(hardware.gpus)
+    return f"about {clock(seconds)}{hours} on {hardware.name}"
+
+
+def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[str]:
+    """Yield what several runs take, a line each, and all of them; for `submit --dry-run`."""
+    total = [0.0, 0.0, 0.0]
+    for name, one in estimates.items():
+        times = one.cost.seconds, one.judging and one.judging.seconds
+        hours = sum(filter(None, times)) * max(1, hardware.gpus) / 3600
+        row = [one.pending, one.cost.tokens, hours]
+        total = [a + b for a, b in zip(total, row, strict=True)]
+        yield f"{name}: {_in_short(*row)} ({one.cost.basis}; {one.cost.how})"
+    yield f"about {_in_short(*total)} on {hardware.name}, with the verifier"
+
+
+def _in_short(attempts: float, tokens: float, hours: float) -> str:
+    size = count(BYTES_PER_TOKEN * tokens)
+    return f"{attempts:,.0f} attempts, {count(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"

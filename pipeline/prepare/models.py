@@ -20,6 +20,8 @@ from bayes_at_n.pipeline.prepare.hub import OFFLINE, from_hub
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.prompts import difference
 
+# Weights are stored twice in many repositories; vLLM and transformers read safetensors.
+_UNUSED = ["*.pth", "*.pt", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*"]
 _warned: set[str] = set()
 
 
@@ -42,6 +44,35 @@ def locate(cfg: ModelConfig) -> str:
             " model, or a hub id OWNER/NAME"
         )
     return cfg.id
+
+
+def local_folder(cfg: ModelConfig) -> Path | None:
+    """Return the model's folder or its snapshot in the hub's cache, if any; nobody is asked."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if (folder := Path(locate(cfg))).is_dir():
+        return folder
+    cached = try_to_load_from_cache(cfg.id, "config.json", revision=cfg.revision)
+    return Path(cached).parent if isinstance(cached, str) else None
+
+
+def download(cfg: ModelConfig) -> Path:
+    """Return a model's local folder, or a snapshot of its hub id, with .bin only if need be.
+
+    Raises UserError: the hub does not have it, or does not answer.
+    """
+    from huggingface_hub import snapshot_download
+
+    name = locate(cfg)
+    if (folder := Path(name)).is_dir():
+        return folder
+    remedy = "Check the id, the network, and the login for gated models (`hf auth login`)"
+    with from_hub(name, remedy):
+        for unused in ([*_UNUSED, "*.bin"], _UNUSED):
+            folder = Path(snapshot_download(name, revision=cfg.revision, ignore_patterns=unused))
+            if any(folder.glob("*.safetensors")):
+                break
+    return folder
 
 
 def tokenizer(cfg: ModelConfig) -> Any:
@@ -105,19 +136,6 @@ def context(cfg: ModelConfig) -> int:
             f"{cfg.key}.context: {cfg.id} does not state its context; set {cfg.key}.context=N"
         )
     return min(limits)
-
-
-def cache_bytes_per_token(cfg: ModelConfig) -> int | None:
-    """Bytes of key-value cache that a token takes in 16 bits; None for what is no plain decoder."""
-    config = read_config(cfg)
-    heads = getattr(config, "num_attention_heads", None)
-    layers = getattr(config, "num_hidden_layers", None)
-    if not heads or not layers:
-        return None
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    key_heads = getattr(config, "num_key_value_heads", None) or heads
-    width = 4 if cfg.dtype == "float32" else 2
-    return int(2 * width * layers * key_heads * size)
 
 
 def fingerprint(cfg: ModelConfig, names: Sequence[str] = ()) -> str:

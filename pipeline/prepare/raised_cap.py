@@ -59,11 +59,11 @@ def refusal(run: Run, why: str) -> str:
     )
 
 
-def told(cfg: RunConfig, tokens: Collection[int]) -> str:
-    """What attempts of so many tokens are up to, in words; nothing where there are none.
+def described(cfg: RunConfig, tokens: Collection[int]) -> str:
+    """Describe what attempts of so many tokens continue to; empty where there are none.
 
     >>> from bayes_at_n.pipeline.config.settings import SamplingConfig
-    >>> told(RunConfig(sampling=SamplingConfig(max_tokens=65536)), [16, 8])
+    >>> described(RunConfig(sampling=SamplingConfig(max_tokens=65536)), [16, 8])
     'continues 2 truncated attempts from 8-16 to 65,536 tokens'
     """
     if not tokens:

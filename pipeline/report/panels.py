@@ -160,7 +160,7 @@ def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
             kept.append(i)
         except UserError as error:
             notices.append(f"{member.name} has no categories: {error}")
-    return cohort.of(kept)
+    return cohort.select(kept)
 
 
 def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `score` found, as people read it, and what they should beware of, here and in `compare`."""
+"""The lines and tables of a score, and the warnings that `score` and `compare` have in common."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ def ordered(headline: str) -> list[str]:
 
 
 def line(scores: Parts) -> str:
-    """Say the score: "a on d: avg@8 0.51 (95%: 0.49 to 0.53), Bayes@8 0.51 (0.49 to 0.53)"."""
+    """Format the score: "a on d: avg@8 0.51 (95%: 0.49 to 0.53), Bayes@8 0.51 (0.49 to 0.53)"."""
     uniform, level, parts = scores["uniform_prior"], f"{scores['confidence']:.0%}: ", list[str]()
     for name in filter(uniform.get, ordered(scores["headline"])):
         value, sigma, low, high = [*uniform[name].values()][:4]
@@ -98,7 +98,7 @@ def _rows(scores: Parts, metrics: "Sequence[Metric]") -> list[dict[str, Any]]:
 
 
 def beware(scores: Parts) -> None:
-    """Warn of what makes an interval say more than it knows."""
+    """Warn of what makes an interval too narrow."""
     uniform, level, lines = scores["uniform_prior"], scores["confidence"], list[str]()
     if luck := uniform.get("avg", {}).get("inflation"):
         found = scoring.Inflation(*(luck[key] for key in scoring.Inflation._fields))
@@ -112,35 +112,35 @@ def beware(scores: Parts) -> None:
 
 
 def apart(shrinkage: Mapping[str, float]) -> list[str]:
-    """Say where Bayes@N is far from avg; by name :func:`scoring.shrinkage`, in its own sigmas."""
+    """Warn where Bayes@N is far from avg; by name :func:`scoring.shrinkage`, in its own sigmas."""
     moved = {name: sigmas for name, sigmas in shrinkage.items() if abs(sigmas) > SHRINKAGE_LIMIT}
     if not moved:
         return []
     worst = max(moved, key=lambda name: abs(moved[name]))
     return [
-        f"Bayes@N of {listed(moved, 5)} lies more than {SHRINKAGE_LIMIT:g} σ from avg"
-        f" ({worst} {moved[worst]:+.2f}), drawn to the middle by its uniform prior: its interval"
-        " covers less than it says; read avg and its interval"
+        f"Bayes@N of {listed(moved, 5)} differs from avg@N by more than {SHRINKAGE_LIMIT:g} σ"
+        f" ({worst} {moved[worst]:+.2f}): its uniform prior shrinks it towards 1/2, so its"
+        " interval undercovers; prefer avg@N and its interval"
     ]
 
 
 def intervals(fitted: Mapping[str, bool]) -> str:
-    """Say which interval avg of each name has; `fitted` by name is :func:`scoring.fits`.
+    """Name the interval that avg of each name has; `fitted` by name is :func:`scoring.fits`.
 
     >>> intervals({"a": True, "b": False}), intervals({"b": False})
-    ("avg's by empirical Bayes over questions, but the plain one of b", "avg's the plain one")
+    ('avg@N by empirical Bayes over questions, without it b', 'avg@N without empirical Bayes')
     """
     plain = [name for name, fits in fitted.items() if not fits]
     if len(plain) == len(fitted):
-        return "avg's the plain one"
-    but = f", but the plain one of {listed(plain, 5)}" if plain else ""
-    return f"avg's by empirical Bayes over questions{but}"
+        return "avg@N without empirical Bayes"
+    but = f", without it {listed(plain, 5)}" if plain else ""
+    return f"avg@N by empirical Bayes over questions{but}"
 
 
 def shared_luck(
     names: Sequence[str], found: "scoring.Inflation", sigma: npt.ArrayLike, confidence: float
 ) -> list[str]:
-    """Say in a line where trials of some names vary as independent attempts hardly would.
+    """Warn where trials vary more than trials of independent attempts would.
 
     `sigma` of each name's score takes attempts as independent; `confidence`: of what was `found`.
     """
@@ -150,12 +150,12 @@ def shared_luck(
         return []
     most = sure[np.argmin(p[sure])]
     others = [names[i] for i in sure if i != most]
-    more = f"; so, too, {listed(others, 4)}" if others else ""
+    more = f"; likewise {listed(others, 4)}" if others else ""
     return [
-        f"{names[most]} varies {value[most]:.2f} times ({percent(confidence)} interval"
-        f" {low[most]:.2f} to {high[most]:.2f}) as much from trial to trial as it would if attempts"
-        " were independent; they share luck, as with sampling.seeds=shared (vLLM's runner V1). σ is"
-        f" rather {own[most] * value[most] ** 0.5:.4f} than {own[most]:.4f}{more}"
+        f"{names[most]}: its variance between trials is {value[most]:.2f} times"
+        f" ({percent(confidence)} interval {low[most]:.2f} to {high[most]:.2f}) that of independent"
+        " attempts: attempts of a trial are correlated, as with sampling.seeds=shared (vLLM's V1"
+        f" runner). σ is {own[most] * value[most] ** 0.5:.4f} with that, not {own[most]:.4f}{more}"
     ]
 
 
@@ -183,7 +183,7 @@ def mean_of_rounds(how: Mapping[str, Any], matrix: Any, confidence: float) -> di
 
 
 def stopped_lines(found: Mapping[str, Mapping[str, Any]], confidence: float) -> list[str]:
-    """Say in a line what to read of runs that were stopped, by name; nothing where none was."""
+    """Explain what to read of runs whose sampling was stopped; empty where none was."""
     if not found:
         return []
     kinds = ", ".join(dict.fromkeys(f"until={how.get('until')}" for how in found.values()))
@@ -194,8 +194,8 @@ def stopped_lines(found: Mapping[str, Mapping[str, Any]], confidence: float) -> 
     )
     its = "its" if len(found) == 1 else "their"
     return [
-        f"trials of {', '.join(found)} depend on {its} outcomes ({kinds}): read the mean of rounds,"
-        f" {means}, whose {percent(confidence)} sequence holds whenever one stops. Bayes@N is a"
-        " posterior that does not know why sampling stopped; every other interval, z and rank is"
-        " for a number of trials that was fixed before, and nothing may be pooled over trials"
+        f"the number of trials of {', '.join(found)} depends on {its} outcomes ({kinds}): read the"
+        f" mean of rounds, {means}, whose {percent(confidence)} confidence sequence is valid at any"
+        " stopping time. Bayes@N ignores the stopping rule; other intervals, z and ranks assume a"
+        " number of trials that was fixed in advance; do not pool over trials"
     ]

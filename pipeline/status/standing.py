@@ -86,7 +86,7 @@ def of(name: str, tally: Tally, jobs: list[Job]) -> RunStanding:
     gpu_h = sum(worker.gpu_s for worker in everyone) / 3600
     gpu_h_left = owed * gpu_h / attempts if attempts and gpu_h else None
     price = _price(tally)
-    continues = raised_cap.told(run.cfg, tally.tokens[tally.short].tolist())
+    continues = raised_cap.described(run.cfg, tally.tokens[tally.short].tolist())
     return RunStanding(
         name=name,
         path=str(run.path),

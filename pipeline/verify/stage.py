@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import models, prefetch, sizing
+from bayes_at_n.pipeline.prepare import models, sizing
 from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS, VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
@@ -213,14 +213,14 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
     if not total or not len(attempts):
         return judged
     v, judge = run.cfg.verifier, verifier_as_model(run.cfg)
-    cfg, weights = sizing.settled(judge, ()), models.fingerprint(judge.model)
+    cfg, weights = sizing.resolved(judge, ()), models.fingerprint(judge.model)
     if v.trust_remote_code:
         warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
     if loaded not in ("", weights):
         why = f"is {weights} now, but log-probs in {run.path} are by {loaded}"
         raise UserError(f"verifier.id={v.id}: {why}; set verifier.revision to one of them")
     if not engines.kind(cfg.engine.name).served:
-        prefetch.weights(cfg.model)
+        models.download(cfg.model)
     hashes, pending = owed["judged"], len(attempts) - len(judged)
     texts = ((hashes[i].as_py(), candidate) for i, candidate in candidates(run, owed))
     todo = batches(itertools.chain(new.items(), texts), total, cfg.engine.replicas)

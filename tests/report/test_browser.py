@@ -370,28 +370,6 @@ def test_keys_move_between_attempts_and_back(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_an_address_works_on_load_and_a_wrong_one_says_so(page: Any, index_html: Path) -> None:
-    page.goto("about:blank")
-    page.goto(f"{index_html.as_uri()}#set/evil/q%2F3/2")
-    page.wait_for_selector("#attempt h3:has-text('q/3 · trial 2')")
-    for part in ("set/nobody/q2/0", "set/evil/nothing/0", "set/evil/q2/99"):
-        page.goto(f"{index_html.as_uri()}#{part}")
-        page.wait_for_selector("#attempt [role=alert]")
-
-
-@pytest.mark.browser
-def test_the_map_opens_a_cell_and_moves_by_arrows(page: Any) -> None:
-    page.click(".tabs bdi:text-is('set')")
-    cells = page.locator("#panel-1 .map td a")
-    expect(cells).to_have_count(6)
-    cells.first.focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#attempt h3:has-text('q2 · trial 0')")
-    expect(page.locator("#list-count")).to_contain_text("6 of")
-
-
-@pytest.mark.browser
 def test_themes_and_narrow_screens(page: Any) -> None:
     body = page.locator("body")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -532,7 +510,7 @@ def test_tokens_and_strip_are_read_by_keys(page: Any) -> None:
 
 @pytest.mark.browser
 def test_after_a_broken_address_everything_still_works(page: Any, index_html: Path) -> None:
-    for part in ("nowhere/nobody/x/1", "set/nobody/x/1"):
+    for part in ("nowhere/nobody/x/1", "set/nobody/x/1", "set/evil/q2/99"):
         page.goto("about:blank")
         page.goto(f"{index_html.as_uri()}#{part}")
         page.wait_for_selector("#attempt [role=alert]")

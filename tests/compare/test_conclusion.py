@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import run_of
 
-from bayes_at_n.pipeline.compare import neighbours
+from bayes_at_n.pipeline.compare import pairwise
 from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays, load, pooled
 from bayes_at_n.pipeline.compare.conclusion import Conclusion, conclude
 from bayes_at_n.pipeline.config import analysis
@@ -48,7 +48,7 @@ def test_chances_are_those_of_drawn_posteriors(questions: int, trials: int) -> N
     largest = [group for group in alike if not any(group < other for other in alike)]
     assert sorted(map(sorted, found.groups)) == sorted(map(sorted, largest))
     assert found.tied[0] == found.models[0] and set(found.tied) in largest
-    row = neighbours.order_of_neighbours(cohort, CFG).rows[0]
+    row = pairwise.adjacent_pairs(cohort, CFG).rows[0]
     assert (row["above"], row["below"]) == (found.tied[0], found.tied[1])
     ends = [found.trials, found.fewest, found.most]
     planned = [row[key] for key in ("trials", "trials_fewest", "trials_most")]

@@ -2,20 +2,17 @@
 
 import json
 import stat
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import Capsys
-from huggingface_hub import constants
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.resources import EngineConfig
-from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
-from bayes_at_n.pipeline.prepare import models, sizing
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import sizing
 from bayes_at_n.pipeline.workers import devices
 
 H200, H100 = 143771, 81559  # MiB
@@ -64,13 +61,13 @@ def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     machine(tmp_path, monkeypatch, H200)
-    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (1, 22, 1)
+    assert numbers(sizing.resolved(large(tmp_path), ROWS).engine) == (1, 22, 1)
     said = " ".join(capsys.readouterr().err.split())
     assert "engine.batch_size=auto: 22, 1 × (140.4 GiB × 0.9 − 3 GiB) − 61 GiB of weights" in said
     assert "62.3 GiB for the cache / 2.7 GiB an attempt (11,123 tokens" in said
     assert "1 GPU, 1 worker" in said
     machine(tmp_path, monkeypatch, *[H100] * 8)
-    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (2, 28, 4)
+    assert numbers(sizing.resolved(large(tmp_path), ROWS).engine) == (2, 28, 4)
     said = " ".join(capsys.readouterr().err.split())
     assert "engine.tensor_parallel_size=auto: 2, 2 × (79.6 GiB × 0.9 − 3 GiB)" in said
     assert "8 GPUs, 4 workers of 2 GPUs each" in said
@@ -79,9 +76,9 @@ def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
 def test_the_smallest_visible_gpu_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(tmp_path, monkeypatch, H200, H100, H200)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,2")
-    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (1, 22, 2)
+    assert numbers(sizing.resolved(large(tmp_path), ROWS).engine) == (1, 22, 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    assert numbers(sizing.settled(large(tmp_path), ROWS).engine) == (2, 28, 1)
+    assert numbers(sizing.resolved(large(tmp_path), ROWS).engine) == (2, 28, 1)
 
 
 def test_what_is_given_stays(
@@ -89,18 +86,18 @@ def test_what_is_given_stays(
 ) -> None:
     machine(tmp_path, monkeypatch, *[H100] * 8)
     given = ["engine.tensor_parallel_size=4", "engine.batch_size=7", "engine.replicas=1"]
-    assert numbers(sizing.settled(large(tmp_path, *given), ROWS).engine) == (4, 7, 1)
+    assert numbers(sizing.resolved(large(tmp_path, *given), ROWS).engine) == (4, 7, 1)
     assert capsys.readouterr().err == ""
     cfg = large(tmp_path, "engine.tensor_parallel_size=1")
-    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 2, 8)  # as it was asked for
+    assert numbers(sizing.resolved(cfg, ROWS).engine) == (1, 2, 8)  # as it was asked for
 
 
 def test_a_small_model_fills_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(tmp_path, monkeypatch, *[H200] * 8)
     cfg = large(tmp_path, weights=3 << 30, num_hidden_layers=28, num_key_value_heads=2)
-    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 405, 8)
+    assert numbers(sizing.resolved(cfg, ROWS).engine) == (1, 405, 8)
     short = [ROWS[0] | {"max_tokens": 8192}]
-    assert numbers(sizing.settled(cfg, short).engine) == (1, 1024, 8)
+    assert numbers(sizing.resolved(cfg, short).engine) == (1, 1024, 8)
 
 
 def test_lengths_that_are_known_count_instead_of_the_limit(
@@ -111,10 +108,10 @@ def test_lengths_that_are_known_count_instead_of_the_limit(
     running = [tokens for length in made for tokens in range(length)]  # at every step
     each = round(200 + 1.125 * sum(running) / len(running)) * 2 * 2 * 64 * 8 * 128
     room = int((H200 << 20) * 0.9) - (3 << 30) - 65_527_752_704
-    known = sizing.settled(large(tmp_path), ROWS, lambda: made)
+    known = sizing.resolved(large(tmp_path), ROWS, lambda: made)
     assert numbers(known.engine) == (1, room // each, 1)
     assert "tokens, its prompt and 1.125 times what 400 attempts" in capsys.readouterr().err
-    assert numbers(sizing.settled(large(tmp_path), ROWS, lambda: made[:99]).engine) == (1, 22, 1)
+    assert numbers(sizing.resolved(large(tmp_path), ROWS, lambda: made[:99]).engine) == (1, 22, 1)
 
 
 def test_a_model_that_fits_nowhere_is_said_with_its_arithmetic(
@@ -122,7 +119,7 @@ def test_a_model_that_fits_nowhere_is_said_with_its_arithmetic(
 ) -> None:
     machine(tmp_path, monkeypatch, H100, H100)
     with pytest.raises(UserError, match=r"does not fit 2 GPUs: 2 × \(79\.6 GiB.*372\.5 GiB of wei"):
-        sizing.settled(large(tmp_path, weights=400 * 10**9), ROWS)
+        sizing.resolved(large(tmp_path, weights=400 * 10**9), ROWS)
 
 
 def test_where_something_is_not_known_nothing_is_guessed(
@@ -131,9 +128,9 @@ def test_where_something_is_not_known_nothing_is_guessed(
     machine(tmp_path, monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # and nvidia-smi knows neither
     with pytest.raises(UserError, match="of the GPUs' memory is not known; give a number"):
-        sizing.settled(large(tmp_path), ROWS)
+        sizing.resolved(large(tmp_path), ROWS)
     cfg = large(tmp_path, "engine.tensor_parallel_size=1")
-    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 256, 2)
+    assert numbers(sizing.resolved(cfg, ROWS).engine) == (1, 256, 2)
     assert "256, since the GPUs' memory is not known" in capsys.readouterr().err
 
 
@@ -142,55 +139,28 @@ def test_on_a_cpu_and_with_a_server_there_is_one_worker(
 ) -> None:
     cfg = large(tmp_path, "engine=transformers", "engine.device=cpu", "engine.batch_size=64")
     cfg.engine.tensor_parallel_size = 1
-    assert numbers(sizing.settled(cfg, ROWS).engine) == (1, 64, 1)
+    assert numbers(sizing.resolved(cfg, ROWS).engine) == (1, 64, 1)
     machine(tmp_path, monkeypatch, H200, H200)
     served = ["engine=openai", "engine.url=http://host/v1", "engine.tensor_parallel_size=1"]
-    assert numbers(sizing.settled(compose.load(served), ROWS).engine) == (1, 256, 1)
+    assert numbers(sizing.resolved(compose.load(served), ROWS).engine) == (1, 256, 1)
     named = ["engine=transformers", "engine.device=cuda:1"]
-    assert sizing.settled(compose.load(named), ROWS).engine.replicas == 1
+    assert sizing.resolved(compose.load(named), ROWS).engine.replicas == 1
     assert "2 GPUs, 1 worker" in capsys.readouterr().err
 
 
 def test_weights_are_what_an_engine_holds(tmp_path: Path, tiny_model: Path) -> None:
     stored = sum(path.stat().st_size for path in tiny_model.glob("*.safetensors"))
-    assert sizing.weights(compose.load([]).model) == stored
+    assert sizing.weight_bytes(compose.load([]).model) == stored
     cfg = large(tmp_path, weights=1000, torch_dtype="float32").model
-    assert sizing.weights(cfg) == 500  # float32 on the disk, 16 bits in memory
-
-
-def test_where_only_the_hub_has_the_weights_its_list_of_files_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = {"a-1.safetensors": 600, "a-2.safetensors": 400, "original/a.bin": 7, "a.bin": 1000}
-    files = [{"rfilename": name, "size": size} for name, size in names.items()]
-    answer = json.dumps({"id": "a/b", "siblings": files}).encode()
-
-    class Hub(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever).start()
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        cfg = ModelConfig(name="b", id="a/b")
-        assert sizing._largest(sizing._listed(cfg)) == 1000
-        server.shutdown()
-    assert sizing._listed(cfg) == {}  # no network
+    assert sizing.weight_bytes(cfg) == 500  # float32 on the disk, 16 bits in memory
 
 
 def test_layers_with_a_window_hold_no_more_than_that(tmp_path: Path) -> None:
     kinds = ["full_attention", "sliding_attention"] * 2
     small = {"num_hidden_layers": 4, "layer_types": kinds, "sliding_window": 100}
     cfg = large(tmp_path, **small, use_sliding_window=True).model
-    assert models.cache_bytes_per_token(cfg) == 4 * 4096
-    assert sizing.cache(cfg, 1000) == 4096 * (2 * 1000 + 2 * 100)
-    assert sizing.cache(cfg, 50) == 4096 * 4 * 50
+    assert sizing.cache_bytes(cfg, 1000) == 4096 * (2 * 1000 + 2 * 100)
+    assert sizing.cache_bytes(cfg, 50) == 4096 * 4 * 50
 
 
 def test_states_of_mamba_count_and_its_own_code_is_not_needed(tmp_path: Path) -> None:
@@ -201,4 +171,4 @@ def test_states_of_mamba_count_and_its_own_code_is_not_needed(tmp_path: Path) ->
     more = {"hybrid_override_pattern": "M" * 27 + "*" * 4 + "-" * 25, "auto_map": own}
     cfg = large(tmp_path, **shape, **more, model_type="nemotron_h").model
     state = 4 * 128 * 80 * 128 + 2 * (128 * 80 + 2 * 8 * 128) * 3
-    assert sizing.cache(cfg, 1000) == 4 * 4096 * 1000 + 27 * state
+    assert sizing.cache_bytes(cfg, 1000) == 4 * 4096 * 1000 + 27 * state

@@ -174,6 +174,7 @@ def test_runs_that_cannot_be_compared_are_refused(folders: list[str], tmp_path: 
     other = str(run_of(tmp_path, "other", A, gold={"c": "7"}).path)
     fewer = str(run_of(tmp_path, "fewer", {"a": "1111", "b": "1111"}).path)
     raw = str(run_of(tmp_path, "raw", {"a": "++", "b": "++", "c": "++"}).path)
+    gaps = str(run_of(tmp_path, "gaps", {"a": "1.", "b": ".1", "c": "1."}).path)
     assert "takes two run folders" in refusal(x)
     assert "takes two run folders" in refusal(x, y, fewer)
     assert "margin=0" in refusal(x, y, "margin=0")
@@ -183,7 +184,8 @@ def test_runs_that_cannot_be_compared_are_refused(folders: list[str], tmp_path: 
         line = refusal(x, folder)
         assert f"questions.parquet: question_hash: {shared} of its {own} questions" in line
         assert "sample the same questions" in line
-    assert "raw/grades: outcome: no trial is graded for every question" in refusal(x, raw)
+    assert "raw: nothing graded yet" in refusal(x, raw)
+    assert "gaps/grades: outcome: no trial is graded for every question" in refusal(x, gaps)
     one = [str(run_of(tmp_path, name, {"a": "1"}).path) for name in ("one", "two")]
     assert "one attempt tells nothing" in refusal(*one)
 
@@ -250,7 +252,7 @@ def test_replay_gives_the_log_probs_of_the_other_engine(whole_run: tuple[Path, s
     rows = {(r["question_id"], r["trial"]): r for r in pq.read_table(run / "attempts").to_pylist()}
     chosen = verb.replay._chosen(both, 20)
     for number, (question, trial) in list(enumerate(chosen))[::5]:
-        row = both.runs[0].questions[question]
+        row = both.cohort.members[0].run.questions[question]
         attempt = rows[row["question_id"], trial]
         ids = torch.tensor([row["prompt_token_ids"] + attempt["token_ids"]])
         with torch.inference_mode():

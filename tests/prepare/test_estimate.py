@@ -19,7 +19,8 @@ from bayes_at_n.pipeline.store.sessions import Totals
 from benchmarks import models, synthetic
 
 LAYERS, HEADS, SIZE, WEIGHTS = 36, 8, 128, 8_044_936_192  # Qwen3-4B
-H200 = estimate.seen(["NVIDIA H200, 143771 MiB"], 143771 << 20, 96)
+H200 = estimate.gpu_hardware("NVIDIA H200, 143771 MiB", 1, "here", 143771 << 20)
+L4 = estimate.gpu_hardware("NVIDIA L4", 1, "here")
 
 
 def model(folder: Path, weights: int = WEIGHTS, **more: Any) -> str:
@@ -40,7 +41,7 @@ def asked(*settings: str) -> RunConfig:
 
 def test_the_time_is_that_of_reading_weights_and_caches(tmp_path: Path) -> None:
     cfg = asked(model(tmp_path / "m"))
-    found = estimate.expected(cfg, [], 2400, H200)
+    found = estimate.sampling_cost(cfg, [], 2400, H200)
     assert found.most == 2400 * 32768 and found.tokens == pytest.approx(0.46 * found.most)
     cache = 2 * 2 * LAYERS * HEADS * SIZE * round(32768 / 3)  # key and value in 16 bits
     room = int((143771 << 20) * 0.9) - (3 << 30) - WEIGHTS
@@ -50,9 +51,9 @@ def test_the_time_is_that_of_reading_weights_and_caches(tmp_path: Path) -> None:
     start = 80 + WEIGHTS / 1e9
     assert found.seconds == pytest.approx(found.tokens * step / batch + last + start, rel=1e-6)
     assert f"{batch} sequences" in found.how and "assumed: 60%" in found.how
-    eight = estimate.expected(cfg, [], 2400, H200._replace(gpus=8))
+    eight = estimate.sampling_cost(cfg, [], 2400, H200._replace(gpus=8))
     assert eight.seconds == pytest.approx(found.tokens * step / batch / 8 + last + start, rel=1e-6)
-    few = estimate.expected(cfg, [], 5, H200)
+    few = estimate.sampling_cost(cfg, [], 5, H200)
     assert few.seconds and "5 sequences" in few.how
 
 
@@ -60,63 +61,69 @@ def test_experts_are_read_whole_and_reckoned_in_part(tmp_path: Path) -> None:
     dense = asked(model(tmp_path / "a", 60 << 30))
     sparse = asked(model(tmp_path / "b", 60 << 30, num_experts=128, num_experts_per_tok=8))
     slow = H200._replace(speed=1e12)  # so that arithmetic is what it waits for
-    times = [estimate.expected(cfg, [], 2400, slow).seconds or 0 for cfg in (dense, sparse)]
+    times = [estimate.sampling_cost(cfg, [], 2400, slow).seconds or 0 for cfg in (dense, sparse)]
     assert times[0] > 5 * times[1] > 0
 
 
 @pytest.mark.parametrize(
     ("settings", "used", "said"),
     [
-        ([], estimate.seen(["NVIDIA L4"], None, 8), "does not fit"),
+        ([], L4, "does not fit"),
         (["engine=openai", "engine.url=http://x/v1"], H200, "server"),
-        (["engine.tensor_parallel_size=auto"], estimate.seen(["L4"], None, 8), "does not fit"),
+        (
+            ["engine.tensor_parallel_size=auto"],
+            estimate.gpu_hardware("L4", 1, "here"),
+            "does not fit",
+        ),
     ],
 )
 def test_what_is_not_known_says_why(
     settings: list[str], used: estimate.Hardware, said: str, tmp_path: Path
 ) -> None:
     cfg = asked(model(tmp_path / "m", 64 << 30), *settings)
-    found = estimate.expected(cfg, [], 2400, used)
+    found = estimate.sampling_cost(cfg, [], 2400, used)
     assert found.seconds is None and said in found.how and found.tokens > 0
 
 
 def test_what_was_measured_goes_before_what_is_assumed(tmp_path: Path) -> None:
     cfg = asked(model(tmp_path / "m"))
-    found = estimate.expected(cfg, [], 100, H200, 500.0, Totals(2, 90.0, 180.0, 360_000))
+    found = estimate.sampling_cost(cfg, [], 100, H200, 500.0, Totals(2, 90.0, 180.0, 360_000))
     assert (found.tokens, found.most, found.seconds) == (50_000, 50_000, 25.0)
     assert "measured" in found.how and "mean" in found.basis
 
 
 def test_which_gpus_a_cluster_has() -> None:
     cluster = ClusterConfig(partition="gpu", gpus=8, workers=2, name="h200-8")
-    used = estimate.of_cluster(cluster)
-    assert (used.gpus, used.memory, used.bandwidth) == (16, 141 * 10**9, 4.8e12)
-    assert estimate.of_cluster(ClusterConfig(options=["--gres=gpu:l40s:1"])).bandwidth == 0.86e12
-    assert "not said" in estimate.of_cluster(ClusterConfig(name="site10")).told
-    assert estimate.of_cluster(ClusterConfig(gpus=0, cpus=4)).told == "4 cores of cluster=default"
+    hardware = estimate.cluster_hardware(cluster)
+    assert (hardware.gpus, hardware.memory, hardware.bandwidth) == (16, 141 * 10**9, 4.8e12)
+    named = ClusterConfig(options=["--gres=gpu:l40s:1"])
+    assert estimate.cluster_hardware(named).bandwidth == 0.86e12
+    assert "not said" in estimate.cluster_hardware(ClusterConfig(name="site10")).name
+    cores = ClusterConfig(gpus=0, cpus=4)
+    assert estimate.cluster_hardware(cores).name == "4 cores of cluster=default"
 
 
 def test_a_verifier_reads_what_its_context_holds(tmp_path: Path) -> None:
     cfg = asked(model(tmp_path / "m"))
-    assert estimate.judging(cfg, 100, 9000, H200) is None
+    assert estimate.judging_cost(cfg, 100, 9000, H200) is None
     cfg.verifier.id, cfg.verifier.context = str(tmp_path / "m"), 8192
-    need = estimate.judging(cfg, 100, 9000, H200)
+    need = estimate.judging_cost(cfg, 100, 9000, H200)
     assert need is not None and need.tokens == 100 * 8192 and need.seconds is not None
     reckoned = WEIGHTS + 2 * 8192 * LAYERS * 2560  # of a token: products, and half of the prompt
     assert need.seconds == pytest.approx(100 * 8192 * reckoned / 989e12 / 0.6 + 88.044936, 1e-4)
     assert need.memory == WEIGHTS + 2 * 2 * LAYERS * HEADS * SIZE * 8192 + (3 << 30)
     cfg.verifier.id = "nobody/judge-3B"
-    by_name = estimate.judging(cfg, 100, 900, H200)
+    by_name = estimate.judging_cost(cfg, 100, 900, H200)
     assert by_name is not None and by_name.memory == 6 * 10**9 + (3 << 30) and by_name.seconds
     cfg.verifier.id = "nobody/judge"
-    unknown = estimate.judging(cfg, 100, 900, H200)
+    unknown = estimate.judging_cost(cfg, 100, 900, H200)
     assert unknown is not None and unknown.seconds is None and "not here" in unknown.how
     cfg.stages = ["generate"]
-    assert estimate.judging(cfg, 100, 9000, H200) is None
+    assert estimate.judging_cost(cfg, 100, 9000, H200) is None
 
 
 def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "cluster.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
     lines = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| ")]
     rows = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
     kinds = [(title, 20, task) for task, title in paper.TASKS.items()] + [("total", 80, "total")]
@@ -130,7 +137,7 @@ def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:
 
 
 def test_the_faq_has_the_twenty_models_and_what_each_takes() -> None:
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     printed = to_markdown(models.table("H100"))
     page = (root / "docs" / "faq.md").read_text(encoding="utf-8")
     assert printed in page, "docs/faq.md is old: put in what python -m benchmarks.models prints"

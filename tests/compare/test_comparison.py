@@ -17,7 +17,7 @@ from rich.console import Console
 from scipy.stats import norm, ttest_1samp
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort, leaderboard, neighbours
+from bayes_at_n.pipeline.compare import cohort, leaderboard, pairwise
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.compare.comparison import compare, rankings
 from bayes_at_n.pipeline.config import analysis
@@ -581,7 +581,7 @@ def test_a_terminal_cuts_no_number(root: Path, width: int) -> None:
     (one,) = cohort.load(cfg)
     board = leaderboard.leaderboard(one, cfg)
     console = Console(width=width, file=io.StringIO(), markup=False)
-    for table in (board, leaderboard.attempts(board), neighbours.posterior_ranks(one, cfg)):
+    for table in (board, leaderboard.attempts(board), pairwise.posterior_ranks(one, cfg)):
         console.print(tabular.to_rich(table, width))
         text = console.file.getvalue()  # type: ignore[attr-defined]
         assert max(map(len, text.splitlines())) <= width
