@@ -26,9 +26,15 @@ function textCards(attempt) {
   }
   const name = `${reading.dataset}-${m}`;
   const [texts, prompts] = need(`${name}-${number}`, `${name}-p`, "katex");
-  const [response, prompt] = [texts.rows[`${q}/${t}`], prompts.rows[q]];
+  const [response, prompt] = [texts.rows[`${q}/${t}`], prompts.rows[q]].map(withNumbers);
   if (!response || !prompt) throw new Error(page.single || `The texts of ${name} are damaged: this attempt is not among them.`);
   return [problemCard(prompt, response, attempt), responseCard(response, attempt, marker)];
+}
+
+// Lengths and surprisal of tokens are numbers between commas.
+function withNumbers(text) {
+  const numbers = (list) => (list === "" ? [] : list.split(",").map(Number));
+  return text && { ...text, lengths: text.lengths && numbers(text.lengths), bits: numbers(text.bits) };
 }
 
 function graderCard({ outcome, answer, gold, box, layer, reason }) {

@@ -169,6 +169,6 @@ def _small(column: pa.Array) -> pa.Array:
 def _plain(column: Any) -> list[Any]:
     """List a column for JSON, None where there is no value or no finite one."""
     if not pa.types.is_floating(column.type):
-        return column.to_pylist()
+        return list(column.to_pylist())
     values = pc.round(pc.cast(column, pa.float64()), 4)
-    return pc.if_else(pc.is_finite(values), values, None).to_pylist()
+    return list(pc.if_else(pc.is_finite(values), values, None).to_pylist())

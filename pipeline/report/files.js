@@ -21,7 +21,7 @@ function file(name) {
   files.set(name, own);
   own.loading ??= (page.single === null ? load(name) : unpacked(name)).then((value) => {
     if (!isSound(name, value)) throw new Error(`${page.single === null ? pathOf(name) : name} is damaged`);
-    own.value = value.columns ? attemptsIn(value) : value;
+    own.value = value.columns ? value.columns.q.map((_, i) => new Attempt(value, i)) : value;
   }).catch((error) => { own.error = error; }).then(draw);
   const texts = [...files.keys()].filter((other) => /^\d+-\d+-\d+$/.test(other));
   if (texts.length > KEPT) files.delete(texts[0]);
@@ -66,11 +66,9 @@ function isSound(name, value) {
   return lengths[0] !== undefined && new Set(lengths).size === 1 && Boolean(value.gold);
 }
 
-// The attempts of a file of columns, as objects.
-function attemptsIn({ columns, gold }) {
-  return columns.q.map((q, i) => {
-    const attempt = { gold: gold[q] ?? null };
-    for (const name of COLUMNS) attempt[name] = columns[name][i];
-    return attempt;
-  });
+// An attempt of a file of columns, which has their names: values stay where they are, for there may be many.
+class Attempt {
+  constructor({ columns, gold }, i) { this.columns = columns; this.golds = gold; this.i = i; }
+  get gold() { return this.golds[this.q] ?? null; }
 }
+for (const name of COLUMNS) Object.defineProperty(Attempt.prototype, name, { get() { return this.columns[name][this.i]; } });

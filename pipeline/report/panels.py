@@ -225,57 +225,37 @@ def _sort_key(value: Any) -> str:
 
 def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> dict[str, Any]:
     """Say in a sentence what is best and what of it is settled, over the forest of its models."""
-    rows = comparison.with_best(tables)
-    drawn = forest(rows, f"rank_{cfg.scoring.rule}", cfg.scoring.headline)
-    lines = apart({row["model"]: row["shrinkage"] for row in rows})
-    return {"sentence": conclude(cohort, cfg).sentence(), "apart": lines, **drawn}
-
-
-def forest(rows: Sequence[Row], rank: str, headline: str) -> dict[str, Any]:
-    """List models with the headline and its interval, rank and P(best), as the template takes them.
-
-    `rows` of a leaderboard, best first, with `best` where it is known; `rank`: the key of it.
-    Positions are percents of the axis, whose ticks are round numbers.
-
-    >>> row = {"model": "a", "avg": 0.5, "avg_low": 0.4, "avg_high": 0.6, "mu": 0.49, "rank": 1}
-    >>> drawn = forest([row], "rank", "avg")
-    >>> drawn["ticks"][:2], drawn["rows"][0]["bar"]
-    ([(0.0, '0.4'), (25.0, '0.45')], [0.0, 50.0, 100.0])
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    score, other = ordered(headline)
-    key, _, *ends = HEADLINE[score]
-    low = min((row[ends[0]] for row in rows), default=0.0)
-    high = max((row[ends[1]] for row in rows), default=1.0)
-    ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, max(high, low + 1e-3))
-
-    def percent(value: float) -> float:
-        return round(float(100 * (value - ticks[0]) / (ticks[-1] - ticks[0])), 2)
-
-    names = {"avg": "avg", "bayes": "Bayes@N"}
+    rows, scores = comparison.with_best(tables), ordered(cfg.scoring.headline)
+    value, _, *ends = HEADLINE[scores[0]]
+    low, high = (of([row[key] for row in rows]) for of, key in zip((min, max), ends, strict=True))
     return {
-        "names": [names[score], names[other]],
-        "ticks": [(percent(tick), f"{tick:.3g}") for tick in ticks],
+        "sentence": conclude(cohort, cfg).sentence(),
+        "apart": apart({row["model"]: row["shrinkage"] for row in rows}),
+        "names": [{"avg": "avg", "bayes": "Bayes@N"}[score] for score in scores],
+        "ticks": ticks(low, high),
         "rows": [
             {
                 "model": row["model"],
-                "rank": row[rank],
-                "bar": [percent(row[end]) for end in (ends[0], key, ends[1])],
-                "score": f"{row[key]:.3f}",
-                "interval": " to ".join(f"{row[end]:.3f}" for end in ends),
-                "other": f"{row[HEADLINE[other][0]]:.3f}",
-                "best": _chance(row.get("best")),
+                "rank": row[f"rank_{cfg.scoring.rule}"],
+                "best": row.get("best"),
             }
+            | {"bar": [row[key] for key in (ends[0], value, ends[1])]}
+            | {"other": row[HEADLINE[scores[1]][0]]}
             for row in rows
         ],
     }
 
 
-def _chance(share: float | None) -> str:
-    if share is None:
-        return "–"
-    return "<0.01" if share < 0.005 else ">0.99" if share > 0.995 else f"{share:.2f}"
+def ticks(low: float, high: float) -> list[float]:
+    """Choose round numbers for an axis, the first and the last its ends.
+
+    >>> ticks(0.296, 0.522)
+    [0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55]
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    steps = MaxNLocator(6, steps=[1, 2, 5, 10])
+    return [round(float(tick), 9) for tick in steps.tick_values(low, max(high, low + 1e-3))]
 
 
 def rubrics(models: Sequence[str], of: ByRubric, board: Table) -> dict[str, Any]:
@@ -297,7 +277,7 @@ def rubrics(models: Sequence[str], of: ByRubric, board: Table) -> dict[str, Any]
         kept = [i for i in sides.order(names) if totals[:, i].any()]
         bars = [_bar(row, names, looks_of, kept) for row in (*totals, totals.sum(axis=0))]
         alike = str([(looks_of[i].side, totals[:, i].tolist()) for i in kept])
-        new = {"names": [], "text": rubric.description, "firsts": [], "legend": bars.pop()}
+        new: Panel = {"names": [], "text": rubric.description, "firsts": [], "legend": bars.pop()}
         new["rows"] = [(models[i], bar) for i, bar in zip(order, bars, strict=True)]
         card = cards.setdefault(alike, new)
         card["names"].append(rubric.name)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import children, environment
 from bayes_at_n.pipeline.base.console import warn
@@ -138,16 +139,22 @@ def _of_tokens(cfg: RunConfig) -> Callable[..., dict[str, Any]]:
 
 def of_tokens(
     decoder: tokens.Decoder | None, text: str, ids: Any, logprobs: Any, prefix: str = ""
-) -> dict[str, Any]:
-    """Lengths of tokens in UTF-16, None where they are not known, and `bits`, in hundredths.
+) -> dict[str, str | None]:
+    """List lengths of tokens in UTF-16, None where they are not known, and `bits`, in hundredths.
 
     A `prefix` that the model was given stands as one token of unknown surprisal.
     """
-    lengths, bits = None, tokens.surprisal(logprobs).tolist()
+    lengths, bits = None, tokens.surprisal(logprobs)
     if decoder is not None and len(ids) and len(logprobs) == len(ids):
         lengths = tokens.lengths(text.removeprefix(prefix), ids, decoder)
-    before = [tokens.utf16(prefix)] if prefix else []
-    return {
-        "lengths": None if lengths is None else [*before, *lengths.tolist()],
-        "bits": [*[-1] * len(before), *bits],
-    }
+    if prefix:
+        bits = np.insert(bits, 0, -1)
+    if prefix and lengths is not None:
+        lengths = np.insert(lengths, 0, tokens.utf16(prefix))
+    return {"lengths": None if lengths is None else _joined(lengths), "bits": _joined(bits)}
+
+
+def _joined(numbers: Ints) -> str:
+    """Join whole numbers by commas; as JSON numbers they took as long as all else."""
+    texts = pa.array(numbers).cast(pa.string())
+    return str(pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), ",")[0])

@@ -67,7 +67,7 @@ def test_the_headline_orders_the_first_screen() -> None:
         assert drawn["names"] == ["avg", "Bayes@N"][:: 1 if headline == "avg" else -1]
         [best, _], [best_row, _] = tables["leaderboard"].rows, drawn["rows"]
         key, other = ("avg", "mu") if headline == "avg" else ("mu", "avg")
-        assert best_row["score"] == f"{best[key]:.3f}" and best_row["other"] == f"{best[other]:.3f}"
+        assert best_row["bar"][1] == best[key] and best_row["other"] == best[other]
         assert any("Bayes@N of" in line and "brief" in line for line in drawn["apart"])
         of_page = panels.table(tables["leaderboard"])["columns"]
         [by] = [c["title"] for c in of_page if c["sorted"]]
