@@ -1,14 +1,14 @@
 """What `scoring` exports; imported with the first name that is used."""
 
 from bayes_at_n.scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
-from bayes_at_n.scoring.intervals.exact import bayes_exact_ci
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, Inflation, inflation
 from bayes_at_n.scoring.intervals.predicted import Corrected, prediction_powered
 from bayes_at_n.scoring.intervals.uncertainty import Uncertainty, uncertainty
 from bayes_at_n.scoring.metrics.ballots import Ballots, best_at_k, best_at_k_sigma
 from bayes_at_n.scoring.metrics.ballots import weighted_cons_at_k, weighted_cons_at_k_sigma
 from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT, avg, avg_ci, bayes, bayes_ci
-from bayes_at_n.scoring.metrics.bayes import down_weight, question_stderr, shrinkage
+from bayes_at_n.scoring.metrics.bayes import bayes_quantile_ci, down_weight, question_stderr
+from bayes_at_n.scoring.metrics.bayes import shrinkage
 from bayes_at_n.scoring.metrics.cost import sampling_cost
 from bayes_at_n.scoring.metrics.empirical import Prior, covering_ci, empirical_bayes
 from bayes_at_n.scoring.metrics.empirical import empirical_bayes_ci, fit_prior, fits

@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import (
     graded,
@@ -375,3 +377,33 @@ def with_signals(run: Run, columns: Mapping[str, Sequence[Any]]) -> None:
     ]
     parquet.write_part(run.path / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
     signals.make(Run(run.cfg))
+
+
+class Setup:
+    """A model, a question file and a run folder; `run(...)` is a Run with these settings."""
+
+    def __init__(self, tiny: Path, folder: Path) -> None:
+        self.model, self.questions, self.folder = tiny, folder / "sums.jsonl", folder / "run"
+        write_questions(self.questions, arithmetic(4))
+
+    def run(self, *overrides: str) -> Run:
+        given = [
+            "model=custom",
+            f"model.id={self.model}",
+            "model.name=tiny",
+            "dataset=jsonl",
+            f"dataset.path={self.questions}",
+            "sampling.trials=4",
+            "sampling.max_tokens=10",
+            f"run_dir={self.folder}",
+        ]
+        return Run(compose.load([*given, *overrides]))
+
+    def refused(self, *overrides: str) -> str:
+        """The message of a prepare that is refused and changes nothing in the folder."""
+        before = {p: p.read_bytes() for p in self.folder.rglob("*") if p.is_file()}
+        with pytest.raises(UserError) as caught:
+            prepare(self.run(*overrides))
+        assert before == {p: p.read_bytes() for p in self.folder.rglob("*") if p.is_file()}
+        assert "\n" not in str(caught.value)
+        return str(caught.value)

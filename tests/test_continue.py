@@ -21,8 +21,8 @@ from bayes_at_n.pipeline.engines.text import decode
 from bayes_at_n.pipeline.generate import continuing
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap
-from bayes_at_n.pipeline.status.standing import of
-from bayes_at_n.pipeline.status.tally import Tally
+from bayes_at_n.pipeline.status.counts import Counts
+from bayes_at_n.pipeline.status.progress import of
 from bayes_at_n.pipeline.store import graded, outcomes, parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -137,11 +137,11 @@ def test_a_raised_cap_continues_what_was_cut_through_a_kill(
     keys = [(q["question_id"], t) for q in run.questions for t in range(TRIALS)]
     masked = {key for key, code in zip(keys, codes.ravel(), strict=True) if code < 0}
     assert masked == longer and (codes[codes >= 0] == old[codes >= 0]).all()
-    tally = Tally(run)
-    tally.look()
-    standing = of("run", tally, [])
-    assert standing.owed == len(cut - longer)
-    assert f"continues {len(cut - longer)} truncated" in standing.continues
+    counts = Counts(run)
+    counts.look()
+    found = of("run", counts, [])
+    assert found.owed == len(cut - longer)
+    assert f"continues {len(cut - longer)} truncated" in found.continues
 
     text = Command(folder, forker, *raised).finish()
     assert f"continues {len(cut - longer)} truncated attempts from 12 to 96 tokens" in text

@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from helpers import arithmetic, write_questions
+from helpers import Setup, arithmetic, write_questions
 from test_attempts import row
-from test_prepare import Setup
 
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
@@ -96,7 +95,7 @@ def test_of_two_that_raise_the_cap_at_once_questions_and_manifest_are_of_one(
 ) -> None:
     """The one with the lower cap has written its questions when the other begins."""
     prepared(setup, "sampling.max_tokens=10")
-    write, other = stage._write, ThreadPoolExecutor(1)
+    write, other = stage._save_table, ThreadPoolExecutor(1)
     waiting: list[Future[None]] = []
     monkeypatch.setattr(lease, "WAIT_S", 0.01)
 
@@ -108,7 +107,7 @@ def test_of_two_that_raise_the_cap_at_once_questions_and_manifest_are_of_one(
             with suppress(TimeoutError):
                 waiting[0].result(timeout=1)  # of no effect where it waits for the lease
 
-    monkeypatch.setattr(stage, "_write", overtaken)
+    monkeypatch.setattr(stage, "_save_table", overtaken)
     prepared(setup, "sampling.max_tokens=12")
     waiting[0].result()
     run = setup.run("sampling.max_tokens=14")

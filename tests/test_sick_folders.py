@@ -24,8 +24,8 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.training.trajectory import evaluate
-from bayes_at_n.pipeline.training.trajectory.plan import Evaluation, Window
+from bayes_at_n.pipeline.training import evaluate
+from bayes_at_n.pipeline.training.series import Evaluation, Window
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

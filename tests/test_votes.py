@@ -22,9 +22,9 @@ from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.training.protocols import Tokens
-from bayes_at_n.pipeline.training.trajectory import samples, stability, tracks
-from bayes_at_n.pipeline.training.trajectory.tracks import Track
+from bayes_at_n.pipeline.training import forms, stability, tracks
+from bayes_at_n.pipeline.training.stacks import Tokens, stacked
+from bayes_at_n.pipeline.training.tracks import Track
 from bayes_at_n.scoring import Ballots, Counts
 from bayes_at_n.scoring.metrics.table import parse
 
@@ -370,10 +370,10 @@ def test_compare_and_the_pool_show_votes(run: Run, capsys: Capsys) -> None:
 
 
 def test_a_trajectory_has_votes_where_all_its_runs_have_them(run: Run) -> None:
-    order = [q["question_hash"] for q in run.questions][::-1]
-    arrays = tracks._votes([run, run], order, [parse("cons@2")])
+    evidence = stacked([run.path]).votes
+    arrays = tracks._votes(evidence * 2, [parse("cons@2")], 8)
     assert [*arrays] == ["answers"] and arrays["answers"].shape == (2, 2, 8)
-    close(arrays["answers"][1][::-1], classes.of(run).codes)
+    close(arrays["answers"][1], classes.of(run).codes)
 
 
 def test_a_trajectory_shows_votes_and_draws_none_again() -> None:
@@ -383,11 +383,11 @@ def test_a_trajectory_shows_votes_and_draws_none_again() -> None:
     cfg = TrajectoryConfig(metrics=["cons@4", "cons-verifier@2"], replicates=100)
     assert [m.name for m in track.metrics(cfg.metrics)] == ["avg", "bayes"]
     track = track._replace(votes={"answers": answers})
-    rows = [r for r in stability.curve([track], cfg).rows if r["metric"] == "cons@4"]
+    rows = [r for r in stability.curve([track], cfg) if r["metric"] == "cons@4"]
     close([row["value"] for row in rows], [0, 1, 1])
-    rows = stability.stability([track], cfg)
+    judged = stability.judge([track], cfg)
+    rows = judged["stability"]
     [row] = [row for row in rows if (row["metric"], row["steps"]) == ("cons@4", "all")]
     assert row["flat"] == 0.5 and row["tau_mean"] is None
-    assert any("not drawn again" in note for note in stability.stability_table(rows, cfg).notes)
-    drawn = samples.samples([track], cfg)
-    assert {row["metric"] for row in drawn["samples"].rows} == {"bayes"}
+    assert any("not drawn again" in note for note in forms.stability(rows, cfg).notes)
+    assert {row["metric"] for row in judged["samples"]} == {"bayes"}

@@ -1,4 +1,4 @@
-"""status of a race: its leaderboard and what is left, above the standings of its runs."""
+"""status of a race: its leaderboard and what is left, above the running of its runs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.console import clock, count, results
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.status import watch
-from bayes_at_n.pipeline.status.standing import RunStanding
+from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.status.watch import Above
 from bayes_at_n.pipeline.store import find, runfolder
 
@@ -44,32 +44,27 @@ def _runs(folder: Path) -> list[Path]:
     return [path for path in paths if find.is_run(path)]
 
 
-def _about(folder: Path, standings: Sequence[RunStanding]) -> Above:
+def _about(folder: Path, running: Sequence[Progress]) -> Above:
     seen = looks.load(folder)
     goal = seen.goal
     if not seen.states:
         asked = tables.question(goal)
-        lines = [f"{folder}: {asked}; the first look is after {goal.looks[0]} trials"]
+        line = f"{folder}: {asked}; the first look is after {goal.looks[0]} trials"
         record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
-        return Above(Text(lines[0]), lines, record, False)
+        return Above(Text(line), record, False)
     if why := looks.stale(folder, seen):
         record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "stale": why}
-        line = f"{folder}: {why}"
-        return Above(Text(line), [line], record, ended(seen.states[-1], goal))
-    board, left = tables.leaderboard(seen), _left(seen, standings)
+        return Above(Text(f"{folder}: {why}"), record, ended(seen.states[-1], goal))
+    board, left = tables.leaderboard(seen), _left(seen, running)
     lines = [f"{folder}: {tables.told(seen)}", *([_in_words(seen, left)] if left else [])]
     record = {"settle": str(folder), **tables.record(seen), "left": left}
     drawn = Group(display.to_rich(board, results.width), *map(Text, lines), Text())
-    rows = [
-        f"{row['model']}: {row['mean']:.3f}, {row['low']:.3f} to {row['high']:.3f}, {row['state']}"
-        for row in board.rows
-    ]
-    return Above(drawn, [*lines, *rows], display.plain(record), ended(seen.states[-1], goal))
+    return Above(drawn, display.plain(record), ended(seen.states[-1], goal))
 
 
-def _left(seen: Course, standings: Sequence[RunStanding]) -> dict[str, Any]:
+def _left(seen: Course, running: Sequence[Progress]) -> dict[str, Any]:
     """What is left by the forecast, at the speed of the workers; nothing where nobody knows."""
-    found, speed = forecast(seen), sum(s.tokens_per_s for s in standings)
+    found, speed = forecast(seen), sum(s.tokens_per_s for s in running)
     if found is None or ended(seen.states[-1], seen.goal):
         return {}
     return {

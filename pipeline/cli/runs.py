@@ -83,7 +83,7 @@ def _has_more(run: Run) -> bool:
     questions = scores.get("questions", 0)
     if scores.get("attempts", 0) <= questions * trials or shown.stopped(run):
         return False
-    if "prepare" in run.cfg.stages and prepare.questions_there(run) > questions:
+    if "prepare" in run.cfg.stages and prepare.count_questions(run) > questions:
         return False  # imported runs have no data set
     runfolder.check_same(run, runfolder.identity(run.cfg))
     if runfolder.owed(run):
@@ -147,7 +147,6 @@ def grade(
 def status(words: list[str], watch: bool, every: float | None, check: bool) -> None:
     """Show where runs stand: those in folders, of a race, or every combination of settings."""
     from bayes_at_n.pipeline.adaptive import RECORD
-    from bayes_at_n.pipeline.status import page
     from bayes_at_n.pipeline.status import watch as runs
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
@@ -173,6 +172,6 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
     elif one_run and not answering():
-        page.status(Run(configured(words)))
+        runs.show_run(Run(configured(words)))
     else:
         runs.show(sources)

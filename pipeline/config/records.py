@@ -33,10 +33,10 @@ FORMATS = {  # by name the FUNCTION that writes an `Export` into an empty folder
     "parquet": "bayes_at_n.pipeline.records.flat:write_parquet",
     "hf": "bayes_at_n.pipeline.records.hub:write_scores",
     "hub": "bayes_at_n.pipeline.records.hub:write",
-    "eee": "bayes_at_n.pipeline.records.write_eee:write",
-    "inspect": "bayes_at_n.pipeline.records.write_inspect:write",
-    "lm_eval": "bayes_at_n.pipeline.records.write_lm_eval:write",
-    **dict.fromkeys(TRACKERS, "bayes_at_n.pipeline.records.send:send"),
+    "eee": "bayes_at_n.pipeline.records.eee:write",
+    "inspect": "bayes_at_n.pipeline.records.inspect_log:write",
+    "lm_eval": "bayes_at_n.pipeline.records.lm_eval:write",
+    **dict.fromkeys(TRACKERS, "bayes_at_n.pipeline.records.trackers:send"),
 }
 MOST_CATEGORIES = 100
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # OWNER/NAME

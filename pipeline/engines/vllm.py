@@ -91,7 +91,7 @@ class VllmEngine(Engine):
             }
             del args["gpu_memory_utilization"]
         if cfg.model.tokenizer is not None:
-            args["tokenizer"] = models.locate(models.of_tokenizer(cfg.model))
+            args["tokenizer"] = models.locate(models.tokenizer_source(cfg.model))
         return args | dict(cfg.model.engine_args) | dict(cfg.engine.args)
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:

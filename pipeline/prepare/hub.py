@@ -1,4 +1,4 @@
-"""Libraries that ask the Hugging Face hub: one attempt to reach it, and errors in one line."""
+"""Ask the Hugging Face hub through its libraries: one attempt to reach it, errors in a line."""
 
 import contextlib
 import functools
@@ -13,12 +13,12 @@ OFFLINE = f"without a network, run `{PROGRAM} prefetch` first on a machine that 
 
 
 class NotHere(UserError):
-    """What only the hub has, which does not answer, or is not to be asked."""
+    """Only the hub has it, and the hub does not answer or is not to be asked."""
 
 
 @contextlib.contextmanager
 def from_hub(what: str, remedy: str, asked: bool = True, done: str = "loaded") -> Iterator[None]:
-    """What libraries raise about hub, network and files becomes one line; they raise many kinds.
+    """Turn what libraries raise about hub, network and files into one line; they raise many kinds.
 
     `asked`: whether the hub is. Where it does not answer the first time, it is not asked again.
     """
@@ -28,23 +28,23 @@ def from_hub(what: str, remedy: str, asked: bool = True, done: str = "loaded") -
     except UserError:
         raise
     except Exception as error:
-        said = why if why and isinstance(error, OSError) else one_line(error)
+        message = why if why and isinstance(error, OSError) else one_line(error)
         if "gated" in str(error):
-            said = one_line(error)
+            message = one_line(error)
             remedy = (
                 "Ask for access on its page at huggingface.co, then `hf auth login`, or HF_TOKEN in"
                 " the environment"
             )
-        off = asked and (why or os.environ.get("HF_HUB_OFFLINE", "0") != "0")
-        kind = NotHere if off else UserError
-        raise kind(f"{what}: could not be {done}: {said}. {remedy}") from error
+        offline = asked and (why or os.environ.get("HF_HUB_OFFLINE", "0") != "0")
+        kind = NotHere if offline else UserError
+        raise kind(f"{what}: could not be {done}: {message}. {remedy}") from error
     if why:
         _note_once(f"{why}, HF_HUB_OFFLINE=1 spares the attempt")
 
 
 @functools.cache
 def _unreachable() -> str:
-    """Why the hub cannot be asked, tried once in a process; empty where it can, or is not to be.
+    """Return why the hub cannot be asked, tried once in a process; empty where it can, or is not.
 
     Libraries would try each file six times, with pauses of 23 seconds.
     """

@@ -1,4 +1,4 @@
-"""A model before it is loaded: where it is, its tokenizer, its context, its identity."""
+"""Know a model before it is loaded: where it is, its tokenizer, its context, its identity."""
 
 import contextlib
 import dataclasses
@@ -26,9 +26,9 @@ _warned: set[str] = set()
 
 
 def locate(cfg: ModelConfig) -> str:
-    """The local folder, or the hub id, that the engine is to load.
+    """Return the local folder, or the hub id, that the engine is to load.
 
-    Raises UserError: when `model.id` is a path and nothing is there, or the folder holds no model.
+    Raises UserError: `model.id` is a path and nothing is there, or the folder holds no model.
     """
     local = find_local(cfg.id)
     if local is not None:
@@ -75,17 +75,23 @@ def download(cfg: ModelConfig) -> Path:
     return folder
 
 
-def tokenizer(cfg: ModelConfig) -> Any:
-    """The model's tokenizer, with its chat template.
+def tokenizer_source(cfg: ModelConfig) -> ModelConfig:
+    """Return the model whose tokenizer is used: `model.tokenizer`, or the model itself."""
+    if cfg.tokenizer is None:
+        return cfg
+    return dataclasses.replace(cfg, id=cfg.tokenizer, revision=None)
 
-    Raises UserError: when it cannot be loaded, or its files are missing.
+
+def tokenizer(cfg: ModelConfig) -> Any:
+    """Load the model's tokenizer, with its chat template.
+
+    Raises UserError: it cannot be loaded, or its files are missing.
     """
     from transformers import AutoTokenizer
 
-    cfg = of_tokenizer(cfg)
-    tokenizer = _from_hub(cfg, AutoTokenizer.from_pretrained)
-    digits = tokenizer("1", add_special_tokens=False)["input_ids"]
-    if not digits:  # transformers makes up an empty one
+    cfg = tokenizer_source(cfg)
+    tokenizer = _load(cfg, AutoTokenizer.from_pretrained)
+    if not tokenizer("1", add_special_tokens=False)["input_ids"]:  # transformers makes up one
         raise UserError(
             f"{cfg.key}.id={cfg.id}: could not be loaded: its tokenizer knows no digits; are"
             " tokenizer.json and its companions missing?"
@@ -93,44 +99,37 @@ def tokenizer(cfg: ModelConfig) -> Any:
     return tokenizer
 
 
-def of_tokenizer(cfg: ModelConfig) -> ModelConfig:
-    """The model whose tokenizer is used: `model.tokenizer`, or the model itself."""
-    if cfg.tokenizer is None:
-        return cfg
-    return dataclasses.replace(cfg, id=cfg.tokenizer, revision=None)
+def describe_tokenizer(cfg: ModelConfig, tokenizer: Any) -> dict[str, Any]:
+    """Return the tokenizer's class, a hash of its files, and whether its tokens are checked."""
+    of = tokenizer_source(cfg)
+    names = [*tokenizer.vocab_files_names.values(), "tokenizer_config.json"]
+    files = fingerprint(of, names) if of is cfg or find_local(of.id) else of.id
+    return {"class": type(tokenizer).__name__, "files": files, "checked": cfg.check_tokens}
 
 
 def check_tokens(
     cfg: ModelConfig | VerifierConfig, tokenizer: Any, name: str, text: str, ids: list[int] | None
 ) -> None:
     """Warn of the first small difference of token ids from their text. UserError: it is large."""
-    much, how = difference(tokenizer, text, ids) if cfg.check_tokens and ids else (False, "")
-    said = f"{cfg.key}.id={cfg.id}: {type(tokenizer).__name__} makes tokens of {name} that {how}"
-    if much:
+    large, how = difference(tokenizer, text, ids) if cfg.check_tokens and ids else (False, "")
+    message = f"{cfg.key}.id={cfg.id}: {type(tokenizer).__name__} makes tokens of {name} that {how}"
+    if large:
         raise UserError(
-            f"{said}; set {cfg.key}.tokenizer=FOLDER, with its config.json and tokenizer files and"
-            f" the tokenizer_class PreTrainedTokenizerFast, or {cfg.key}.check_tokens=false"
+            f"{message}; set {cfg.key}.tokenizer=FOLDER, with its config.json and tokenizer files"
+            f" and the tokenizer_class PreTrainedTokenizerFast, or {cfg.key}.check_tokens=false"
         )
     if how and cfg.key not in _warned:
         _warned.add(cfg.key)
-        warn(said)
-
-
-def describe_tokenizer(cfg: ModelConfig, tokenizer: Any) -> dict[str, Any]:
-    """Return the tokenizer's class, a hash of its files, and whether its tokens are checked."""
-    of, names = of_tokenizer(cfg), [*tokenizer.vocab_files_names.values(), "tokenizer_config.json"]
-    files = fingerprint(of, names) if of is cfg or find_local(of.id) else of.id
-    return {"class": type(tokenizer).__name__, "files": files, "checked": cfg.check_tokens}
+        warn(message)
 
 
 def context(cfg: ModelConfig) -> int:
-    """The most tokens, prompt and completion together, that the model can hold.
+    """Return the most tokens, prompt and completion together, that the model can hold.
 
-    Raises UserError: when neither `model.context` nor the model's own config says it.
+    Raises UserError: neither `model.context` nor the model's own config says it.
     """
-    config = read_config(cfg).get_text_config()
-    stated = (cfg.context, getattr(config, "max_position_embeddings", None))
-    limits = [int(limit) for limit in stated if limit]
+    own = getattr(read_config(cfg).get_text_config(), "max_position_embeddings", None)
+    limits = [int(limit) for limit in (cfg.context, own) if limit]
     if not limits:
         raise UserError(
             f"{cfg.key}.context: {cfg.id} does not state its context; set {cfg.key}.context=N"
@@ -139,7 +138,7 @@ def context(cfg: ModelConfig) -> int:
 
 
 def fingerprint(cfg: ModelConfig, names: Sequence[str] = ()) -> str:
-    """What tells weights, or files with these names, from others: the hub commit, or a hash."""
+    """Return what tells weights, or files of these names, from others: hub commit, or a hash."""
     folder = Path(locate(cfg))
     if not folder.is_dir():
         commit = getattr(read_config(cfg), "_commit_hash", None)
@@ -176,7 +175,7 @@ def _sha256(path: Path) -> str:
 
 
 def read_config(cfg: ModelConfig) -> Any:
-    """The model's own configuration, as transformers reads it."""
+    """Return the model's own configuration, as transformers reads it. UserError: it cannot."""
     return _read_config(cfg.key, cfg.id, cfg.revision, cfg.trust_remote_code)
 
 
@@ -186,10 +185,10 @@ def _read_config(key: str, name: str, revision: str | None, trust: bool) -> Any:
 
     cfg = ModelConfig(name="", id=name, revision=revision, trust_remote_code=trust)
     cfg.key = key
-    return _from_hub(cfg, AutoConfig.from_pretrained)
+    return _load(cfg, AutoConfig.from_pretrained)
 
 
-def _from_hub(cfg: ModelConfig, load: Any) -> Any:
+def _load(cfg: ModelConfig, load: Any) -> Any:
     where = locate(cfg)
     try:
         with from_hub(f"{cfg.key}.id={cfg.id}", OFFLINE.capitalize(), not Path(where).is_dir()):

@@ -1,6 +1,8 @@
-"""The rows of a file that anybody may have written: JSON Lines, a JSON array, CSV or Parquet."""
+"""Read the rows of a data set: JSON Lines, a JSON array, CSV, Parquet, or one of the hub."""
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +11,65 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.config.settings import DatasetConfig
+from bayes_at_n.pipeline.prepare.hub import OFFLINE, from_hub
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-_OTHERS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")
+# What fields are called elsewhere, in lower case; by their own names in other letters, too.
+_ALIASES = {"id": (), "problem": ("question", "prompt"), "answer": ("gold", "target")}
+_BINARY = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")
 _ROWS = 256  # of Parquet that are read together
 Rows = Iterator[tuple[str, dict[str, Any]]]  # each with its place, such as "line 3"
 
 
-def read_rows(path: Path) -> Rows:
-    """The rows of a file, which its first bytes tell the kind of.
+def open_rows(cfg: DatasetConfig) -> tuple[DatasetConfig, str, Rows]:
+    """Return the data set with the names of its fields as they are, its source, and its rows.
 
-    Raises UserError: it is none of these, or, when a row is asked for, that one is damaged.
+    A field that nobody named may have another common name, in upper or lower case; rows without
+    ids are numbered. Raises UserError: there is no such file; when asked for, a row is damaged.
     """
+    local = find_local(cfg.path)
+    if local is not None and not local.is_dir():
+        source, rows = str(local), _of_file(local)
+    elif Path(cfg.path).suffix in SUFFIXES:
+        raise UserError(f"dataset.path={cfg.path}: no such file")
+    else:
+        source, rows = cfg.path, _of_hub(cfg, local)
+    first = next(rows, None)
+    if first is None:
+        return cfg, source, rows
+    by_case = {str(name).strip().casefold(): name for name in reversed(first[1])}
+    fields = replace(cfg.fields)
+    for field, aliases in _ALIASES.items():
+        if getattr(fields, field) == field and field not in first[1]:
+            known = [by_case[name] for name in (field, *aliases) if name in by_case]
+            setattr(fields, field, known[0] if known else None if field == "id" else field)
+    return replace(cfg, fields=fields), source, itertools.chain([first], rows)
+
+
+def _of_hub(cfg: DatasetConfig, local: Path | None) -> Rows:
+    """Yield the rows of a data set of the hub, or of a `local` folder that is one."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    with from_hub(
+        f"dataset.path={cfg.path} (split {cfg.split})",
+        f"Check the id and dataset.split; {OFFLINE}, or use dataset=jsonl dataset.path=FILE",
+        local is None,
+    ):
+        where = str(local or cfg.path)
+        rows = datasets.load_dataset(where, name=cfg.subset, split=cfg.split, revision=cfg.revision)
+    for number, row in enumerate(rows, 1):
+        yield f"row {number}", row
+
+
+def _of_file(path: Path) -> Rows:
+    """Return the rows of a file, whose first bytes tell its kind."""
     foreign.check(path)
     with path.open("rb") as file:
         head = file.read(1 << 16)
-    if head.startswith(_OTHERS):
+    if head.startswith(_BINARY):
         what = "an Excel workbook, an archive or text in UTF-16"
         raise UserError(f"{path}: is {what}; save the sheet as CSV UTF-8, or unpack the file")
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -32,8 +77,8 @@ def read_rows(path: Path) -> Rows:
         return _parquet(path)
     if text.startswith(b"["):
         return _array(path)
-    plain = not text.startswith(b"{") and text and path.suffix not in (".jsonl", ".json")
-    return _csv(path) if plain else foreign.json_lines(path)
+    is_table = not text.startswith(b"{") and text and path.suffix not in (".jsonl", ".json")
+    return _csv(path) if is_table else foreign.json_lines(path)
 
 
 def _csv(path: Path) -> Rows:

@@ -1,4 +1,4 @@
-"""prepare: questions and gold answers become rendered prompts, checked and hashed."""
+"""prepare: turn questions into rendered prompts, checked and hashed; prefetch: download all."""
 
 import json
 import time
@@ -9,20 +9,29 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import mention, warn
+from bayes_at_n.pipeline.base.console import mention, note, results, warn
 from bayes_at_n.pipeline.base.environment import describe, version
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.config.settings import OFFICIAL, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.prepare import endpoint, questions_table, raised_cap
+from bayes_at_n.pipeline.prepare import (
+    endpoint,
+    models,
+    official_prompt,
+    questions,
+    questions_table,
+    raised_cap,
+    shots,
+)
+from bayes_at_n.pipeline.prepare.questions_table import MADE_FROM, Built
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 VERSION = 1  # raise it whenever questions or prompts of the same settings change
 _LIBRARIES = ("transformers", "tokenizers", "jinja2", "datasets")  # that render and read
-_MOST = 10_000  # files of a folder that settings name; with more it is always read again
+_MAX_FILES = 10_000  # of a folder that settings name; with more it is always read again
 
 
 def prepare(run: Run) -> None:
@@ -40,69 +49,93 @@ def prepare(run: Run) -> None:
         run.path.mkdir(parents=True, exist_ok=True)
         runfolder.claim(run, identity)
         with runfolder.settling(run):
-            _settle(run, built, identity)
+            _save(run, built, identity)
         run = Run(run.cfg)
     mention(f"prepared {len(run.questions)} questions in {run.path}")
     answer({"run": run.path, "questions": len(run.questions)})
 
 
-def questions_there(run: Run) -> int:
-    """How many questions the data set has. Raises UserError: they are others than the folder's."""
+def prefetch(run: Run) -> None:
+    """Download what a run needs into the Hugging Face cache; a second call finds it there.
+
+    Compute nodes without a network then run with ``HF_HUB_OFFLINE=1`` and the same ``HF_HOME``.
+    Raises UserError: when something cannot be had.
+    """
+    model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
+    found: dict[str, Any] = {"model": models.download(model)}
+    results.print(f"model    {model.id}: {found['model']}")
+    loaded, _ = questions.load(dataset)
+    shots.load(run.cfg)
+    where = find_local(dataset.path) or "in the Hugging Face cache"
+    results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {where}")
+    found |= {"dataset": where, "questions": len(loaded)}
+    if verifier.id is not None:
+        found["verifier"] = models.download(verifier_as_model(run.cfg).model)
+        results.print(f"verifier {verifier.id}: {found['verifier']}")
+        if verifier.prompt == OFFICIAL:
+            found["prompt"] = official_prompt.fetch(verifier.official)
+            results.print(f"prompt   {verifier.official}: {found['prompt']}")
+    answer(found)
+    note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")
+
+
+def count_questions(run: Run) -> int:
+    """Count the data set's questions. Raises UserError: they are others than the folder's."""
     if _is_prepared(run):
         return len(run.questions)
     built = questions_table.build(run)
     runfolder.check_same(run, questions_table.identity(run, built), raising=True)
-    return len(built.questions)
+    return int(built.table.num_rows)
 
 
 def _is_prepared(run: Run) -> bool:
-    """Whether the folder holds what these settings and files make, so that none need be read."""
-    path, made = run.path / "questions.parquet", runfolder.read_json(run.manifest)
-    if "tokenizer" not in made or runfolder.raised(run, runfolder.identity(run.cfg)):
+    """Return whether the folder holds what these settings and files make; neither is read."""
+    manifest = runfolder.read_json(run.manifest)
+    if "tokenizer" not in manifest or runfolder.raised(run, runfolder.identity(run.cfg)):
         return False
     try:
-        said = origin.metadata(path).get(questions_table.MADE_FROM, b"")
-        return said == _made_from(run) and bool(run.questions)
+        recorded = origin.metadata(run.path / "questions.parquet").get(MADE_FROM, b"")
+        return recorded == _made_from(run) and bool(run.questions)
     except (OSError, UserError):
         return False
 
 
 def _made_from(run: Run) -> bytes:
-    """What the questions table is made from: settings, versions, and local files that they name."""
+    """Return what the table is made from: settings, versions, and local files that they name."""
     cfg, engine = run.cfg, run.cfg.engine
     settings = [asdict(part) for part in (cfg.model, cfg.dataset, cfg.prompt)]
-    asked = [cfg.sampling.max_tokens, engine.name, engine.api, engine.served_name]
+    others = [cfg.sampling.max_tokens, engine.name, engine.api, engine.served_name]
     named = (cfg.dataset.path, cfg.prompt.shots_from, cfg.model.id, cfg.model.tokenizer)
-    files = [_files(path) for name in named if name and (path := find_local(name))]
+    files = [_state(path) for name in named if name and (path := find_local(name))]
     made = {
         "version": VERSION,
-        "settings": origin.hashed([settings, asked]),
+        "settings": origin.hashed([settings, others]),
         "files": origin.hashed(files),
         "libraries": {name: version(name) for name in _LIBRARIES},
     }
     return json.dumps(made).encode()
 
 
-def _files(path: Path) -> list[Any]:
-    """What tells a file from others, by its content, or those in a folder, by size and time."""
+def _state(path: Path) -> list[Any]:
+    """Return what tells a file from others, by its content, or a folder, by sizes and times."""
     if path.is_file():
         with path.open("rb") as file:
             checksum = 0
             while part := file.read(1 << 20):
                 checksum = zlib.crc32(part, checksum)
         return [str(path), checksum]
-    found = sorted(one for one in path.rglob("*") if one.is_file())[: _MOST + 1]
-    if len(found) > _MOST:
+    files = sorted(one for one in path.rglob("*") if one.is_file())[: _MAX_FILES + 1]
+    if len(files) > _MAX_FILES:
         return [time.time_ns()]
-    return [[str(one), parquet.fingerprint(one)] for one in found]
+    return [[str(one), parquet.fingerprint(one)] for one in files]
 
 
-def _settle(run: Run, built: questions_table.Built, identity: dict[str, Any]) -> None:
+def _save(run: Run, built: Built, identity: dict[str, Any]) -> None:
     """Check what the folder holds now, and write the files that say what it holds from now on."""
     runfolder.check_same(run, identity, raising=True)
     raised_cap.check(run, built, identity)
-    runfolder.save_config(run)  # first: who finds questions reads it
-    _write(run, built)
+    runfolder.save_config(run)  # first: whoever finds questions reads it
+    _save_table(run, built)
     manifest = runfolder.read_manifest(run)
     manifest.setdefault("created_with", describe())
     if raised := runfolder.raised(run, identity):
@@ -121,26 +154,20 @@ def _settle(run: Run, built: questions_table.Built, identity: dict[str, Any]) ->
     runfolder.write_json(run.manifest, manifest)
 
 
-def _write(run: Run, built: questions_table.Built) -> None:
+def _save_table(run: Run, built: Built) -> None:
     """Write the table, with the log-probs of prompts that are there."""
     path, key, made_from = run.path / "questions.parquet", "prompt_logprobs", _made_from(run)
     earlier = QUESTIONS.empty_table()
     if path.exists():
         try:
-            earlier = parquet.whole(path, QUESTIONS).combine_chunks()
+            earlier = parquet.whole(path, QUESTIONS)
         except parquet.DAMAGE:
-            warn(f"{path}: unreadable, made anew; its prompt log-probs are owed again")
-    start, same = 0, earlier.num_rows == len(built.questions)
-    for group in built.groups() if same else ():
-        there = earlier.slice(start, group.num_rows)
-        same = same and there.drop_columns(key).equals(group.drop_columns(key))
-        start += group.num_rows
-    if same and origin.metadata(path).get(questions_table.MADE_FROM) == made_from:
+            warn(f"{path}: unreadable, made anew; its prompt log-probs are pending again")
+    same = earlier.drop_columns(key).equals(built.table.drop_columns(key))
+    if same and origin.metadata(path).get(MADE_FROM) == made_from:
         return  # a worker may be adding log-probs to it
-    place, field = QUESTIONS.get_field_index(key), QUESTIONS.field(key)
-    columns = QUESTIONS.with_metadata({questions_table.MADE_FROM: made_from})
-    with atomic.replacing(path) as file, parquet.writer(file, columns) as groups:
-        for group in built.groups():
-            at = pc.index_in(group["question_id"], value_set=earlier["question_id"])
-            whole = group.set_column(place, field, earlier[key].take(at))
-            groups.write_table(whole.replace_schema_metadata(columns.metadata))
+    known = earlier["question_id"].combine_chunks()
+    logprobs = earlier[key].take(pc.index_in(built.table["question_id"], value_set=known))
+    at = QUESTIONS.get_field_index(key)
+    table = built.table.set_column(at, QUESTIONS.field(key), logprobs)
+    parquet.write_part(path, table.replace_schema_metadata({MADE_FROM: made_from}))

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
 from bayes_at_n.pipeline.config.records import HUB_ID
 from bayes_at_n.pipeline.records.names import model_name
-from bayes_at_n.pipeline.records.reading import Export, Source
+from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.store import origin, outcomes
 from bayes_at_n.pipeline.store.runfolder import read_manifest
 from bayes_at_n.scoring.metrics.table import parse_all
@@ -28,27 +28,27 @@ from bayes_at_n.verifiers.maths.boxed import final_part
 LIBRARY = "bayes-at-n"
 VERSION = version(LIBRARY) or "unknown"
 _ARGUMENTS = ("temperature", "top_p", "top_k", "max_tokens", "seed")
-_SAID = ("trial", "seed", "outcome", "finish_reason")
+_METADATA = ("trial", "seed", "outcome", "finish_reason")
 _TOKENS = ("prompt_tokens", "completion_tokens")
-_COLUMNS = ["question_id", *_SAID, *_TOKENS, "answer", "layer", "reason", "started", "finished"]
+_COLUMNS = ["question_id", *_METADATA, *_TOKENS, "answer", "layer", "reason", "started", "finished"]
 
 
 class About:
     """A run in the words of other programs. Raises UserError: nothing is graded."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RunTable) -> None:
         run, cfg, table = source.run, source.run.cfg, source.table
         manifest, known = read_manifest(run), sampling_known(run)
-        said = (manifest.get(key) for key in ("created_with", "imported"))
-        made, imported = (x if isinstance(x, dict) else {} for x in said)
+        records = (manifest.get(key) for key in ("created_with", "imported"))
+        made, imported = (x if isinstance(x, dict) else {} for x in records)
         self.trials, self.confidence = cfg.sampling.trials, cfg.scoring.confidence
         R = outcomes.correct(outcomes.read(run, table=table).codes)
         self.graded, least = int(R.count()), R.count(axis=1).min()
         if not self.graded:
             raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
         # The scores, avg@N first if every question has a graded trial, and which interval it has.
-        asked = parse_all([*dict.fromkeys(("avg", "bayes", *cfg.scoring.metrics))])
-        metrics = [metric for metric in asked if metric.k <= least and not metric.votes]
+        wanted = parse_all([*dict.fromkeys(("avg", "bayes", *cfg.scoring.metrics))])
+        metrics = [metric for metric in wanted if metric.k <= least and not metric.votes]
         self.scores = [(metric, metric.summary(R, self.confidence)) for metric in metrics]
         fitted = least and scoring.fits(R)  # see `scoring.metrics.empirical.covering_ci`
         self.interval = "empirical Bayes over questions, avg@N in it" if fitted else "normal"
@@ -74,8 +74,8 @@ class About:
         self.began, self.ended = (_moment(time.as_py(), made.get("time")) for time in times)
 
 
-def abouts(export: Export) -> Iterator[tuple[Source, About]]:
-    """The runs and what is said of them; of what has no grade at all only a warning says so.
+def abouts(export: Export) -> Iterator[tuple[RunTable, About]]:
+    """Yield the runs with what logs say of them; one without any grade is left out with a warning.
 
     Raises UserError: no run has one.
     """
@@ -92,17 +92,17 @@ def abouts(export: Export) -> Iterator[tuple[Source, About]]:
             yield source, of
 
 
-def questions(source: Source) -> dict[str, dict[str, Any]]:
-    """The rows of the questions by id, with "" for problem, gold and prompt that are not there."""
-    said, rows = ("problem", "gold", "prompt"), source.run.questions
-    return {row["question_id"]: row | {name: row[name] or "" for name in said} for row in rows}
+def questions(source: RunTable) -> dict[str, dict[str, Any]]:
+    """Return the rows of the questions by id, with "" for a missing problem, gold or prompt."""
+    texts, rows = ("problem", "gold", "prompt"), source.run.questions
+    return {row["question_id"]: row | {name: row[name] or "" for name in texts} for row in rows}
 
 
-def graded(export: Export, source: Source) -> Iterator[dict[str, Any]]:
-    """The graded attempts by question and trial: columns of tables, and what logs make of them.
+def graded(export: Export, source: RunTable) -> Iterator[dict[str, Any]]:
+    """Yield the graded attempts by question and trial, with what logs make of their columns.
 
     `right`; `text` in two parts, `reasoning` (None where nothing marks its end) and `response`;
-    `usage` and `seconds`, None where not known; `said`, what logs have no field for.
+    `usage` and `seconds`, None where not known; `metadata`, what logs have no field for.
     """
     table, end = source.table.select(_COLUMNS), source.run.cfg.model.reasoning_end or ""
     for batch in export.batches(source, *["text"] * export.cfg.texts, table=table):
@@ -115,12 +115,12 @@ def graded(export: Export, source: Source) -> Iterator[dict[str, Any]]:
             row["response"], row["right"] = text[start:], row["outcome"] == "correct"
             row["usage"] = usage(*(row[name] for name in _TOKENS))
             row["seconds"] = None if None in times else max(0.0, times[1] - times[0])
-            row["said"] = {name: row[name] for name in _SAID}
+            row["metadata"] = {name: row[name] for name in _METADATA}
             yield row
 
 
 def usage(prompt: int | None, completion: int | None) -> dict[str, int] | None:
-    """Tokens in the words that other programs share; None where a number is not known."""
+    """Return tokens in the words that other programs share; None where a number is not known."""
     if prompt is None or completion is None:
         return None
     total = prompt + completion
@@ -128,18 +128,18 @@ def usage(prompt: int | None, completion: int | None) -> dict[str, int] | None:
 
 
 def texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Values as texts, as JSON where they are others, without those that are None."""
+    """Return values as texts, as JSON where they are others, without those that are None."""
     there = {key: value for key, value in values.items() if value is not None}
     return {k: v if isinstance(v, str) else json.dumps(v) for k, v in there.items()}
 
 
 def hub_id(path: str) -> str | None:
-    """A path that is a hub id OWNER/NAME, and no file or folder here; else None."""
+    """Return a path that is a hub id OWNER/NAME, and no file or folder here; else None."""
     return path if HUB_ID.fullmatch(path) and not find_local(path) else None
 
 
 def _moment(seconds: float | None, made: Any) -> datetime:
-    """When an attempt was made; where that is not known, the folder; else 1970. In UTC."""
+    """Return when an attempt was made; where that is not known, the folder; else 1970. In UTC."""
     with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
         if seconds is None:
             return datetime.fromisoformat(made).astimezone(UTC)

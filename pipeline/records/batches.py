@@ -1,12 +1,12 @@
-"""Records that are handled together, as a column for each of `row.COLUMNS`.
+"""Records that are handled together, as a typed column for each of `columns.COLUMNS`.
 
-Rows of Parquet come as columns: numbers and texts are checked all at once, and of everything else
-each distinct value is read once. A record with a value that cannot be used is parsed as any other.
+Rows of Parquet come as Arrow arrays: numbers, texts and lists are checked all at once, and of
+everything else each distinct value is read once. Other formats yield mappings, whose values are
+read one by one.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.config.records import ImportConfig
-from bayes_at_n.pipeline.records import row as rows
-from bayes_at_n.pipeline.records.source import Records, Troubles
+from bayes_at_n.pipeline.records import columns as of
+from bayes_at_n.pipeline.records.source import Records, Skipped
 from bayes_at_n.pipeline.store.columns import CUT
 
 _ROWS, _BYTES = 1000, 16 << 20  # of records that are made one batch, at most and about
-_LONG = ("problem", "prompt", "text", "token_ids", "logprobs")  # columns that make rows large
-_ALWAYS = dict.fromkeys(("task", "model", "question", "reason"))  # what `row.parse` may add
 _NO_BOX = pa.array(["NotFound", "None"])  # an extracted answer where there is no box
 _SUM = 0.02  # how far three probabilities may be from 1 in sum
 _SCORES = ("understanding", "reasoning", "conclusion")
@@ -29,104 +27,133 @@ _SCORES = ("understanding", "reasoning", "conclusion")
 class Batch(NamedTuple):
     """Records that were read together."""
 
-    # Arrow arrays by names of COLUMNS, of their TYPES; texts may be folded (dictionary-encoded). A
-    # column that no record has may be absent.
-    columns: dict[str, Any]
+    columns: dict[str, Any]  # Arrow arrays by names of COLUMNS, of their TYPES; some may be absent
     sound: Any  # bool array: which of the records can be used
     place: Callable[[int], str]  # where each is
 
     def has(self, name: str) -> Any:
-        """Which records have a value in a column."""
+        """Return which records have a value in a column."""
         column = self.columns.get(name, pa.nulls(self.sound.size))
         return column.is_valid().to_numpy(zero_copy_only=False)
 
     def coded(self, name: str) -> tuple[Any, Any]:
-        """A column of texts as numbers of an array of distinct ones; -1 where there is none."""
+        """Return a column of texts as numbers of an array of distinct ones; -1: there is none."""
         folded = _folded(self.columns.get(name, pa.nulls(self.sound.size, pa.string())))
         return folded.indices.fill_null(-1).to_numpy().astype(np.int64), folded.dictionary
 
 
-def of_records(
-    records: Records, cfg: ImportConfig, run: tuple[str, str], troubles: Troubles
-) -> Iterator[Batch]:
-    """Mappings as batches; for `cfg` and `run` see `row.parse`."""
-    found, places, seen, size = list[rows.Row | None](), list[str](), set[str](), 0
-    for place, record in chain(records, [("", None)]):
-        if len(found) == _ROWS or size > _BYTES or not place:
-            columns = {
-                key: pa.array([row and row[key] for row in found], rows.TYPES[key])
-                for key in rows.present(rows.KNOWN.intersection(seen)) | _ALWAYS
-            }
-            yield Batch(columns, np.array([row is not None for row in found]), places.__getitem__)
-            troubles.columns |= seen
-            found, places, seen, size = [], [], set(), 0
-        row = None if record is None else rows.parse(record, place, cfg, run, troubles)
-        if row is not None:
-            seen.update(record or ())
-            size += sum(len(row[key]) for key in _LONG if row[key] is not None)
-        found.append(row)
-        places.append(place)
+class Check(NamedTuple):
+    """What foreign values are checked with."""
+
+    cfg: ImportConfig
+    run: tuple[str, str]  # data set and model of records that name none
+    skipped: Skipped
+
+    def records(self, records: Records) -> Iterator[Batch]:
+        """Yield mappings as batches; None, which is damaged, counts as a record."""
+        held, size = list[tuple[str, Mapping[str, Any] | None]](), 0
+        for place, record in records:
+            held.append((place, record))
+            size += sum(len(v) for v in (record or {}).values() if isinstance(v, str | list))
+            if len(held) == _ROWS or size > _BYTES:
+                yield self._mappings(held)
+                held, size = [], 0
+        if held:
+            yield self._mappings(held)
+
+    def _mappings(self, held: list[tuple[str, Mapping[str, Any] | None]]) -> Batch:
+        records = [of.with_problem(record or {}) for _, record in held]
+        names = [of.present(of.KNOWN.intersection(record)) for record in records]
+        self.skipped.columns.update(*records)
+        values = {
+            key: [
+                record.get(named.get(key, "")) for record, named in zip(records, names, strict=True)
+            ]
+            for key in {key for named in names for key in named}
+        }
+        sound = np.array([record is not None for _, record in held])
+        return self._batch(values, names.__getitem__, sound, [p for p, _ in held].__getitem__)
+
+    def arrays(self, arrays: dict[str, Any], place: Callable[[int], str]) -> Batch:
+        """Return arrays of foreign values, as many each, by the names of their columns."""
+        self.skipped.columns.update(arrays)
+        names = of.present(frozenset(arrays))
+        sound = np.ones(len(next(iter(arrays.values()))), bool)
+        values = {key: arrays[name] for key, name in names.items()}
+        return self._batch(values, lambda _: names, sound, place)
+
+    def _batch(
+        self,
+        values: dict[str, Any],
+        names: Callable[[int], dict[str, str]],
+        sound: Any,
+        place: Callable[[int], str],
+    ) -> Batch:
+        """Check the values of every column; `names` has what a record calls each."""
+        batch, damaged = Batch({}, sound, place), dict[int, str]()
+        for key in (key for key in of.COLUMNS if key in values):
+            batch.columns[key], unusable = _read(key, values[key], self.cfg)
+            for i, why in unusable.items():
+                if key in of.NEEDED:
+                    damaged.setdefault(i, f"{key}: {why}")
+                else:
+                    kind = f"values of {names(i)[key]} left out"
+                    self.skipped.add(kind, f"{place(i)} ({why})")
+        outcomes = pa.array([names(i).get("outcome") for i in range(sound.size)], pa.string())
+        for key, other in (
+            ("task", self.run[0] or None),
+            ("model", self.run[1] or None),
+            ("question", batch.columns.get("number")),
+            ("reason", outcomes),
+        ):
+            own = batch.columns.get(key, pa.nulls(sound.size)).cast(pa.string())
+            other = other if isinstance(other, pa.Array) else pa.scalar(other, pa.string())
+            batch.columns[key] = pc.coalesce(own, other.cast(pa.string()))
+        asked = batch.has("question") | batch.has("problem")
+        named = {"dataset": batch.has("task"), "model": batch.has("model") | batch.has("model_key")}
+        for i in np.flatnonzero(sound & ~asked).tolist():
+            damaged.setdefault(i, "no question")
+        for i, why in sorted(damaged.items()):
+            self.skipped.add("damaged rows skipped", f"{place(i)} ({why})")
+        sound[[*damaged]] = False
+        for i in np.flatnonzero(sound & ~(named["dataset"] & named["model"])).tolist():
+            settings = " ".join(f"{key}=NAME" for key, has in named.items() if not has[i])
+            self.skipped.add(f"rows without a name skipped, give {settings}", place(i))
+            sound[i] = False
+        return batch
 
 
-def of_arrays(
-    arrays: dict[str, Any],
-    place: Callable[[int], str],
-    cfg: ImportConfig,
-    run: tuple[str, str],
-    troubles: Troubles,
-) -> Batch:
-    """Arrays of foreign values, as many each, by the names of their columns; see `of_records`."""
-    number = len(next(iter(arrays.values())))
-    troubles.columns |= arrays.keys()
-    columns: dict[str, Any] = {}
-    odd = np.zeros(number, bool)
-    names = rows.present(frozenset(arrays))
-    for key, name in names.items():
-        columns[key], wrong = _read(key, arrays[name], cfg)
-        odd |= wrong
-    if "number" in columns:
-        columns.setdefault("question", columns["number"])
-    for key, text in (("task", run[0]), ("model", run[1]), ("reason", names.get("outcome"))):
-        own = columns.get(key, pa.nulls(number)).cast(pa.string())
-        columns[key] = pc.coalesce(own, text or pa.scalar(None, pa.string()))
-    batch = Batch(columns, np.ones(number, bool), place)
-    named = batch.has("task") & (batch.has("model") | batch.has("model_key"))
-    for i in np.flatnonzero(odd | ~(named & batch.has("question"))).tolist():
-        record = {name: _value(array[i]) for name, array in arrays.items()}
-        batch.sound[i] = rows.parse(record, place(i), cfg, run, troubles) is not None
-    return batch
-
-
-def _read(key: str, array: Any, cfg: ImportConfig) -> tuple[Any, Any]:
-    """Foreign values as those of a column; and which of them cannot be used."""
-    want: Any = rows.TYPES[key]
-    kind, reader, good = array.type, rows.COLUMNS[key].read, np.zeros(len(array), bool)
-    given = getattr(reader, "keywords", {})
+def _read(key: str, values: Any, cfg: ImportConfig) -> tuple[Any, dict[int, str]]:
+    """Return foreign values as those of a column; and of those that cannot be used, why."""
+    want: Any = of.TYPES[key]
+    if isinstance(values, list):
+        read = [of.value_of(key, value, cfg) for value in values]
+        unusable = {i: why for i, (_, why) in enumerate(read) if why}
+        return pa.array([value for value, _ in read], want), unusable
+    kind, reader = values.type, of.COLUMNS[key].read
     if want == pa.float64() and (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-        numbers = array.cast(want, safe=False)
-        return pc.if_else(pc.is_nan(numbers), pa.scalar(None, want), numbers), good
-    if pa.types.is_list(want) and _are_lists(kind) and not array.flatten().null_count:
+        numbers = values.cast(want, safe=False)
+        return pc.if_else(pc.is_nan(numbers), pa.scalar(None, want), numbers), {}
+    if pa.types.is_list(want) and _are_lists(kind) and not values.flatten().null_count:
         with contextlib.suppress(pa.ArrowException):  # one of them may be of other numbers
-            return array.cast(want, safe=pa.types.is_integer(want.value_type)), good
-    folded = _folded(array)
-    texts, codes = folded.dictionary, folded.indices.fill_null(-1).to_numpy()
-    used = read = np.unique(codes[codes >= 0])
-    kept = None
-    if getattr(reader, "func", reader) is rows.text and _are_sound(texts):  # taken as they are
-        most = min(given.get("most", rows.MOST_ANSWER), 4 * rows.MOST_TEXT)
-        sizes = pc.binary_length(texts).to_numpy()[used]
-        read, kept = used[(sizes == 0) | (sizes > most)], texts
-    values = {code: rows.value_of(key, _value(texts[code]), cfg) for code in read.tolist()}
-    new = np.arange(len(texts) + 1, dtype=np.int32)  # the last for those that have none
-    new[[-1, *(code for code, (value, _) in values.items() if value is None)]] = -1
-    if kept is None:
-        new[used] = np.where(new[used] < 0, -1, np.arange(used.size))
-        kept = pa.array([value for value, _ in values.values()], want)
-    wrong = np.isin(codes, [code for code, (_, why) in values.items() if why])
-    indices = pa.array(new[codes], mask=new[codes] < 0)
-    if want == pa.string():
-        return pa.DictionaryArray.from_arrays(indices, kept), wrong
-    return kept.take(indices), wrong
+            return values.cast(want, safe=pa.types.is_integer(want.value_type)), {}
+    if getattr(reader, "func", reader) is of.text and _are_sound(values):  # taken as they are
+        most = getattr(reader, "keywords", {}).get("most", of.MOST_ANSWER)
+        sizes = pc.binary_length(values).fill_null(0).to_numpy()
+        long = {i: of.value_of(key, _value(values[i]), cfg) for i in np.flatnonzero(sizes > most)}
+        unusable = {int(i): why for i, (_, why) in long.items() if why}
+        known = sizes > 0
+        known[[*unusable]] = False
+        texts = values.cast(want)
+        if not known.all():
+            texts = pc.if_else(pa.array(known), texts, pa.scalar(None, want))
+        return texts, unusable
+    folded = _folded(values)
+    read = [of.value_of(key, _value(value), cfg) for value in folded.dictionary]
+    column = pa.array([value for value, _ in read], want).take(folded.indices)
+    codes = folded.indices.fill_null(-1).to_numpy()
+    wrong = np.flatnonzero(np.isin(codes, [code for code, (_, why) in enumerate(read) if why]))
+    return column, {i: read[codes[i]][1] for i in wrong.tolist()}
 
 
 def _are_lists(kind: pa.DataType) -> bool:
@@ -134,16 +161,14 @@ def _are_lists(kind: pa.DataType) -> bool:
 
 
 def _folded(array: Any) -> Any:
-    """Distinct values, and the number of each; all of them where Arrow compares none."""
-    if pa.types.is_dictionary(array.type):
-        return array
+    """Return distinct values, and the number of each; all of them where Arrow compares none."""
     with contextlib.suppress(pa.ArrowException):
         return array.dictionary_encode()
     return pa.DictionaryArray.from_arrays(pa.array(np.arange(len(array), dtype=np.int32)), array)
 
 
 def _are_sound(texts: Any) -> bool:
-    """Whether they are texts, and in UTF-8, which Parquet does not promise."""
+    """Return whether they are texts, and in UTF-8, which Parquet does not promise."""
     with contextlib.suppress(pa.ArrowException):
         texts.validate(full=True)
         return bool(pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type))
@@ -151,25 +176,24 @@ def _are_sound(texts: Any) -> bool:
 
 
 def _value(value: Any) -> Any:
-    """A foreign value as Python's, or why it is none."""
-    value = value.value if pa.types.is_dictionary(value.type) and value.is_valid else value
+    """Return a foreign value as Python's, or why it is none."""
     if _are_lists(value.type):
         return value.values
     size = value.as_buffer().size if value.is_valid and hasattr(value, "as_buffer") else 0
-    if size > 4 * rows.MOST_TEXT:
-        return rows.Unread(f"{size} bytes long")  # in UTF-8; what nobody will read is not made
+    if size > 4 * of.MOST_TEXT:
+        return of.Unread(f"{size} bytes long")  # in UTF-8; what nobody will read is not made
     try:
         return value.as_py()
     except ValueError:
-        return rows.Unread("not UTF-8")
+        return of.Unread("not UTF-8")
 
 
-def derive(columns: dict[str, Any], place: Callable[[int], str], troubles: Troubles) -> None:
-    """Add the columns of our tables that follow from what records say; no text is folded."""
+def derive(columns: dict[str, Any], place: Callable[[int], str], skipped: Skipped) -> None:
+    """Add the columns of our tables that follow from those of records; no text is folded."""
     number = len(columns["trial"])
 
     def known(name: str) -> Any:
-        return columns.get(name, pa.nulls(number, rows.TYPES[name]))
+        return columns.get(name, pa.nulls(number, of.TYPES[name]))
 
     def numbers(name: str) -> Any:
         return known(name).to_numpy(zero_copy_only=False).astype(float)
@@ -190,13 +214,13 @@ def derive(columns: dict[str, Any], place: Callable[[int], str], troubles: Troub
     largest = np.nan_to_num(abc, nan=-1).argmax(axis=1)
     columns["label"] = pa.array(np.array(list("ABC"))[largest], mask=~good)
     for i in np.flatnonzero(~good & ~np.isnan(abc).all(axis=1)).tolist():
-        troubles.add("verdicts left out, no three probabilities", place(i))
+        skipped.add("verdicts left out, no three probabilities", place(i))
     for what, unscored in (("prompt", 1), ("completion", 0)):  # the first token has no log-prob
         mean, total, perplexity, tokens = (
             numbers(f"{what}_{end}") for end in ("avg", "sum", "ppl", "tokens")
         )
         for i in np.flatnonzero(np.isinf(mean)).tolist():
-            troubles.add("means of log-probs that are infinite", place(i))
+            skipped.add("means of log-probs that are infinite", place(i))
         with np.errstate(all="ignore"):
             tokens = np.where(tokens > unscored, tokens - unscored, np.nan)
             for way in (total / tokens, -np.log(np.where(perplexity > 0, perplexity, np.nan))):

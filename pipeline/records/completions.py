@@ -8,31 +8,31 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.engines.client import Retryable
 from bayes_at_n.pipeline.engines.dialects import DIALECTS
 from bayes_at_n.pipeline.records import logs
-from bayes_at_n.pipeline.records.row import truth
-from bayes_at_n.pipeline.records.source import Records, Source, Troubles, json_lines, start
+from bayes_at_n.pipeline.records.columns import truth
+from bayes_at_n.pipeline.records.source import Records, Skipped, Source, json_lines, start
 
 _NEMO = re.compile(r"output(?:-rs(\d{1,9})|-greedy)?\.jsonl")
 _NEMO_KEYS = re.compile(rb'"(symbolic_correct|predicted_answer|expected_answer|judgement)":')
 _METRICS = ("symbolic_correct", "judgement", "is_correct")
-# What lines may say beside the completion, by names of `row.COLUMNS`.
+# What lines may say beside the completion, by names of `columns.COLUMNS`.
 _OF_NEMO = "problem expected_answer predicted_answer finish_reason num_input_tokens"
 _OF_CHAT = "dataset task question_id trial seed outcome is_correct correct answer has_box problem"
 _OF_CHAT += " gold gold_answer expected_answer ground_truth target"
 
 
 def is_nemo(path: Path, head: bytes) -> bool:
-    """Whether a file that begins so is an output of NeMo-Skills."""
+    """Return whether a file that begins so is an output of NeMo-Skills."""
     named = b'"generation":' in head or _NEMO.fullmatch(path.name)
     return bool(named and _NEMO_KEYS.search(head))
 
 
 def is_chat(path: Path, head: bytes) -> bool:
-    """Whether a file that begins so has requests or answers of OpenAI's interface."""
+    """Return whether a file that begins so has requests or answers of OpenAI's interface."""
     return bool(re.match(rb'[\s\xef\xbb\xbf]*\{.*"(messages|choices|custom_id)":', head, re.DOTALL))
 
 
-def nemo(source: Source, first: bool, troubles: Troubles) -> Records:
-    """The attempts of outputs of NeMo-Skills: a file, which is one random seed, is a trial.
+def nemo(source: Source, first: bool, skipped: Skipped) -> Records:
+    """Yield the attempts of outputs of NeMo-Skills: a file, which is one random seed, is a trial.
 
     Raises UserError: no `model=`, which the files do not name; no such metric.
     """
@@ -44,20 +44,19 @@ def nemo(source: Source, first: bool, troubles: Troubles) -> Records:
         parts = [(_NEMO.fullmatch(p.name), p) for p in source.files if p.parent == folder]
         seeded = sorted((int(name[1]), path) for name, path in parts if name and name[1])
         if seeded and len(parts) > len(seeded):
-            troubles.add(
+            skipped.add(
                 "greedy or unfinished files left out", str(folder), len(parts) - len(seeded)
             )
         questions = dict[str, int]()
         for trial, (_, path) in enumerate(seeded or parts):
-            for place, line in json_lines(path, troubles):
+            for place, line in json_lines(path, skipped):
                 name = str(line.get("id") or line.get("problem") or place.rpartition(" ")[2])
                 attempt = {"question": questions.setdefault(name, len(questions)), "trial": trial}
                 values = {name: line[name] for name in _METRICS if name in line}
-                if isinstance(said := values.get("judgement"), str) and truth(said) is None:
-                    said = said.rpartition("Judgement:")[2]  # as NeMo-Skills reads its judge
-                    values["judgement"] = said.strip().lower().startswith("yes")
-                metric = source.cfg.source.metric
-                [outcome] = logs.outcomes(values, metric, 1, place, troubles)
+                if isinstance(words := values.get("judgement"), str) and truth(words) is None:
+                    words = words.rpartition("Judgement:")[2]  # as NeMo-Skills reads its judge
+                    values["judgement"] = words.strip().lower().startswith("yes")
+                [outcome] = logs.outcomes(source.cfg.source.metric, place, skipped, values)
                 yield place, attempt | run | outcome | _generated(line, run["model"])
 
 
@@ -73,22 +72,22 @@ def _generated(line: dict[str, Any], model: str) -> dict[str, Any]:
     }
 
 
-def chats(source: Source, first: bool, troubles: Troubles) -> Records:
-    """The attempts of requests and answers: a choice is a trial, equal messages are one question.
+def chats(source: Source, first: bool, skipped: Skipped) -> Records:
+    """Yield the attempts of requests and answers: a choice is a trial, equal messages a question.
 
     Raises UserError: `model=` is to name several.
     """
-    asked: dict[str, Any] = {}  # of requests apart from their answers, by custom_id
+    requests: dict[str, Any] = {}  # apart from their answers, by custom_id
     questions: dict[str, Any] = {}  # what they are called, by their prompts
     models, seen = set[str](), set[int]()
     files = sorted(source.files, key=lambda path: b'"response":' in start(path))
-    for place, line in (pair for path in files for pair in json_lines(path, troubles)):
+    for place, line in (pair for path in files for pair in json_lines(path, skipped)):
         custom, response = str(line.get("custom_id", "")), _object(line.get("response"))
         request = _object(line.get("request")) or _object(line.get("body")) or line
         if "body" in line and "response" not in line:
-            asked[custom] = request
+            requests[custom] = request
             continue
-        request, answer = asked.get(custom, request), response or line
+        request, answer = requests.get(custom, request), response or line
         answer = _object(answer.get("body")) or answer
         messages, choices = request.get("messages", request.get("prompt")), answer.get("choices")
         messages = messages if isinstance(messages, list) else [messages]
@@ -97,10 +96,10 @@ def chats(source: Source, first: bool, troubles: Troubles) -> Records:
         if not isinstance(choices, list) or not choices:
             other = answer.get("object") == "response"
             what = "answers of /v1/responses (not read)" if other else "requests without an answer"
-            troubles.add(f"{what} left out", place)
+            skipped.add(f"{what} left out", place)
             continue
-        if asked and custom not in asked and messages == [None]:
-            troubles.add("answers without a request here: each custom_id is a question", place)
+        if requests and custom not in requests and messages == [None]:
+            skipped.add("answers without a request here: each custom_id is a question", place)
         prompt = "\n\n".join(str(text) for text in map(logs.words, messages) if text)
         name = questions.setdefault(prompt or custom, custom or len(questions))
         extra = {"question_id": name, **_object(line.get("metadata")), **line}
@@ -108,7 +107,7 @@ def chats(source: Source, first: bool, troubles: Troubles) -> Records:
         if called not in models:
             models.add(called)
             logs.rename(source, [{"task": "", "model": name} for name in models])
-        told = {name: extra[name] for name in _OF_CHAT.split() if name in extra} | {
+        common = {name: extra[name] for name in _OF_CHAT.split() if name in extra} | {
             "model": [*source.cfg.model, called][0],
             "reasoning_level": request.get("reasoning_effort"),
             "prompt": prompt,
@@ -116,19 +115,20 @@ def chats(source: Source, first: bool, troubles: Troubles) -> Records:
         for number, choice in enumerate(choices):
             key = hash((str(answer.get("id")), number))
             if answer.get("id") and key in seen:
-                troubles.add("duplicates left out", place)
+                skipped.add("duplicates left out", place)
                 continue
             seen.add(key)
             try:
-                yield place, told | _chosen(answer, _object(choice), len(choices), told["model"])
+                model = common["model"]
+                yield place, common | _chosen(answer, _object(choice), len(choices), model)
             except Retryable as error:
-                troubles.add("damaged rows skipped", f"{place} ({error})")
-    if asked and not questions:
+                skipped.add("damaged rows skipped", f"{place} ({error})")
+    if requests and not questions:
         raise UserError(f"{source.path}: holds requests only; put their answers into one folder")
 
 
 def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> dict[str, Any]:
-    """What one of the choices of an answer says. Raises Retryable: it is none."""
+    """Return what one of the choices of an answer holds. Raises Retryable: it is none."""
     message = _object(choice.get("message"))
     if not message and "text" not in choice:
         raise Retryable("a choice without a message")

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump
 from bayes_at_n.pipeline.records import names
-from bayes_at_n.pipeline.records.source import Source, shown
+from bayes_at_n.pipeline.records.source import Source, printable
 from bayes_at_n.pipeline.store import find, origin, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.check import CHECKED, TORN, found
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -48,7 +48,7 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
         for number, folder in enumerate(source.files):
             try:
                 dataset, name = runfolder.opened(folder).cfg.dataset.name, folder.resolve().name
-                seen.append(shown(f"{dataset}/{name}"))
+                seen.append(printable(f"{dataset}/{name}"))
                 if dataset in (cfg.dataset or [dataset]) and name in (cfg.model or [name]):
                     name += f"-{cfg.source.tag}" if cfg.source.tag else ""
                     targets.append(root / names.safe_name(dataset) / names.safe_name(name))
@@ -121,7 +121,7 @@ def _files(folder: Path, into: Path) -> list[Path]:
         inside, status = path.relative_to(folder), path.lstat()
         if stat.S_ISDIR(status.st_mode) or path.suffix in _PASSING or inside.parts[0] in _THEIRS:
             continue
-        name, size = shown(foreign.printable(inside)), size + status.st_size
+        name, size = printable(foreign.printable(inside)), size + status.st_size
         if not stat.S_ISREG(status.st_mode):
             raise UserError(f"{folder}: {name} is a link or a pipe, and not followed; cp -rL first")
         if path.suffix in _OURS and len(inside.parts) < 3:

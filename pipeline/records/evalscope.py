@@ -14,7 +14,7 @@ from typing import Any
 from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs
-from bayes_at_n.pipeline.records.source import Records, Source, Troubles, json_lines
+from bayes_at_n.pipeline.records.source import Records, Skipped, Source, json_lines
 
 _FOLDERS = ("reviews", "predictions")
 _KEYS = re.compile(rb'"(sample_score|model_output|answer_id)":')
@@ -22,26 +22,25 @@ _INDEX = re.compile(rb'\{"index": ?(\d{1,9}),')  # of a prediction: what its lin
 
 
 def looks(path: Path, head: bytes) -> bool:
-    """Whether a file is of reviews or predictions, by its folder or by its keys."""
+    """Return whether a file is of reviews or predictions, by its folder or by its keys."""
     placed = path.suffix == ".jsonl" and path.resolve().parent.parent.name in _FOLDERS
     return head[:1] == b"{" and b'"index"' in head and (placed or bool(_KEYS.search(head)))
 
 
-def read(source: Source, first: bool, troubles: Troubles) -> Records:
-    """The attempts of all reviews; of several evaluations of one model and subset the latest.
+def read(source: Source, first: bool, skipped: Skipped) -> Records:
+    """Yield the attempts of all reviews; of several evaluations of one model and subset the latest.
 
     Raises UserError: predictions alone; dataset= or model= is to name several; no such metric.
     """
     runs = {p: _run(p) for p in sorted(source.files) if p.resolve().parts[-3] != "predictions"}
     if not runs:
         raise UserError(f"{source.path}: holds predictions only; import reviews/ beside them, too")
-    rows = functools.partial(_rows, first, troubles)
-    convert = functools.partial(_attempts, source.cfg.source.metric, troubles)
-    yield from logs.read(source, first, troubles, runs, rows, convert)
+    rows = functools.partial(_rows, first, skipped)
+    yield from logs.read(source, first, skipped, runs, rows, _attempts)
 
 
-def _run(path: Path) -> dict[str, str]:
-    """Model, benchmark and subset; a benchmark is called as its report is."""
+def _run(path: Path) -> logs.Run:
+    """Return model, benchmark and subset; a benchmark is called as its report is."""
     *above, _, model, _ = path.resolve().parts
     reports = Path(*above, "reports", model).glob("*.json")
     of = [report.stem for report in reports if path.stem.startswith(f"{report.stem}_")]
@@ -51,16 +50,16 @@ def _run(path: Path) -> dict[str, str]:
 
 
 def predictions(path: Path) -> Path:
-    """What was sampled for a file of reviews; before version 1 there is none."""
+    """Return the file of what was sampled for one of reviews; before version 1 there is none."""
     *above, _, model, name = path.resolve().parts
     return Path(*above, "predictions", model, name)
 
 
-def _rows(first: bool, troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
-    """The reviews of a file; in the second pass each with its prediction, wherever that stands."""
+def _rows(first: bool, skipped: Skipped, path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the reviews of a file; in the second pass each with its prediction."""
     file, at, where = predictions(path), 0, dict[int, int]()
     if first or not file.is_file():
-        yield from json_lines(path, troubles)
+        yield from json_lines(path, skipped)
         return
     for _, line in foreign.lines(file):
         if line is None:  # of over all measure: where the next begins is not known
@@ -69,7 +68,7 @@ def _rows(first: bool, troubles: Troubles, path: Path) -> Iterator[tuple[str, An
             where[int(index[1])] = at
         at += len(line)
     with file.open("rb") as sampled:
-        for place, review in json_lines(path, troubles):
+        for place, review in json_lines(path, skipped):
             index = review.get("index")
             if isinstance(index, int) and index in where:
                 sampled.seek(where[index])
@@ -78,14 +77,13 @@ def _rows(first: bool, troubles: Troubles, path: Path) -> Iterator[tuple[str, An
             yield place, review
 
 
-def _attempts(
-    metric: str | None, troubles: Troubles, run: dict[str, Any], review: Any, place: str
-) -> Iterator[dict[str, Any]]:
+def _attempts(run: logs.Run, review: Any, outcomes: logs.Outcomes) -> Iterator[dict[str, Any]]:
+    """Yield one a review; of the layout before version 1, one a choice."""
     subset, old, index = run["subset"], review.get("choices") or [], review["index"]
     about: Any = {} if old else review["sample_score"]
     number = index if about.get("group_id") is None else about["group_id"]
-    asked = (m["content"] for m in review.get("messages") or () if m["role"] != "assistant")
-    texts = [text for text in (review.get("input"), *asked) if isinstance(text, str)]
+    sent = (m["content"] for m in review.get("messages") or () if m["role"] != "assistant")
+    texts = [text for text in (review.get("input"), *sent) if isinstance(text, str)]
     for position, choice in enumerate(old or [None]):
         score = choice["review"] if old else about["score"]
         value, main = score["result" if old else "value"], score.get("main_score_name")
@@ -98,10 +96,9 @@ def _attempts(
             usage = review.get("usage") if len(old) == 1 else None
             output = {"choices": [choice], "usage": usage}
         yield {
-            **run,
             "text": score.get("prediction"),
             **logs.answered(output, run),
-            **logs.outcomes(values, metric, 1, place, troubles)[0],
+            **outcomes(values)[0],
             "question": f"{subset}-{number}" if subset else number,
             "trial": position if old else about.get("generation_index"),
             "answer": score.get("pred" if old else "extracted_prediction"),

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.records import FORMATS, ExportConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.records import reading
-from bayes_at_n.pipeline.records.reading import Export, Source
+from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.store import files, parquet, runfolder, tables
 
 _TABLES = ("attempts", "grades", "verdicts", "means", "categories")  # of a run, by an export
@@ -36,30 +36,34 @@ def export(cfg: ExportConfig) -> None:
     paths = [source.run.path.resolve() for source in sources]
     places = [runfolder.short_hash(os.path.relpath(path, out.resolve())) for path in paths]
     holds = [f"to={cfg.to}", *(f"{path.name} {at}" for path, at in zip(paths, places, strict=True))]
-    asked = holds if cfg.out else []
-    _found(out, asked)
+    least = holds if cfg.out else []
+    _made_of(out, least)
     out.parent.mkdir(parents=True, exist_ok=True)
     settings = asdict(cfg) | dict.fromkeys(("out", "runs", "folders", "dataset", "model", "push"))
     with lease.held(out.with_name(f".{out.name}.lease"), "exporting these runs", wait=True):
         marks = [tables.marks(source.run.path, *_TABLES, *_FILES) for source in sources]
         states = [[s.dataset, s.name, of] for s, of in zip(sources, marks, strict=True)]
-        if _found(out, asked) == (made_of := runfolder.short_hash(json.dumps([settings, states]))):
+        made_of = runfolder.short_hash(json.dumps([settings, states]))
+        if _made_of(out, least) == made_of:
             note(f"export: nothing has changed, {out} is left as it is")
         else:
             with inside(), collected():  # what reads a run again repeats no warning
                 _write(cfg, sources, out, {"made_of": made_of, "holds": holds})
     files.publish(out, links)
     results.print(str(out))
-    pushed = cfg.push and pkgutil.resolve_name("bayes_at_n.pipeline.records.hub:push")(
-        cfg.push, out
-    )
+    pushed = None
+    if cfg.push:
+        from bayes_at_n.pipeline.records import hub  # which compares: seconds
+
+        pushed = hub.push(cfg.push, out)
     answer({"format": cfg.to, "folder": str(out), "files": [*_files(out)], "pushed": pushed})
 
 
-def _found(out: Path, asked: Sequence[str]) -> str | None:
-    """What the export in a folder was made of; None: there is none.
+def _made_of(out: Path, least: Sequence[str]) -> str | None:
+    """Return what the export in a folder was made of; None: there is none, or not all of it.
 
-    Raises UserError: it holds what no export left there, or, if any is `asked` for, what is not.
+    Raises UserError: it holds what no export left there, or more than is in `least`, if that names
+    anything.
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
@@ -69,23 +73,28 @@ def _found(out: Path, asked: Sequence[str]) -> str | None:
         files, made_of = record["files"], str(record["made_of"])
     except (OSError, ValueError, KeyError):
         raise UserError(f"{out}: is there, and no export made it; {remedy}") from None
-    if asked and (others := [one for one in record.get("holds", []) if one not in asked]):
+    if least and (others := [one for one in record.get("holds", []) if one not in least]):
         what = others[0].rsplit(" ", 1)[0]
         raise UserError(f"{out}: holds what this export lacks ({what}); {remedy}")
     there = _files(out)
-    if changed := [name for name in there if not _is(there[name], files.get(name, ""))]:
-        raise UserError(f"{out / changed[0]}: was changed since it was exported; {remedy}")
+    for name, path in there.items():
+        mark = str(files.get(name, ""))
+        # Its content counts where its time is another.
+        if not mark.startswith(f"{parquet.fingerprint(path)} ") and (
+            _mark(path).split()[::2] != mark.split()[::2]
+        ):
+            raise UserError(f"{path}: was changed since it was exported; {remedy}")
     return made_of if there.keys() == files.keys() else None
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Every file but the record, by its path in the folder."""
+    """Return every file but the record, by its path in the folder."""
     paths = sorted({*folder.rglob("*")} - {folder / _RECORD})
     return {str(path.relative_to(folder)): path for path in paths if not path.is_dir()}
 
 
-def _said(path: Path) -> str:
-    """Size, time of change and checksum of a file."""
+def _mark(path: Path) -> str:
+    """Return size, time of change and checksum of a file, which is then on the disk."""
     total = 0
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -94,32 +103,29 @@ def _said(path: Path) -> str:
     return f"{parquet.fingerprint(path)} {total}"
 
 
-def _is(path: Path, said: str) -> bool:
-    """Whether a file is what was said of it; its content counts where it has another time."""
-    same = f"{said} ".startswith(f"{parquet.fingerprint(path)} ")
-    return same or _said(path).split()[::2] == said.split()[::2]
-
-
-def _write(cfg: ExportConfig, sources: list[Source], out: Path, record: dict[str, object]) -> None:
+def _write(
+    cfg: ExportConfig, sources: list[RunTable], out: Path, record: dict[str, object]
+) -> None:
     """Make the folder anew; what is there is one that an export left."""
-    stage, old = drafts = [out.with_name(f".{out.name}.{what}") for what in ("draft", "old")]
+    draft, old = drafts = [out.with_name(f".{out.name}.{what}") for what in ("draft", "old")]
     for left in drafts:  # by a command that was killed
         shutil.rmtree(left, ignore_errors=True)
     try:
-        stage.mkdir()
+        draft.mkdir()
         if not (begun := [source for source in sources if source.table.num_rows]):
             raise UserError(f"{sources[0].run.path}: no attempt yet; run something first")
         for run, outcome in ((source.run, source.table["outcome"]) for source in sources):
-            asked, graded = len(run.questions) * run.cfg.sampling.trials, outcome.drop_null()
-            if len(graded) < asked:
-                warn(f"{run.path}: {len(outcome):,} of {asked:,} attempts, {len(graded):,} graded")
+            planned, graded = len(run.questions) * run.cfg.sampling.trials, outcome.drop_null()
+            if len(graded) < planned:
+                made = f"{len(outcome):,} of {planned:,} attempts"
+                warn(f"{run.path}: {made}, {len(graded):,} graded")
         with Meter("export", sum(len(source.table) for source in begun), keep=True) as meter:
-            pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, begun, meter, stage), stage)
-        files = {name: _said(path) for name, path in _files(stage).items()}
-        runfolder.write_json(stage / _RECORD, {**record, "files": files})
+            pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, begun, meter, draft), draft)
+        marks = {name: _mark(path) for name, path in _files(draft).items()}
+        runfolder.write_json(draft / _RECORD, {**record, "files": marks})
         if out.exists():
             out.rename(old)
-        stage.rename(out)
+        draft.rename(out)
         atomic.sync_folder(out.parent)
     finally:
         for left in drafts:

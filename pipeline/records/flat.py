@@ -1,6 +1,7 @@
-"""One row an attempt, as CSV or Parquet, with names of columns that `import` takes back."""
+"""One attempt a row, as CSV, JSON Lines or Parquet; what is exported so is imported again."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,65 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import foreign
-from bayes_at_n.pipeline.records.reading import Export, Source
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.records import columns
+from bayes_at_n.pipeline.records.reading import Export, RunTable
+from bayes_at_n.pipeline.records.source import Records, Skipped, Source, json_lines, lines
 from bayes_at_n.pipeline.store import parquet
 
-# Our columns in order; `_CALLED` are those that `records.row.COLUMNS` calls otherwise.
+# Our columns in order; `_CALLED` are those that `columns.COLUMNS` calls otherwise.
 _NAMES = "dataset model question_id trial seed outcome answer gold problem prompt finish_reason"
 _NAMES += " has_box prompt_tokens completion_tokens a b c"
 _ASKED = ("dataset", "model", "gold", "problem", "prompt")
 _CALLED = {label: f"verdict_{label}" for label in "abc"}
 _CALLED |= {f"{part}_tokens": f"num_{part}_tokens" for part in ("prompt", "completion")}
 _CALLED |= {"token_ids": "completion_token_list", "logprobs": "completion_logprob_list"}
+
+
+def looks_like_json(path: Path, head: bytes) -> bool:
+    """Return whether a file that begins so is JSON Lines, by its name or its first character."""
+    return path.suffix == ".jsonl" or head.lstrip(b"\xef\xbb\xbf\n ")[:1] == b"{"
+
+
+def read_json(files: Source, first: bool, skipped: Skipped) -> Records:
+    """Yield the objects of JSON Lines files.
+
+    Raises UserError: no object of a file has a question, or none an outcome or text.
+    """
+    for path in files.files:
+        names: dict[str, None] = {}
+        for place, record in json_lines(path, skipped):
+            known = columns.KNOWN & record.keys() if names else [*record][:30]
+            names |= dict.fromkeys(known)
+            yield place, record
+        if names:
+            columns.check_names(str(path), list(names))
+
+
+def read_csv(files: Source, first: bool, skipped: Skipped) -> Records:
+    """Yield the rows of CSV files with a header.
+
+    Raises UserError: no column has questions, or outcomes or texts.
+    """
+    for path in files.files:
+        try:
+            names, records = foreign.csv_table(lines(path, skipped))
+        except ValueError as error:
+            raise UserError(f"{path}: no CSV ({error})") from error
+        columns.check_names(str(path), names)
+        for place, record, damage in records:
+            if damage:
+                skipped.add("damaged rows skipped", f"{place} ({damage})")
+            yield place, record and {name: _unguarded(cell) for name, cell in record.items()}
+
+
+def _unguarded(cell: str) -> str:
+    """Return a cell without the apostrophe that keeps spreadsheets from running it.
+
+    >>> _unguarded("'=1+1"), _unguarded("''-x"), _unguarded("'tis"), _unguarded("=1")
+    ('=1+1', "'-x", "'tis", '=1')
+    """
+    return cell[1:] if cell[:1] == "'" and re.match(foreign.FORMULA, cell) else cell
 
 
 def write_csv(export: Export, folder: Path) -> None:
@@ -46,35 +96,35 @@ def write_rows(batches: Iterator[pa.Table], path: Path, writer: Any = parquet.wr
             written.write(batch)
 
 
-def tables(export: Export, sources: list[Source]) -> Iterator[pa.Table]:
-    """The attempts of some runs, some rows at a time, with the same columns of all of them."""
+def tables(export: Export, sources: list[RunTable]) -> Iterator[pa.Table]:
+    """Yield the attempts of some runs, some rows at a time, with the same columns of all runs."""
     long = ["text"] * export.cfg.texts + ["token_ids", "logprobs"] * export.cfg.logprobs
     heads = sorted({head for source in export.sources for head in source.categories})
     names = [*_NAMES.split(), *heads, *long]
     for source in sources:
         called = {"dataset": source.dataset, "model": source.name}
-        asked = [row | called for row in source.run.questions]
+        questions = [row | called for row in source.run.questions]
         rows = source.table
         for head in heads:
             unknown = pa.nulls(rows.num_rows, pa.int8())
             rows = rows.append_column(head, source.categories.get(head, unknown))
-        said = {name: pa.array([row[name] for row in asked], pa.string()) for name in _ASKED}
+        known = {name: pa.array([row[name] for row in questions], pa.string()) for name in _ASKED}
         for batch in export.batches(source, *long, table=rows):
             question = pa.array(batch["key"].to_numpy() >> 32)
-            for name, texts in said.items():
+            for name, texts in known.items():
                 batch = batch.append_column(name, texts.take(question))
             yield batch.select(names).rename_columns([_CALLED.get(name, name) for name in names])
 
 
 def _guarded(table: pa.Table) -> pa.Table:
-    r"""A table as CSV can have it, with an apostrophe before texts that a spreadsheet would run.
+    r"""Return a table as CSV can have it: an apostrophe before what a spreadsheet would run.
 
     >>> _guarded(pa.table({"answer": ["-1", "-x", "'=1", "a\0"]}))["answer"].to_pylist()
     ['-1', "'-x", "''=1", 'a�']
     """
     for at, column in enumerate(table.columns):
         if pa.types.is_string(column.type):
-            said = pc.replace_substring_regex(column, f"^({foreign.FORMULA})", r"'\1")
-            said = pc.replace_substring(said, "\0", "\ufffd")
-            table = table.set_column(at, table.field(at), said)
+            texts = pc.replace_substring_regex(column, f"^({foreign.FORMULA})", r"'\1")
+            texts = pc.replace_substring(texts, "\0", "\ufffd")
+            table = table.set_column(at, table.field(at), texts)
     return table

@@ -84,10 +84,7 @@ def main() -> None:
 def follow(folder: Path, project: str, name: str, over: Event, well: Event) -> None:
     """Send what is new until the command is `over`, then the scores if it ended `well`."""
     from bayes_at_n.pipeline.records import trackers
-    from bayes_at_n.pipeline.status.standing import (
-        as_json,  # these are not for the command's process
-    )
-    from bayes_at_n.pipeline.status.watch import Observer
+    from bayes_at_n.pipeline.status.watch import Observer  # not for the command's process
 
     if name == "trackio":  # raises nothing
         warnings.showwarning = lambda message, *_: _warn(name, folder, str(message))
@@ -103,7 +100,7 @@ def follow(folder: Path, project: str, name: str, over: Event, well: Event) -> N
                     tracker = trackers.begin(name, opened(folder), project)
                     note(f"track={name}: {tracker.address}")
                 if now.done > sent:
-                    values = trackers.numbers({"attempts": as_json(now)})
+                    values = trackers.numbers({"attempts": now.record()})
                     tracker.point(values | {"attempts": now.done}, sent := now.done)
                 if ended:
                     scores = runfolder.read_json(folder / "scores.json")

@@ -23,15 +23,15 @@ from bayes_at_n.pipeline.records import (
     copies,
     eee,
     evalscope,
+    flat,
     inspect_log,
     lighteval,
-    lines,
     lm_eval,
     npz,
-    parquet,
+    trace,
 )
-from bayes_at_n.pipeline.records.batches import Batch
-from bayes_at_n.pipeline.records.source import Records, Source, Troubles, shown, start
+from bayes_at_n.pipeline.records.batches import Batch, Check
+from bayes_at_n.pipeline.records.source import Records, Skipped, Source, printable, start
 
 _GZIP = b"\x1f\x8b"
 _SCORED = ("lighteval", "inspect", "lm_eval", "evalscope", "nemo_skills")  # by several metrics
@@ -40,45 +40,39 @@ _SCORED = ("lighteval", "inspect", "lm_eval", "evalscope", "nemo_skills")  # by 
 class Format(NamedTuple):
     """How one kind of records is read, and how a file or a folder of it is recognised."""
 
-    # The records of a source, in the first pass or the second; damage goes to the troubles.
-    read: Callable[[Source, bool, Troubles], Records | Iterator[Batch]]
     looks: Callable[[Path, bytes], bool]  # whether a file of this name that begins so is one
+    # The records of a source, in the first pass or the second; damage goes to the skipped.
+    read: Callable[[Source, bool, Skipped], Records] = lambda *_: iter(())
     pattern: str = ""  # of the files of a folder, where it may be one; several, apart by spaces
     chooses: bool = False  # `dataset=` and `model=` choose among what the records name
     positions: bool = False  # trials are positions from 0, not numbers that somebody gave
     beside: Callable[[Path], Path] | None = None  # where a file that is read with each may be
+    batches: Callable[[Source, Check, bool], Iterator[Batch]] | None = (
+        None  # of columns, in the place of `read`
+    )
 
 
 FORMATS = {  # a file is of the first kind that it looks like
-    "lighteval": Format(lighteval.read, lighteval.looks, "*.parquet", positions=True),
+    "lighteval": Format(lighteval.looks, lighteval.read, "*.parquet", positions=True),
     "trace": Format(
-        parquet.read,
         lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet",
-        "*.parquet",
+        pattern="*.parquet",
         chooses=True,
+        batches=trace.read,
     ),
-    "inspect": Format(inspect_log.read, inspect_log.looks, "*.eval *.json", positions=True),
-    "npz": Format(npz.read, lambda _, head: head[:4] == b"PK\x03\x04", positions=True),
-    "lm_eval": Format(lm_eval.read, lm_eval.looks, "samples_*.jsonl", positions=True),
+    "inspect": Format(inspect_log.looks, inspect_log.read, "*.eval *.json", positions=True),
+    "npz": Format(lambda _, head: head[:4] == b"PK\x03\x04", npz.read, positions=True),
+    "lm_eval": Format(lm_eval.looks, lm_eval.read, "samples_*.jsonl", positions=True),
     "evalscope": Format(
-        evalscope.read, evalscope.looks, "*.jsonl", positions=True, beside=evalscope.predictions
+        evalscope.looks, evalscope.read, "*.jsonl", positions=True, beside=evalscope.predictions
     ),
-    "eee": Format(
-        eee.read,
-        lambda _, head: b'"evaluation_id"' in head and b'"interaction_type"' in head,
-        "*_samples.jsonl",
-        chooses=True,
-        positions=True,
+    "eee": Format(eee.looks, eee.read, "*_samples.jsonl", chooses=True, positions=True),
+    "nemo_skills": Format(completions.is_nemo, completions.nemo, "output*.jsonl", positions=True),
+    "openai": Format(completions.is_chat, completions.chats, "*.jsonl"),
+    "jsonl": Format(flat.looks_like_json, flat.read_json, "*.jsonl", chooses=True),
+    "csv": Format(
+        lambda _, head: b"\0" not in head.splitlines()[0], flat.read_csv, "*.csv", chooses=True
     ),
-    "nemo_skills": Format(completions.nemo, completions.is_nemo, "output*.jsonl", positions=True),
-    "openai": Format(completions.chats, completions.is_chat, "*.jsonl"),
-    "jsonl": Format(
-        lines.read_json,
-        lambda path, head: path.suffix == ".jsonl" or head.lstrip(b"\xef\xbb\xbf\n ")[:1] == b"{",
-        "*.jsonl",
-        chooses=True,
-    ),
-    "csv": Format(lines.read_csv, lambda _, head: b"\0" not in head.splitlines()[0], "*.csv", True),
 }
 
 
@@ -104,7 +98,7 @@ def locate(cfg: RecordsConfig) -> Source:
 
 
 def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
-    """The Parquet files of OWNER/NAME on the hub, or of a folder in it, and their commit.
+    """Fetch the Parquet files of OWNER/NAME on the hub, or of a folder in it; and their commit.
 
     A data set's come from the cache where they are there; a bucket, which has no commits, is
     brought up to date.
@@ -119,11 +113,9 @@ def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
     name, inside = parts[1], parts[2][1:]
     with from_hub(f"source={path}", remedy):
         try:
+            wanted = [f"{inside}/*.parquet".lstrip("/")]
             folder = huggingface_hub.snapshot_download(
-                name,
-                repo_type="dataset",
-                revision=revision,
-                allow_patterns=[f"{inside}/*.parquet".lstrip("/")],
+                name, repo_type="dataset", revision=revision, allow_patterns=wanted
             )
             return Path(folder) / inside, Path(folder).name  # which is the commit
         except RepositoryNotFoundError:
@@ -137,38 +129,40 @@ def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
 
 
 def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
-    """The kind of the files of a folder: the first of FORMATS that one is of; others are named."""
+    """Return the kind of the files of a folder: the first of FORMATS that one is of; name others.
+
+    Raises UserError: no file of that kind, or of any.
+    """
     if kind in ("auto", "runs") and (runs := copies.within(where)):
         return "runs", f"{counted(len(runs), 'run folder')} of this program", runs
     patterns = {name: form.pattern for name, form in FORMATS.items() if form.pattern}
     if kind not in ("auto", *patterns):
         what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
         raise UserError(f"{where}: {what}")
-    found: dict[str, list[Path]] = {}  # those that are empty under ""
+    found: dict[str, list[Path]] = {name: [] for name in ("empty", *patterns)}
     for path in sorted(path for path in where.rglob("*") if path.is_file()):
-        head = None
-        for name, pattern in patterns.items():
-            if any(map(path.match, pattern.split())):
-                head = start(path) if head is None else head
-                if not head.strip() or FORMATS[name].looks(path, head):
-                    found.setdefault(name if head.strip() else "", []).append(path)
-                    break
-    if empty := [shown(str(path.relative_to(where))) for path in found.pop("", [])]:
+        if able := [n for n, pattern in patterns.items() if any(map(path.match, pattern.split()))]:
+            head = start(path)
+            looks = (name for name in able if FORMATS[name].looks(path, head))
+            if kind_of := next(looks, None) if head.strip() else "empty":
+                found[kind_of].append(path)
+    if empty := [printable(str(path.relative_to(where))) for path in found.pop("empty")]:
         warn(f"import: {counted(len(empty), 'empty file')} left out: {listed(empty, 3)}")
-    for name in patterns:
-        if kind in ("auto", name) and (files := found.pop(name, [])):
-            for other, others in found.items() if kind == "auto" else ():
-                warn(
-                    f"import: {where} also holds {counted(len(others), 'file')} of {other}, such as"
-                    f" {shown(others[0].name)}, not read: kind={other} imports them"
-                )
-            return name, f"{counted(len(files), 'file')} {FORMATS[name].pattern}", files
+    there = {name: files for name, files in found.items() if files}
+    chosen = next(iter(there), "") if kind == "auto" else kind
+    if files := there.pop(chosen, []):
+        for other, others in there.items() if kind == "auto" else ():
+            warn(
+                f"import: {where} also holds {counted(len(others), 'file')} of {other}, such as"
+                f" {printable(others[0].name)}, not read: kind={other} imports them"
+            )
+        return chosen, f"{counted(len(files), 'file')} {patterns[chosen]}", files
     if packed := next(where.rglob("*.gz"), None):
         raise UserError(f"{packed}: is packed with gzip; unpack it first: gunzip -r {where}")
     if kind != "auto":
-        there = ", ".join(f"{len(files)} of {other}" for other, files in found.items())
+        besides = ", ".join(f"{len(files)} of {other}" for other, files in there.items())
         what = f"no files of kind={kind} ({patterns[kind]})"
-        raise UserError(f"{where}: {what}, but {there or 'none of another kind, too'}")
+        raise UserError(f"{where}: {what}, but {besides or 'none of another kind, too'}")
     none = ", ".join(sorted(set(" ".join(patterns.values()).split())))
     raise UserError(f"{where}: holds no records as {none}; an NPZ is read alone: name the file")
 
@@ -195,7 +189,7 @@ def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
 
 
 def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
-    """Of everything that the run folders come from: settings and whole files, not their places."""
+    """Hash all that the run folders come from: settings and whole files, not their places."""
     settings = {**asdict(cfg.source), "datasets": cfg.dataset, "models": cfg.model, "kind": kind}
     settings |= dict.fromkeys(("path", "revision", "questions"))
     covered = list(files)
@@ -218,8 +212,8 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
         covered += [questions] if questions.is_file() else sorted(questions.glob("*.jsonl"))
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode(errors="surrogatepass"))
     with ThreadPoolExecutor(cores()) as threads:
-        for found in threads.map(_content, covered):
-            digest.update(found)
+        for content in threads.map(_content, covered):
+            digest.update(content)
     return digest.hexdigest()[:16]
 
 

@@ -97,7 +97,7 @@ def write(export: Export, folder: Path) -> None:
 
 
 def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
-    """The results of a data set, and how its runs were sampled, without paths of this machine."""
+    """Return the results of a data set and how its runs were sampled, without paths of ours."""
     tables, stem = comparison.tables_of(cohort, cfg), file_stem(cohort.dataset)
     style.save(comparison.figures_of(cohort, cfg, tables)["forest"], images / stem)
     parts = [
@@ -146,8 +146,8 @@ def write_scores(export: Export, folder: Path) -> None:
     """
     from huggingface_hub import EvalResult, ModelCardData
 
-    found: dict[Path, list[EvalResult]] = defaultdict(list)
-    told: list[str] = []
+    by_folder: dict[Path, list[EvalResult]] = defaultdict(list)
+    notes: list[str] = []
     for source, of in abouts(export):
         cfg, place = source.run.cfg.dataset, folder / file_stem(source.name)
         place.mkdir(exist_ok=True)
@@ -163,23 +163,23 @@ def write_scores(export: Export, folder: Path) -> None:
             names = "text-generation", of.dataset_id or of.dataset, of.dataset, kind
             results.append(EvalResult(*names, value, **data))
         if of.dataset_id is None:
-            told += [f"{of.dataset} is on no hub, so its scores are in model-index.yaml alone"]
+            notes += [f"{of.dataset} is on no hub, so its scores are in model-index.yaml alone"]
         elif results:
             if of.dataset_id not in _TASKS:
-                told += [f"task_id of {of.dataset_id} is not known here: see the eval.yaml there"]
+                notes += [f"task_id of {of.dataset_id} is not known here: see the eval.yaml there"]
             path = place / ".eval_results" / f"{file_stem(source.dataset)}.yaml"
             path.parent.mkdir(exist_ok=True)
             path.write_text(yaml.safe_dump([_entry(of, results[0])], sort_keys=False), "utf-8")
-        found[place] += results
-        card = ModelCardData(model_name=of.called, eval_results=found[place])
+        by_folder[place] += results
+        card = ModelCardData(model_name=of.called, eval_results=by_folder[place])
         (place / "model-index.yaml").write_text(f"{card}\n", "utf-8")
         export.meter.advance(source.table.num_rows)
-    for line in dict.fromkeys(told):
+    for line in dict.fromkeys(notes):
         note(f"export: {line}")
 
 
 def _entry(of: About, avg: Any) -> dict[str, Any]:
-    """avg@N of a run as its data set's leaderboard takes it."""
+    """Return avg@N of a run as its data set's leaderboard takes it."""
     data = {"id": avg.dataset_type, "task_id": _TASKS.get(avg.dataset_type, "default")}
     notes = [avg.metric_name, _SPREAD.format(**avg.metric_args)]
     notes += [] if of.stderr is None else [f"{100 * of.stderr:.2f} over questions"]

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import foreign
-from bayes_at_n.pipeline.records import logs, parquet
-from bayes_at_n.pipeline.records.source import Records, Source, Troubles
+from bayes_at_n.pipeline.records import logs, trace
+from bayes_at_n.pipeline.records.source import Records, Skipped, Source
 
 _STRUCTS = {"doc", "metric", "model_response"}  # in some versions with __ around them
 _DOC = ("query", "original_query", "choices", "gold_index", "id")
@@ -18,7 +18,7 @@ _RESPONSE = ("text", "reasonings", "output_tokens")
 
 
 def looks(path: Path, head: bytes) -> bool:
-    """Whether a file that begins so is Parquet with lighteval's columns."""
+    """Return whether a file that begins so is Parquet with lighteval's columns."""
     try:
         with foreign.room(path.stat().st_size):
             names = pq.read_schema(path).names if head[:4] == b"PAR1" else ()
@@ -27,19 +27,18 @@ def looks(path: Path, head: bytes) -> bool:
     return {name.strip("_") for name in names} >= _STRUCTS
 
 
-def read(source: Source, first: bool, troubles: Troubles) -> Records:
-    """The texts of all files; of one model's files of one task the latest counts.
+def read(source: Source, first: bool, skipped: Skipped) -> Records:
+    """Yield the texts of all files; of one model's files of one task the latest counts.
 
     Raises UserError: dataset= or model= is to name several; a row has no such metric.
     """
     runs = {path: _run(path) for path in sorted(source.files)}  # dates sort as texts
-    rows = functools.partial(_rows, troubles)
-    convert = functools.partial(_attempts, source.cfg.source.metric, troubles)
-    yield from logs.read(source, first, troubles, runs, rows, convert)
+    rows = functools.partial(_rows, skipped)
+    yield from logs.read(source, first, skipped, runs, rows, _attempts)
 
 
-def _run(path: Path) -> dict[str, str]:
-    """Task and model, from details/MODEL/DATE/details_TASK|SHOTS_DATE.parquet."""
+def _run(path: Path) -> logs.Run:
+    """Return task and model, from details/MODEL/DATE/details_TASK|SHOTS_DATE.parquet."""
     *above, date, _ = path.resolve().parts
     ours = above[::-1].index("details") if "details" in above else 1
     task = path.stem.removeprefix("details_").removesuffix(f"_{date}").split("|")
@@ -47,37 +46,31 @@ def _run(path: Path) -> dict[str, str]:
     return {"task": named, "model": "/".join(above[len(above) - ours :])}
 
 
-def _rows(troubles: Troubles, path: Path) -> Iterator[tuple[str, Any]]:
-    with foreign.room(path.stat().st_size):
+def _rows(skipped: Skipped, path: Path) -> Iterator[tuple[str, Any]]:
+    with foreign.room(size := path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
     if missing := _STRUCTS - own.keys():
         raise ValueError(f"no column {', '.join(sorted(missing))}")
     leaves = [f"{own['doc']}.{name}" for name in _DOC]
     leaves += [own["metric"], *(f"{own['model_response']}.{name}" for name in _RESPONSE)]
-    seen, size = 0, path.stat().st_size
-    for number, batch in parquet.batches(
-        path, {leaf: (leaf, pa.null()) for leaf in leaves}, troubles
-    ):
+    seen = 0
+    for number, batch in trace.batches(path, leaves, skipped):
         with foreign.room(size):  # texts may stand there once for many rows
             rows = batch.to_pylist() if batch else []
         for at, row in enumerate(rows, seen):
-            yield f"{troubles.file(path)}, row {at}", {name.strip("_"): row[name] for name in row}
+            yield f"{skipped.file(path)}, row {at}", {name.strip("_"): row[name] for name in row}
         seen += number
 
 
-def _attempts(
-    metric: str | None, troubles: Troubles, run: dict[str, Any], row: dict[str, Any], place: str
-) -> Iterator[dict[str, Any]]:
-    """One a text."""
+def _attempts(run: logs.Run, row: Any, outcomes: logs.Outcomes) -> Iterator[dict[str, Any]]:
+    """Yield one a text."""
     doc, response = row["doc"], row["model_response"]
     values = {name: value for name, value in row["metric"].items() if value is not None}
     texts, gold = response["text"] or [None], doc["gold_index"]
-    outcomes = logs.outcomes(values, metric, len(texts), place, troubles)
     thoughts, tokens = (response.get(name) or [None] * len(texts) for name in _RESPONSE[1:])
-    for trial, text in enumerate(texts):
-        yield {
-            **run,
-            **outcomes[trial],
+    for trial, outcome in enumerate(outcomes(values, len(texts))):
+        text = texts[trial]
+        yield outcome | {
             "question": doc["id"],
             "trial": trial,
             "text": text and logs.joined(thoughts[trial], text, run["model"]),

@@ -1,13 +1,19 @@
-"""Sample logs of lm-evaluation-harness: what `--log_samples` wrote, one object a question.
+"""lm-evaluation-harness: sample logs of `--log_samples`, one object a question, read and written.
 
 Each line has doc_id, doc, target, arguments, resps (for each request a list with one text a
-repeat), filtered_resps, filter, the names of its metrics and their values.
+repeat), filtered_resps, filter, the names of its metrics and their values. Written after lm_eval
+0.4.13: its tracker, `result_schema.py` and what reads them. The trials of a question are the
+repeats of its one request; `exact_match` has a number for each, `acc` their mean.
 """
 
 import functools
+import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +21,43 @@ from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs
-from bayes_at_n.pipeline.records.row import named, text, truth
-from bayes_at_n.pipeline.records.source import Records, Source, Troubles, json_lines, shown
+from bayes_at_n.pipeline.records.about import LIBRARY, About, abouts, graded, questions
+from bayes_at_n.pipeline.records.columns import name_of, text, truth
+from bayes_at_n.pipeline.records.names import safe_name
+from bayes_at_n.pipeline.records.reading import Export, RunTable
+from bayes_at_n.pipeline.records.source import Records, Skipped, Source, json_lines, printable
+from bayes_at_n.pipeline.store import runfolder
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
 _METRICS = ("exact_match", "acc", "accuracy", "correct", "pass@1")
+_WRITTEN = ("acc", "exact_match")
 _MOST_RESULTS = 64 << 20  # bytes of a results_*.json
 _MOST_REPEATS = 10_000
 
 
 def looks(path: Path, head: bytes) -> bool:
-    """Whether a file is one, by its name or its keys."""
+    """Return whether a file is one, by its name or its keys."""
     named = path.name.startswith("samples_") or b'"resps"' in head
     return bool(_NAME.fullmatch(path.name)) or (named and b'"doc_id"' in head)
 
 
-def read(source: Source, first: bool, troubles: Troubles) -> Records:
-    """The attempts of all sample files; of several files of one folder and task the latest counts.
+def read(source: Source, first: bool, skipped: Skipped) -> Records:
+    """Yield the attempts of all files; of several of one folder and task the latest counts.
 
     Raises UserError: dataset= or model= is to name several; no sample has the metric or filter.
     """
-    cfg, runs = source.cfg.source, dict[Path, dict[str, Any]]()
+    runs = dict[Path, logs.Run]()
     for path in sorted(source.files):  # dates sort as texts
         parts = _NAME.fullmatch(path.name)
         task = parts["task"] if parts else path.stem.removeprefix("samples_")
         runs[path] = {"task": task, "folder": path.parent, "model": _model(path)}
-    samples = functools.partial(_filtered, cfg.filter, first, troubles)
-    convert = functools.partial(_attempts, cfg.metric, troubles)
-    yield from logs.read(source, first, troubles, runs, samples, convert)
+    samples = functools.partial(_filtered, source.cfg.source.filter, first, skipped)
+    convert = functools.partial(_attempts, source.cfg.source.metric)
+    yield from logs.read(source, first, skipped, runs, samples, convert)
 
 
 def _model(path: Path) -> str:
-    """The model, from the results file beside the samples, else from the folder's name."""
+    """Return the model, from the results file beside the samples, else from the folder's name."""
     parts = _NAME.fullmatch(path.name)
     pattern = f"results_{parts['date'] if parts else ''}*.json"
     for results in sorted(path.parent.glob(pattern), reverse=True):
@@ -56,61 +67,59 @@ def _model(path: Path) -> str:
                 if isinstance(about, dict) and isinstance(about.get("model_name"), str):
                     return str(about["model_name"])
         except (OSError, ValueError):
-            warn(f"{shown(results.name)}: unreadable; the model is named by its folder")
+            warn(f"{printable(results.name)}: unreadable; the model is named by its folder")
     return path.parent.resolve().name.replace("__", "/", 1)
 
 
 def _filtered(
-    chosen: str | None, first: bool, troubles: Troubles, path: Path
+    chosen: str | None, first: bool, skipped: Skipped, path: Path
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The samples of one filter, the first of the file where none is chosen."""
+    """Yield the samples of one filter, the first of the file where none is chosen."""
     filters: Counter[str] = Counter()  # how many samples each has
-    for place, sample in json_lines(path, troubles):
+    for place, sample in json_lines(path, skipped):
         filters[filtered := str(sample.get("filter", "none"))] += 1
         chosen = filtered if chosen is None else chosen
         if filtered == chosen:
             yield place, sample
     if filters and chosen is not None and not filters.pop(chosen, 0):
-        there = ", ".join(repr(shown(name)) for name in filters)
-        raise UserError(f"filter={shown(chosen)}: not in {troubles.file(path)}, which has {there}")
+        there = ", ".join(repr(printable(name)) for name in filters)
+        what = f"filter={printable(chosen)}: not in {skipped.file(path)}"
+        raise UserError(f"{what}, which has {there}")
     if filters and first:
-        others = ", ".join(f"{shown(name)} ({number})" for name, number in filters.items())
-        note(f"import: {path.name}: filter {shown(str(chosen))} counts, not {others}; filter=NAME")
+        others = ", ".join(f"{printable(name)} ({number})" for name, number in filters.items())
+        what = f"{path.name}: filter {printable(str(chosen))} counts"
+        note(f"import: {what}, not {others}; filter=NAME")
 
 
 def _attempts(
-    metric: str | None, troubles: Troubles, run: dict[str, Any], sample: Any, place: str
+    metric: str | None, run: logs.Run, sample: Any, outcomes: logs.Outcomes
 ) -> Iterator[dict[str, Any]]:
-    """One a repeat. Without `metric=` what counts in the first sample of a run counts in all."""
-    if named(sample.get("doc_id")) is None:
+    """Yield one a repeat. Without `metric=` what counts in the first sample counts in all."""
+    if name_of(sample.get("doc_id")) is None:
         raise ValueError("no doc_id")
     texts = _first(sample.get("resps"))  # of the first request; none for log-likelihoods
     texts = texts if isinstance(texts, list) else [texts]
     texts = texts[:_MOST_REPEATS] if all(isinstance(text, str) for text in texts) else []
-    values = {
-        name: sample[name] for name in (*sample.get("metrics", ()), *_METRICS) if name in sample
-    }
-    counts = metric or run.get("counts")
-    if counts is None:
-        order = sorted(values, key=lambda name: [*_METRICS, name].index(name))
-        usable = (n for n in order if truth(values[n]) is not None or isinstance(values[n], list))
-        counts = run["counts"] = next(usable, None)
+    known = (*sample.get("metrics", ()), *_METRICS)
+    values = {name: sample[name] for name in known if name in sample}
     if metric is None:
+        if (counts := run.get("counts")) is None:
+            order = sorted(values, key=lambda name: [*_METRICS, name].index(name))
+            usable = (n for n in order if truth(values[n]) is not None or type(values[n]) is list)
+            counts = run["counts"] = next(usable, None)
         values = {counts: values.get(counts)} if counts else {}
-    outcomes = logs.outcomes(values, counts, max(len(texts), 1), place, troubles)
+    scored = outcomes(values, max(len(texts), 1))
     arguments = sample.get("arguments")
     request = arguments.get("gen_args_0") if isinstance(arguments, dict) else None
     prompt = request.get("arg_0") if isinstance(request, dict) else _first(arguments)
     answers = _first(sample.get("filtered_resps")) if texts else None
-    if not isinstance(answers, list):  # one of several repeats, and which is not said
+    if not isinstance(answers, list):  # one of several repeats, and which is not told
         answers = [answers] if len(texts) == 1 else []
-    said, trials, doc = sample.get("trials"), list(range(len(outcomes))), sample.get("doc")
-    trials = said if isinstance(said, list) and len(said) == len(trials) else trials  # of our logs
+    named, trials, doc = sample.get("trials"), [*range(len(scored))], sample.get("doc")
+    trials = named if isinstance(named, list) and len(named) == len(trials) else trials  # ours
     ours = isinstance(doc, dict) and {"question_id", "problem", "gold"} <= doc.keys()
-    for trial, outcome in enumerate(outcomes):
-        yield {
-            **run,
-            **outcome,
+    for trial, outcome in enumerate(scored):
+        yield outcome | {
             "question": doc["question_id"] if ours else sample["doc_id"],
             "trial": trials[trial],
             "answer": text(answers[trial]) if trial < len(answers) else None,
@@ -123,3 +132,71 @@ def _attempts(
 
 def _first(value: Any) -> Any:
     return (value[0] if value else None) if isinstance(value, list) else value
+
+
+def write(export: Export, folder: Path) -> None:
+    """Write MODEL/results_DATE.json and MODEL/samples_TASK_DATE.jsonl of every run.
+
+    Raises UserError: nothing is graded.
+    """
+    for source, of in abouts(export):
+        task = safe_name(source.dataset)
+        place = folder / re.sub(r'["<>:/|\\?*\[\]]+', "__", of.called)  # as they make it
+        place.mkdir(exist_ok=True)
+        # Two runs may have ended in one second: the rest of it is of the run's id.
+        date = f"{of.ended:%Y-%m-%dT%H-%M-%S}.{of.uid.int % 10**6:06d}"
+        given = of.arguments.items()
+        arguments = {name.replace("max_tokens", "max_gen_toks"): x for name, x in given}
+        shared = {id: (i, row) for i, (id, row) in enumerate(questions(source).items())}
+        with (place / f"samples_{task}_{date}.jsonl").open("wb") as file:
+            for name, rows in groupby(graded(export, source), itemgetter("question_id")):
+                sample = _sample(*shared[name], [*rows], arguments)
+                file.write(json.dumps(sample).encode() + b"\n")
+        runfolder.write_json(place / f"results_{date}.json", _header(source, of, task, arguments))
+
+
+def _sample(
+    number: int, question: dict[str, Any], rows: list[dict[str, Any]], arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Return one question with its attempts; `trials` is our own, where one of them is absent."""
+    doc = {key: question[key] for key in ("question_id", "problem", "gold", "choices")}
+    hashed = {"doc": json.dumps(doc), "prompt": question["prompt"], "target": question["gold"]}
+    right, trials = [float(row["right"]) for row in rows], [row["trial"] for row in rows]
+    return {
+        "doc_id": number,
+        "doc": doc,
+        "target": question["gold"],
+        "arguments": {"gen_args_0": {"arg_0": question["prompt"], "arg_1": arguments}},
+        "resps": [[row["text"] for row in rows]],
+        "filtered_resps": [[row["answer"] or "" for row in rows]],
+        "filter": "none",
+        "metrics": _WRITTEN,
+        **{f"{key}_hash": hashlib.sha256(x.encode()).hexdigest() for key, x in hashed.items()},
+        "acc": sum(right) / len(right),
+        "exact_match": right,
+        **({} if trials == [*range(len(rows))] else {"trials": trials}),
+    }
+
+
+def _header(source: RunTable, of: About, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the aggregate; intervals, for which it has no room, stand under our own name."""
+    number, intervals = len(source.run.questions), {m.name: x._asdict() for m, x in of.scores}
+    scores: dict[str, Any] = {"alias": task, "sample_len": number}
+    for name in _WRITTEN if "avg" in intervals else ():
+        scores[f"{name},none"] = intervals["avg"]["value"]
+        scores[f"{name}_stderr,none"] = "N/A" if of.stderr is None else of.stderr
+    config: dict[str, Any] = {"task": task, "dataset_path": of.dataset_id, "repeats": of.trials}
+    config |= {"output_type": "generate_until", "generation_kwargs": arguments}
+    config |= {"metric_list": [{"metric": name, "higher_is_better": True} for name in _WRITTEN]}
+    return {
+        "results": {task: scores},
+        "configs": {task: config},
+        "versions": {task: None},
+        "n-shot": {task: source.run.cfg.prompt.shots},
+        "higher_is_better": {task: dict.fromkeys(_WRITTEN, True)},
+        "n-samples": {task: {"original": number, "effective": number}},
+        "config": {"model": of.engine.get("name"), "model_args": {"pretrained": of.called}},
+        "date": of.began.timestamp(),
+        "model_name": of.called,
+        LIBRARY: {"confidence": of.confidence, "scores": intervals},
+    }

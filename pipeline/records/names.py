@@ -32,7 +32,7 @@ _FROM_ONE = ("brumo25", "hmmt25", "aime26", "hmmt26", "hmmt-nov25", "cmimc25", "
 
 
 def dataset_name(task: str) -> str:
-    """The data set that a task is of, as a name fit for a folder.
+    """Return the data set that a task is of, as a name fit for a folder.
 
     >>> dataset_name("hmmt25_feb"), dataset_name("AIME-2025"), dataset_name("my task")
     ('hmmt25', 'aime25', 'my-task-ef0a31')
@@ -42,7 +42,7 @@ def dataset_name(task: str) -> str:
 
 
 def safe_name(text: str) -> str:
-    r"""A name that can be part of a path: what had to change is told apart by a hash.
+    r"""Return a name that can be part of a path, with a hash where something had to change.
 
     >>> safe_name("Qwen3-4B"), safe_name("../../x")
     ('Qwen3-4B', 'x-9cdf6a')
@@ -55,7 +55,7 @@ def safe_name(text: str) -> str:
 
 
 def model_name(model: str, key: str | None = None, level: str | None = None) -> str:
-    """The name in configs/model of what a record calls its model, else a name made of it.
+    """Return the name in configs/model of what a record calls its model, else a name made of it.
 
     A model has a hub id or any name, perhaps another name (its key), and perhaps a reasoning level.
 
@@ -76,7 +76,7 @@ def model_name(model: str, key: str | None = None, level: str | None = None) -> 
 
 
 def question_id(dataset: str, number: int | str) -> str:
-    """The id of a question of which only its row, from 0, or a name of its own is known.
+    """Return the id of a question of which only its row, from 0, or a name of its own is known.
 
     >>> question_id("aime25", 7), question_id("hmmt25", 0), question_id("x", "I-3")
     ('aime25-07', 'hmmt25-01', 'I-3')
@@ -87,7 +87,7 @@ def question_id(dataset: str, number: int | str) -> str:
 
 
 def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
-    """The configuration of an imported run: the project's own where it knows model and data set.
+    """Compose the configuration of an imported run: our own where model and data set are known.
 
     Data set and model are called as :func:`dataset_name` and :func:`model_name` have it.
     """
@@ -98,7 +98,7 @@ def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
     if model in _aliases().values():
         cfg.model = deepcopy(_composed(f"model={model}").model)
     cfg.dataset.name, cfg.model.name = dataset, model
-    cfg.model.system = cfg.model.revision = cfg.dataset.revision = None  # records do not say
+    cfg.model.system = cfg.model.revision = cfg.dataset.revision = None  # records do not tell
     return cfg
 
 
@@ -114,7 +114,7 @@ def _contests() -> list[str]:
 
 @functools.cache
 def _aliases() -> dict[str, str]:
-    """Names in configs/model by what records call them: ID@EFFORT, the name, the short name.
+    """Return names in configs/model by what records call them: ID@EFFORT, the name, the short name.
 
     Of several files with one id that of the paper's Table 6 is meant, the one with a `table_id`.
     """

@@ -1,6 +1,5 @@
 """Between the passes: which record becomes which attempt, as runs, questions and trials."""
 
-from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,18 +14,17 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 from bayes_at_n.pipeline.records import names
 from bayes_at_n.pipeline.records.batches import Batch
-from bayes_at_n.pipeline.records.row import named
-from bayes_at_n.pipeline.records.source import Troubles, shown
+from bayes_at_n.pipeline.records.columns import name_of
+from bayes_at_n.pipeline.records.source import Skipped, printable
 
 FIRST_SEED, LAST_SEED = 1234, 1313  # of the paper's protocol, one a trial
 MOST_RUNS = 5000
 MOST_RECORDS = 50_000_000  # about 2 GB of keys
 MOST_CELLS = 50_000_000  # questions x trials of one run
 MOST_TRIALS = 1_000_000  # as of sampling.trials
-_NONE = -1  # of a seed or trial: the record does not say; of a run: left out
-_KEYS = 6  # numbers that are kept of a record
+_NONE = -1  # of a seed or trial: the record has none; of a run: left out
 # What tells runs and questions apart, and what is kept of them.
-SAID = ("task", "model", "model_key", "level", "question", "gold", "problem", "prompt")
+NAMING = ("task", "model", "model_key", "level", "question", "gold", "problem", "prompt")
 
 Ints = npt.NDArray[np.int64]
 
@@ -44,7 +42,7 @@ class Question:
 
 
 @dataclass
-class RunPlan:
+class PlannedRun:
     """One run that a source holds: what it is called, and how its trials are counted."""
 
     dataset: str
@@ -68,83 +66,76 @@ class Plan:
 
     def __init__(self, datasets: list[str], models: list[str]) -> None:
         self.chosen = {"dataset": datasets, "model": models}
-        self.seen: dict[str, set[str]] = {"dataset": set(), "model": set()}
-        self.called = {"dataset": set[str](), "model": set[str]()}  # there
-        self.runs: list[RunPlan] = []
+        self.there: dict[str, dict[str, set[str]]] = {"dataset": {}, "model": {}}  # ours: theirs
+        self.runs: list[PlannedRun] = []
         self.questions: dict[str, list[Question]] = {}  # by data set
         self.categories: dict[str, int] = {}  # by data set, how many
-        self.best: dict[str, list[int]] = {}  # of them: those that count as correct
         self.run = self.question = self.trial = self.category = np.empty(0, np.int64)
-        self._keys = array("q")  # run, question, trial, category, seed, hash of the answer
+        self._keys: list[Ints] = []  # run, question, trial, category, seed, hash of the answer
         self._runs: dict[tuple[str, ...], int] = {}
         self._questions: dict[tuple[str, int | str | None, str | None], int] = {}
         self._ids: set[tuple[str, str]] = set()  # of questions
 
-    def note(self, batch: Batch, troubles: Troubles) -> None:
-        """Note the next records: their keys, and what they say of their questions.
+    def add(self, batch: Batch, skipped: Skipped) -> None:
+        """Add the next records: their keys, and what is known of their questions.
 
         Raises UserError: more runs or records than anybody has.
         """
-        keys = np.full((batch.sound.size, _KEYS), _NONE)
+        keys = np.full((batch.sound.size, 6), _NONE)
         for at, name in enumerate(("trial", "category", "seed"), 2):
             if name in batch.columns:
                 keys[:, at] = batch.columns[name].fill_null(_NONE).to_numpy()
-        coded = {name: batch.coded(name) for name in SAID}
+        coded = {name: batch.coded(name) for name in NAMING}
         rows = np.flatnonzero(batch.sound)
-        said = np.stack([codes[rows] for codes, _ in coded.values()], axis=1)
-        _, firsts, which = np.unique(said, axis=0, return_index=True, return_inverse=True)
+        codes = np.stack([codes[rows] for codes, _ in coded.values()], axis=1)
+        _, firsts, which = np.unique(codes, axis=0, return_index=True, return_inverse=True)
         for kind in np.argsort(firsts).tolist():  # in the order of the records
-            codes = dict(zip(SAID, said[firsts[kind]].tolist(), strict=True))
             row = {
-                name: coded[name][1][code].as_py() if code >= 0 else None
-                for name, code in codes.items()
+                name: texts[code].as_py() if code >= 0 else None
+                for code, (name, (_, texts)) in zip(
+                    codes[firsts[kind]].tolist(), coded.items(), strict=True
+                )
             }
             if (run := self._run_of(row)) != _NONE:
                 these = rows[which.ravel() == kind] if len(firsts) > 1 else rows
-                question = self._question_of(run, row, these.size, troubles)
-                keys[these, :2] = run, question
-        for run in np.unique(keys[rows, 0]).tolist():
-            if run != _NONE:
-                plan, of = self.runs[run], keys[:, 0] == run
-                plan.has_outcomes |= bool(batch.has("outcome")[of].any())
-                if (most := int(keys[of, 3].max())) != _NONE:
-                    most = max(self.categories.get(plan.dataset, 2), most + 1)
-                    self.categories[plan.dataset] = most
+                keys[these, :2] = run, self._question_of(run, row, these.size, skipped)
+        for number in set(keys[rows, 0].tolist()) - {_NONE}:
+            run, mine = self.runs[number], keys[:, 0] == number
+            run.has_outcomes |= bool(batch.has("outcome")[mine].any())
+            if (most := int(keys[mine, 3].max())) != _NONE:
+                self.categories[run.dataset] = max(self.categories.get(run.dataset, 2), most + 1)
         keys[:, 5] = keys[:, 3]
         for name in ("outcome", "answer"):
-            codes, texts = batch.coded(name)
+            numbers, texts = batch.coded(name)
             hashes = np.array([*map(hash, texts.to_pylist()), 0])
-            keys[:, 5] = keys[:, 5] * 1_000_003 + hashes[codes]
-        self._keys.frombytes(keys.tobytes())
-        if len(self._keys) > _KEYS * MOST_RECORDS:
+            keys[:, 5] = keys[:, 5] * 1_000_003 + hashes[numbers]
+        self._keys.append(keys)
+        if sum(map(len, self._keys)) > MOST_RECORDS:
             raise UserError(f"over {MOST_RECORDS} records; split the source")
 
     def _run_of(self, row: dict[str, Any]) -> int:
-        """The number of a row's run; _NONE for one that was not chosen."""
-        key = task, model, model_key, level = tuple(
-            row[name] or "" for name in ("task", "model", "model_key", "level")
-        )
+        """Return the number of a row's run; _NONE for one that was not chosen."""
+        key = task, model, model_key, level = tuple(row[name] or "" for name in NAMING[:4])
         if key in self._runs:
             return self._runs[key]
         called = model or model_key
         if len(self._runs) >= MOST_RUNS:
-            raise UserError(f"over {MOST_RUNS} models: is {shown(called)} the name of one?")
+            raise UserError(f"over {MOST_RUNS} models: is {printable(called)} the name of one?")
         dataset, name = names.dataset_name(task), names.model_name(called, model_key, level)
-        for kind, seen, there in (("dataset", dataset, task), ("model", name, called)):
-            self.seen[kind].add(seen)
-            self.called[kind].add(there)
-            if self.chosen[kind] and not {seen, there} & set(self.chosen[kind]):
+        for what, ours, theirs in (("dataset", dataset, task), ("model", name, called)):
+            self.there[what].setdefault(ours, set()).add(theirs)
+            if self.chosen[what] and not {ours, theirs} & set(self.chosen[what]):
                 return self._runs.setdefault(key, _NONE)
         taken = {run.model for run in self.runs if run.dataset == dataset}
         while name in taken:  # two authors, one name; or two tasks of one data set
             name = names.safe_name(f"{name} {task} {called} {model_key} {level}")
-        self.runs.append(RunPlan(dataset, name, called))
+        self.runs.append(PlannedRun(dataset, name, called))
         self.questions.setdefault(dataset, [])
         return self._runs.setdefault(key, len(self.runs) - 1)
 
-    def _question_of(self, run: int, row: dict[str, Any], number: int, troubles: Troubles) -> int:
-        """The number of a question within its data set; what so many rows say of it is kept."""
-        called, dataset = named(row["question"]), self.runs[run].dataset
+    def _question_of(self, run: int, row: dict[str, Any], number: int, skipped: Skipped) -> int:
+        """Return the number of a question in its data set; keep what so many rows know of it."""
+        called, dataset = name_of(row["question"]), self.runs[run].dataset
         questions = self.questions[dataset]
         key = dataset, called, row["problem"] if called is None else None
         known = self._questions.setdefault(key, len(questions))
@@ -162,25 +153,29 @@ class Plan:
         if gold and question.gold is None:
             question.gold = gold
         elif gold and question.gold != gold:
-            place = f"{question.id}: {shown(gold)[:40]}"
-            troubles.add("other gold answers, the first counts", place, number)
+            place = f"{question.id}: {printable(gold)[:40]}"
+            skipped.add("other gold answers, the first counts", place, number)
         return known
 
-    def labels(self, run: int) -> list[pa.Array]:
-        """The question, trial and category of every record of a run that has a category."""
-        rows = np.flatnonzero((self.run == run) & (self.category != _NONE))
-        ids = [question.id for question in self.questions[self.runs[run].dataset]]
-        questions = pa.array(ids, pa.string()).take(pa.array(self.question[rows]))
-        return [questions, pa.array(self.trial[rows]), pa.array(self.category[rows])]
+    def check_chosen(self, source: str) -> None:
+        """Raise UserError: a data set or model that the user chose is not in the source."""
+        for key, chosen in self.chosen.items():
+            known = set(self.there[key]).union(*self.there[key].values())
+            # Nothing is known where no record can be used: that comes first.
+            if known and (absent := [name for name in chosen if name not in known]):
+                listed = ", ".join(map(printable, sorted(self.there[key])[:20]))
+                raise UserError(
+                    f"{key}={printable(absent[0])}: not in {source}; there are {listed}"
+                )
 
-    def settle(self, troubles: Troubles, positions: bool) -> None:
-        """Give every record its trial; call it once, when all are noted.
+    def assign_trials(self, skipped: Skipped, positions: bool) -> None:
+        """Give every record its trial; call it once, when all are added.
 
-        Duplicates, and records that lack a trial which others have, are named in the troubles.
-        `positions` says that trials count from 0; else they may count from 1. Raises UserError: a
-        matrix beyond all measure, such as one trial of number 10^5.
+        Duplicates, and records that lack a trial which others have, are named in `skipped`.
+        `positions`: trials count from 0; else they may count from 1. Raises UserError: a matrix
+        beyond all measure, such as one trial of number 10^5.
         """
-        keys = np.array(self._keys, np.int64).reshape(-1, _KEYS)
+        keys = np.concatenate([np.empty((0, 6), np.int64), *self._keys])
         run, question, trial, self.category, seed, answer = keys.T.copy()
         del keys, self._keys
         if not positions and (trial >= 0).any() and trial[trial >= 0].min() == 1:
@@ -188,17 +183,17 @@ class Plan:
             trial[trial >= 0] -= 1
         order = np.argsort(run, kind="stable")
         ends = np.searchsorted(run[order], np.arange(len(self.runs) + 1))
-        for number, plan in enumerate(self.runs):
+        for number, planned in enumerate(self.runs):
             rows = order[ends[number] : ends[number + 1]]
-            ids = self.questions[plan.dataset]
+            questions = self.questions[planned.dataset]
             if (trial[rows] >= 0).any():
                 for row in rows[trial[rows] < 0]:
-                    place = f"{plan.model}, {ids[question[row]].id} (no trial)"
-                    troubles.add("damaged rows skipped", place)
+                    place = f"{planned.model}, {questions[question[row]].id} (no trial)"
+                    skipped.add("damaged rows skipped", place)
                     run[row] = _NONE
                 rows = rows[trial[rows] >= 0]
             else:
-                trial[rows] = _trials(plan, question[rows], seed[rows])
+                trial[rows] = _trials(planned, question[rows], seed[rows])
             key = (question[rows] << 32) | trial[rows]
             _, first, again = np.unique(key, return_index=True, return_inverse=True)
             earlier = rows[first[again]]
@@ -207,27 +202,36 @@ class Plan:
                 if answer[row] != answer[before]:
                     kind = "second answers for one question and trial left out, the first counts"
                 name, at = ("trial", trial) if seed[row] == _NONE else ("seed", seed)
-                troubles.add(kind, f"{plan.model}, {ids[question[row]].id}, {name} {at[row]}")
+                place = f"{planned.model}, {questions[question[row]].id}, {name} {at[row]}"
+                skipped.add(kind, place)
                 run[row] = _NONE
-            plan.trials = int(trial[rows].max(initial=-1)) + 1
-            if len(ids) * plan.trials > MOST_CELLS or plan.trials > MOST_TRIALS:
-                most = ids[question[rows[trial[rows].argmax()]]].id
+            planned.trials = int(trial[rows].max(initial=-1)) + 1
+            cells = len(questions) * planned.trials
+            if cells > MOST_CELLS or planned.trials > MOST_TRIALS:
+                most = questions[question[rows[trial[rows].argmax()]]].id
                 raise UserError(
-                    f"{plan.folder}: {counted(len(ids), 'question')} x {plan.trials} trials are too"
-                    f" many; {most} has most: are its records of several questions (question_id),"
-                    " or its trials numbers of something else?"
+                    f"{planned.folder}: {counted(len(questions), 'question')} x {planned.trials}"
+                    f" trials are too many; {most} has most: are its records of several questions"
+                    " (question_id), or its trials numbers of something else?"
                 )
         self.run, self.question, self.trial = run, question, trial
 
+    def labels(self, run: int) -> list[pa.Array]:
+        """Return question, trial and category of every record of a run that has a category."""
+        rows = np.flatnonzero((self.run == run) & (self.category != _NONE))
+        ids = [question.id for question in self.questions[self.runs[run].dataset]]
+        questions = pa.array(ids, pa.string()).take(pa.array(self.question[rows]))
+        return [questions, pa.array(self.trial[rows]), pa.array(self.category[rows])]
 
-def _trials(plan: RunPlan, question: Ints, seed: Ints) -> Any:
-    """The trial of every record of one run that does not say it.
 
-    Seeds of the paper's protocol do. Other seeds count in their order where the questions share
-    them; where they do not, and where there are none, records count in theirs.
+def _trials(run: PlannedRun, question: Ints, seed: Ints) -> Any:
+    """Return the trial of every record of a run that has none.
+
+    It follows from seeds of the paper's protocol. Other seeds count in their order where the
+    questions share them; where they do not, and where there are none, records count in theirs.
     """
     if seed.size and ((seed >= FIRST_SEED) & (seed <= LAST_SEED)).all():
-        plan.by_seed = True
+        run.by_seed = True
         return seed - FIRST_SEED
     distinct, ranks = np.unique(seed, return_inverse=True)
     if (seed != _NONE).all() and distinct.size <= np.bincount(question).max(initial=1):

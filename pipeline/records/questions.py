@@ -10,7 +10,7 @@ from bayes_at_n.pipeline.config.settings import DatasetConfig
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 from bayes_at_n.pipeline.records.plan import Plan, Question
-from bayes_at_n.pipeline.records.source import shown
+from bayes_at_n.pipeline.records.source import printable
 
 
 def match(where: str | None, plan: Plan) -> None:
@@ -25,7 +25,7 @@ def match(where: str | None, plan: Plan) -> None:
     if where is None:
         return
     path = Path(where).expanduser()
-    for dataset, asked in plan.questions.items():
+    for dataset, known in plan.questions.items():
         file = path / f"{dataset}.jsonl" if path.is_dir() else path
         if path.is_dir() and not file.is_file():
             warn(f"import: {path} holds no {dataset}.jsonl; its questions are known by number only")
@@ -33,10 +33,10 @@ def match(where: str | None, plan: Plan) -> None:
         try:
             own, _ = questions.load(DatasetConfig(name=dataset, path=str(file)))
         except UserError as error:  # without the keys of a run
-            told = re.split(r"[.;] (?=Set dataset|dataset\.|name another)", str(error))[0]
-            raise UserError(f"{told}; the fields are id, problem and answer") from error
+            why = re.split(r"[.;] (?=Set dataset|dataset\.|name another)", str(error))[0]
+            raise UserError(f"{why}; the fields are id, problem and answer") from error
         try:
-            _match(asked, own, f"{file}, {dataset}")
+            _match(known, own, f"{file}, {dataset}")
         except ValueError as error:
             raise UserError(
                 f"questions={where}: {file} does not hold the questions of {dataset}: {error}; name"
@@ -44,26 +44,26 @@ def match(where: str | None, plan: Plan) -> None:
             ) from error
 
 
-def _match(asked: list[Question], own: list[OwnQuestion], place: str) -> None:
-    matches = [_own(question, own) for question in asked]
+def _match(known: list[Question], own: list[OwnQuestion], place: str) -> None:
+    matches = [_own(question, own) for question in known]
     if len({match.id for match in matches}) < len(matches):
         raise ValueError("two questions of the records are one of the file")
     golds = {  # pairs that are not equal as texts
         (match.gold, question.gold): question.id
-        for question, match in zip(asked, matches, strict=True)
+        for question, match in zip(known, matches, strict=True)
         if question.gold is not None and question.gold != match.gold.strip()
     }
     grades = verifiers.grade(list(golds), workers=1) if golds else {}
     if unequal := [pair for pair, grade in grades.items() if grade.outcome != "correct"]:
-        own_gold, gold = (shown(gold)[:40] for gold in unequal[0])
+        own_gold, gold = (printable(gold)[:40] for gold in unequal[0])
         raise ValueError(
             f"{len(unequal)} gold answers are others, such as {own_gold} there and {gold} in the"
-            f" records for question {shown(golds[unequal[0]])}"
+            f" records for question {printable(golds[unequal[0]])}"
         )
-    unseen = sum(not _texts(question) and question.gold is None for question in asked)
-    if unseen and len(asked) != len(own):
+    unseen = sum(not _texts(question) and question.gold is None for question in known)
+    if unseen and len(known) != len(own):
         raise ValueError(
-            f"it has {len(own)}, the records {len(asked)} of which {unseen} have neither a prompt"
+            f"it has {len(own)}, the records {len(known)} of which {unseen} have neither a prompt"
             " nor a gold answer to know them by"
         )
     if unseen:
@@ -71,19 +71,19 @@ def _match(asked: list[Question], own: list[OwnQuestion], place: str) -> None:
             f"import: {place}: {unseen} questions have neither a prompt nor a gold answer; they"
             " are taken for the file's by their number or name alone"
         )
-    for question, match in zip(asked, matches, strict=True):
+    for question, match in zip(known, matches, strict=True):
         question.id, question.own = match.id, match
 
 
 def _own(question: Question, own: list[OwnQuestion]) -> OwnQuestion:
-    """The one that the record's number or name says, else the one that its texts hold."""
+    """Return the one that the record's number or name says, else the one that its texts hold."""
     at, texts = question.number, _texts(question)
     named = [match for i, match in enumerate(own) if at == (match.id if isinstance(at, str) else i)]
     for match in (*named, *own) if texts else named:
         if all(match.problem in text for text in texts):
             return match
     problem = "no problem of it is that of" if texts else "it has no"
-    raise ValueError(f"{problem} question {shown(str(at))}")
+    raise ValueError(f"{problem} question {printable(str(at))}")
 
 
 def _texts(question: Question) -> list[str]:

@@ -35,7 +35,7 @@ _LABELS = ["a", "b", "c", "label"]
 
 
 @dataclass(frozen=True)
-class Source:
+class RunTable:
     """One run of an export."""
 
     dataset: str
@@ -44,7 +44,7 @@ class Source:
 
     @cached_property
     def table(self) -> pa.Table:
-        """A row for each of the K attempts: the key, and all but what is long, null if not known.
+        """Return a row for each of the K attempts: the key, and what is short; null: not known.
 
         `key` is that of `rowkeys.encode`, ascending.
         Columns of attempts, grades and verdicts (`a`, `b`, `c`, `label`). Where the verifier
@@ -69,13 +69,13 @@ class Source:
 
     @cached_property
     def categories(self) -> dict[str, pa.Array]:
-        """Each row's category under the rubrics that are current, int8; `category`: of imports."""
-        ids, found, keys = rowkeys.question_ids(self.run), {}, self.table["key"].to_numpy()
+        """Return each row's category under the current rubrics, int8; `category`: of imports."""
+        ids, columns, keys = rowkeys.question_ids(self.run), {}, self.table["key"].to_numpy()
         for name, of in categories.current(self.run).items():
             head = "category" if of.record.get("imported") else f"category_{name}"
             known = rowkeys.encode(of.table, ids)
-            found[head] = rowkeys.in_order(of.table, known, ["category"], keys)["category"]
-        return found
+            columns[head] = rowkeys.in_order(of.table, known, ["category"], keys)["category"]
+        return columns
 
 
 @dataclass
@@ -83,12 +83,12 @@ class Export:
     """What a format is to write, and how far it is."""
 
     cfg: ExportConfig
-    sources: list[Source]  # by data set, in the order named
+    sources: list[RunTable]  # by data set, in the order named
     meter: Meter
     folder: Path  # for the file in which a large run is put in order
 
-    def batches(self, source: Source, *long: str, table: Any = None) -> Iterator[pa.Table]:
-        """The rows of a run in order, some at a time, with columns of `LONG` added.
+    def batches(self, source: RunTable, *long: str, table: Any = None) -> Iterator[pa.Table]:
+        """Yield the rows of a run in order, some at a time, with columns of `LONG` added.
 
         `table` in the place of its own. What cannot be read is null, and a warning names it.
         """
@@ -115,7 +115,7 @@ class Export:
     def _slabs(
         self, parts: Iterator[Any], schema: pa.Schema, ids: pa.Array, keys: Ints, slabs: Ints
     ) -> Iterator[pa.Table]:
-        """The rows of parts by their slab; `slabs` has that of each of the ascending `keys`."""
+        """Yield the rows of parts by slab; `slabs` has that of each of the ascending `keys`."""
         if not slabs[-1]:
             yield pa.Table.from_batches(parts, schema)
             return
@@ -137,26 +137,26 @@ class Export:
                     yield pa.Table.from_batches(map(reader.get_batch, numbers), schema)
 
 
-def sources(cfg: ExportConfig) -> list[Source]:
-    """The runs that settings name; one that cannot be read is left out, with a warning.
+def sources(cfg: ExportConfig) -> list[RunTable]:
+    """Return the runs that settings name; one that cannot be read is left out, with a warning.
 
     Raises UserError: as `find.named`, or none is left.
     """
-    found: list[Source] = []
+    readable: list[RunTable] = []
     for dataset, folders in find.named(cfg).items():
         for name, folder in zip(find.names(folders), folders, strict=True):
             try:
                 run = opened(folder)
-                found += [Source(dataset, name, run)] * bool(run.questions)
+                readable += [RunTable(dataset, name, run)] * bool(run.questions)
             except (UserError, OSError) as error:
                 warn(f"{name} is left out: {error}")
-    if not found:
+    if not readable:
         raise UserError(f"to={cfg.to}: no run that can be read; run something first")
-    return found
+    return readable
 
 
 def _gathered(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows, about `SLAB` bytes of them at a time."""
+    """Yield the same rows, about `SLAB` bytes of them at a time."""
     held, size = list[pa.RecordBatch](), 0
     for part in parts:
         held.append(part)

@@ -1,11 +1,22 @@
-"""What makes a folder of imported rows a run: questions, categories, configuration, manifest."""
+"""Imported rows as run folders: tables on their way to the disk, and what makes them a run.
 
+Everything is written in a draft folder in `runs`, which no verb takes for a run. Whole runs are
+renamed into place when the whole source has been read; an import that ends before starts again.
+"""
+
+import contextlib
 import json
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial, reduce
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.environment import describe
@@ -15,18 +26,150 @@ from bayes_at_n.pipeline.config.records import ImportConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 from bayes_at_n.pipeline.records import names
-from bayes_at_n.pipeline.records.plan import FIRST_SEED, Plan, Question, RunPlan
-from bayes_at_n.pipeline.records.source import Source
+from bayes_at_n.pipeline.records.batches import Batch, derive
+from bayes_at_n.pipeline.records.plan import FIRST_SEED, NAMING, Plan, PlannedRun, Question
+from bayes_at_n.pipeline.records.source import Skipped, Source
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
-from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, QUESTIONS, VERDICTS
+from bayes_at_n.pipeline.store.graded import GRADES_TABLE, VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 
+MOST_BYTES = 32 << 20  # of rows that wait to be written, about
+_GROUPS = (1024, parquet.ROWS_PER_GROUP)  # rows of tables but attempts, and of attempts
+
+# Per table its columns, and those of which a row that belongs there has one.
+_TABLES = {
+    "attempts": (ATTEMPTS, ("text", "finish_reason", "completion_tokens")),
+    "grades": (GRADES, ("outcome",)),
+    "verdicts": (VERDICTS, ("label",)),
+    "means": (MEANS, ("prompt_mean_logprob", "completion_mean_logprob")),
+}
+_DERIVED = {"grades": GRADES_TABLE, "verdicts": VERDICTS_TABLE}
 _described = cache(describe)  # once for all runs
 
 
+class Tables:
+    """Rows of all runs of an import that wait for the disk."""
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: Plan,
+        cfg: ImportConfig,
+        skipped: Skipped,
+        writers: ThreadPoolExecutor,
+    ) -> None:
+        self._folder, self._plan, self._skipped, self._writers = folder, plan, skipped, writers
+        self._best = dict[str, list[int]]()  # by data set, the categories that count as correct
+        for dataset in plan.categories:
+            weights = rubric(plan, dataset, cfg)[1]
+            self._best[dataset] = [i for i, weight in enumerate(weights) if weight == max(weights)]
+        self._waiting = list[pa.Table]()
+        self._number = 0  # of times that it was flushed
+        self._writing: list[tuple[Future[None], Callable[[], None]]] = []
+
+    def add(self, batch: Batch, at: int) -> None:
+        """Take the records of a batch, of which the plan holds those from `at` on."""
+        plan = self._plan
+        rows = np.flatnonzero((plan.run[at : at + batch.sound.size] >= 0) & batch.sound)
+        if not rows.size:
+            return
+        columns = {
+            name: column if rows.size == len(column) else column.take(pa.array(rows))
+            for name, column in batch.columns.items()
+            if name not in NAMING
+        }
+        runs = [plan.runs[number] for number in plan.run[at + rows]]
+        places = zip(runs, plan.question[at + rows].tolist(), strict=True)
+        ids = [plan.questions[run.dataset][question].id for run, question in places]
+        columns["question_id"] = pa.array(ids, pa.string())
+        columns["trial"] = pa.array(plan.trial[at + rows])
+        if "category" in columns:
+            self._judge(columns, runs)
+        derive(columns, [batch.place(i) for i in rows.tolist()].__getitem__, self._skipped)
+        self._waiting.append(pa.table(columns | {"run": pa.array(plan.run[at + rows])}))
+        if sum(table.nbytes for table in self._waiting) > MOST_BYTES:
+            self._flush()
+
+    def _judge(self, columns: dict[str, Any], runs: list[PlannedRun]) -> None:
+        """Where the records of a run have no outcome, let the best category be correct."""
+        found = columns["category"].to_pylist()
+        right = pa.array(
+            [
+                None
+                if category is None or run.has_outcomes
+                else category in self._best[run.dataset]
+                for run, category in zip(runs, found, strict=True)
+            ],
+            pa.bool_(),
+        )
+        judged = pc.if_else(right, "correct", "wrong")
+        why = pc.binary_join_element_wise("category", columns["category"].cast(pa.string()), " ")
+        columns["outcome"] = pc.coalesce(columns.get("outcome", judged), judged)
+        columns["reason"] = pc.if_else(judged.is_valid(), why, columns["reason"])
+
+    def _flush(self) -> None:
+        """Write what waits; the writers may be at it when this returns."""
+        self._wait()
+        self._number += 1
+        rows = pa.concat_tables(self._waiting, promote_options="default")
+        runs, self._waiting = rows["run"].to_numpy(), []
+        for run in np.unique(runs).tolist():
+            folder = self._folder / self._plan.runs[run].folder
+            mine = rows.filter(pa.array(runs == run)) if runs.min() < runs.max() else rows
+            job = partial(_write, folder, self._number, mine)
+            self._writing.append((self._writers.submit(job), job))
+
+    def _wait(self) -> None:
+        for future, job in self._writing:
+            if future.exception():  # memory was short while a foreign file was read: again
+                job()
+        self._writing = []
+
+    def finish(self) -> None:
+        """Return when everything is on the disk."""
+        if self._waiting:
+            self._flush()
+        self._wait()
+
+
+def _write(folder: Path, number: int, rows: pa.Table) -> None:
+    """Write rows of one run as a file in the folder of each table that some of them belong to."""
+    for table, (schema, marks) in _TABLES.items():
+        there = [rows[mark].is_valid() for mark in marks if mark in rows.column_names]
+        if not there or not pc.any(belongs := reduce(pc.or_, there)).as_py():
+            continue
+        part = rows if pc.all(belongs).as_py() else rows.filter(belongs)
+        columns = [
+            part[column.name].cast(column.type)
+            if column.name in part.column_names
+            else pa.nulls(part.num_rows, column.type)
+            for column in schema
+        ]
+        made = pa.table(columns, schema=schema)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / table / f"import-{number:05d}.parquet"
+        if table in _DERIVED:
+            _DERIVED[table].write(folder, file.stem, made)
+        else:
+            parquet.write_part(file, made, _GROUPS[table == "attempts"])
+
+
+@contextlib.contextmanager
+def draft(runs: Path) -> Iterator[Path]:
+    """Make a draft folder in `runs` until the block ends; remove those of killed imports."""
+    atomic.sweep(runs)
+    folder = atomic.draft(runs / "import")
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def rubric(plan: Plan, dataset: str, cfg: ImportConfig) -> tuple[list[str], list[float]]:
-    """Names and weights of the categories that a data set has in the whole source.
+    """Return names and weights of the categories that a data set has in the whole source.
 
     A model that never reached the best category is still scored by it: names, weights and the
     prior, which has one count a category, must be those of the models beside it.
@@ -37,17 +180,17 @@ def rubric(plan: Plan, dataset: str, cfg: ImportConfig) -> tuple[list[str], list
     return labels, [float(weight) for weight in weights or range(number)]
 
 
-def write(
+def complete(
     source: Source, plan: Plan, number: int, folder: Path, target: Path, left_out: list[str]
 ) -> None:
     """Write everything of run `number` of a plan but the rows, which are there.
 
-    The run is made in `folder` and will be `target`; `left_out` says what was wrong in the source.
+    The run is made in `folder` and will be `target`; `left_out` is of the whole source.
     """
     planned, cfg = plan.runs[number], source.cfg.source
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(_config(planned, cfg, folder))
-    asked = plan.questions[planned.dataset]
+    questions = plan.questions[planned.dataset]
     rows = [
         {
             **_identity(planned.dataset, question),
@@ -56,42 +199,37 @@ def write(
             "prompt_token_ids": [],
             "max_tokens": run.cfg.sampling.max_tokens,
         }
-        for question in asked
+        for question in questions
     ]
     parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
-    if len((labelled := plan.labels(number))[0]):
+    labelled = pa.table(plan.labels(number), names=categories.CATEGORIES.names)
+    if labelled.num_rows:
         _save_labels(run, labelled, *rubric(plan, planned.dataset, cfg), cfg.rubric)
     atomic.write_text(folder / "config.yaml", dump(replace(run.cfg, run_dir=str(target))))
-    runfolder.write_json(
-        run.manifest,
-        {
-            origin.FORMAT: origin.NUMBER,
-            "created_with": _described(),
-            "identity": {
-                **runfolder.identity(run.cfg),
-                "model.weights": f"imported: {planned.called}",
-                "questions": {row["question_id"]: row["question_hash"] for row in rows},
-            },
-            "imported": {
-                "fingerprint": source.fingerprint,
-                "source": source.path,
-                "kind": source.kind,
-                "revision": source.revision,
-                "files": [path.name for path in source.files[:100]],
-                "model": planned.called,
-                # Records do not say how they were sampled; seeds of the paper's protocol tell it.
-                "sampling_known": planned.by_seed,
-                "attempts": run.attempts.is_dir(),
-                "question_hashes": "problem and gold answer"
-                if all(question.own or question.problem for question in asked)
-                else "number and gold answer",
-                "left_out": left_out,
-            },
-        },
-    )
+    problems = all(question.own or question.problem for question in questions)
+    imported = {
+        "fingerprint": source.fingerprint,
+        "source": source.path,
+        "kind": source.kind,
+        "revision": source.revision,
+        "files": [path.name for path in source.files[:100]],
+        "model": planned.called,
+        # Records do not tell how they were sampled, but for seeds of the paper's protocol.
+        "sampling_known": planned.by_seed,
+        "attempts": run.attempts.is_dir(),
+        "question_hashes": f"{'problem' if problems else 'number'} and gold answer",
+        "left_out": left_out,
+    }
+    identity = {
+        **runfolder.identity(run.cfg),
+        "model.weights": f"imported: {planned.called}",
+        "questions": {row["question_id"]: row["question_hash"] for row in rows},
+    }
+    made = {origin.FORMAT: origin.NUMBER, "created_with": _described()}
+    runfolder.write_json(run.manifest, made | {"identity": identity, "imported": imported})
 
 
-def _config(planned: RunPlan, source: ImportConfig, folder: Path) -> RunConfig:
+def _config(planned: PlannedRun, source: ImportConfig, folder: Path) -> RunConfig:
     cfg = names.run_config(planned.dataset, planned.model, planned.called)
     cfg.run_dir, cfg.tag = str(folder), source.tag
     cfg.sampling.trials = planned.trials
@@ -106,7 +244,7 @@ def _config(planned: RunPlan, source: ImportConfig, folder: Path) -> RunConfig:
 
 
 def _identity(dataset: str, question: Question) -> dict[str, str]:
-    """Problem, gold answer and hash; without the problem the hash is of number and gold answer."""
+    """Return problem, gold answer and hash; without the problem, of number and gold answer."""
     gold, own = question.gold or "", question.own
     if own is None and question.problem:
         own = OwnQuestion(question.id, question.problem, gold)
@@ -118,9 +256,9 @@ def _identity(dataset: str, question: Question) -> dict[str, str]:
 
 
 def _save_labels(
-    run: Run, labelled: list[pa.Array], labels: list[str], weights: list[float], name: str
+    run: Run, labelled: pa.Table, labels: list[str], weights: list[float], name: str
 ) -> None:
-    """Keep the categories as a rubric of the run."""
+    """Save the categories as a rubric of the run."""
     record = {
         "name": name,
         "description": "labels that were imported",
@@ -133,5 +271,4 @@ def _save_labels(
         "thresholds": {},
         "labels": [],
     }
-    table = pa.table(labelled, names=categories.CATEGORIES.names)
-    categories.save(run, names.safe_name(name), table, record)
+    categories.save(run, names.safe_name(name), labelled, record)

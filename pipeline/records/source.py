@@ -1,7 +1,9 @@
-"""What the readers of all formats share: files, lines of text, and what was wrong with them."""
+"""What the readers of all formats share: files, lines of text, archives, and what is left out."""
 
+import contextlib
 import os
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +14,9 @@ from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import clean_line
 from bayes_at_n.pipeline.config.records import RecordsConfig
 
+MOST_UNPACKED, MOST_RATIO = 256 << 20, 256  # bytes of an archive: so many, and times its size
 _NAMED = 3
-_PLURAL = re.compile(r"s\b")  # in a kind of trouble, the first: "damaged rows skipped"
+_PLURAL = re.compile(r"s\b")  # in what was left out, the first: "damaged rows skipped"
 _START = 1 << 18
 _LONGEST = 160  # characters of one place
 
@@ -39,10 +42,10 @@ class Source:
         return str(self.cfg.source.path)
 
 
-class Troubles:
-    """Counts by kind of trouble, and the first places of each in `files`.
+class Skipped:
+    """What an import leaves out: counts by kind, and the first places of each in `files`.
 
-    >>> troubles = Troubles(); troubles.add("damaged rows", "a.csv, line 7"); troubles.lines()
+    >>> skipped = Skipped(); skipped.add("damaged rows", "a.csv, line 7"); skipped.lines()
     ['1 damaged row: a.csv, line 7']
     """
 
@@ -57,58 +60,75 @@ class Troubles:
         """Count `number` more of one kind; without a place where it is the same everywhere."""
         self.counts[kind] += number
         places = self.places.setdefault(kind, [])
-        if place and len(places) < _NAMED and shown(place) not in places:
-            places.append(shown(place))
+        if place and len(places) < _NAMED and printable(place) not in places:
+            places.append(printable(place))
 
     def file(self, path: Path) -> str:
-        """What a place calls a file: its path below the folder of all."""
-        return shown(path.name if self._above is None else str(path.relative_to(self._above)))
+        """Return what a place calls a file: its path below the folder of all."""
+        return printable(path.name if self._above is None else str(path.relative_to(self._above)))
 
     def lines(self) -> list[str]:
-        """One line a kind."""
-        return [
-            f"{number} {kind if number > 1 else _PLURAL.sub('', kind, 1)}"
-            + (f": {'; '.join(places)}" + " ..." * (number > len(places)) if places else "")
-            for (kind, number), places in zip(
-                self.counts.items(), self.places.values(), strict=True
-            )
-        ]
+        """Return one line a kind."""
+        lines = []
+        for kind, number in self.counts.items():
+            places = "; ".join(self.places[kind]) + " ..." * (number > len(self.places[kind]))
+            what = kind if number > 1 else _PLURAL.sub("", kind, 1)
+            lines.append(f"{number} {what}" + (f": {places}" if self.places[kind] else ""))
+        return lines
 
 
-def shown(text: str) -> str:
-    """Foreign text for one line of a message."""
+def printable(text: str) -> str:
+    """Return foreign text for one line of a message."""
     line = clean_line(text[:_LONGEST])
     return line if len(text) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
 def start(path: Path) -> bytes:
-    """What a file is recognised by."""
+    """Read what a file is recognised by."""
     with path.open("rb") as file:
         return file.read(_START)
 
 
-def lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, bytes]]:
-    """Every line of a text file with its place; of those beyond all measure, counted, nothing."""
+def lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, bytes]]:
+    """Yield every line of a text file with its place; nothing of those beyond all measure."""
     for number, line in foreign.lines(path):
-        place = f"{troubles.file(path)}, line {number}"
-        troubles.read += len(line or b"")
+        place = f"{skipped.file(path)}, line {number}"
+        skipped.read += len(line or b"")
         if line is None:
-            troubles.add(f"lines over {foreign.MOST_LINE >> 20} MiB skipped", place)
+            skipped.add(f"lines over {foreign.MOST_LINE >> 20} MiB skipped", place)
         yield place, line or b""
 
 
-def json_lines(path: Path, troubles: Troubles) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON Lines file with their places; damaged lines are counted."""
-    for place, line in lines(path, troubles):
+def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects of a JSON Lines file with their places; damaged lines are counted."""
+    for place, line in lines(path, skipped):
         if not line.strip():
             continue
+        record, why = None, "not an object"
         try:
             record = foreign.json_value(line)
-            why = "not an object"
+        except UnicodeError:
+            why = "not UTF-8"
         except ValueError as error:
-            why = "not UTF-8" if isinstance(error, UnicodeError) else str(error)
-            record, why = None, shown(getattr(error, "msg", why))[:60]
+            why = printable(getattr(error, "msg", str(error)))[:60]
         if isinstance(record, dict):
             yield place, record
         else:
-            troubles.add("damaged lines skipped", f"{place} ({why})")
+            skipped.add("damaged lines skipped", f"{place} ({why})")
+
+
+@contextlib.contextmanager
+def archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip whose members may be read, within `foreign.room`.
+
+    Raises ValueError: it says that it unpacks to more than MOST_UNPACKED and MOST_RATIO allow. Also
+    whatever zipfile raises on hostile bytes.
+    """
+    size = path.stat().st_size
+    with foreign.room(size):
+        opened = zipfile.ZipFile(path)
+    with opened:
+        unpacked = sum(member.file_size for member in opened.infolist())
+        if unpacked > MOST_UNPACKED + MOST_RATIO * size:
+            raise ValueError(f"unpacks to {unpacked} bytes; split it")
+        yield opened

@@ -1,14 +1,23 @@
-"""What trackers get of a run; behind one interface wandb 0.31, mlflow 3.17 and trackio 0.43."""
+"""What trackers of experiments get of a run: settings, scores, avg@n by trials.
 
+Behind one interface, a function each: wandb 0.31, mlflow 3.17 and trackio 0.43.
+"""
+
+import contextlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline.base.errors import UserError, install
+from bayes_at_n.pipeline.base.console import inside, note
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError, install, one_line
 from bayes_at_n.pipeline.compare.differences import PROTOCOL, flat, public, sampling_known
 from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.records.reading import Export
+from bayes_at_n.pipeline.score.stage import scored
 from bayes_at_n.pipeline.store import origin, outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
@@ -27,8 +36,29 @@ class Tracker(NamedTuple):
     close: Callable[[Values, bool], None]  # the final scores, and whether it ended well
 
 
+def send(export: Export, folder: Path) -> None:
+    """Show runs in the tracker `to`, and leave in `sent.json` where. Raises TryAgain: it failed."""
+    to, sent = export.cfg.to, {}
+    for source in export.sources:
+        try:
+            with contextlib.redirect_stdout(sys.stderr), inside():  # libraries print
+                scores, read, *_ = scored(source.run)
+                tracker = begin(to, source.run, export.cfg.project)
+                for point in curve(read.codes, scores["confidence"]):
+                    tracker.point(*point)
+                tracker.close(final(scores), True)
+        except UserError:
+            raise
+        except Exception as error:  # of a library that may raise anything
+            raise TryAgain(f"to={to}: {one_line(error)}; the same command tries again") from error
+        sent[str(source.run.path)] = tracker.address
+        note(f"{to}: {tracker.address}")
+        export.meter.advance(source.table.num_rows)
+    runfolder.write_json(folder / "sent.json", sent)
+
+
 def begin(tracker: str, run: Run, project: str) -> Tracker:
-    """A run in a tracker. Raises UserError: no library; and whatever that raises."""
+    """Begin or resume a run in a tracker. Raises UserError: no library; and its own errors."""
     name, made = "/".join(run.path.resolve().parts[-2:]), runfolder.read_manifest(run)
     own = [made.get(origin.HASH), made.get("created_with"), name]  # not of a copy beside it
     sent = config(run.cfg)
@@ -41,14 +71,14 @@ def begin(tracker: str, run: Run, project: str) -> Tracker:
 
 
 def config(cfg: RunConfig) -> dict[str, Any]:
-    """Settings by dotted key, without addresses and secrets."""
+    """Return settings by dotted key, without addresses and secrets."""
     return {
         key: value for key, value in public(asdict(cfg)).items() if not key.startswith(_PRIVATE)
     }
 
 
 def numbers(values: Mapping[str, Any]) -> Values:
-    """All numbers in it by their places, in names that every tracker takes.
+    """Return all numbers in it by their places, in names that every tracker takes.
 
     >>> numbers({"pass@8": {"value": 0.5, "low": 0.25}, "run": "runs/a"})
     {'pass_at_8/value': 0.5, 'pass_at_8/low': 0.25}
@@ -58,17 +88,17 @@ def numbers(values: Mapping[str, Any]) -> Values:
 
 
 def final(scores: Mapping[str, Any]) -> Values:
-    """Of what `scores.json` holds, metrics with intervals, shares of outcomes, cost."""
+    """Return of what `scores.json` holds metrics with intervals, shares of outcomes, cost."""
     return numbers({k: scores[k] for k in _SCORES if k in scores} | scores.get("metrics", {}))
 
 
 def curve(codes: outcomes.Codes, confidence: float) -> Iterator[tuple[Values, int]]:
-    """avg@n of the first n trials, n = 1..N, with its interval, of outcomes (M, N)."""
+    """Yield avg@n of the first n trials, n = 1..N, with its interval, of outcomes (M, N)."""
     for trials in range(1, codes.shape[1] + 1):
         first = codes[:, :trials]
         if len(begun := first[(first != outcomes.OWED).any(axis=1)]):
-            found = parse("avg").summary(outcomes.correct(begun), confidence)._asdict()
-            yield numbers({"trials": {"avg": found}}) | {"trials": trials}, trials
+            score = parse("avg").summary(outcomes.correct(begun), confidence)._asdict()
+            yield numbers({"trials": {"avg": score}}) | {"trials": trials}, trials
 
 
 def _wandb(project: str, name: str, key: str, config: dict[str, Any]) -> Tracker:
@@ -92,8 +122,8 @@ def _mlflow(project: str, name: str, key: str, config: dict[str, Any]) -> Tracke
 
     mlflow.set_experiment(project)
     by, tag = {"max_results": 1, "output_format": "list"}, "bayes_at_n"
-    found = mlflow.search_runs(filter_string=f"tags.{tag} = '{key}'", **by)
-    run = mlflow.start_run(found[0].info.run_id if found else None, run_name=name, tags={tag: key})
+    known = mlflow.search_runs(filter_string=f"tags.{tag} = '{key}'", **by)
+    run = mlflow.start_run(known[0].info.run_id if known else None, run_name=name, tags={tag: key})
     texts, before = {key: str(value)[:6000] for key, value in config.items()}, run.data.params
     mlflow.log_params({key: text for key, text in texts.items() if key not in before})
     mlflow.set_tags({key: text for key, text in texts.items() if before.get(key, text) != text})

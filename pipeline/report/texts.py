@@ -133,7 +133,7 @@ def _responses(
 
 def _of_tokens(cfg: RunConfig) -> Callable[..., dict[str, Any]]:
     """Load the model's tokenizer for what the page knows of the tokens of a text."""
-    model = models.of_tokenizer(cfg.model)
+    model = models.tokenizer_source(cfg.model)
     return partial(of_tokens, tokens.decoder(model.id, model.revision))
 
 

@@ -1,1 +1,1 @@
-"""status: where runs stand, once or again and again, read only and beside any number of workers."""
+"""How far runs are, once or again and again, read only and beside any number of workers."""

@@ -1,154 +1,137 @@
-"""Standings for people: a table as wide as the terminal, or a line a run where there is none."""
+"""Runs for people: a row a run with its workers and remarks; a map of the trials of one."""
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from bayes_at_n.pipeline.base.console import clock, count
+from bayes_at_n.pipeline.base.console import clock, count, results
+from bayes_at_n.pipeline.display.table import Column, Table, columns, to_rich
 from bayes_at_n.pipeline.score.shown import apart
-from bayes_at_n.pipeline.status.standing import RunStanding, added, by_state
-from bayes_at_n.pipeline.status.tally import RunningScore
+from bayes_at_n.pipeline.status.counts import Counts
+from bayes_at_n.pipeline.status.progress import Progress, added, by_state
+from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 from bayes_at_n.pipeline.workers.records import Worker
 from bayes_at_n.pipeline.workers.spent import in_words
 
-_UNKNOWN = "–"
-_HEADINGS = ["done/total", "owed", "in flight", "workers", "tokens", "a second"]
-_HEADINGS += ["time left", "GPU h+left", "score"]
-_NOTHING = {"", "0", _UNKNOWN, "done"}  # a column of these is left out
-_REMARK, _FAULTS = 240, 3  # characters of a remark, faults that are told one by one
+MARKS = {
+    "correct": "1",
+    "wrong": "0",
+    "no_answer": "-",
+    "truncated": "~",
+    "undecided": "?",
+    "generated, not graded": "+",
+    "owed": ".",
+}
+_FAULTS = 3  # that are shown one by one
+_MOST_LINES = 20  # of a question; of more trials only the counts are shown
+_LONGEST = 240  # characters of a remark
+_RUNS = [
+    Column("run", "run", align="left"),
+    *columns(
+        done="done/total", owed="owed", in_flight="in flight", workers="workers", tokens="tokens",
+        speed="a second", left="time left", gpu_hours="GPU h+left", price="price",
+    ),
+    *columns("{:.3f}", avg="avg", avg_interval="interval", mu="Bayes@N", mu_interval="interval"),
+]  # fmt: skip
+_WORKERS = [
+    *columns(align="left", place="worker on", state="state"),
+    *columns(attempts="attempts", in_flight="in flight", cache="cache", speed="tokens/s"),
+    Column("heard", "heard of"),
+]
 
 
-def table(
-    standings: Sequence[RunStanding], width: int, height: int | None = None
-) -> RenderableType:
+def board(runs: Sequence[Progress], width: int, height: int | None = None) -> RenderableType:
     """All runs, their total, Slurm's jobs; of a lone run its workers, too.
 
-    Columns that say nothing are left out; where the others do not fit, two share a column, one
-    under the other. Of more runs than fit the `height` the rest is counted, and those that move are
-    shown first.
+    Of more runs than fit the `height` the rest is counted, and those that move are shown first.
     """
-    rows = [*standings, *([added(standings)] if len(standings) > 1 else [])]
-    longest, columns = max((len(s.name) for s in rows), default=0), _columns(rows)
-    if not (wide := longest + _needed(columns) <= width):
-        columns[1:1] = [[""] * (len(rows) + 1)] * (len(columns) % 2)
-        pairs = zip(columns[::2], columns[1::2], strict=True)
-        columns = [["\n".join(cells) for cells in zip(*pair, strict=True)] for pair in pairs]
-    per_run = 1 if wide else max(2, -(-longest // max(1, width - _needed(columns))))
-    told = [line for line in (_price(added(standings)), *_remarks(standings)) if line]
-    told += [f"{s.name} {s.continues}" for s in standings if s.continues][:_FAULTS]
-    remarks = [Text(line[:_REMARK], overflow="fold") for line in told]
-    around = 6 + sum(-(-len(line) // width) for line in remarks)  # headings, total, what is hidden
-    room = None if height is None else max(1, (height - around) // per_run)
-    shown = _most_alive(standings, room)
-    grid = Table(box=None, pad_edge=False)
-    grid.add_column("run", overflow="fold")
-    for heading, *_ in columns:
-        grid.add_column(heading, justify="right", no_wrap=True)
-    for i, s in enumerate(rows, 1):
-        if i > len(standings) or s in shown:
-            style = "bold" * (i > len(standings))
-            grid.add_row(Text(s.name), *(column[i] for column in columns), style=style)
-    parts: list[RenderableType] = [grid]
-    if hidden := [s for s in standings if s not in shown]:
-        states = Counter(_phase(s) for s in hidden)
-        parts.append(Text("and " + ", ".join(f"{n} {state}" for state, n in states.items())))
-    if len(standings) == 1 and standings[0].workers:
-        most = None if height is None else max(1, height - around - per_run - 2)
-        parts.append(workers_table(standings[0].workers, wide, most))
-    return Group(*parts, *remarks)
+    order = sorted(
+        runs, key=lambda run: (not run.workers_alive, not run.workers_dead, not run.owed)
+    )
+
+    def drawn(most: int) -> RenderableType:
+        hidden = {run.name: _state(run) for run in order[most:]}
+        states = Counter(hidden.values()).items()
+        rest = "and " + ", ".join(f"{number} {state}" for state, number in states)
+        table = runs_table([run for run in runs if run.name not in hidden], runs)
+        parts: list[RenderableType] = [to_rich(table, width), *[Text(rest)] * bool(hidden)]
+        if len(runs) == 1 and runs[0].workers:
+            parts.append(to_rich(workers_table(runs[0].workers), width))
+        longest = None if height is None else _LONGEST
+        return Group(*parts, *(Text(line[:longest], overflow="fold") for line in remarks(runs)))
+
+    if height is None or len(order) < 3:
+        return drawn(len(order))
+    one, two = (len(results.render_lines(drawn(n), pad=False)) for n in (1, 2))
+    return drawn(max(1, 1 + (height - one) // max(1, two - one)))
 
 
-def bar(standings: Sequence[RunStanding], width: int) -> RenderableType:
-    """How much of all runs is done, over the whole width."""
-    s = added(standings)
-    left = f", about {clock(s.left_s)} left" if s.owed and s.left_s is not None else ""
-    text = f" {s.done}/{s.total}, {s.done / max(1, s.total):.0%}{left}"
-    row = Table.grid()
-    row.add_row(ProgressBar(max(1, s.total), s.done, max(10, width - len(text))), text)
+def runs_table(shown: Sequence[Progress], runs: Sequence[Progress]) -> Table:
+    """A row for each of the runs that are shown, and one for the sum of all.
+
+    Columns that say nothing are left out.
+    """
+    rows = [_row(run) for run in [*shown, *([added(runs)] if len(runs) > 1 else [])]]
+    levels = {run.score.confidence for run in runs if run.score is not None}
+    filled = [column for column in _RUNS if any(row[column.key] not in (None, "") for row in rows)]
+    note = [f"intervals: {min(levels) * 100:g} %"] if len(levels) == 1 else []
+    return Table(time.strftime("%Y-%m-%d %H:%M:%S"), filled, rows, note)
+
+
+def _row(run: Progress) -> dict[str, object]:
+    row: dict[str, object] = dict.fromkeys(column.key for column in _RUNS)
+    row["run"], score = run.name, run.score
+    if run.fault is None:
+        dead = f"+{run.workers_dead} dead" if run.workers_dead else ""
+        alive = run.workers_alive or ("0" if dead else "")
+        known = "–" if run.gpu_hours_left is None else f"{run.gpu_hours_left:.1f}"
+        left = "–" if run.seconds_left is None else clock(run.seconds_left)
+        price = "" if run.price is None else f"{run.price:,.2f}"
+        if run.owed and run.price_total:
+            price += f" of about {run.price_total:,.2f}"
+        row |= {
+            "done": f"{run.done}/{run.total}",
+            "owed": run.owed or None,
+            "in_flight": run.in_flight or None,
+            "workers": f"{alive}{dead}",
+            "tokens": count(run.tokens) if run.tokens else None,
+            "speed": count(run.tokens_per_s) if run.tokens_per_s else None,
+            "left": left if run.owed else None,
+            "gpu_hours": f"{run.gpu_hours:.1f}+{known}" if run.gpu_hours else None,
+            "price": price,
+        }
+    if score is not None:
+        row |= {"avg": score.avg, "avg_interval": (score.avg_low, score.avg_high)}
+        row |= {"mu": score.mu, "mu_interval": (score.low, score.high)}
     return row
 
 
-def lines(standings: Sequence[RunStanding]) -> list[str]:
-    """The same as plain text: a line a run, the total, Slurm's jobs; after the time."""
-    block = [time.strftime("%Y-%m-%d %H:%M:%S")]
-    sound = [s for s in standings if s.fault is None]
-    for s in [*sound, *([added(standings)] if len(standings) > 1 else [])]:
-        scored = f", {score(s.score, s.total)}" if s.score else ""
-        block.append(f"{s.name}: {sentence(s)}{scored}")
-    return block + _remarks(standings)
-
-
-def sentence(s: RunStanding) -> str:
-    """The figures of a run or of several in words, but for the score."""
-    left = "" if s.gpu_h_left is None else f", about {s.gpu_h_left:.1f} left"
-    words = [
-        f"{s.done}/{s.total} done",
-        f"{s.owed} owed" * bool(s.owed),
-        f"{s.in_flight} in flight" * bool(s.in_flight),
-        s.continues,
-        f"workers {len(s.alive)} alive {len(s.dead)} dead" * bool(s.alive or s.dead),
-        f"{count(s.tokens)} tokens" * bool(s.tokens),
-        f"{count(s.tokens_per_s)} tokens/s" * bool(s.tokens_per_s),
-        "" if s.left_s is None or not s.owed else f"about {clock(s.left_s)} left",
-        f"{s.gpu_h:.1f} GPU-hours used{left}" if s.gpu_h else "",
-        _price(s),
-    ]
-    return ", ".join(word for word in words if word)
-
-
-def _price(s: RunStanding) -> str:
-    if s.price is None:
-        return ""
-    total = f" so far, about {s.price_total:,.2f} in total" if s.price_total and s.owed else ""
-    return f"price {s.price:,.2f}{total}"
-
-
-def score(running: RunningScore, total: int) -> str:
-    """A running score in words, and of how many attempts it is where that is not the total.
-
-    >>> score(RunningScore(0, 0, 0.185, 0.167, 0.043, 0.29, 2.65, 0.95, 20), 20)
-    'avg 0.000 (95%: 0.000 to 0.185), Bayes@N 0.167 (0.043 to 0.290)'
-    """
-    first, second = (f"{low:.3f} to {high:.3f})" for *_, low, high in _both(running))
-    (name, x, *_), (other, y, *_) = _both(running)
-    of = f", of {running.attempts} attempts" * (running.attempts != total)
-    return f"{name} {x:.3f} ({running.confidence:.0%}: {first}, {other} {y:.3f} ({second}{of}"
-
-
-def _both(running: RunningScore) -> list[tuple[str, float, float, float]]:
-    """avg and Bayes@N with their intervals, the headline first."""
-    both = [("avg", *running[:3]), ("Bayes@N", *running[3:6])]
-    return both if running.headline == "avg" else both[::-1]
-
-
-def workers_table(workers: Sequence[Worker], wide: bool, most: int | None = None) -> Table:
-    """Workers, those alive first and then the latest; the rest are counted."""
+def workers_table(workers: Sequence[Worker], most: int = 20) -> Table:
+    """Workers, those alive first and then the latest; of more than `most` the rest are counted."""
     now = time.time()
     ordered = sorted(workers, key=lambda w: (not w.alive, -(w.heard or w.started or 0.0)))
-    grid = Table(box=None, pad_edge=False)
-    for name in ("worker on", "state"):
-        grid.add_column(name, overflow="fold")
-    for name in ("attempts", "in flight", "cache", "tokens/s", "heard of"):
-        grid.add_column(name, justify="right", overflow="fold")
-    for worker in ordered[:most]:
-        grid.add_row(
-            Text(_place(worker, wide)),
-            Text(worker.state, style="red" if worker.state in ("dead", "failed") else ""),
-            str(worker.attempts),
-            str(worker.in_flight) if worker.alive else "",
-            _cache(worker),
-            count(worker.tokens_per_s),
-            f"{clock(max(0.0, now - worker.heard))} ago" if worker.heard else _UNKNOWN,
-        )
-    rest = Counter(worker.state for worker in ordered[len(ordered[:most]) :])
-    for state, number in rest.items():
-        grid.add_row(Text(f"and {number} more"), Text(state))
-    return grid
+    rest = Counter(worker.state for worker in ordered[most:])
+    rows = [
+        {
+            "place": _place(worker),
+            "state": worker.state,
+            "attempts": worker.attempts,
+            "in_flight": worker.in_flight if worker.alive else None,
+            "cache": _cache(worker),
+            "speed": count(worker.tokens_per_s),
+            "heard": f"{clock(max(0.0, now - worker.heard))} ago" if worker.heard else "–",
+        }
+        for worker in ordered[:most]
+    ]
+    more = [{"place": f"and {number} more", "state": state} for state, number in rest.items()]
+    return Table("", _WORKERS, [*rows, *more])
 
 
 def _cache(worker: Worker) -> str:
@@ -157,75 +140,98 @@ def _cache(worker: Worker) -> str:
     return f"{full}, {worker.preemptions} preempted" if full and worker.preemptions else full
 
 
-def _place(worker: Worker, wide: bool) -> str:
+def _place(worker: Worker) -> str:
     text = worker.host or worker.name
-    if worker.replica is not None:
-        text += f" #{worker.replica}"
-    if worker.task is not None:
-        text += f" job {worker.task}"
-    return f"{text} pid {worker.pid}" if wide and worker.pid is not None else text
+    text += "" if worker.replica is None else f" #{worker.replica}"
+    text += "" if worker.task is None else f" job {worker.task}"
+    return text if worker.pid is None else f"{text} pid {worker.pid}"
 
 
-def _columns(standings: Sequence[RunStanding]) -> list[list[str]]:
-    """Headings with the figures below them, where those say something."""
-    levels = {s.score.confidence for s in standings if s.score is not None}
-    interval = f"{min(levels) * 100:g} % interval" if len(levels) == 1 else "interval"
-    columns = map(list, zip([*_HEADINGS, interval], *map(_figures, standings), strict=True))
-    return [column for column in columns if set(column[1:]) - _NOTHING]
+def bar(runs: Sequence[Progress], width: int) -> RenderableType:
+    """How much of all runs is done, over the whole width."""
+    run = added(runs)
+    left = f", about {clock(run.seconds_left)} left" if run.owed and run.seconds_left else ""
+    text = f" {run.done}/{run.total}, {run.done / max(1, run.total):.0%}{left}"
+    row = RichTable.grid()
+    row.add_row(ProgressBar(max(1, run.total), run.done, max(10, width - len(text))), text)
+    return row
 
 
-def _needed(columns: Sequence[Sequence[str]]) -> int:
-    """How wide columns are beside the names."""
-    lines = [[line for cell in column for line in cell.split("\n")] for column in columns]
-    return sum(2 + max(map(len, column)) for column in lines)
-
-
-def _figures(s: RunStanding) -> list[str]:
-    """Of a run or of several, in the order of the columns."""
-    scored = [_UNKNOWN, ""]
-    if s.score is not None:
-        _, value, low, high = _both(s.score)[0]
-        scored = [f"{value:.3f}", f"{low:.3f}–{high:.3f}"]
-    if s.fault is not None:
-        return [_UNKNOWN, ""] * 4 + scored
-    dead = f"+{len(s.dead)} dead" if s.dead else ""
-    hours = _UNKNOWN if s.gpu_h_left is None else f"{s.gpu_h_left:.1f}"
-    left = _UNKNOWN if s.left_s is None else clock(s.left_s) if s.owed else "done"
-    gpu_h = f"{s.gpu_h:.1f}+{hours}" if s.gpu_h else _UNKNOWN
-    counts = [f"{s.done}/{s.total}", str(s.owed), str(s.in_flight), f"{len(s.alive)}{dead}"]
-    return [*counts, count(s.tokens), count(s.tokens_per_s), left, gpu_h, *scored]
-
-
-def _most_alive(standings: Sequence[RunStanding], room: int | None) -> list[RunStanding]:
-    """The runs that move, then those owed, then the rest, as many as fit; in their own order."""
-    order = sorted(standings, key=lambda s: (not s.alive, not s.dead, s.owed == 0))[:room]
-    return [s for s in standings if s in order]
-
-
-def _phase(s: RunStanding) -> str:
-    if s.fault is not None:
+def _state(run: Progress) -> str:
+    if run.fault is not None:
         return "without figures"
-    return "running" if s.alive else "idle" if s.owed else "done"
+    return "running" if run.workers_alive else "idle" if run.owed else "done"
 
 
-def _remarks(standings: Sequence[RunStanding]) -> list[str]:
+def remarks(runs: Sequence[Progress]) -> list[str]:
     """What the figures rest on, and Slurm's jobs."""
-    ungraded = sum(s.ungraded for s in standings)
-    scored = [s for s in standings if s.score is not None and s.owed]
-    remarks = [f"{s.name}: {s.fault}" for s in standings if s.fault is not None]
-    remarks[_FAULTS:] = [f"and {len(remarks) - _FAULTS} more like that"] * (len(remarks) > _FAULTS)
-    remarks += [s.stale for s in standings if s.stale]
-    if ungraded:
-        remarks.append(f"scores: {ungraded} attempts are not graded yet")
-    elif scored:
-        remarks.append("scores are of the attempts that are done: short ones are done first")
-    remarks += apart({s.name: s.score.shrinkage for s in standings if s.score is not None})
-    if again := sum(worker.preemptions for s in standings for worker in s.alive):
-        remarks.append(
+    lines = [f"{run.name}: {run.fault}" for run in runs if run.fault is not None]
+    lines[_FAULTS:] = [f"and {len(lines) - _FAULTS} more like that"] * (len(lines) > _FAULTS)
+    lines += [run.stale for run in runs if run.stale]
+    lines += [f"{run.name} {run.continues}" for run in runs if run.continues][:_FAULTS]
+    if ungraded := sum(run.ungraded for run in runs):
+        lines.append(f"scores: {ungraded} attempts are not graded yet")
+    elif any(run.score is not None and run.owed for run in runs):
+        lines.append("scores are of the attempts that are done: short ones are done first")
+    lines += apart({run.name: run.score.shrinkage for run in runs if run.score is not None})
+    if again := sum(worker.preemptions for run in runs for worker in run.workers if worker.alive):
+        lines.append(
             f"{again} preemptions: sequences thrown out of a full cache, to be computed again; a"
             " smaller engine.batch_size avoids them"
         )
-    remarks += [f"{s.name}: {in_words(s.budget)}" for s in standings if s.budget]
-    if jobs := by_state(standings):
-        remarks.append(f"Slurm: {jobs}")
-    return remarks
+    lines += [f"{run.name}: {in_words(run.budget)}" for run in runs if run.budget]
+    if jobs := by_state(runs):
+        lines.append(f"Slurm: {jobs}")
+    return lines
+
+
+def map_lines(counts: Counts, width: int | None) -> Iterator[str]:
+    """A question a line, a character a trial, and how many there are of each.
+
+    `width`: of a terminal; None: as long as they are.
+    """
+    ids, marks = [row["question_id"] for row in counts.run.questions], _marks(counts)
+    longest = max(map(len, ids), default=0)
+    for question_id, line in zip(ids, marks, strict=True):
+        yield from _question(question_id, longest, line, width)
+    totals = Counter(marks.ravel().tolist())
+    yield "  ".join(f"{mark} {name} {totals[mark]}" for name, mark in MARKS.items() if totals[mark])
+
+
+def _marks(counts: Counts) -> npt.NDArray[np.str_]:
+    """The M×N characters."""
+    marks = np.full(counts.outcomes.shape, MARKS["undecided"], dtype="U1")
+    for outcome in ("correct", "wrong", "no_answer"):
+        marks[counts.outcomes == OUTCOMES.index(outcome)] = MARKS[outcome]
+    marks[~counts.graded] = MARKS["generated, not graded"]
+    marks[counts.truncated] = MARKS["truncated"]
+    marks[~counts.done] = MARKS["owed"]
+    return marks
+
+
+def _question(
+    question_id: str, longest: int, marks: npt.NDArray[np.str_], room: int | None
+) -> Iterator[str]:
+    """A question in a line or, where a terminal is too narrow for that, in a block with counts.
+
+    >>> marks = np.array(list("1101" * 4 + "0-.."))
+    >>> print(*_question("q1", 2, marks, None), *_question("q1", 2, marks, 20), sep="\\n")
+    q1 11011101110111010-..  12/18
+    q1  12/18: 12 correct, 5 wrong, 1 no_answer, 2 owed
+      1101110111
+      0111010-..
+    >>> [*_question("q1", 2, np.repeat(marks, 999), 20)]
+    ['q1 11988/17982: 11988 correct, 4995 wrong, 999 no_answer, 1998 owed']
+    """
+    counts = Counter(marks.tolist())
+    share = f"{counts[MARKS['correct']]:>3}/{marks.size - counts[MARKS['owed']]}"
+    line = f"{question_id:<{longest}} {''.join(marks)} {share}"
+    if room is None or len(line) <= room:
+        yield line
+        return
+    named = [f"{counts[mark]} {name}" for name, mark in MARKS.items() if counts[mark]]
+    yield f"{question_id:<{longest}} {share}: {', '.join(named)}"
+    size = max(10, (room - 2) // 10 * 10)  # in tens, which are easier to count
+    if marks.size <= _MOST_LINES * size:
+        text = "".join(marks)
+        yield from (f"  {text[i : i + size]}" for i in range(0, len(text), size))

@@ -1,9 +1,8 @@
-"""status of many runs, or again and again: a table that follows whatever works on them."""
+"""status: where runs are, once or again and again, read only and beside any number of workers."""
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,16 +17,16 @@ from bayes_at_n.pipeline.cluster import jobs
 from bayes_at_n.pipeline.cluster.jobs import Job
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.status import board
-from bayes_at_n.pipeline.status.standing import RunStanding, as_json, of
-from bayes_at_n.pipeline.status.tally import Tally, scores
+from bayes_at_n.pipeline.status import board, progress
+from bayes_at_n.pipeline.status.counts import Counts, score
+from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.store import find, parquet
 from bayes_at_n.pipeline.store.runfolder import Run, opened
 
 EVERY_S = 30.0  # between two blocks of plain text
 _LOOK_S = 2.0
 _JOBS_S = 20.0  # between two questions to Slurm
-
+_WIDE = 500  # characters of a line where there is no terminal
 
 Sources = Sequence[Path | RunConfig] | Callable[[], Sequence[Path | RunConfig]]
 
@@ -36,12 +35,11 @@ class Above(NamedTuple):
     """What stands above the runs: what they are for."""
 
     drawn: RenderableType
-    lines: list[str]  # the same where there is no terminal
-    record: dict[str, Any]  # and for programs
+    record: dict[str, Any]  # for programs
     over: bool  # whether nothing will change any more, whatever the runs owe
 
 
-About = Callable[[Sequence[RunStanding]], Above]
+About = Callable[[Sequence[Progress]], Above]
 
 
 class Observer:
@@ -55,30 +53,27 @@ class Observer:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._runs()
-        self._tallies: dict[Path, tuple[Any, Tally]] = {}  # with what each was made from
+        self._counts: dict[Path, tuple[Any, Counts]] = {}  # with what each was made from
         self._jobs: dict[Path, list[Job]] = {}
-        self._asked = -_JOBS_S
+        self._jobs_read = -_JOBS_S
 
-    def look(self) -> list[RunStanding]:
+    def look(self) -> list[Progress]:
         """The figures of every run now."""
         runs = self._runs()
         paths = list(runs)
         names = find.names(paths) if len(paths) > 1 else ["/".join(p.parts[-2:]) for p in paths]
-        if time.monotonic() - self._asked >= _JOBS_S or not self._jobs.keys() >= set(paths):
-            self._jobs, self._asked = jobs.of(paths), time.monotonic()
-        sound: dict[Path, Tally] = {}
-        standings = {}
+        if time.monotonic() - self._jobs_read >= _JOBS_S or not self._jobs.keys() >= set(paths):
+            self._jobs, self._jobs_read = jobs.of(paths), time.monotonic()
+        found = []
         for name, path, cfg in zip(names, paths, runs.values(), strict=True):
             try:
-                tally = self._tally(path, cfg)
-                tally.look()
-                standings[path] = of(name, tally, self._jobs[path])
-                sound[path] = tally
+                counts = self._counts_of(path, cfg)
+                counts.look()
+                scored = score(counts, stored=len(runs) == 1)
+                found.append(progress.of(name, counts, self._jobs[path], scored))
             except (UserError, OSError) as error:
-                standings[path] = RunStanding(name, str(path), fault=str(error))
-        for path, score in zip(sound, scores([*sound.values()]), strict=True):
-            standings[path] = replace(standings[path], score=score)
-        return [*standings.values()]
+                found.append(Progress(name=name, run=str(path), fault=str(error)))
+        return found
 
     def _runs(self) -> dict[Path, RunConfig | None]:
         """Run folders, and settings other than those of their config.yaml."""
@@ -96,19 +91,32 @@ class Observer:
                 runs[source] = None  # a fault among the others
         return runs
 
-    def _tally(self, path: Path, cfg: RunConfig | None) -> Tally:
-        """The tally of a run, a new one where its settings or its questions have changed."""
-        mark = (
-            cfg,
-            *(parquet.fingerprint(path / name) for name in ("config.yaml", "questions.parquet")),
-        )
-        before, tally = self._tallies.get(path, (None, None))
-        if tally is None or before != mark:  # workers write the same settings again
+    def _counts_of(self, path: Path, cfg: RunConfig | None) -> Counts:
+        """The counts of a run, new ones where its settings or its questions have changed."""
+        files = (parquet.fingerprint(path / name) for name in ("config.yaml", "questions.parquet"))
+        version = cfg, *files
+        before, counts = self._counts.get(path, (None, None))
+        if counts is None or before != version:  # workers write the same settings again
             run = Run(cfg) if cfg else opened(path)
-            if tally is None or (tally.run.cfg, tally.run.questions) != (run.cfg, run.questions):
-                tally = Tally(run)
-            self._tallies[path] = mark, tally
-        return tally
+            if counts is None or (counts.run.cfg, counts.run.questions) != (run.cfg, run.questions):
+                counts = Counts(run)
+            self._counts[path] = version, counts
+        return counts
+
+
+def show_run(run: Run) -> None:
+    """Print where a run stands, with a character a trial. Raises UserError: it is not prepared."""
+    counts = Counts(run)
+    counts.look()
+    path, of_run = str(run.path), jobs.of([run.path])[run.path]
+    found = progress.of(run.path.name, counts, of_run, score(counts, stored=True))
+    results.print(f"{path}: {run.cfg.model.name} on {run.cfg.dataset.name}")
+    for line in board.map_lines(counts, results.width if results.is_terminal else None):
+        results.print(line)
+    _show(board.board([found], _width()))
+    for job in of_run:
+        words = (job.kind, job.id, job.state, job.node, job.time, job.reason)
+        results.print(f"Slurm: {' '.join(word for word in words if word)}")
 
 
 def show(sources: Sources, about: About | None = None) -> None:
@@ -116,12 +124,8 @@ def show(sources: Sources, about: About | None = None) -> None:
 
     `about` says what stands above them. Raises UserError: as `Observer`.
     """
-    standings = Observer(sources).look()
-    above = about(standings) if about else None
-    if results.is_terminal and not answering():
-        results.print(_drawn(standings, above), soft_wrap=False)
-    else:
-        _print_block(standings, above)
+    runs = Observer(sources).look()
+    _print(runs, about(runs) if about else None)
 
 
 def watch(sources: Sources, every: float = EVERY_S, about: About | None = None) -> None:
@@ -139,42 +143,47 @@ def watch(sources: Sources, every: float = EVERY_S, about: About | None = None) 
     with suppress(KeyboardInterrupt), screen if drawn else nullcontext():
         screen.update(Text("reading the runs ..."), refresh=drawn)
         while True:
-            standings = observer.look()
-            above = about(standings) if about else None
-            over = bool(standings) and all(s.over or s.fault for s in standings)
+            runs = observer.look()
+            above = about(runs) if about else None
+            over = bool(runs) and all(run.over or run.fault for run in runs)
             over = over if above is None else above.over
             if drawn:
-                screen.update(_drawn(standings, above, results.height), refresh=True)
+                screen.update(_drawn(runs, above, results.height), refresh=True)
             elif over or time.monotonic() - printed >= every:
                 printed = time.monotonic()
-                _print_block(standings, above)
+                _print(runs, above)
             if over:
                 return
             time.sleep(min(_LOOK_S, every))
 
 
-def _drawn(
-    standings: list[RunStanding], above: Above | None, height: int | None = None
-) -> RenderableType:
+def _width() -> int:
+    """A row is a line where there is no terminal."""
+    return results.width if results.is_terminal else _WIDE
+
+
+def _print(runs: list[Progress], above: Above | None) -> None:
+    for record in [*([above.record] if above else []), *(run.record() for run in runs)]:
+        answer(record)
+    if not answering():
+        _show(_drawn(runs, above))
+    results.file.flush()  # or a log stays empty for hours
+
+
+def _show(part: RenderableType) -> None:
+    for line in results.render_lines(part, results.options.update(width=_width()), pad=False):
+        results.print("".join(segment.text for segment in line).rstrip())
+
+
+def _drawn(runs: list[Progress], above: Above | None, height: int | None = None) -> RenderableType:
     """The table of runs in what room is left below what stands above it; long lines are wrapped."""
-    parts: list[RenderableType] = []
-    if above is not None:
-        parts.append(above.drawn)
-        height = None if height is None else height - len(results.render_lines(above.drawn))
-    if height is not None and standings:  # of --watch
-        parts.append(board.bar(standings, results.width))
-        height -= 1
-    if standings or above is None:
-        parts.append(board.table(standings, results.width, height))
+    parts: list[RenderableType] = [] if above is None else [above.drawn]
+    if height is not None and runs:  # of --watch
+        parts.append(board.bar(runs, results.width))
+    if runs or above is None:
+        room = None if height is None else height - len(results.render_lines(Group(*parts)))
+        parts.append(board.board(runs, _width(), room))
     frame = Table.grid()  # of what stands alone a live display cuts long lines
     frame.add_column(overflow="fold")
     frame.add_row(Group(*parts))
     return frame
-
-
-def _print_block(standings: list[RunStanding], above: Above | None = None) -> None:
-    for record in [*([above.record] if above else []), *map(as_json, standings)]:
-        answer(record)
-    for line in [*(above.lines if above else []), *board.lines(standings)]:
-        results.print(line)
-    results.file.flush()  # or a log stays empty for hours

@@ -1,14 +1,14 @@
 """Protocols of evaluation: metrics, greedy decoding beside them, and what their trials cost."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from bayes_at_n.pipeline.config.trajectory import PriceSettings
 from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.training.stacks import Tokens
 from bayes_at_n.scoring.metrics import cost, table
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 
@@ -25,13 +25,6 @@ def _without_interval(R: Any, **_: Any) -> Summary:
 
 GREEDY = replace(AVERAGE, name="greedy", label="greedy", interval=_without_interval)
 """The share of greedy attempts, (..., M, 1): one a question, without chance and so no interval."""
-
-
-class Tokens(NamedTuple):
-    """Mean tokens of an evaluation; None where some run does not say it, as imported ones may."""
-
-    prompt: float | None
-    completion: float | None  # of an attempt
 
 
 def metrics(names: Iterable[str]) -> list[Metric]:
@@ -55,20 +48,6 @@ def largest_k(names: Iterable[str]) -> int:
     16
     """
     return max((int(m.removeprefix(PASS)) for m in names if m.startswith(PASS)), default=1)
-
-
-def tokens(runs: Sequence[Run]) -> Tokens:
-    """Means over runs of the tokens of their prompts and their completions."""
-    usages = [outcomes.usage(run) for run in runs]
-    return Tokens(
-        _mean([usage.prompt_mean for usage in usages]),
-        _mean([usage.completion_mean for usage in usages]),
-    )
-
-
-def _mean(means: Sequence[float | None]) -> float | None:
-    known = [mean for mean in means if mean is not None]
-    return float(np.mean(known)) if known and len(known) == len(means) else None
 
 
 def evaluation_cost(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.metrics.thresholds import spectrum, upper_half
-from bayes_at_n.scoring.numerics.checks import UNIT, Bounds, check_finite, check_k, check_share
+from bayes_at_n.scoring.numerics.checks import Bounds, check_finite, check_k, check_share
 from bayes_at_n.scoring.numerics.credit import (
     at_least,
     opposite_moments,
@@ -24,6 +24,7 @@ from bayes_at_n.scoring.numerics.estimate import (
     beta_summary,
     credit_posterior,
     enough_binary,
+    interval_of,
     subset_mean,
 )
 from bayes_at_n.scoring.numerics.inputs import Floats, Outcomes
@@ -36,65 +37,49 @@ def geom_at_k(R: Outcomes, k: int, pass_power: float = 0.5, unanimous_power: flo
     a is ``pass_power`` and b ``unanimous_power``. A ValueError if both are 0, or one is negative
     and its score 0. All else: :func:`scoring.pass_at_k`.
 
-    >>> round(geom_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
-    0.647106
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> round(geom_at_k(R, 2), 6), [round(x, 4) for x in geom_at_k_ci(R, 2)]
+    (0.647106, [0.6107, 0.1331, 0.3498, 0.8716])
     """
     correct, trials = enough_binary(R, check_k(k), f"Geom@{k}")
     any_, all_ = (subset_scores(at_least(least, k), correct, trials) for least in (1, k))
     return result(blend(any_, all_, pass_power, unanimous_power).mean(axis=-1))
 
 
-def geom_at_k_ci(
-    R: Outcomes,
-    k: int,
-    pass_power: float = 0.5,
-    unanimous_power: float = 0.5,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-) -> Summary:
-    """Approximate posterior summary of :func:`geom_at_k`; all else: :func:`scoring.pass_at_k_ci`.
-
-    Blended and carried to first order (delta method) question by question. With a negative power a
-    blend may be above 1: pass ``bounds=None``.
-
-    >>> [round(x, 4) for x in geom_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
-    [0.6107, 0.1331, 0.3498, 0.8716]
-    """
-    k, prior = check_k(k), (alpha0, beta0)
-    posterior = (_blended_moments, k, *check_powers(pass_power, unanimous_power))
-    return beta_summary(R, f"Geom@{k}", k, posterior, prior, confidence, bounds)
+geom_at_k_ci = interval_of(
+    geom_at_k,
+    "Geom@{k}",
+    lambda k, a, b: (_blended_moments, k, *check_powers(a, b)),
+    least=False,
+)
 
 
 def geom_ds_at_k(R: Outcomes, k: int, pass_power: float = 0.5, unanimous_power: float = 0.5) -> Any:
     """Geom@k of the data set, blended after averaging over questions; all else: :func:`geom_at_k`.
 
-    >>> round(geom_ds_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
-    0.653835
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> round(geom_ds_at_k(R, 2), 6), [round(x, 4) for x in geom_ds_at_k_ci(R, 2)]
+    (0.653835, [0.6121, 0.1328, 0.3519, 0.8723])
     """
     credit = at_least(check_k(k), k)
     return _blended_mean(R, f"Geom@{k}", credit, pass_power, unanimous_power)
 
 
-def geom_ds_at_k_ci(
+def _geom_ds_summary(
     R: Outcomes,
+    what: str,
+    prior: Any,
+    confidence: float,
+    bounds: Bounds,
     k: int,
-    pass_power: float = 0.5,
-    unanimous_power: float = 0.5,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
+    a: float,
+    b: float,
 ) -> Summary:
-    """Approximate posterior summary of :func:`geom_ds_at_k`; all else: :func:`geom_at_k_ci`.
+    moments = beta_moments(R, what, k, (opposite_moments, k), prior)
+    return _blended_summary(moments, a, b, confidence, bounds)
 
-    >>> [round(x, 4) for x in geom_ds_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
-    [0.6121, 0.1328, 0.3519, 0.8723]
-    """
-    k, prior = check_k(k), (alpha0, beta0)
-    moments = beta_moments(R, f"Geom@{k}", k, (opposite_moments, k), prior)
-    return _blended_summary(moments, pass_power, unanimous_power, confidence, bounds)
+
+geom_ds_at_k_ci = interval_of(geom_ds_at_k, "Geom@{k}", summary=_geom_ds_summary)
 
 
 def geo_spectrum_at_k(
@@ -115,6 +100,8 @@ def geo_spectrum_at_k(
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(geo_spectrum_at_k(R, 3), 6), round(geo_spectrum_at_k(R, 3, lam=1.0), 6)
     (0.408248, 1.0)
+    >>> [round(x, 4) for x in geo_spectrum_at_k_ci(R, 2)]
+    [0.6121, 0.1328, 0.3519, 0.8723]
     """
     lam, credit = _lambda_and_credit(k, lam, weights, lambda_)
     if lam in (0.0, 1.0):
@@ -122,28 +109,19 @@ def geo_spectrum_at_k(
     return _blended_mean(R, f"GeoSpectrum@{k}", credit, lam, 1.0 - lam)
 
 
-def geo_spectrum_at_k_ci(
-    R: Outcomes,
-    k: int,
-    lam: float = 0.5,
-    weights: npt.ArrayLike | None = None,
-    lambda_: float | None = None,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
+def _geo_spectrum_summary(
+    R: Outcomes, what: str, prior: Any, confidence: float, bounds: Bounds, k: int, *more: Any
 ) -> Summary:
-    """Approximate posterior summary of :func:`geo_spectrum_at_k`; all else: :func:`pass_at_k_ci`.
-
-    >>> [round(x, 4) for x in geo_spectrum_at_k_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2)]
-    [0.6121, 0.1328, 0.3519, 0.8723]
-    """
-    lam, credit = _lambda_and_credit(k, lam, weights, lambda_)
-    what, prior = f"GeoSpectrum@{k}", (alpha0, beta0)
+    lam, credit = _lambda_and_credit(k, *(more or (0.5, None, None)))
     if lam in (0.0, 1.0):
         return beta_summary(R, what, k, credit_posterior(credit), prior, confidence, bounds)
     moments = beta_moments(R, what, k, (spectrum_moments, credit.tobytes()), prior)
     return _blended_summary(moments, lam, 1.0 - lam, confidence, bounds)
+
+
+geo_spectrum_at_k_ci = interval_of(
+    geo_spectrum_at_k, "GeoSpectrum@{k}", summary=_geo_spectrum_summary
+)
 
 
 def geo_spectrum_star_at_k(R: Outcomes, k: int) -> Any:
@@ -155,16 +133,9 @@ def geo_spectrum_star_at_k(R: Outcomes, k: int) -> Any:
     return geo_spectrum_at_k(R, k)
 
 
-def geo_spectrum_star_at_k_ci(
-    R: Outcomes,
-    k: int,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-) -> Summary:
-    """Approximate posterior summary of GeoSpectrum*@k: :func:`geo_spectrum_at_k_ci`."""
-    return geo_spectrum_at_k_ci(R, k, 0.5, None, None, confidence, bounds, alpha0, beta0)
+geo_spectrum_star_at_k_ci = interval_of(
+    geo_spectrum_star_at_k, "GeoSpectrum@{k}", summary=_geo_spectrum_summary
+)
 
 
 def blend(x: Any, y: Any, a: float, b: float) -> Floats:

@@ -14,16 +14,10 @@ from typing import Any
 import numpy.typing as npt
 
 from bayes_at_n.scoring.numerics.arrays import bounded_array
-from bayes_at_n.scoring.numerics.checks import UNIT, Bounds, check_k, check_share
+from bayes_at_n.scoring.numerics.checks import check_k, check_share
 from bayes_at_n.scoring.numerics.credit import Credit, at_least
-from bayes_at_n.scoring.numerics.estimate import (
-    beta_summary,
-    credit_posterior,
-    interval_of,
-    subset_mean,
-)
+from bayes_at_n.scoring.numerics.estimate import credit_posterior, interval_of, subset_mean
 from bayes_at_n.scoring.numerics.inputs import Floats, Outcomes
-from bayes_at_n.scoring.numerics.results import Summary
 
 
 def g_pass_at_k_tau(R: Outcomes, k: int, tau: float) -> Any:
@@ -38,26 +32,15 @@ def g_pass_at_k_tau(R: Outcomes, k: int, tau: float) -> Any:
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(g_pass_at_k_tau(R, 2, 0.5), 6), round(g_pass_at_k_tau(R, 2, 1.0), 6)
     (0.95, 0.45)
+    >>> [round(x, 4) for x in g_pass_at_k_tau_ci(R, 2, 0.5)]
+    [0.8393, 0.0973, 0.6487, 1.0]
     """
     return subset_mean(R, f"G-Pass@{k}", at_least(needed(tau, k), k))
 
 
-def g_pass_at_k_tau_ci(
-    R: Outcomes,
-    k: int,
-    tau: float,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-) -> Summary:
-    """Posterior summary of :func:`g_pass_at_k_tau`; all else: :func:`scoring.pass_at_k_ci`.
-
-    >>> [round(x, 4) for x in g_pass_at_k_tau_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2, 0.5)]
-    [0.8393, 0.0973, 0.6487, 1.0]
-    """
-    posterior, prior = credit_posterior(at_least(needed(tau, k), k)), (alpha0, beta0)
-    return beta_summary(R, f"G-Pass@{k}", k, posterior, prior, confidence, bounds, k)
+g_pass_at_k_tau_ci = interval_of(
+    g_pass_at_k_tau, "G-Pass@{k}", lambda k, tau: credit_posterior(at_least(needed(tau, k), k))
+)
 
 
 def mg_pass_at_k(R: Outcomes, k: int) -> Any:
@@ -143,27 +126,18 @@ def threshold_spectrum_at_k(R: Outcomes, k: int, weights: npt.ArrayLike) -> Any:
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(threshold_spectrum_at_k(R, 2, [0.5, 0.5]), 6)
     0.7
+    >>> [round(x, 4) for x in threshold_spectrum_at_k_ci(R, 2, [0.5, 0.5])]
+    [0.6429, 0.1185, 0.4107, 0.875]
     """
     return subset_mean(R, f"the spectrum at k = {k}", spectrum(weights, check_k(k)))
 
 
-def threshold_spectrum_at_k_ci(
-    R: Outcomes,
-    k: int,
-    weights: npt.ArrayLike,
-    confidence: float = 0.95,
-    bounds: Bounds = UNIT,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-) -> Summary:
-    """Posterior summary of :func:`threshold_spectrum_at_k`; all else: :func:`pass_at_k_ci`.
-
-    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
-    >>> [round(x, 4) for x in threshold_spectrum_at_k_ci(R, 2, [0.5, 0.5])]
-    [0.6429, 0.1185, 0.4107, 0.875]
-    """
-    posterior, prior = credit_posterior(spectrum(weights, check_k(k))), (alpha0, beta0)
-    return beta_summary(R, f"the spectrum at k = {k}", k, posterior, prior, confidence, bounds)
+threshold_spectrum_at_k_ci = interval_of(
+    threshold_spectrum_at_k,
+    "the spectrum at k = {k}",
+    lambda k, weights: credit_posterior(spectrum(weights, k)),
+    least=False,
+)
 
 
 def needed(tau: float, k: int) -> int:

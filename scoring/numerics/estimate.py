@@ -5,6 +5,7 @@ Its posterior is a tuple: a function of module level, and its first arguments, h
 part of the key of a table; Beta parameters, vectors, follow, and it returns vectors of moments.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from bayes_at_n.scoring.numerics.inputs import Floats, Ints, Outcomes, binary_co
 from bayes_at_n.scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
 
 Posterior: TypeAlias = tuple[Any, ...]
+_INTERVAL = {"confidence": 0.95, "bounds": UNIT, "alpha0": 1.0, "beta0": 1.0}
 
 
 def enough_binary(R: Outcomes, k: int, what: str) -> tuple[Ints, Ints]:
@@ -75,22 +77,27 @@ def beta_summary(
 
 
 def interval_of(
-    score: Callable[..., Any], what: str, posterior: Callable[[int], Posterior]
+    score: Callable[..., Any],
+    what: str,
+    posterior: Callable[..., Posterior] | None = None,
+    least: bool = True,
+    summary: Callable[..., Summary] | None = None,
 ) -> Callable[..., Summary]:
-    """A function like :func:`scoring.pass_at_k_ci`: the posterior summary of a score of k attempts.
+    """Make the function like :func:`scoring.pass_at_k_ci` for a score of k attempts.
 
-    ``score`` is the estimate, and ``what`` its name with {k}; ``posterior`` takes k.
+    ``score`` takes R, k and maybe more, and ``what`` is its name with {k}; ``posterior`` takes k
+    and what more the score takes. Questions need k trials each if ``least``. A ``summary`` is made
+    by itself of R, the name, prior, confidence and bounds, then k and the rest.
     """
+    taken = inspect.signature(score).parameters.values()
+    tail = (
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=value)
+        for name, value in _INTERVAL.items()
+    )
+    signature = inspect.Signature([*taken, *tail])
 
-    def interval(
-        R: Outcomes,
-        k: int,
-        confidence: float = 0.95,
-        bounds: Bounds = UNIT,
-        alpha0: float = 1.0,
-        beta0: float = 1.0,
-    ) -> Summary:
-        """Posterior mean, standard deviation and credible interval of a score of k new attempts.
+    def interval(*args: Any, **kwargs: Any) -> Summary:
+        """Summarise the posterior of a score of k new attempts: mean, sigma, credible interval.
 
         The success rate p_a of question a has the posterior
         Beta(alpha0 + c_a, beta0 + N_a - c_a), and g(p) is the score of k attempts that are each
@@ -99,21 +106,33 @@ def interval_of(
             mu      = 1/M   sum_a E g(p_a)
             sigma^2 = 1/M^2 sum_a Var g(p_a)
 
-        For Pass@1 and the default prior these are those of Bayes@N. R, k and errors are those of
-        the score; those of Geom@k, GeoSpectrum@k and the spectra take any number of trials, also
-        none, and any k. ``alpha0`` and ``beta0``, above 0, are prior counts of correct and wrong
-        answers,
-        ``confidence`` is the posterior probability of the interval, in (0, 1), and its ends are
-        moved into ``bounds``, (lowest, highest), if any.
+        For Pass@1 and the default prior these are those of Bayes@N. Blends of two scores (Geom@k,
+        GeoSpectrum@k) are carried to first order (delta method): of each question, or with
+        averages first, as the score has it; with a negative power one may be above 1, so pass
+        ``bounds=None``.
+
+        Args are those of the score, then ``confidence`` 0.95, the posterior probability of the
+        interval, in (0, 1); ``bounds`` (0, 1), (lowest, highest) that its ends are moved into, or
+        None; ``alpha0`` and ``beta0`` 1, above 0, prior counts of correct and wrong answers.
+        Geom@k, GeoSpectrum@k and the spectra take any number of trials, also none, and any k.
 
         Returns a named tuple of mu (``value``), sigma, and mu -/+ z sigma (``low``, ``high``), each
-        a float, or an array of shape (...) for a stack. Source: moments of the Beta posterior,
-        arXiv 2510.04265, equation 9 with C = 1.
+        a float, or a float64 array (...) of a stack. Raises ValueError: as the score; a confidence,
+        bounds or prior that cannot be. Source: moments of the Beta posterior, arXiv 2510.04265,
+        equation 9 with C = 1.
         """
-        k, prior = check_k(k), (alpha0, beta0)
-        name = what.format(k=k)
-        return beta_summary(R, name, k, posterior(k), prior, confidence, bounds, k)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        R, k, *more = bound.arguments.values()
+        *more, confidence, bounds, alpha0, beta0 = more
+        name, prior = what.format(k=k), (alpha0, beta0)
+        if summary is not None:
+            return summary(R, name, prior, confidence, bounds, check_k(k), *more)
+        assert posterior is not None
+        of, enough = posterior(check_k(k), *more), k if least else 0
+        return beta_summary(R, name, k, of, prior, confidence, bounds, enough)
 
     interval.__module__ = score.__module__
     interval.__name__ = interval.__qualname__ = f"{score.__name__}_ci"
+    interval.__signature__ = signature  # type: ignore[attr-defined]
     return interval

@@ -1,0 +1,290 @@
+"""What records of others call things: one table of names, and every check of a value.
+
+Readers of a format yield records as mappings from names to foreign values, or Arrow arrays by name;
+`batches` makes typed columns of both. A value that cannot be used costs its row where it says which
+attempt this is or what came of it, and else only itself; either way it is counted and named.
+"""
+
+import ast
+import contextlib
+import math
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.records import MOST_CATEGORIES, ImportConfig
+from bayes_at_n.pipeline.records.source import printable
+
+MOST_TEXT = 16 << 20  # characters of one completion
+MOST_PROMPT = 1 << 20
+MOST_ANSWER = 100_000
+MOST_NUMBER = 1 << 31
+MOST_SEED = 1 << 63
+MOST_TRIAL = 100_000
+_WHOLE = re.compile(r"([0-9]{1,20})(?:\.0{1,20})?")
+UNDECIDED = ("no_answer", "unparsable", "timeout", "error")  # outcomes beside correct and wrong
+_TRUTH = dict.fromkeys(("true", "correct", "1", "1.0", "yes"), 1)
+_TRUTH |= dict.fromkeys(("false", "wrong", "incorrect", "0", "0.0", "no"), 0)
+
+
+class Unread(NamedTuple):
+    """A value that no reader has decoded."""
+
+    why: str
+
+
+def whole(value: Any, most: int = MOST_NUMBER) -> int | None:
+    """Return a whole number of at least 0 and below `most`, or None; 1.0 is pandas' way of 1.
+
+    >>> whole(7), whole("7"), whole(7.0), whole("7.0"), whole(7.5), whole("x"), whole(True)
+    (7, 7, 7, 7, None, None, None)
+    """
+    if isinstance(value, str) and (digits := _WHOLE.fullmatch(value.strip())):
+        value = int(digits[1])
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < most:
+        return None
+    return value
+
+
+def name_of(value: Any) -> int | str | None:
+    r"""Return what a record calls a question: a number, or one short printable line.
+
+    >>> name_of("07"), name_of("I-3"), name_of("1.0"), name_of("a\nb"), name_of(None)
+    (7, 'I-3', '1.0', None, None)
+    """
+    number = None if isinstance(value, str) and "." in value else whole(value)
+    if number is not None or not isinstance(value, str):
+        return number
+    line = value.strip()
+    return line if line and len(line) <= 100 and line.isprintable() else None
+
+
+def _from_one(value: Any) -> int | str | None:
+    """Return a question's name in MathArena: numbers count from 1 there, from 0 in records."""
+    number = name_of(value)
+    return number - 1 if isinstance(number, int) and number else number
+
+
+def truth(value: Any) -> bool | None:
+    """Return whether an outcome is correct; None where it is neither correct nor wrong.
+
+    >>> truth(True), truth(0), truth("1.0"), truth("wrong"), truth(0.4), truth(None)
+    (True, False, True, False, None, None)
+    """
+    if isinstance(value, str):
+        value = _TRUTH.get(value.strip().lower())
+    return bool(value) if isinstance(value, int | float) and value in (0, 1) else None
+
+
+def text(value: Any, most: int = MOST_ANSWER) -> str | None:
+    r"""Return a text or number as text of at most `most` characters; None for anything else.
+
+    Half a surrogate pair, which JSON can hold, cannot be stored.
+
+    >>> text("abc", 4), text("abcde", 4), text(7, 4), text(["abc"], 4), text("\ud800", 4)
+    ('abc', None, '7', None, None)
+    """
+    if type(value) is str and value.isascii():
+        return value if len(value) <= most else None
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        line = str(value)
+    except ValueError:  # an integer of thousands of digits
+        return None
+    storable = not any("\ud800" <= char <= "\udfff" for char in line)
+    return line if len(line) <= most and storable else None
+
+
+def _gold(value: Any) -> str | None:
+    r"""Return a gold answer; scorio-trace has literals of Python, perhaps a list of spellings.
+
+    >>> _gold("204"), _gold(r"'\\frac{1}{2}'"), _gold("['7', '7']"), _gold("[1, 2]"), _gold("['")
+    ('204', '\\frac{1}{2}', '7', '[1, 2]', "['")
+    """
+    gold = text(value)
+    if gold and gold[0] in "'\"[" and len(gold) < 1000:
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            read = ast.literal_eval(gold)
+            same = read if isinstance(read, list) else [read]
+            if same and all(text(item) is not None and item == same[0] for item in same):
+                return text(same[0])
+    return gold
+
+
+def _outcome(value: Any) -> str | None:
+    if isinstance(value, str) and value.strip().lower() in UNDECIDED:
+        return value.strip().lower()
+    return {None: None, True: "correct", False: "wrong"}[truth(value)]
+
+
+def _number(value: Any) -> float | None:
+    """Return a number of any size, NaN and the infinite too; None for anything else."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _list(kind: pa.DataType, value: Any) -> Any:
+    """Return a list of numbers as an array of that type; None for anything else."""
+    whole_numbers = pa.types.is_integer(kind)
+    try:
+        numbers = value if isinstance(value, pa.Array) else pa.array(value)
+        numbers = numbers.cast(kind, safe=whole_numbers)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    if numbers.null_count and whole_numbers:
+        return None
+    return np.array(numbers.to_numpy(zero_copy_only=False), kind.to_pandas_dtype())
+
+
+class Column(NamedTuple):
+    """What records call one thing, and how it is read."""
+
+    names: str  # apart by spaces; the first that a record has counts
+    read: Callable[[Any], Any] = text  # the value as ours, None where it is none
+    cost: str = ""  # what cannot be had without it
+
+
+# A value that cannot be read damages its record where it is one of these.
+NEEDED = ("task", "question", "number", "trial", "outcome", "category")
+# The first pass, which says which record is which attempt, asks for these.
+_FIRST = {
+    "task": Column("dataset task"),
+    "model": Column("model model_name run"),
+    "model_key": Column("model_key model_config"),
+    "level": Column("reasoning_level"),
+    "question": Column("question_id question full_data_id data_id doc_id", name_of),
+    "number": Column("problem_idx", _from_one),  # of the question, where it has no name
+    "trial": Column("trial sample repeat idx_answer", partial(whole, most=MOST_TRIAL)),
+    "seed": Column("seed", partial(whole, most=MOST_SEED),
+                   "trials are counted in the order of the rows"),
+    "outcome": Column("outcome is_correct correct exact_match symbolic_correct"
+                      " evalscope_is_correct", _outcome),
+    "category": Column("category label", lambda value: value),
+    "answer": Column("answer extracted_answer predicted_answer parsed_answer"
+                     " evalscope_extracted_answer", cost="no answers"),
+    "gold": Column("gold ground_truth target expected_answer gold_answer", _gold, "no regrading"),
+    "problem": Column("problem", partial(text, most=MOST_PROMPT)),
+    "prompt": Column("prompt user_message", partial(text, most=MOST_PROMPT), "no prompts to read"),
+}  # fmt: skip
+COLUMNS = _FIRST | {
+    "text": Column("text completion response", partial(text, most=MOST_TEXT),
+                   "no regrading, no verifier, nothing to read"),
+    "finish_reason": Column("finish_reason", partial(text, most=100),
+                            "no signal repeated_pattern"),
+    "has_box": Column("has_box", truth, "no signal has_box"),
+    "reason": Column("reason"),
+    "prompt_tokens": Column("num_prompt_tokens num_input_tokens input_tokens", whole),
+    "completion_tokens": Column("num_completion_tokens output_tokens", whole,
+                                "no signal token_ratio"),
+    "token_ids": Column("completion_token_list", partial(_list, pa.int32())),
+    "logprobs": Column("completion_logprob_list", partial(_list, pa.float32())),
+    "prompt_avg": Column("prompt_avg_logprob", _number, "no signal prompt_bpt"),
+    "prompt_sum": Column("prompt_sum_logprob", _number),
+    "prompt_ppl": Column("prompt_ppl", _number),
+    "completion_avg": Column("completion_avg_logprob", _number,
+                             "no signal completion_bpt, unless there are lists"),
+    "completion_sum": Column("completion_sum_logprob", _number),
+    "completion_ppl": Column("completion_ppl", _number),
+    "a": Column("cv3b_ctx_A verdict_a", _number, "no verdicts"),
+    "b": Column("cv3b_ctx_B verdict_b", _number),
+    "c": Column("cv3b_ctx_C verdict_c", _number),
+    "direct_a": Column("cv3b_abc_A", _number),
+    "direct_b": Column("cv3b_abc_B", _number),
+    "direct_c": Column("cv3b_abc_C", _number),
+    # Scores of a verifier that saw no gold answer, 1 to 20.
+    "understanding": Column("llmv_problem_understanding_expected", _number),
+    "reasoning": Column("llmv_reasoning_validity_expected", _number),
+    "conclusion": Column("llmv_conclusion_support_expected", _number),
+}  # fmt: skip
+_STORED: dict[Any, Any] = {whole: pa.int64(), _number: pa.float64(), truth: pa.bool_()}
+TYPES = {  # of the values of each, in Arrow
+    key: _STORED.get(getattr(column.read, "func", column.read), pa.string())
+    for key, column in COLUMNS.items()
+} | {"category": pa.int64(), "token_ids": pa.list_(pa.int32()), "logprobs": pa.list_(pa.float32())}
+_NAMES = {name: column.names.split() for name, column in COLUMNS.items()}
+NAMES = [name for names in _NAMES.values() for name in names]
+FIRST_NAMES = [name for column in _FIRST for name in _NAMES[column]]
+KNOWN = frozenset(NAMES)
+
+
+def check_names(path: str, names: list[str]) -> None:
+    """Refuse records whose columns have no question (or problem), or no outcome (or text).
+
+    Raises UserError: a column is lacking, or one that counts is there twice.
+    """
+    for name in names:
+        if name in KNOWN and names.count(name) > 1:
+            raise UserError(f"{path}: column {name} is there twice; drop one")
+    outcomes = _NAMES["outcome"] + _NAMES["category"] + _NAMES["text"]
+    questions = _NAMES["question"] + _NAMES["number"] + _NAMES["problem"]
+    for what, needed in (("a question or problem", questions), ("an outcome or text", outcomes)):
+        if not set(names) & set(needed):
+            raise UserError(
+                f"{path}: no column for {what} ({', '.join(needed)}); it has"
+                f" {', '.join(map(printable, names[:30])) or 'none'}. Rename yours"
+            )
+
+
+def lacking(names: Iterable[str]) -> list[str]:
+    """Return the columns that are not among `names`, each with what cannot be had without it."""
+    there = present(frozenset(names))
+    return [
+        f"{_NAMES[key][0]} ({column.cost})"
+        for key, column in COLUMNS.items()
+        if column.cost and key not in there and (key != "seed" or "trial" not in there)
+    ]
+
+
+@lru_cache
+def present(names: frozenset[str]) -> dict[str, str]:
+    """Return which columns records of these names have, and which of their names counts."""
+    of = {key: next((name for name in _NAMES[key] if name in names), None) for key in COLUMNS}
+    if {"answer", "parsed_answer"} <= names:  # of MathArena, whose answer is all of the text
+        of |= {"answer": "parsed_answer", "text": "answer"}
+    return {key: name for key, name in of.items() if name is not None}
+
+
+def with_problem(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record whose `question`, where it is no name, is the problem."""
+    question = record.get("question")
+    if isinstance(question, str) and "problem" not in record and name_of(question) is None:
+        record = {**record, "problem": question, "question": None}
+    return record
+
+
+def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
+    """Return a foreign value as what the column `key` holds, else None and why it is none.
+
+    In a record None, "" and NaN are missing. `cfg` names and counts the categories.
+    """
+    if value is None or (isinstance(value, str) and not value):
+        return None, ""
+    if isinstance(value, float) and math.isnan(value):
+        return None, ""
+    if isinstance(value, Unread):
+        return None, value.why
+    if key == "category":
+        names = cfg.category_names
+        if isinstance(value, str) and value.strip() in names:
+            return names.index(value.strip()), ""
+        most = len(names or cfg.category_weights)
+        if (number := whole(value, most or MOST_CATEGORIES)) is not None:
+            return number, ""
+        known = f"there are {most}, from 0" if most else "texts need category_names=[...]"
+        return None, f"no category {reprlib.repr(value)}: {known}"
+    read = COLUMNS[key].read(value)
+    if read is None:
+        long = f", {len(value):,} characters" if isinstance(value, str) and value[100:] else ""
+        return None, f"not {reprlib.repr(value)}{long}"
+    return (str(read) if key in ("question", "number") else read), ""

@@ -1,0 +1,165 @@
+"""Parquet with a row an attempt, as in `harimo/scorio-trace`; what is damaged in it is named."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.records import columns as of
+from bayes_at_n.pipeline.records.batches import Batch, Check
+from bayes_at_n.pipeline.records.plan import MOST_RECORDS
+from bayes_at_n.pipeline.records.source import Skipped, Source, printable
+
+_NEAR = 16 << 20  # bytes of rows that are handled together
+_MOST_ROWS, _FEW = 2048, 16  # of a batch, and where more do not fit into memory
+_DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
+
+
+def read(source: Source, check: Check, first: bool) -> Iterator[Batch]:
+    """Yield the rows of all files, a batch after the other; in the first pass with the keys only.
+
+    Raises UserError: columns that are indispensable are lacking, or no file can be read.
+    """
+    skipped = check.skipped
+    files = _sound_files(source, skipped)
+    paths = [_paths(schema) for _, schema, _ in files]
+    for (path, schema, _), inside in zip(files, paths, strict=True):
+        of.check_names(str(path), [*schema.names, *(inside.keys() - set(schema.names))])
+    if first:
+        _note_left_out(source, paths)
+    wanted = {*(of.FIRST_NAMES if first else of.NAMES)}
+    for (path, _, count), inside in zip(files, paths, strict=True):
+        names = dict[str, str]()
+        for name in wanted & inside.keys():
+            if _readable(inside[name][1]):
+                names[name] = inside[name][0]
+            else:
+                what = "columns left out, neither values nor lists of numbers"
+                skipped.add(what, f"{path}: {name}")
+        seen = 0
+        for number, batch in batches(path, [*names.values()], skipped):
+            number = min(number, count - seen)  # a hostile file may hold more than it says
+
+            def place(i: int, start: int = seen, name: str = path.name) -> str:
+                return f"{name}, row {start + i}"
+
+            if batch is None:
+                yield Batch({}, np.zeros(number, bool), place)
+            elif number:
+                batch = batch.slice(0, number).flatten()
+                arrays = {name: batch[where].combine_chunks() for name, where in names.items()}
+                yield check.arrays(arrays, place)
+            seen += number
+            skipped.read += path.stat().st_size * number // max(count, 1)
+        if seen < count:
+            skipped.add(
+                "damaged rows skipped", f"{path.name}, rows {seen} to {count}", count - seen
+            )
+            yield Batch({}, np.zeros(count - seen, bool), "".format)
+
+
+def _paths(schema: pa.Schema) -> dict[str, tuple[str, pa.DataType]]:
+    """Return where each column is in a file, and its type, by name; structs have columns, too."""
+    paths: dict[str, tuple[str, pa.DataType]] = {}
+    for field in schema:
+        for child in field.type if pa.types.is_struct(field.type) else ():
+            paths[child.name] = f"{field.name}.{child.name}", child.type
+    return paths | {field.name: (field.name, field.type) for field in schema}
+
+
+def _note_left_out(source: Source, paths: list[dict[str, tuple[str, pa.DataType]]]) -> None:
+    """Name the columns that are lacking, with what that costs, and those that have no place."""
+    if lacking := of.lacking(set.intersection(*map(set, paths))):
+        warn(f"import: {source.path} has no column {', '.join(lacking)}")
+    every = {name: inside[name] for inside in paths for name in inside if name not in of.KNOWN}
+    if others := [printable(at) for at, kind in every.values() if not pa.types.is_struct(kind)]:
+        more = f" and {len(others) - 60} more" * (len(others) > 60)
+        note(f"import: has no place for the columns {', '.join(others[:60])}{more}")
+
+
+def _sound_files(source: Source, skipped: Skipped) -> list[tuple[Path, pa.Schema, int]]:
+    """Return the files that can be opened, with their columns and numbers of rows."""
+    sound, why = [], ""
+    for path in source.files:
+        try:
+            with foreign.room(path.stat().st_size), pq.ParquetFile(path) as file:
+                sound.append((path, file.schema_arrow, file.metadata.num_rows))
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            why = f"{path.name} ({one_line(error)})"
+            skipped.add("damaged files skipped", why)
+    if not sound:
+        raise UserError(f"{source.path}: no Parquet file can be read: {why}; fetch it again")
+    total = sum(count for _, _, count in sound)
+    if total > MOST_RECORDS:
+        raise UserError(f"{source.path}: {total} rows; at most {MOST_RECORDS} are read, split it")
+    return sound
+
+
+def _readable(kind: pa.DataType) -> bool:
+    """Return whether a column may be read: no lists but of numbers, no texts of one length.
+
+    The latter fill the memory: 1 KB of a file can say that each of 20,000 rows holds 2 MB.
+    """
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return bool(pa.types.is_primitive(kind.value_type))
+    return not (pa.types.is_nested(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def batches(
+    path: Path, columns: list[str], skipped: Skipped
+) -> Iterator[tuple[int, pa.Table | None]]:
+    """Yield rows in their order: how many, and the batch, or None where they are damaged.
+
+    Within `foreign.room`: a small file can say that one long text stands in every row.
+    """
+    size = path.stat().st_size
+    with pq.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+        near = [_NEAR * group.num_rows // max(group.total_byte_size, 1) for group in groups]
+        starts = np.cumsum([0, *(group.num_rows for group in groups)]).tolist()
+        most, done = max(1, min(_MOST_ROWS, *near)) if near else 1, 0
+        spans = [([*range(len(groups))], most)]  # together; what cannot be read so, alone
+        while spans:
+            span, rows = spans.pop(0)
+            parts, at = file.iter_batches(rows, span, columns), starts[span[0]] if span else 0
+            try:
+                while True:
+                    with foreign.room(size):  # whatever the file says of itself
+                        if (batch := next(parts, None)) is None:
+                            break
+                        table = _plain(batch.slice(max(0, done - at)))  # not what was yielded
+                    at += batch.num_rows
+                    done += table.num_rows
+                    step = max(1, table.num_rows * _NEAR // max(table.nbytes, 1))
+                    for start in range(0, table.num_rows, step):
+                        piece = table.slice(start, step)
+                        yield piece.num_rows, piece
+            except _DAMAGE as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise  # a failing disk is no damage of the file
+                group = next((i for i in span if starts[i + 1] > done), None)
+                if group is None:
+                    continue
+                rest = [i for i in span if i > group]
+                spans[:0] = [(rest, most)] if rest else []
+                if rest or rows > _FEW:
+                    spans.insert(0, ([group], min(most, _FEW)))
+                    continue
+                lost, done = starts[group + 1] - done, starts[group + 1]
+                place = f"{path.name}, {lost} rows of group {group} ({one_line(error)})"
+                skipped.add("damaged rows skipped", place, lost)
+                yield lost, None
+
+
+def _plain(batch: pa.RecordBatch) -> pa.Table:
+    """Return a table without dictionaries, whose columns are as long as they say."""
+    table = pa.Table.from_batches([batch])
+    for at, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(at, field.name, table[at].cast(field.type.value_type))
+    return table

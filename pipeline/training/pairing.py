@@ -1,0 +1,110 @@
+"""Pairs of runs of one model, before and after, by patterns and by names."""
+
+import glob
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.trajectory import ReversalConfig
+from bayes_at_n.pipeline.store import find
+from bayes_at_n.pipeline.store.find import natural
+from bayes_at_n.pipeline.training.stacks import TWIN
+
+
+class Pairs(NamedTuple):
+    """The run folders of L models, before and after, in one order."""
+
+    before: list[Path]
+    after: list[Path]
+
+
+def pair(cfg: ReversalConfig) -> Pairs:
+    """Pair the runs that settings name, one by one.
+
+    What one pattern finds is in natural order of names, without the words at both ends that all of
+    them share: `a-base`, `a-m-base` come in the same order as `a-tuned`, `a-m-tuned`. Patterns keep
+    the order in which they were written. Raises UserError: no such folder, no run, different
+    numbers, one model only, a run on both sides.
+    """
+    before, after = _side("before", cfg.before), _side("after", cfg.after)
+    if both := {path.resolve() for path in before} & {path.resolve() for path in after}:
+        raise UserError(f"{min(both)}: named by before= and by after=; a run has one side")
+    if len(before) != len(after):
+        names = [", ".join(folder.name for folder in side) for side in (before, after)]
+        raise UserError(
+            f"before= names {len(before)} runs ({names[0]}) and after= {len(after)} ({names[1]});"
+            " name the same models on both sides"
+        )
+    if len(before) < 2:
+        raise UserError(f"before= names one run, {before[0].name}; an order needs 2 models or more")
+    return Pairs(before, after)
+
+
+def _side(key: str, patterns: Sequence[str]) -> list[Path]:
+    """List the run folders of one side, each once."""
+    sides: dict[Path, Path] = {}
+    for pattern in patterns:
+        folders = _matching(key, pattern)
+        names = distinct([str(folder) for folder in folders])
+        for _, folder in sorted(zip(names, folders, strict=True), key=lambda f: natural(f[0])):
+            sides.setdefault(folder.resolve(), folder)
+    return list(sides.values())
+
+
+def _matching(key: str, pattern: str) -> list[Path]:
+    """List the run folders that match a pattern, without greedy twins of others among them."""
+    place = Path(pattern).expanduser()
+    if place.is_dir():
+        folders = find.within(place)
+    elif glob.has_magic(pattern):
+        folders = [Path(path) for path in glob.glob(str(place)) if find.is_run(Path(path))]
+        if not folders:
+            raise UserError(
+                f"{key}={pattern}: no run folder is called so; see what there is with ls"
+            )
+    else:
+        raise UserError(f"{key}={pattern}: no such folder; name run folders, or a glob of them")
+    twins = {path.with_name(path.name + TWIN) for path in (f.resolve() for f in folders)}
+    return [folder for folder in folders if folder.resolve() not in twins]
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Strip names of the words at both ends that all of them share.
+
+    >>> distinct(["demo-constant-base", "demo-cosine-to-zero-base"])
+    ['constant', 'cosine-to-zero']
+    >>> distinct(["a-base", "a-m-base"]), distinct(["same", "same"])
+    (['a', 'a-m'], ['same', 'same'])
+    """
+    words = [re.split(r"(?<=[-_./ ])|(?=[-_./ ])", name) for name in names]
+    last = _common([part[::-1] for part in words])
+    first = _common([part[: len(part) - last] for part in words])
+    for start, end in ((first, last), (0, last), (_common(words), 0)):
+        cut = ["".join(part[start : len(part) - end]).strip("-_./ ") for part in words]
+        if all(cut):
+            return cut
+    return list(names)
+
+
+def _common(words: Sequence[list[str]]) -> int:
+    """Count the first words that are the same in all."""
+    columns = zip(*words, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def mismatch(before: Sequence[str], after: Sequence[str]) -> str | None:
+    """Say why a pairing looks wrong, by the parts of the names that differ; else None.
+
+    >>> mismatch(["a-base", "b-base"], ["a-tuned", "b-tuned"])
+    >>> mismatch(["a-base", "b-base"], ["b-tuned", "a-tuned"])
+    'by their names a-base belongs to a-tuned, and is paired with b-tuned'
+    """
+    models, others = distinct(before), distinct(after)
+    for model, other, name, paired in zip(models, others, before, after, strict=True):
+        if model != other and model in others:
+            own = after[others.index(model)]
+            return f"by their names {name} belongs to {own}, and is paired with {paired}"
+    return None

@@ -1,0 +1,90 @@
+"""Rows of the tables of `trajectory` and `prr`: selecting, grouping, the columns that name them."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bayes_at_n.pipeline.display.table import Column, Table, to_markdown
+
+Row = dict[str, Any]
+Rows = Sequence[Mapping[str, Any]]
+
+
+def names(rows: Rows, **titles: str) -> list[Column]:
+    """Make the columns that name a row; one that is the same in all rows is only in files."""
+    return [
+        Column(key, title, align="left", wide=not varies(rows, key))
+        for key, title in titles.items()
+    ]
+
+
+def records(cells: Mapping[str, Any], **same: Any) -> list[Row]:
+    """Make rows of columns, lists or arrays (n,), behind cells that are the same in all.
+
+    A column that is None, and what is masked, becomes None.
+
+    >>> change = np.ma.array([0, 5], mask=[True, False])
+    >>> records({"step": [1, 2], "change": change, "sigma": None}, k=8)
+    [{'k': 8, 'step': 1, 'change': None, 'sigma': None}, \
+{'k': 8, 'step': 2, 'change': 5, 'sigma': None}]
+    """
+    lists = [
+        itertools.repeat(None) if cell is None else np.ma.asarray(cell).tolist()  # type: ignore[no-untyped-call]
+        for cell in cells.values()
+    ]
+    return [same | dict(zip(cells, row, strict=True)) for row in zip(*lists, strict=False)]
+
+
+def where(rows: Rows, **cells: Any) -> list[Any]:
+    """Select the rows that hold these cells.
+
+    >>> where([{"k": 1, "tau": 0.5}, {"k": 2, "tau": 0.7}], k=2)
+    [{'k': 2, 'tau': 0.7}]
+    """
+    return [row for row in rows if all(row[key] == cell for key, cell in cells.items())]
+
+
+def grouped(rows: Rows, *keys: str) -> dict[tuple[Any, ...], list[Any]]:
+    """Group rows by some of their columns, in the order of the first of each.
+
+    >>> grouped([{"k": 2}, {"k": 1}, {"k": 2}], "k")
+    {(2,): [{'k': 2}, {'k': 2}], (1,): [{'k': 1}]}
+    """
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
+
+
+def values(rows: Rows, key: str) -> list[Any]:
+    """List the values of a column, each once, in the order of the rows."""
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def varies(rows: Rows, key: str) -> bool:
+    """Return whether a column has more than one value."""
+    return len(values(rows, key)) > 1
+
+
+def page(
+    title: str,
+    summary: Sequence[str],
+    warnings: Iterable[str],
+    pictures: Iterable[str],
+    tables: Mapping[str, Table],
+    linked: Sequence[str] = (),
+) -> str:
+    """Write a page of Markdown: summary, warnings, pictures and tables.
+
+    `summary` are lines of a list, `pictures` and `tables` are by the stems of their files, and
+    those `linked` are too long for a page.
+    """
+    parts = [f"# {title}", "\n".join(f"- {line}" for line in summary)]
+    parts += [f"> {line}" for line in warnings]
+    parts += [f"![{stem}]({stem}.png)" for stem in pictures]
+    for stem, table in tables.items():
+        link = f"{table.title}: [{stem}.csv]({stem}.csv)"
+        parts.append(link if stem in linked else to_markdown(table).rstrip())
+    return "\n\n".join(part for part in parts if part) + "\n"

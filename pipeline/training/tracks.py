@@ -1,0 +1,156 @@
+"""The finished runs of a trajectory as arrays along the steps of training."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.score import votes
+from bayes_at_n.pipeline.training import protocols
+from bayes_at_n.pipeline.training.protocols import GREEDY
+from bayes_at_n.pipeline.training.rows import Row
+from bayes_at_n.pipeline.training.series import Evaluation, Series
+from bayes_at_n.pipeline.training.stacks import Tokens, stacked, tokens
+from bayes_at_n.scoring.metrics.table import Metric, Summary
+from bayes_at_n.scoring.numerics.inputs import Ints
+
+
+class Track(NamedTuple):
+    """One training run on one data set with one size of windows: n models along training."""
+
+    training: str
+    dataset: str
+    window: int  # 1: single checkpoints
+    steps: Ints  # (n,)
+    names: list[str]  # of the models, n
+    R: Any  # outcomes (n, M, N), 1 correct, 0 not
+    greedy: Any  # (n, M, 1), of greedy attempts; None without greedy runs
+    tokens: Tokens
+    greedy_tokens: Tokens
+    votes: Mapping[str, Any] = {}  # what votes are counted from, (n, M, N), if all have it
+
+    @property
+    def trials(self) -> int:
+        """N."""
+        return int(self.R.shape[-1])
+
+    def at(self, steps: Sequence[int]) -> "Track":
+        """Return the same at some of its steps."""
+        at = np.flatnonzero(np.isin(self.steps, steps))
+        return self._replace(
+            steps=self.steps[at],
+            names=[self.names[i] for i in at],
+            R=self.R[at],
+            greedy=None if self.greedy is None else self.greedy[at],
+            votes={name: of[at] for name, of in self.votes.items()},
+        )
+
+    def metrics(self, names: Sequence[str]) -> list[Metric]:
+        """List the metrics that there are attempts for; greedy decoding comes first."""
+        enough = [
+            metric
+            for metric in protocols.metrics(names)
+            if metric.k <= self.trials and {*metric.of} <= {"outcomes", *self.votes}
+        ]
+        return [*[GREEDY] * (self.greedy is not None), *enough]
+
+    def summary(self, metric: Metric, confidence: float) -> Summary:
+        """Compute a metric along the steps, (n,) each, with its interval where it has one."""
+        R = self.greedy if metric is GREEDY else self.R
+        return metric.summary(metric.given({"outcomes": R, **self.votes}), confidence)
+
+    def place(self, metric: Metric, trials: int | str | None = None) -> Row:
+        """Return the cells that name a row's protocol; `trials` in place of its own number."""
+        return {
+            "training": self.training,
+            "dataset": self.dataset,
+            "window": self.window,
+            "metric": metric.name,
+            "protocol": f"Merge@{self.window}, {metric.title(trials or self.trials)}",
+        }
+
+
+def read(series: Series, metrics: Sequence[Metric] = ()) -> list[Track]:
+    """Read the tracks of a series whose runs are complete: by training, data set and window.
+
+    With what votes among `metrics` are counted from; a warning names what is not there. Raises
+    UserError: two runs do not hold the same questions; an attempt without a grade.
+    """
+    tracks: list[Track] = []
+    for dataset in series.datasets:
+        own = [e for e in series.evaluations if e.dataset == dataset and not e.greedy]
+        twins = [e for e in series.evaluations if e.dataset == dataset and e.greedy]
+        sampled = _stack(own)
+        greedy = _stack(twins, sampled) if twins else None
+        tracks += _tracks(own, twins, sampled, greedy, metrics)
+    trainings = [training.name for training in series.trainings]
+    return sorted(tracks, key=lambda track: trainings.index(track.training))
+
+
+def _stack(evaluations: Sequence[Evaluation], like: Cohort | None = None) -> Cohort:
+    """Stack runs of one data set whose every attempt has a grade."""
+    stack = stacked([evaluation.run.path for evaluation in evaluations], like)
+    for evaluation, outcomes in zip(evaluations, stack.matrix(), strict=True):
+        run, trials = evaluation.run, evaluation.run.cfg.sampling.trials
+        if outcomes.shape[-1] < trials or np.ma.is_masked(outcomes[:, :trials]):
+            raise UserError(f"{run.path}: not every attempt has a grade; run `grade` on it")
+    return stack
+
+
+def _tracks(
+    evaluations: Sequence[Evaluation],
+    twins: Sequence[Evaluation],
+    sampled: Cohort,
+    greedy: Cohort | None,
+    metrics: Sequence[Metric],
+) -> Iterator[Track]:
+    """Cut stacks of one data set into tracks; evaluations of a window are beside each other."""
+    trials = evaluations[0].run.cfg.sampling.trials
+    voting = any(metric.votes for metric in metrics)
+
+    def place(i: int) -> tuple[str, int]:
+        return evaluations[i].window.training, evaluations[i].window.size
+
+    order = sorted(range(len(evaluations)), key=place)
+    for (training, size), of in itertools.groupby(order, place):
+        at = [*of]
+        windows = [evaluations[i].window for i in at]
+        yield Track(
+            training,
+            evaluations[0].dataset,
+            size,
+            np.array([window.step for window in windows]),
+            [window.name for window in windows],
+            sampled.matrix().data[at][..., :trials],
+            None if greedy is None else greedy.matrix().data[at][..., :1],
+            tokens([evaluations[i].run for i in at]),
+            tokens([twins[i].run for i in at] if twins else []),
+            _votes([sampled.votes[i] for i in at], metrics, trials) if voting else {},
+        )
+
+
+def _votes(
+    evidence: Sequence[votes.Evidence], metrics: Sequence[Metric], trials: int
+) -> dict[str, Any]:
+    """Stack what votes are counted from, (n, M, N) each."""
+    for of in evidence:
+        for name, why in votes.left_out(metrics, of).items():
+            warn(f"{name} is left out: {why}")
+    names = set.intersection(*(set(of.arrays) for of in evidence))
+    return {name: np.ma.stack([of.arrays[name][:, :trials] for of in evidence]) for name in names}
+
+
+def together(tracks: Sequence[Track]) -> list[list[Track]]:
+    """Group all windows of each training run on each data set."""
+    groups = itertools.groupby(tracks, lambda track: (track.training, track.dataset))
+    return [[*windows] for _, windows in groups]
+
+
+def common_steps(tracks: Sequence[Track]) -> list[int]:
+    """List the steps that all of some tracks have, in the order of training."""
+    shared = set.intersection(*(set(track.steps.tolist()) for track in tracks))
+    return [step for step in tracks[0].steps.tolist() if step in shared]

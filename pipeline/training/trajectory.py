@@ -1,0 +1,283 @@
+"""trajectory: how steadily a score follows a training, by protocol (MaP, Wang et al. 2025).
+
+Plan, evaluate what is pending, analyse, save.
+"""
+
+import shlex
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from bayes_at_n.pipeline.base.console import collected, note, percent, results, warn
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.settle import Asked
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig, load
+from bayes_at_n.pipeline.display import table as tabular
+from bayes_at_n.pipeline.display.table import Table, columns
+from bayes_at_n.pipeline.store import files
+from bayes_at_n.pipeline.training import evaluate, protocols, series, tracks
+from bayes_at_n.pipeline.training.evaluate import Work
+from bayes_at_n.pipeline.training.protocols import AVG, PASS
+from bayes_at_n.pipeline.training.rows import Row, Rows, grouped, names, page, values, varies, where
+from bayes_at_n.pipeline.training.series import Evaluation, Series
+from bayes_at_n.pipeline.training.tracks import Track
+
+_PRINTED = ("protocols", "merge", "windows", "passk", "crossings")  # after stability
+_SAME = 1e-9  # taus closer than that are of one order
+_NAMED = 4  # protocols in a line
+
+
+def run(settings: Sequence[str], dry_run: bool = False) -> None:
+    """Evaluate checkpoints and merged windows, and show how steadily scores follow training.
+
+    With `dry_run` show what would be evaluated, and write nothing. Raises UserError: a setting, a
+    checkpoint or a run folder cannot work; or runs were not finished, with the exit status of the
+    last of them. OSError: the folder of the results cannot be made or written.
+    """
+    given = load(settings)
+    with collected() as warnings:
+        planned = series.plan(given)
+        lacking = evaluate.work(planned)
+        if unknown := [path for path, run in lacking.items() if run.unknown]:
+            warn(
+                f"{len(unknown)} finished runs of merged weights taken as they are: nothing is left"
+                f" that says which checkpoints these were made of; first {unknown[0]}"
+            )
+        if dry_run:
+            table = work_table(planned, lacking)
+            tabular.show(table)
+            tabular.answer({"runs": table.rows, "notes": table.notes})
+            _show_pending(planned, lacking)
+            note("nothing was written or evaluated")
+            return
+        planned.out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=planned.out).close()  # fails now, not after hours
+        note(_line(planned, lacking))
+        evaluate.evaluate(planned, lacking, given.cfg.merge.keep)
+        metrics = protocols.metrics(given.cfg.metrics)
+        read = tracks.read(planned, metrics)
+        if short := [m.title() for m in metrics if m.k > read[0].trials]:
+            note(f"{', '.join(short)} left out, as there are only {read[0].trials} trials")
+        save(read, given, planned, warnings)
+
+
+def _line(planned: Series, lacking: Work) -> str:
+    """Describe the plan in one line."""
+    finished = sum(run.finished for run in lacking.values())
+    sizes = Counter(window.size for window in {e.window for e in planned.evaluations})
+    models = [
+        f"{count} checkpoints" if size == 1 else f"{count} windows of {size}"
+        for size, count in sorted(sizes.items())
+    ]
+    how = "sampled and greedy" if any(e.greedy for e in planned.evaluations) else "sampled"
+    return (
+        f"trajectory of {planned.label}: {' and '.join(models)}, {how}: {len(lacking)} runs in"
+        f" {_folders(planned)}, {finished} finished, {len(lacking) - finished} pending"
+    )
+
+
+def _folders(planned: Series) -> str:
+    """Name the folders that runs are in."""
+    return ", ".join(dict.fromkeys(str(e.run.path.parent) for e in planned.evaluations))
+
+
+def work_table(planned: Series, lacking: Work) -> Table:
+    """Tabulate what runs lack, one row for each kind of run."""
+    kinds: dict[tuple[str, str, int, bool], list[Evaluation]] = {}
+    for e in planned.evaluations:
+        kinds.setdefault((e.window.training, e.dataset, e.window.size, e.greedy), []).append(e)
+    rows: list[Row] = []
+    for (training, dataset, size, greedy), evaluations in kinds.items():
+        lacks = [lacking[e.run.path] for e in evaluations]
+        first, last = evaluations[0], evaluations[-1]
+        rows.append(
+            {
+                "training": training,
+                "dataset": dataset,
+                "models": f"Merge@{size}",
+                "decoding": "greedy" if greedy else f"{first.run.cfg.sampling.trials} trials",
+                "runs": len(evaluations),
+                "finished": sum(run.finished for run in lacks),
+                "unprepared": sum(run.prompts for run in lacks),
+                "pending": sum(run.pending for run in lacks),
+                "ungraded": sum(run.ungraded for run in lacks),
+                "steps": f"{first.window.step} to {last.window.step}",
+            }
+        )
+    unprepared = any(row["unprepared"] for row in rows)
+    heads = [
+        *names(rows, training="training"),
+        *columns(align="left", dataset="data set", models="models", steps="steps"),
+        *columns(align="left", decoding="decoding"),
+        *columns(runs="runs", finished="finished"),
+        *columns(wide=not unprepared, unprepared="unprepared"),
+        *columns(group="attempts", pending="pending", ungraded="ungraded"),
+    ]
+    merged = dict.fromkeys(e.window.path.parent for e in planned.evaluations if e.window.size > 1)
+    notes = [
+        *["unprepared: questions whose prompts, or the log-probs of these, are pending"]
+        * unprepared,
+        f"runs: {_folders(planned)}",
+        *(f"merged weights: {folder}" for folder in merged),
+        f"results: {planned.out}",
+    ]
+    return Table(f"trajectory of {planned.label}", heads, rows, notes)
+
+
+def _show_pending(planned: Series, lacking: Work) -> None:
+    """Print the settings of what is pending, for those who evaluate elsewhere, as on a cluster."""
+    pending = [e for e in planned.evaluations if not lacking[e.run.path].finished]
+    windows = dict.fromkeys(e.window for e in pending)
+    merges = [
+        [f"checkpoints={','.join(map(str, w.sources))}", f"out={w.path}"]
+        for w in windows
+        if not evaluate.present(w)
+    ]
+    for title, commands in (
+        (f"weights to be merged first, settings of `{PROGRAM} merge`:", merges),
+        (f"pending runs, settings of `{PROGRAM} run` or `submit`:", [e.settings for e in pending]),
+    ):
+        if commands:
+            results.print("\n".join([title, *(f"  {shlex.join(words)}" for words in commands)]))
+            results.print()
+
+
+def save(
+    read: Sequence[Track],
+    given: Asked[TrajectoryConfig],
+    planned: Series,
+    warnings: Sequence[str] = (),
+) -> None:
+    """Save tables, pictures, `trajectory.json` and `trajectory.md` of tracks; print main tables.
+
+    Raises OSError: the folder cannot be written.
+    """
+    from bayes_at_n.pipeline.training import drawing, forms, stability  # matplotlib is slow
+
+    cfg = given.cfg
+    tables = analyse(read, cfg)
+    rows = {stem: table.rows for stem, table in tables.items()}
+    tables = {stem: table for stem, table in tables.items() if table.rows}
+    lines = summary(rows, cfg)
+    shared = forms.stability(rows["stability"], cfg, stability.COMMON)
+    tabular.show(shared, *(tables[stem] for stem in _PRINTED if stem in tables))
+    results.print("\n" + "\n".join(lines))
+
+    pictures = {files.file_stem(name): figure for name, figure in drawing.draw(rows, cfg).items()}
+    record = {
+        "label": planned.label,
+        "command": ["python", "-m", "pipeline", *sys.argv[1:]],
+        "settings": {**asdict(cfg), "run": given.models[0], "datasets": given.datasets},
+        "runs": [
+            {
+                "run": str(evaluation.run.path),
+                "dataset": evaluation.dataset,
+                "training": evaluation.window.training,
+                "window": evaluation.window.size,
+                "step": evaluation.window.step,
+                "greedy": evaluation.greedy,
+                "sources": [str(path) for path in evaluation.window.sources],
+            }
+            for evaluation in planned.evaluations
+        ],
+        "summary": lines,
+        "warnings": list(warnings),
+        "tables": rows,
+        "notes": {stem: list(table.notes) for stem, table in tables.items()},
+    }
+    tabular.answer(record)
+    title = f"Trajectory of {planned.label}"
+    text = page(title, lines, warnings, pictures, tables, linked=("curve", "ahead"))
+    files.write(planned.out, "trajectory", record, tables, pictures, {"trajectory.md": text})
+    note(
+        f"saved {planned.out / 'trajectory.md'} and trajectory.json, {len(tables)} tables as .csv,"
+        f" .json, .tex, .md, and {len(pictures)} pictures as .png, .pdf"
+    )
+
+
+def analyse(read: Sequence[Track], cfg: TrajectoryConfig) -> dict[str, Table]:
+    """Make all tables of tracks, by the stem of their files; some may be without rows."""
+    from bayes_at_n.pipeline.training import crossings, forms, stability
+
+    curve, judged = stability.curve(read, cfg), stability.judge(read, cfg)
+    ahead = crossings.ahead(read, cfg)
+    return {
+        "stability": forms.stability(judged["stability"], cfg),
+        **forms.of_map(judged["stability"], judged["gains"]),
+        "samples": forms.samples(judged["samples"], cfg),
+        "pairs": forms.pairs(judged["pairs"], cfg),
+        "gains": forms.gains(judged["gains"], cfg),
+        "crossings": crossings.crossings(ahead.rows, cfg),
+        "ahead": ahead,
+        "variance": crossings.variances(read, cfg),
+        "curve": forms.curve(curve, cfg),
+    }
+
+
+def summary(tables: dict[str, Rows], cfg: TrajectoryConfig) -> list[str]:
+    """Say what rows of `stability`, `pairs` and `merge` hold, for those who read no further.
+
+    Up to three lines for each training run and data set.
+    """
+    common = where(tables["stability"], steps="common")
+    heads = [key for key in ("training", "dataset") if varies(common, key)]
+    lines: list[str] = []
+    for (training, dataset), own in grouped(common, "training", "dataset").items():
+        place = {"training": training, "dataset": dataset}
+        head = ", ".join(place[key] for key in heads)
+        sentences = [
+            _steadiest(own),
+            *_merging(where(tables.get("merge", []), **place), cfg),
+            *_compared(where(tables["pairs"], **place)),
+        ]
+        lines += [f"{head}: {sentence}" if head else sentence for sentence in sentences]
+    return lines
+
+
+def _steadiest(rows: Rows) -> str:
+    """Name the protocols with the highest τ."""
+    most = max(row["tau"] for row in rows)
+    best = [
+        row["protocol"]
+        for row in rows
+        if row["tau"] > most - _SAME and (row["metric"] == AVG or not row["twin"])
+    ]
+    more = f" and {len(best) - _NAMED} more" if len(best) > _NAMED else ""
+    names = "; ".join(best[:_NAMED]) + more
+    plain = where(rows, window=1, metric=AVG)[0]
+    beside = f"; {plain['protocol']} has {plain['tau']:.3f}" * (plain["protocol"] not in best)
+    steps = f"over the {plain['n']} steps that all windows share"
+    return f"highest τ {steps}: {most:.3f} ({names}){beside}"
+
+
+def _merging(merges: Rows, cfg: TrajectoryConfig) -> Iterator[str]:
+    """Describe the change by merging at avg@N, window by window."""
+    rows = [row for row in merges if row["metric"].startswith("avg@")]
+    parts = []
+    for row in rows:
+        interval = ""
+        if row["gain_low"] is not None:
+            ends = f"{row['gain_low']:+.3f} to {row['gain_high']:+.3f}"
+            interval = f", {percent(cfg.confidence)} bootstrap interval {ends}"
+        parts.append(
+            f"of {row['window']} from {row['original']:.3f} to {row['merge']:.3f} (difference"
+            f" {row['improve']:+.3f} on a scale of -2 to 2{interval})"
+        )
+    if rows:
+        yield f"merging moves MaP's τ of {rows[-1]['metric']} in windows {'; '.join(parts)}"
+
+
+def _compared(pairs: Rows) -> Iterator[str]:
+    """Compare Bayes@N with Pass@k of the largest k, all trials, single checkpoints."""
+    single = [row for row in where(pairs, window=1) if row["metric"].startswith(PASS)]
+    if single:
+        most = max(values(single, "n"))
+        row = where(single, n=most)[-1]
+        above, equal, below = (f"{100 * row[key]:.0f} %" for key in ("above", "equal", "below"))
+        other = row["protocol"].partition(", ")[2]
+        yield (
+            f"τ of Bayes@{most} is above that of {other} on the same trials in {above}"
+            f" of replicates, equal in {equal}, below in {below} (single checkpoints)"
+        )

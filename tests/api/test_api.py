@@ -1,0 +1,341 @@
+"""Runs from Python: what the front returns is what the command line makes of the same folders."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers import ROOT, Capsys, run_of
+
+import bayes_at_n
+from bayes_at_n.pipeline.api import overrides
+from bayes_at_n.pipeline.api.verbs import compare, evaluate, load_run
+from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.engines import Request
+from bayes_at_n.pipeline.engines.callable import CallableEngine, known
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.store import runfolder
+
+SUMS = [{"problem": f"What is {n} + {n}?", "answer": 2 * n} for n in range(1, 5)]
+EIGHT = {"trials": 8}
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+class Adder:
+    """A model that knows sums, and slips now and then; it remembers what it was asked."""
+
+    def __init__(self, right: float = 0.75) -> None:
+        self.right, self.luck, self.asked = right, random.Random(5), list[list[str]]()
+
+    def __call__(self, prompts: list[str]) -> list[str]:
+        self.asked.append(prompts)
+        found = []
+        for prompt in prompts:
+            first, second = (int(word.strip("?")) for word in prompt.split()[2:5:2])
+            found.append(rf"\boxed{{{first + second + (self.luck.random() > self.right)}}}")
+        return found
+
+
+def test_importing_the_fronts_costs_nothing() -> None:
+    program = (
+        "import sys, bayes_at_n\n"
+        "print(dir(bayes_at_n))\n"
+        "print([n for n in ('numpy', 'hydra', 'bayes_at_n.scoring') if n in sys.modules])\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    names, loaded = done.stdout.splitlines()
+    assert "'load_run'" in names and loaded == "[]"
+    assert bayes_at_n.evaluate is evaluate and bayes_at_n.UserError is UserError
+    assert bayes_at_n.__version__ == metadata.version("bayes-at-n")
+    with pytest.raises(AttributeError, match="evalute"):
+        bayes_at_n.evalute  # noqa: B018
+
+
+def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(capsys: Capsys) -> None:
+    adder = Adder()
+    run = evaluate(model=adder, name="adder", dataset=SUMS, trials=8)
+    old = {"pipeline", "prompts", "scoring", "verifiers"}  # names under which nothing is imported
+    assert not [name for name in sys.modules if name.partition(".")[0] in old]
+    assert run.path == Path("runs/questions/adder") and "4 questions, 8 trials" in repr(run)
+    assert [len(prompts) for prompts in adder.asked] == [16, 16]
+    assert adder.asked[0][0].startswith("What is 1 + 1?") and "boxed" in adder.asked[0][0]
+    assert run.matrix.shape == (4, 8) and 0 < run.matrix.mean() < 1
+    printed = capsys.readouterr()
+    assert not printed.out and "generate: 32/32" in printed.err
+    # What it is says which function it was, and that there are no seeds and no log-probs.
+    identity = runfolder.read_manifest(run.run)["identity"]
+    assert identity["model.weights"] == "served:test_api:Adder"
+    assert (identity["model.name"], identity["engine.name"]) == ("adder", "callable")
+    assert not identity["sampling.seed"] and not identity["sampling.logprobs"]
+    # The command line goes on with its folder, finds nothing owed, and scores alike.
+    saved = (run.path / "scores.json").read_text()
+    assert main(["run", str(run.path)]) == 0 and len(adder.asked) == 2
+    assert "nothing owed" in capsys.readouterr().err
+    mine = run.scores()
+    without_record = {k: v for k, v in json.loads(saved).items() if k != "made_from"}
+    assert json.loads(json.dumps(mine)) == without_record and mine["attempts"] == 32
+    # Reading writes nothing, whatever is asked.
+    there = {file: file.stat().st_mtime_ns for file in run.path.rglob("*")}
+    assert "pass@2" in run.scores(metrics=["pass@2"])["metrics"]
+    assert there == {file: file.stat().st_mtime_ns for file in run.path.rglob("*")}
+    # What a matrix file holds, and everything in Arrow.
+    stored = np.load(run.path / "matrix.npz")
+    assert (run.matrix.filled(-1) == stored["R"]).all()
+    attempts = run.attempts.to_pandas()
+    assert (attempts.outcome == "correct").sum() == run.matrix.sum()
+    assert attempts.logprobs.isna().all() and set(attempts.finish_reason) == {"stop"}
+    assert run.questions.to_pandas().gold.tolist() == ["2", "4", "6", "8"]
+    # Tables count and iterate their rows.
+    assert (len(run.questions), len(run.attempts), len(run.grades)) == (4, 32, 32)
+    assert [row["gold"] for row in run.questions] == ["2", "4", "6", "8"]
+    assert sum(row["outcome"] == "correct" for row in run.grades) == run.matrix.sum()
+    assert {row["text"] for row in run.attempts} == {*attempts.text}
+    assert run.grades.to_pandas(["trial", "box"]).shape == (32, 2)
+
+
+def test_attempts_are_arrow_and_only_what_is_asked_for(tmp_path: Path) -> None:
+    run = load_run(run_of(tmp_path, "tiny").path)
+    columns = ["answer", "trial", "outcome"]
+    table = run.attempts.to_arrow(columns)
+    assert table.column_names == columns and table.num_rows == run.matrix.size
+    assert sum(batch.num_rows for batch in run.attempts.batches(["text"])) == table.num_rows
+    whole = pa.table(run.attempts)  # any library that takes Arrow streams takes it so
+    assert whole.schema == run.attempts.schema() and whole.num_rows == table.num_rows
+    with pytest.raises(UserError, match=r"txt.*no column.*text"):
+        run.attempts.to_arrow(["txt"])
+    with pytest.raises(UserError, match=r"columns='text': give a list"):
+        run.attempts.to_pandas("text")
+    with pytest.raises(UserError, match=r"holds no config\.yaml"):
+        load_run(tmp_path)
+
+
+def test_an_owed_trial_is_masked(tmp_path: Path) -> None:
+    run = load_run(run_of(tmp_path, "some", {"q1": "10", "q2": "1"}, "sampling.trials=3").path)
+    assert run.matrix.filled(-1).tolist() == [[1, 0, -1], [1, -1, -1]]
+
+
+def test_a_function_that_fails_is_named_and_what_it_has_made_is_kept() -> None:
+    adder = Adder()
+
+    def failing(prompts: list[str]) -> list[str]:
+        if len(adder.asked) == 1:
+            raise KeyError("quota")
+        return adder(prompts)
+
+    asked: dict[str, Any] = {"name": "adder", "dataset": SUMS, "sampling": EIGHT}
+    with pytest.raises(TryAgain, match=r"failing raised KeyError: no 'quota'.*kept") as told:
+        evaluate(model=failing, **asked)
+    assert isinstance(told.value.__cause__, KeyError)
+    kept = load_run("runs/questions/adder").attempts.to_arrow()
+    assert kept.num_rows == 16
+    # The command line has no function, and imports none by its name.
+    assert main(["run", "runs/questions/adder"]) == 2
+    adder.asked.append([])
+    run = evaluate(model=failing, **asked)
+    assert [len(prompts) for prompts in adder.asked] == [16, 0, 16]
+    assert run.attempts.to_arrow().num_rows == 32
+    # Another function under the same name is another model.
+    with pytest.raises(UserError, match=r"model\.weights is .*failing.* there and .*Adder"):
+        evaluate(model=adder, **asked)
+    # So are other questions.
+    with pytest.raises(UserError, match=r"question questions-02.* is gone"):
+        evaluate(model=failing, **asked | {"dataset": SUMS[:1]})
+
+
+def test_ctrl_c_is_heard_while_a_function_works() -> None:
+    let_go = threading.Event()
+
+    def slow(prompts: list[str]) -> list[str]:
+        os.kill(os.getpid(), signal.SIGINT)
+        let_go.wait()
+        return prompts
+
+    with pytest.raises(Interrupted, match="0 of 32 attempts are kept"):
+        evaluate(model=slow, name="slow", dataset=SUMS, sampling=EIGHT)
+    let_go.set()
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        ("4", "returned str; .*list of 4 prompts.*list of as many texts"),
+        (["4", "4"], "returned 2 texts"),
+        ([None] * 4, "text 1 is NoneType"),
+        (["4", "4", "4", "\ud800"], "text 4 .*surrogate"),
+        (iter("4444"), "returned str_.*iterator"),
+        (lambda: asyncio.sleep(0), "is async; .*asyncio.run"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(returned: Any, told: str) -> None:
+    def odd(prompts: list[str]) -> Any:
+        return returned() if callable(returned) else returned
+
+    cfg = compose.load(overrides.of_run(odd, "demo", "odd", {}))
+    with known(odd):
+        engine = CallableEngine(cfg, 9)
+    asked = [Request(f"q{i}", 0, None, 9, None, [{"content": "1 + 1?"}]) for i in range(4)]
+    with pytest.raises(UserError, match=f"test_api:.*odd.*{told}"):
+        list(engine.generate(asked))
+
+
+def test_what_a_function_cannot_do_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    def echo(prompts: list[str]) -> list[str]:
+        return prompts
+
+    one: dict[str, Any] = {"model": echo, "name": "echo", "dataset": SUMS}
+    refused: list[tuple[dict[str, Any], str]] = [
+        (one | {"name": None}, "name: no value"),
+        (one | {"sampling": {"logprobs": True}}, "sampling.logprobs=true"),
+        (one | {"prompt": {"prefix": "So"}}, "prompt.prefix"),
+        (one | {"engine": {"args": {"top_k": 3}}}, "engine.args"),
+        (one | {"engine": {"replicas": 2}}, "engine.replicas=2"),
+        (one | {"until": "width:0.1"}, "until=width:0.1"),
+        (one | {"verifier": {"id": "x/y", "engine": {"name": "callable"}}}, "verifier.engine.name"),
+        (one | {"dataset": [{"problem": "1", "answer": {1}}]}, "question 1: set"),
+        (one | {"dataset": ["1 + 1?"]}, "question 1 is str"),
+        (one | {"dataset": iter(SUMS)}, "list_iterator .*no list of dicts.*records"),
+        (one | {"dataset": Path("own.jsonl")}, "PosixPath .*'path': FILE"),
+        (one | {"model": 3}, "model: int is no name"),
+        (one | {"dataset": []}, "no questions"),
+        (one | {"sampling": {"trails": 8}}, "did you mean sampling.trials"),
+        (one | {"tag": object()}, "tag: object"),
+        ({"model": "qwen3"}, "model=qwen3: no such choice"),
+    ]
+    for asked, told in refused:
+        with pytest.raises(UserError, match=told):
+            evaluate(**asked)
+    assert not list(tmp_path.glob("runs/*/echo"))
+    with pytest.raises(UserError, match="in no job"):
+        from bayes_at_n.pipeline.cluster.submit import place_engines
+
+        place_engines(compose.load(overrides.of_run(echo, "demo", "echo", {})), fixed=False)
+
+
+def test_questions_may_be_a_mapping_with_settings_of_their_own() -> None:
+    seas = [{"q": "Which sea?", "a": "The Red Sea", "id": np.int64(7)}]
+    keys = {
+        "name": "seas",
+        "rows": seas,
+        "answer": "exact",
+        "fields": {"problem": "q", "answer": "a"},
+    }
+    greedy = {"trials": 1, "temperature": 0}
+    run = evaluate(
+        lambda prompts: [r"\boxed{the red sea}"], keys, "sailor", sampling=greedy, tag="x"
+    )
+    assert run.path == Path("runs/seas/sailor-x") and run.settings.dataset.answer == "exact"
+    assert [row["question_id"] for row in run.questions] == ["seas-07"]
+    again = load_run("runs/seas/sailor-x")
+    assert again.matrix.tolist() == run.matrix.tolist() == [[0]]
+
+
+def test_several_turns_become_one_text_and_stop_strings_hold() -> None:
+    adder, shots = Adder(1), Path("shots.jsonl")
+    shots.write_text(
+        '{"id": "a", "problem": "What is 0 + 1?", "solution": "One.", "answer": "1"}\n'
+    )
+    seen: list[str] = []
+
+    def talkative(prompts: list[str]) -> list[str]:
+        seen.extend(prompts)
+        return [f"{text} Next: none" for text in adder([p[p.rindex("What") :] for p in prompts])]
+
+    prompt = {"shots": 1, "shots_from": str(shots), "stop": ["Next:"], "template": "{problem}"}
+    asked: dict[str, Any] = {"model.system": "Be brief.", "sampling": {"trials": 1}}
+    run = evaluate(talkative, SUMS[:1], "talk", prompt=prompt, **asked)
+    assert seen == ["Be brief.\n\nWhat is 0 + 1?\n\nOne.\n\nWhat is 1 + 1?"]
+    assert run.attempts.to_arrow(["text"])["text"].to_pylist() == [r"\boxed{2} "]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
+    marks = [{"q1": "1111", "q2": "1101"}, {"q1": "1010", "q2": "0000"}]
+    runs = [run_of(tmp_path / "runs", name, of) for name, of in zip("ab", marks, strict=True)]
+    found = compare([load_run(runs[0].path), runs[1].path], metrics=["pass@2"])
+    assert not list(tmp_path.glob("runs/*/_compare"))
+    assert main(["compare", *(str(run.path) for run in runs), "metrics=[pass@2]"]) == 0
+    [written] = tmp_path.glob("runs/**/compare.json")
+    [board] = [one["models"] for one in json.loads(written.read_text())["datasets"]]
+    frame = found.leaderboard.to_pandas()
+    assert frame.model.tolist() == [row["model"] for row in board] == ["a", "b"]
+    assert frame.pass_at_2.tolist() == [row["pass_at_2"] for row in board]
+    assert found.conclusion.models == ["a", "b"] and repr(found) == found.conclusion.sentence()
+    assert found.cohort.matrix().shape == (2, 2, 4)
+    assert set(found.figures()) == {"forest", "questions"}
+    assert found.leaderboard._repr_markdown_().startswith("**leaderboard")
+    # Of several data sets all questions count together.
+    other = run_of(tmp_path / "runs", "a", {"q3": "00", "q4": "10"}, dataset="more")
+    both = compare([runs[0].path, other.path])
+    assert both.cohort.question_ids == ["sums/q1", "sums/q2", "more/q3", "more/q4"]
+    for wrong in ([], [tmp_path], runs[0].path, str(tmp_path), load_run(runs[0].path)):
+        with pytest.raises(UserError):
+            compare(wrong)
+
+
+def test_a_server_is_asked_where_an_event_loop_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(models, "tokenizer", lambda cfg: None)  # that of transformers takes seconds
+
+    async def cell() -> None:
+        engine = {"url": ["http://127.0.0.1:9/v1"], "patience_s": 0}
+        evaluate("demo", "demo", engine={"name": "openai", **engine})
+
+    with pytest.raises(TryAgain, match=r"127\.0\.0\.1:9"):
+        asyncio.run(cell())
+
+
+def test_a_run_is_made_in_any_thread() -> None:
+    made: list[Any] = []
+
+    def work() -> None:
+        made.append(
+            evaluate(Adder(1), SUMS[:1], "adder", sampling=EIGHT, stages=["prepare", "generate"])
+        )
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert made[0].attempts.to_arrow().num_rows == 8
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["a b", "it's", "0100", "null", "${x}", "a,b", "[1]", "=", " ", "ü", "\\", 'a"b', "{1}"],
+)
+def test_texts_arrive_as_they_are(value: str) -> None:
+    settings = overrides.overrides(
+        {"prompt": {"stop": [value, "x"]}, "dataset": {"gold_after": value}}
+    )
+    if not value.strip():
+        settings = settings[:1]
+    cfg = compose.load(settings)
+    assert cfg.prompt.stop == [value, "x"] and cfg.dataset.gold_after in (value, None)
+
+
+@pytest.mark.soak
+def test_until_samples_no_more_than_it_takes() -> None:
+    run = evaluate(until="width:0.1", sampling={"trials": 16}, verifier="none")
+    assert run.matrix.shape[0] == 30 and 1 <= run.matrix.shape[1] <= 16
+    assert run.matrix.count() == run.matrix.size and run.scores()["stopped"]["low"] > 0

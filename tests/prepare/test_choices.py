@@ -1,0 +1,311 @@
+"""Multiple choice from data set to score: options, their order, gold letters, position bias."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from forked import BATCH, Command, Forker
+from helpers import Capsys, demo_questions, make_run, settings, write_questions
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.config.seeds import option_order
+from bayes_at_n.pipeline.config.settings import DatasetConfig, FieldNames
+from bayes_at_n.pipeline.grade import stage as grading
+from bayes_at_n.pipeline.prepare import questions, questions_table
+from bayes_at_n.pipeline.prepare.stage import prepare
+from bayes_at_n.pipeline.report import attempts, texts
+from bayes_at_n.pipeline.score import stage as score
+from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify.prompts import as_candidate
+from bayes_at_n.prompts import options as lines_of
+from bayes_at_n.verifiers import LETTERS
+
+COLUMNS = ["Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"]
+CHOICE = ["dataset.answer=choice", "prompt=choice"]
+COUNT, TRIALS = 6, 4
+
+
+def grades(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
+    rows = pq.read_table(run.grades).to_pylist()
+    return {(row["question_id"], row["trial"]): row for row in rows}
+
+
+def gpqa(folder: Path) -> Path:
+    """Demo questions in the layout of GPQA: a column for each option, the correct one first."""
+    rows = []
+    for row in demo_questions()[:COUNT]:
+        value = int(row["answer"])
+        made = dict(zip(COLUMNS, map(str, (value, value + 1, value - 10, value + 70)), strict=True))
+        rows.append({"id": row["id"], "Question": row["problem"], **made})
+    return write_questions(folder / "choices.jsonl", rows)
+
+
+def of_gpqa(folder: Path) -> list[str]:
+    names = ",".join(COLUMNS)
+    fields = f"dataset.fields={{problem: Question, answer: Correct Answer, choices: [{names}]}}"
+    return ["dataset=jsonl", f"dataset.path={gpqa(folder)}", fields, *CHOICE]
+
+
+def load(folder: Path, rows: list[dict[str, Any]], choices: Any, **more: Any) -> Any:
+    path = write_questions(folder / "q.jsonl", rows)
+    fields = FieldNames(id=None, problem="q", answer="a", choices=choices)
+    return questions.load(DatasetConfig("q", str(path), fields=fields, answer="choice", **more))
+
+
+@pytest.mark.parametrize(
+    ("golds", "letters"),
+    [
+        (["C", "A"], "CA"),
+        (["(c)", "b."], None),
+        (["(c)", "(b)"], "CB"),
+        ([2, 0], "CA"),
+        (["six", "7"], "CA"),
+        (["six", "A"], None),  # one way for all
+        (["C", "D"], None),  # the second has three options
+        ([3, 1], None),
+    ],
+)
+def test_how_golds_are_written(tmp_path: Path, golds: list[Any], letters: str | None) -> None:
+    of = [["four", "five", "six"], ["7", "8", "9"]]
+    rows = [{"q": f"q{i}", "a": g, "of": c} for i, (g, c) in enumerate(zip(golds, of, strict=True))]
+    if letters is None:
+        with pytest.raises(UserError, match="the gold answers are not all"):
+            load(tmp_path, rows, "of")
+        return
+    found, _ = load(tmp_path, rows, "of")
+    assert [q.gold for q in found] == list(letters)
+    assert found[0].choices == ("four", "five", "six")
+
+
+def test_options_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    row = {
+        "q": "q",
+        "a": "A",
+        "of": ["1", "2"],
+        "b": "2",
+        "w": "1, 2",
+        "one": ["1"],
+        "n": ["1", None],
+    }
+    for choices, message in {
+        "w": "'w' is str, expected a list of options",
+        "x": "no field 'x'; found .*choices=NAME",
+        "one": "1 options; there must be 2 to 26",
+        "n": "the choices .field 'n'. is empty",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            load(tmp_path, [row], choices)
+    twice = row | {"q": "other", "of": ["1", "1"]}
+    assert "have the text of another" in load(tmp_path, [row, twice], "of")[1][0]
+    other = row | {"of": ["2", "1"]}  # the same question with other options is another one
+    assert len(load(tmp_path, [row, other], "of")[0]) == 2
+    with pytest.raises(UserError, match="can be texts of options or letters"):
+        load(tmp_path, [{"q": "q", "a": "A", "of": ["B", "A"]}], "of")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["dataset.fields.choices=of"], "prompt.template: must contain {choices}"),
+        (["prompt=choice"], "needs dataset.fields.choices"),
+    ],
+)
+def test_settings_that_do_not_fit(given: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message.replace("{", r"\{")):
+        settings(*given)
+
+
+@pytest.fixture
+def prepared_choices(tiny_model: Path, tmp_path: Path) -> Any:
+    def make(name: str, *more: str) -> Run:
+        given = [*of_gpqa(tmp_path), "prompt.shuffle=none", "verifier=none"]
+        given += [f"sampling.trials={TRIALS}", *more]
+        run = Run(compose.load([f"run_dir={tmp_path / name}", *given]))
+        prepare(run)
+        return run
+
+    return make
+
+
+def test_the_order_is_of_a_seed_and_gold_follows(prepared_choices: Any) -> None:
+    none = prepared_choices("none").questions
+    run = prepared_choices("question", "prompt.shuffle=question")
+    shuffled, other = (
+        run.questions,
+        prepared_choices("other", "prompt.shuffle=question", "prompt.shuffle_seed=1").questions,
+    )
+    assert all(row["gold"] == "A" for row in none)
+    assert len({row["gold"] for row in [*shuffled, *other]}) > 1 and shuffled != other
+    for a, b, c in zip(none, shuffled, other, strict=True):
+        texts = [row["choices"][LETTERS.index(row["gold"])] for row in (a, b, c)]
+        assert len(set(texts)) == 1 and sorted(a["choices"]) == sorted(b["choices"])
+        assert a["question_hash"] == b["question_hash"] == c["question_hash"]
+        lines = [f"{letter}) {text}" for letter, text in zip("ABCD", b["choices"], strict=True)]
+        assert "\n".join([a["problem"] + "\n", *lines, "\nPlease reason"]) in b["prompt"]
+    for changed in ("prompt.shuffle=none", "prompt.shuffle_seed=1"):
+        with pytest.raises(UserError, match=r"prompt\.shuffle"):
+            prepared_choices("question", "prompt.shuffle=question", changed)
+
+
+def test_examples_have_options_and_their_letter(prepared_choices: Any, tmp_path: Path) -> None:
+    """Also where every attempt has its own order: the examples keep theirs."""
+    more = ["prompt.shots=1", f"prompt.shots_from={tmp_path / 'choices.jsonl'}"]
+    run = prepared_choices(
+        "shots", *more, "prompt.shuffle=trial", r"prompt.solved='It is {answer}.'"
+    )
+    first, second = run.questions[:2]
+    order = option_order(run.cfg, first["question_id"], 4)
+    shown = lines_of([first["choices"][place] for place in order])
+    of_trial = questions_table.prompts_of_trials(run)
+    for trial in range(TRIALS):
+        prompt = of_trial(second, trial)["prompt"]
+        own = lines_of(runfolder.as_shown(run.cfg, second, trial)["choices"])
+        assert prompt.index(shown) < prompt.index(f"It is {LETTERS[order.index(0)]}.")
+        assert prompt.index(f"{second['problem']}\n\n{own}") > prompt.index(shown)
+
+
+def test_chat_turns_take_another_order_too() -> None:
+    old, new = ['a "quoted"', "ä"], ["ä", 'a "quoted"']
+    turns = [{"role": "user", "content": f"Which?\n{lines_of(old)}"}]
+    text = json.dumps(turns, ensure_ascii=False)
+    changed = questions_table.with_options("q", text, old, new, chat=True)
+    assert json.loads(changed) == [{"role": "user", "content": f"Which?\n{lines_of(new)}"}]
+    with pytest.raises(UserError, match="shuffle=question"):
+        questions_table.with_options("q", "nothing", old, new, chat=False)
+
+
+def answering(run: Run, letter_of: Any) -> Run:
+    """Attempts at a prepared run, each with the letter that `letter_of` says of its row."""
+    rows = {row["question_id"]: row for row in run.questions}
+    texts = {
+        name: [
+            rf"\boxed{{{letter_of(runfolder.as_shown(run.cfg, row, t), t)}}}" for t in range(TRIALS)
+        ]
+        for name, row in rows.items()
+    }
+    marks = dict.fromkeys(rows, "+" * TRIALS)
+    folder = run.path.with_name(f"{run.path.name}-answered")
+    made = make_run(folder, marks, texts=texts)
+    parquet.write_part(
+        folder / "questions.parquet", pa.Table.from_pylist([*rows.values()], schema=QUESTIONS)
+    )
+    shutil.copy(run.manifest, folder)
+    run.cfg.run_dir = made.cfg.run_dir
+    return Run(run.cfg)
+
+
+@pytest.mark.parametrize("answer", ["choice", "regex", "python"])
+def test_letters_are_those_of_the_table(prepared_choices: Any, tmp_path: Path, answer: str) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def same(gold, response):\n    return response == '\\\\boxed{%s}' % gold\n")
+    kind = {
+        "choice": [],
+        "regex": ["dataset.answer=regex", r"dataset.pattern='boxed\{([A-D])\}'"],
+        "python": [f"dataset.answer=python:{own}:same"],
+    }[answer]
+    run = answering(
+        prepared_choices("trial", "prompt.shuffle=trial", *kind),
+        lambda row, trial: row["gold"] if trial else "A",
+    )
+    grading.grade(run)
+    found = grades(run)
+    shown = {key: runfolder.as_shown(run.cfg, run.questions[0], key) for key in range(TRIALS)}
+    assert len({tuple(row["choices"]) for row in shown.values()}) > 1
+    for (name, trial), row in found.items():
+        [question] = [q for q in run.questions if q["question_id"] == name]
+        expected = runfolder.as_shown(run.cfg, question, trial)
+        right = trial > 0 or expected["gold"] == "A"
+        assert row["outcome"] == ("correct" if right else "wrong")
+        assert (row["answer"] == "A") is right  # of the table, where the gold answer is A
+        letter = expected["gold"] if trial else "A"
+        assert row["reason"].endswith(f", shown as {letter}") or answer == "python"
+
+
+def test_the_verifier_sees_the_options(prepared_choices: Any) -> None:
+    run = prepared_choices("trial", "prompt.shuffle=trial")
+    row = runfolder.as_shown(run.cfg, run.questions[0], 2)
+    candidate = as_candidate(row)
+    assert candidate.gold == f"{row['gold']}) {run.questions[0]['choices'][0]}"
+    assert candidate.question.endswith(f"D) {row['choices'][3]}")
+
+
+def test_position_bias_is_measured(prepared_choices: Any, capsys: Capsys) -> None:
+    """A model that says B but in the last trial is right where the gold answer stands there."""
+    run = answering(
+        prepared_choices("trial", "prompt.shuffle=trial"),
+        lambda row, trial: row["gold"] if trial == TRIALS - 1 else "B",
+    )
+    grading.grade(run)
+    capsys.readouterr()
+    score.score(run)
+    places = json.loads((run.path / "scores.json").read_text())["gold_places"]
+    shown = [[runfolder.as_shown(run.cfg, row, t) for t in range(TRIALS)] for row in run.questions]
+    golds = np.array([[row["gold"] for row in of_question] for of_question in shown])
+    right = (golds == "B") | (np.arange(TRIALS) == TRIALS - 1)
+    for letter, at in places.items():
+        here = np.ma.masked_where(golds != letter, right)
+        here = here[here.count(axis=1) > 0]
+        assert at["mean"] == pytest.approx(scoring.clustered_ci(here)[0])
+        assert at["attempts"] == here.count()
+    assert "accuracy by the gold answer's place: A " in capsys.readouterr().out
+
+
+def test_the_report_says_in_which_order_an_attempt_saw_its_options(
+    prepared_choices: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By which the page finds the letter that the attempt wrote, which is not that of the table."""
+    run = answering(prepared_choices("trial", "prompt.shuffle=trial"), lambda row, _: row["gold"])
+    grading.grade(run)
+    pages: dict[str, Any] = {}
+    monkeypatch.setattr(attempts, "write", lambda stem, ending, side: pages.update(side["rows"]))
+    monkeypatch.setattr(texts.tokens, "decoder", lambda *_: None)
+    ids = [row["question_id"] for row in run.questions]
+    found = attempts.index(run, ids, True)
+    answers = found.table["answer"].to_pylist()
+    texts.write(texts.Job(run.cfg, ids, found.keys, run.path, None))
+    assert len(pages) == COUNT * TRIALS and answers == ["A"] * len(pages)
+    for key, page in pages.items():
+        place, trial = map(int, key.split("/"))
+        order = runfolder.as_shown(run.cfg, run.questions[place], trial).get("order", ())
+        assert page["order"] == " ".join(LETTERS[option] for option in order)
+        assert LETTERS[page["order"].split().index("A")] in page["text"]
+
+
+def test_every_attempt_has_its_own_prompt(forker: Forker, tmp_path: Path) -> None:
+    """Stored log-probs are those of a forward pass over the prompt in the attempt's own order."""
+    given = [*of_gpqa(tmp_path), "prompt.shuffle=trial", f"sampling.trials={TRIALS}", BATCH]
+    more = ["verifier=none", "rubric=exact-match", "stages=[prepare,generate,grade,score]"]
+    Command(tmp_path / "run", forker, *given, *more).finish()
+    sampled = Run(load_folder(tmp_path / "run", []))
+    assert {row["grader"] for row in grades(sampled).values()} == {"choice"}
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(sampled.cfg.model.id, dtype=torch.float32)
+    rows = {row["question_id"]: row for row in sampled.questions}
+    of_trial = questions_table.prompts_of_trials(sampled)
+    own, tables = [], []
+    attempts = pq.read_table(sampled.attempts).to_pylist()
+    assert len(attempts) == COUNT * TRIALS
+    for attempt in attempts:
+        row = rows[attempt["question_id"]]
+        prompt = of_trial(row, attempt["trial"])["prompt_token_ids"]
+        assert attempt["prompt_tokens"] == len(prompt)
+        assert row["max_tokens"] + len(prompt) <= 512
+        for ids, errors in ((prompt, own), (row["prompt_token_ids"], tables)):
+            with torch.inference_mode():
+                logits = model(torch.tensor([ids + attempt["token_ids"]])).logits[0]
+            logits = logits[len(ids) - 1 : -1].log_softmax(-1)
+            expected = logits.gather(-1, torch.tensor(attempt["token_ids"])[:, None])[:, 0]
+            errors.append(float(np.abs(np.array(attempt["logprobs"]) - expected.numpy()).mean()))
+    assert np.mean(own) < 0.05 < np.mean(tables)

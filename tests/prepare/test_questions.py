@@ -1,0 +1,457 @@
+"""Questions from JSON Lines files and Hugging Face data sets: what is read, mended, refused."""
+
+import dataclasses
+import http.server
+import json
+import os
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers import arithmetic, write_questions
+from huggingface_hub import constants
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import (
+    DatasetConfig,
+    FieldNames,
+    ModelConfig,
+    PromptConfig,
+    RunConfig,
+)
+from bayes_at_n.pipeline.prepare import hub, models, questions, shots
+from bayes_at_n.pipeline.prepare.questions import Question
+
+
+def load(path: Path, **settings: Any) -> tuple[list[Question], list[str]]:
+    return questions.load(DatasetConfig(name="sums", path=str(path), **settings))
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "q.jsonl"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def line(**fields: Any) -> str:
+    return json.dumps({"id": "a", "problem": "1+1?", "answer": "2"} | fields) + "\n"
+
+
+def test_plain_questions(tmp_path: Path) -> None:
+    loaded, notes = load(write_questions(tmp_path / "q.jsonl", arithmetic(12)))
+    assert [q.id for q in loaded[:2]] == ["sums-01", "sums-02"] and loaded[-1].id == "sums-12"
+    assert loaded[2] == Question("sums-03", "3+3?", "6") and not notes
+
+
+def test_bom_crlf_blank_lines_and_unicode(tmp_path: Path) -> None:
+    text = "\ufeff" + line() + "\n  \n" + line(id="b", problem="Où \u2028 est π?").strip()
+    loaded, notes = load(written(tmp_path, text.replace("\n", "\r\n")))
+    assert [q.id for q in loaded] == ["a", "b"] and loaded[1].problem == "Où \u2028 est π?"
+    assert not notes
+
+
+def test_numbers_become_text(tmp_path: Path) -> None:
+    rows = [
+        {"id": 7, "problem": "p", "answer": 25},
+        {"id": "008", "problem": "q", "answer": 0.5},
+        {"id": 9.0, "problem": "r", "answer": 70.0},
+        {"id": "2025-I-1", "problem": "s", "answer": "025"},
+    ]
+    loaded, _ = load(write_questions(tmp_path / "q.jsonl", rows))
+    assert [(q.id, q.gold) for q in loaded] == [
+        ("sums-07", "25"),
+        ("sums-08", "0.5"),
+        ("sums-09", "70"),
+        ("2025-I-1", "025"),
+    ]
+
+
+def test_field_names_and_ids_can_be_chosen(tmp_path: Path) -> None:
+    path = write_questions(tmp_path / "q.jsonl", [{"ID": "x", "Q": "p?", "A": "1"}])
+    loaded, _ = load(path, fields=FieldNames(id="ID", problem="Q", answer="A"))
+    assert loaded == [Question("x", "p?", "1")]
+    loaded, _ = load(path, fields=FieldNames(id=None, problem="Q", answer="A"))
+    assert loaded[0].id == "sums-01"
+
+
+def test_copies_of_a_question_are_left_out(tmp_path: Path) -> None:
+    rows = line() + line(id="b") + line(id="c", answer="3") + line() + line(id="d", problem="x")
+    path = written(tmp_path, rows)
+    loaded, notes = load(path)
+    assert [q.id for q in loaded] == ["a", "c", "d"]  # another gold answer: another question
+    assert notes == [
+        "2 rows left out, the same questions as earlier ones: line 2 is line 1, line 4 is line 1"
+    ]
+    assert [q.id for q in load(path, limit=2)[0]] == ["a", "c"]
+
+
+def test_lost_backslashes_are_mended_and_reported(tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "problem": "Half of \frac{2}{3}, \beta, \alpha?", "answer": "\frac{1}{3}"},
+        {"id": 2, "problem": "\fbox{x}\n\f\n", "answer": "3"},
+    ]
+    loaded, notes = load(write_questions(tmp_path / "q.jsonl", rows))
+    assert loaded[0].gold == r"\frac{1}{3}"  # at the very start, where it is white space too
+    assert loaded[0].problem == r"Half of \frac{2}{3}, \beta, \alpha?"
+    assert loaded[1].problem == r"\fbox{x}"  # the form feed by itself was a page break
+    assert len(notes) == 3 and notes[0].startswith("sums-01: problem: 3")
+    assert "sums-01: answer: 1" in notes[1]
+
+
+def test_a_sloppy_gold_is_mended_and_stays_the_same_question(tmp_path: Path) -> None:
+    for sloppy, gold in {"5.": "5", "$5": "5", r"\frac{1}{2}}": r"\frac{1}{2}"}.items():
+        (question,), notes = load(written(tmp_path, line(answer=sloppy)))
+        assert question.gold == gold and len(notes) == 1
+        assert question.hash == Question("a", question.problem, sloppy).hash  # of earlier folders
+
+
+def test_a_gold_without_a_slip_stays_as_it_is() -> None:
+    golds = [r"\$5", "$5$", "0.5", "1,2,...", r"\{1\}", r"\left.x\right|_0", "[1,2)", "Yes", "$"]
+    for gold in golds:
+        assert questions.mend(gold) == (gold, [])
+
+
+def test_a_question_may_ask_for_a_form(tmp_path: Path) -> None:
+    rows = written(
+        tmp_path,
+        line(form="strict") + line(id="b", problem="p") + line(id="c", problem="q", form=""),
+    )
+    assert [q.form for q in load(rows, fields=FieldNames(form="form"))[0]] == ["strict", None, None]
+    for form, said in (("Strict", "'Strict', not \"strict\""), ("", "no row has a field 'form'")):
+        with pytest.raises(UserError, match=said):
+            load(written(tmp_path, line(form=form)), fields=FieldNames(form="form"))
+
+
+def test_a_gold_that_cannot_be_graded_is_reported_and_kept(tmp_path: Path) -> None:
+    loaded, notes = load(
+        written(tmp_path, line(answer="\\frac{") + line(id="b")[:-1].replace("1+1", "2+2"))
+    )
+    assert len(loaded) == 2 and len(notes) == 1
+    assert "a: gold answer" in notes[0] and "identical" in notes[0]
+
+
+BAD: list[tuple[str, str | bytes, list[str]]] = [
+    ("empty file", "", ["holds no questions"]),
+    ("no problem", '{"id": 1, "answer": "2"}', ["line 1", "'problem'", "found id, answer"]),
+    ("no id", line() + '{"problem": "p", "answer": "2"}', ["line 2", "dataset.fields.id=NAME"]),
+    (
+        "two fields",
+        '{"Frage": "p", "Lösung": "2"}',
+        ["line 1", "Frage, Lösung", "dataset.fields.problem=NAME dataset.fields.answer=NAME"],
+    ),
+    ("workbook", b"PK\x03\x04", ["an Excel workbook", "save the sheet as CSV UTF-8"]),
+    ("gzip", b"\x1f\x8b", ["an archive", "unpack the file"]),
+    ("no Parquet", b"PAR1" + b"\xff" * 99, ["behind row 0", "no sound Parquet", "write the file"]),
+    ("empty gold", line() + line(id="b", answer=" "), ["line 2", "answer", "is empty"]),
+    ("NaN gold", line(answer=float("nan")), ["line 1", "answer", "is empty"]),
+    ("empty problem", line(problem=""), ["line 1", "problem", "is empty"]),
+    ("list gold", line(answer=["2"]), ["line 1", "'answer' is list", "expected text"]),
+    ("same id", line() + "\n" + line(problem="x"), ["line 1 and line 3", "'a'", "fields.id=null"]),
+    ("same number", line(id=7) + line(id="07", problem="x"), ["line 1 and line 2", "sums-07"]),
+    ("an array", "[1, 2]\n", ["item 1", "not an object"]),
+    ("a torn array", '[{"problem": "p"},', ["no JSON array"]),
+    ("a deep array", "[" * 200_000, ["no JSON array"]),
+    ("a string", line() + '"x"', ["line 2", "not an object"]),
+    ("bad JSON", line() + "\n{nope}", ["line 3", "not JSON"]),
+    ("deep JSON", line() + "[" * 200_000, ["line 2", "not JSON"]),
+    ("long integer", '{"id": ' + "9" * 5000 + "}", ["line 1", "not JSON"]),
+    ("Latin-1", line().encode() + "é".encode("latin-1"), ["line 2", "UTF-8"]),
+    ("UTF-16", line().encode("utf-16"), ["UTF-16", "CSV UTF-8"]),
+    ("huge field", line(problem="x" * 100_001), ["line 1", "longer than 100000"]),
+    ("half a character", line(problem="\ud800"), ["line 1", "lone surrogate"]),
+    ("huge id", line(id="9" * 4500), ["line 1", "id", "100 characters"]),
+    ("two-line id", line(id="a\nb"), ["line 1", "id", "one line"]),
+]
+
+
+@pytest.mark.parametrize(("content", "named"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_bad_files_name_file_line_and_field(
+    tmp_path: Path, content: str | bytes, named: list[str]
+) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(UserError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 600
+    for word in [str(path), *named]:
+        assert word in message
+
+
+_ROWS = [{"Question": "1, 1?", "Gold": 2}, {"Question": 'say "x"\n1+2?', "Gold": 3}]
+_EXCEL = '\ufeffQuestion;Gold;;\r\n1, 1?;2;;\r\n;;;\r\n"say ""x""\n1+2?";3;;\r\n'
+FILES: dict[str, str | bytes] = {
+    "a.csv": _EXCEL.replace(";;", "").replace(";", ","),
+    "b.csv": _EXCEL,
+    "d.tsv": _EXCEL.replace(";", "\t"),
+    "e.json": json.dumps(_ROWS, indent=1),
+    "f.txt": "\ufeff \n" + json.dumps(_ROWS),
+    "g.jsonl": "".join(json.dumps(row) + "\n" for row in _ROWS),
+}
+FILES["a.csv"] = _EXCEL.replace(";;", "").replace("1, 1?", '"1, 1?"').replace(";", ",")
+
+
+@pytest.mark.parametrize("name", [*FILES, "h.parquet", "i"])
+def test_a_file_of_any_kind_is_read_by_what_is_in_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name in FILES:
+        content = FILES[name]
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    else:
+        pq.write_table(pa.Table.from_pylist(_ROWS), path)
+    loaded, notes = load(path)
+    problems = [row["Question"] for row in _ROWS]
+    assert [(q.id, q.problem, q.gold) for q in loaded] == [
+        ("sums-01", problems[0], "2"),
+        ("sums-02", problems[1], "3"),
+    ]
+    assert notes == ["read from these fields: problem 'Question', answer 'Gold'"]
+    cfg = compose.load(["dataset=jsonl", f"dataset.path={path}"])
+    assert cfg.dataset.name == name.partition(".")[0] + ".txt" * (name == "f.txt")
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("problem,answer\n1, 2,3\n", ["line 2", "3 of 2 columns", "double quotes"]),
+        ('problem,answer\nx,1\n"1+1?,3\nx,2\n', ["line 3", "a quote that is not closed"]),
+        ("problem,answer\nx²?,3\n".encode("cp1252"), ["line 2", "save it as CSV UTF-8"]),
+        ("problem,answer,problem\n1,2,3\n", ["line 1", "problem is there twice"]),
+        ("Nr,problem,answer\n1,x,\n", ["line 2", "'answer'", "is empty", "fill it in"]),
+        ("1+1?,2\n1+2?,3\n", ["line 2", "found 1+1?, 2", "dataset.fields.problem=NAME"]),
+    ],
+)
+def test_a_bad_csv_names_the_line(tmp_path: Path, content: str | bytes, named: list[str]) -> None:
+    path = tmp_path / "q.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+    for word in [str(path), *named]:
+        assert word in str(caught.value)
+
+
+def test_what_a_spreadsheet_makes_of_numbers_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "q.csv"
+    path.write_text("problem;answer\na;3,5\nb;1. Feb\nc;2-Jan\nd;Jan-02\ne;7\n")
+    assert "4 gold answers such as '3,5'" in load(path)[1][-1]
+
+
+def test_a_small_parquet_that_says_it_is_large_takes_no_memory(tmp_path: Path) -> None:
+    values = pa.array([0] * 1500, pa.int32())
+    texts = pa.DictionaryArray.from_arrays(values, pa.array(["x" * 16_000_000]))
+    path = tmp_path / "q.parquet"
+    pq.write_table(pa.table({"problem": texts, "answer": values}), path, compression="zstd")
+    assert path.stat().st_size < 1_000_000
+    with pytest.raises(UserError, match=r"behind row 0: no sound Parquet"):
+        load(path)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(UserError, match=r"dataset.path=/nowhere/q.jsonl"):
+        load(Path("/nowhere/q.jsonl"))
+
+
+def test_the_hash_covers_problem_and_gold_only() -> None:
+    a = Question("a", "1+1?", "2")
+    assert a.hash == Question("b", "1+1?", "2").hash
+    assert len({a.hash, Question("a", "1+1", "2").hash, Question("a", "1+1?", "3").hash}) == 3
+    assert Question("a", "x", "yz").hash != Question("a", "xy", "z").hash
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    return tmp_path
+
+
+def test_a_local_folder_is_a_hugging_face_data_set(offline: Path) -> None:
+    folder = offline / "mine"
+    folder.mkdir()
+    columns = {"Problem": ["1+1?", "2+2?"], "Answer": [2, 4], "extra": ["x", "y"]}
+    pq.write_table(pa.table(columns), folder / "train-00000-of-00001.parquet")
+    names = FieldNames(id=None, problem="Problem", answer="Answer")
+    loaded, notes = load(folder, split="train", fields=names)
+    assert [(q.id, q.problem, q.gold) for q in loaded] == [
+        ("sums-01", "1+1?", "2"),
+        ("sums-02", "2+2?", "4"),
+    ]
+    assert not notes
+    with pytest.raises(UserError) as caught:
+        load(folder, fields=names)
+    assert "dataset.split" in str(caught.value) and "train" in str(caught.value)
+    with pytest.raises(UserError, match=r"row 1.*'Frage'.*Problem, Answer, extra"):
+        load(folder, split="train", fields=FieldNames(id=None, problem="Frage"))
+    cfg = RunConfig(dataset=DatasetConfig(name="sums", path=str(folder), fields=names))
+    cfg.prompt = PromptConfig("q", "{problem}", shots=1, shots_from="train", solved="So {answer}.")
+    assert [e.solved for e in shots.load(cfg)] == ["So 2.", "So 4."]
+
+
+def contest(**more: Any) -> dict[str, list[Any]]:
+    """Three made-up rows in the columns of MathArena's data sets."""
+    return {
+        "problem_idx": [1, 2, 3],
+        "problem": ["Find $1+1$.", "Halve $1$.", "Halve it again."],
+        "answer": ["2", "\\frac{1}{2}", "0.25"],
+    } | more
+
+
+MINE = ["2", r"\frac{1}{2}", "0.25"]
+KIND = {"problem_type": [["Algebra"], ["Algebra"], ["Number Theory", "Algebra"]]}
+# Columns as the publishers have them, with the id and the gold answer of each row.
+LAYOUTS: dict[str, tuple[dict[str, list[Any]], list[str], list[str]]] = {
+    "aime26": (contest(answer=[2, 70, 277]), ["aime26-01", "aime26-02"], ["2", "70", "277"]),
+    "hmmt-nov25": (contest(**KIND), ["hmmt-nov25-01"], MINE),
+    "hmmt26": (contest(**KIND), ["hmmt26-01"], MINE),
+    "smt25": (contest(**KIND), ["smt25-01"], MINE),
+    "cmimc25": (contest(**KIND), ["cmimc25-01"], MINE),
+    "apex25": (contest(source=["a", "b", "c"]), ["apex25-01"], MINE),
+    "math500": (
+        {
+            "problem": ["Add $1$ and $1$.", "Halve $1$.", "Turn $i$."],
+            "solution": ["It is $\\boxed{2}$.", "It is $\\boxed{\\frac12}$.", "$-1$"],
+            "answer": ["2", "\\frac{1}{2}", "-1"],
+            "subject": ["Algebra", "Prealgebra", "Precalculus"],
+            "level": [1, 2, 3],
+            "unique_id": [f"test/algebra/{i}.json" for i in (7, 8, 9)],
+        },
+        ["test/algebra/7.json", "test/algebra/8.json"],
+        ["2", r"\frac{1}{2}", "-1"],
+    ),
+    "gsm8k": (
+        {
+            "question": ["How many pens?", "How many dollars?", "What is lost?"],
+            "answer": ["2+2 = <<2+2=4>>4 pens\n#### 4", "#### twice\n#### 1,234,567", "#### -5"],
+        },
+        ["gsm8k-01"],
+        ["4", "1234567", "-5"],
+    ),
+    "gpqa": (
+        {
+            "Record ID": ["rec1", "rec2", "rec3"],
+            "Question": ["How many?", "How fast?", "How far?"],
+            "Correct Answer": ["4\n", "10 m/s", "a mile"],
+            "Incorrect Answer 1": ["5", "1 m/s", "a foot"],
+            "Incorrect Answer 2": ["6", "2 m/s", "a yard"],
+            "Incorrect Answer 3": ["7", "3 m/s", "an inch"],
+            "Subdomain": ["Physics (general)"] * 3,
+        },
+        ["rec1", "rec2", "rec3"],
+        ["A", "A", "A"],
+    ),
+    "supergpqa": (
+        {
+            "uuid": ["7f1c", "8a2d", "9b3e"],
+            "question": ["How many?", "How fast?", "How far?"],
+            "options": [["4", "5"], ["1 m/s", "2 m/s", "10 m/s"], ["a mile", "a foot"]],
+            "answer": ["5", "10 m/s", "a mile"],
+            "answer_letter": ["B", "C", "A"],
+            "discipline": ["Science"] * 3,
+        },
+        ["7f1c", "8a2d", "9b3e"],
+        ["B", "C", "A"],
+    ),
+    "imo-answerbench": (
+        {
+            "Problem ID": [f"imo-bench-algebra-00{i}" for i in (1, 2, 3)],
+            "Problem": ["Find all $x$ with $x^2=1$.", "Which primes are even?", "Is it even?"],
+            "Short Answer": [" $\\{1,-1\\}$", "2", "Yes"],
+            "Category": ["Algebra", "Number theory", "Algebra"],
+            "Subcategory": ["Equation", "Prime", "Other"],
+            "Source": ["made up"] * 3,
+        },
+        ["imo-bench-algebra-001"],
+        [r"$\{1,-1\}$", "2", "Yes"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_data_set_in_the_layout_of_its_publisher(offline: Path, name: str) -> None:
+    columns, ids, golds = LAYOUTS[name]
+    cfg = compose.load([f"dataset={name}"]).dataset
+    assert re.fullmatch("[0-9a-f]{40}", cfg.revision or "") and "/" in cfg.path
+    file = f"data/{cfg.split}-00000-of-00001.parquet"
+    folder = offline / name
+    (folder / "data").mkdir(parents=True)
+    pq.write_table(pa.table(columns), folder / file)
+    config = {"config_name": cfg.subset or "default", "data_files": [{"split": cfg.split}]}
+    config["data_files"][0]["path"] = file
+    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps([config])}\n---\n")
+    loaded, notes = questions.load(dataclasses.replace(cfg, path=str(folder)))
+    assert [q.id for q in loaded][: len(ids)] == ids
+    assert [q.gold for q in loaded] == [str(gold) for gold in golds]
+    assert [q.problem for q in loaded] == columns[cfg.fields.problem]
+    commas = "gsm8k-02: answer: 1,234,567 was read without its commas"
+    assert notes == [commas] * (name == "gsm8k")
+
+
+def test_a_gold_answer_behind_a_mark(tmp_path: Path) -> None:
+    path = written(tmp_path, line(answer="so #### 3 is 4 #### 1,23") + line(problem="2?", id="b"))
+    with pytest.raises(UserError, match=r"line 2: field 'answer' has no gold .*gold_after=####"):
+        load(path, gold_after="####")
+    assert load(path, gold_after="####", limit=1)[0][0].gold == "1,23"  # no thousands
+
+
+def test_a_gated_data_set_says_how_to_get_it(
+    offline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    def refuse(path: str, **_: Any) -> None:  # what the hub says takes an account to see
+        raise datasets.exceptions.DatasetNotFoundError(
+            f"Dataset '{path}' is a gated dataset on the Hub. You must be authenticated to access"
+        )
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(UserError, match=r"OWNER/NAME.*gated.*Ask for access.*hf auth login"):
+        questions.load(DatasetConfig(name="x", path="OWNER/NAME"))
+
+
+def test_an_unknown_hub_id_without_a_network(offline: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        questions.load(DatasetConfig(name="x", path="no-such-owner/no-such-data"))
+    message = str(caught.value)
+    assert "\n" not in message and "no-such-owner/no-such-data" in message and "prefetch" in message
+
+
+def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Model, data set and verifier of a process: one request, and what is in the cache."""
+    asked: list[str] = []
+
+    class Busy(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append(self.path)
+            self.send_error(503)
+
+        do_GET = do_HEAD
+
+        def log_message(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    hub._unreachable.cache_clear()
+    with http.server.HTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        for name in ("no-such-owner/model", "no-such-owner/verifier"):
+            with pytest.raises(UserError, match=rf"{name}.*does not answer .HTTP status 503"):
+                models.download(ModelConfig(name="m", id=name))
+        with pytest.raises(UserError, match=r"no-such-data.*HTTP status 503.*prefetch"):
+            questions.load(DatasetConfig(name="x", path="no-such-owner/no-such-data"))
+        server.shutdown()
+    hub._unreachable.cache_clear()
+    assert asked == ["/"] and os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+def test_an_empty_folder_is_refused(offline: Path) -> None:
+    (offline / "empty").mkdir()
+    with pytest.raises(UserError, match="could not be loaded"):
+        load(offline / "empty")

@@ -1,0 +1,48 @@
+"""Workers that write attempts and say what they did, for tests of status."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+
+FIRST, SECOND, THIRD = (f"{1795298536000000 + i}-n{i}-{11 + i}" for i in range(3))  # workers
+
+
+def row(question: str, trial: int, answer: str = "2", **more: Any) -> dict[str, Any]:
+    return {
+        "question_id": question,
+        "trial": trial,
+        "seed": 1,
+        "text": rf"\boxed{{{answer}}}",
+        "finish_reason": "stop",
+        "prompt_tokens": 3,
+        "completion_tokens": 5,
+        "token_ids": np.arange(5, dtype=np.int32),
+        "logprobs": np.zeros(5, dtype=np.float32),
+        "started": 1.0,
+        "first_token": 2.0,
+        "finished": time.time(),
+    } | more
+
+
+@contextmanager
+def writing(run: Run, worker: str) -> Iterator[AttemptWriter]:
+    """A worker that is alive and writes."""
+    with Heartbeat(run.path, worker):
+        writer = AttemptWriter(run.attempts, worker)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+def session(run: Run, name: str, /, **told: Any) -> None:
+    (run.path / "sessions").mkdir(exist_ok=True)
+    (run.path / "sessions" / f"{name}.json").write_text(json.dumps({"worker": name} | told))

@@ -1,0 +1,247 @@
+"""The table of runs, its remarks, and the map of one run: figures of real folders and workers."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers import Capsys, make_run, run_of
+from progressing import FIRST, SECOND, THIRD, row, session, writing
+from rich.console import Console
+
+from bayes_at_n.pipeline.base.program import ROOT
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.cluster.jobs import UNKNOWN, Job
+from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.status import board
+from bayes_at_n.pipeline.status.counts import Counts
+from bayes_at_n.pipeline.status.progress import Progress, added
+from bayes_at_n.pipeline.status.watch import Observer, show_run
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.records import workers
+
+BEAT = """
+import sys, time
+from pathlib import Path
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+with Heartbeat(Path(sys.argv[1]), sys.argv[2]):
+    print("beating", flush=True)
+    time.sleep(600)
+"""
+
+
+def killed(run: Run, worker: str) -> None:
+    """A worker of this host that was killed while it lived."""
+    command = [sys.executable, "-c", BEAT, str(run.path), worker]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "beating\n"
+        assert [w.name for w in workers(run.path) if w.alive] == [worker]
+        process.send_signal(signal.SIGKILL)
+
+
+def progress(*sources: Path) -> list[Progress]:
+    return Observer(list(sources)).look()
+
+
+def printed(run: Run, capsys: Capsys) -> list[str]:
+    show_run(run)
+    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+
+# The map of one run
+
+
+def test_every_trial_is_a_character(tmp_path: Path, capsys: Capsys) -> None:
+    run = make_run(tmp_path / "run", {"q1": "10-~ut+.", "long-id": "1111(", "q3": ""})
+    lines = printed(run, capsys)
+    assert lines[1] == "q1 10-~??+. 1/7"
+    assert lines[2] == "long-id 1111-... 4/5"
+    assert lines[3] == "q3 ........ 0/0"
+    assert lines[4] == (
+        "1 correct 5 0 wrong 1 - no_answer 2 ~ truncated 1 ? undecided 2"
+        " + generated, not graded 1 . owed 12"
+    )
+    # q1: 1 of 6, the second 4 of 5, the third nothing of nothing.
+    mu, avg = (2 / 8 + 5 / 7 + 1 / 2) / 3, (1 / 6 + 4 / 5) / 2
+    [found] = [line for line in lines if line.startswith("run 12/24 12 60 ")]
+    assert f" {avg:.3f} " in found and f" {mu:.3f} " in found
+    assert "scores: 1 attempts are not graded yet" in lines
+
+
+def test_a_map_wider_than_the_terminal_is_folded(tmp_path: Path) -> None:
+    counts = Counts(make_run(tmp_path / "run", {"a": "1" * 90 + "0" * 29 + ".", "b": "-" * 120}))
+    counts.look()
+    lines = [line.rstrip() for line in board.map_lines(counts, 60)]
+    assert "b   0/120: 120 no_answer" in lines
+    at = lines.index("a  90/119: 90 correct, 29 wrong, 1 owed")
+    folded = ["1" * 50, "1" * 40 + "0" * 10, "0" * 19 + "."]
+    assert [line.strip() for line in lines[at + 1 : at + 4]] == folded
+    assert max(map(len, lines)) <= 60
+
+
+def test_complete_or_extended_and_nothing_is_written(tmp_path: Path, capsys: Capsys) -> None:
+    run = make_run(tmp_path / "run", {"q1": "1100", "q2": "1111", "q3": "0-~u"})
+    session(run, "old", wall_s=3.0, gpu_s=7200, attempts=12, completion_tokens=60, ended=True)
+    before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")}
+    for more, figures in (([], "run 12/12 60 2.0+0.0 "), (["sampling.trials=6"], "run 12/18 6 ")):
+        assert main(["status", str(run.path), *more]) == 0
+        lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+        [found] = [line for line in lines if line.startswith("run 12/")]
+        assert found.startswith(figures) and "alive" not in found
+    assert "2.0+1.0" in found
+    assert before == {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")}
+
+
+def test_the_score_is_what_grade_and_score_find(tmp_path: Path, capsys: Capsys) -> None:
+    texts = {
+        "a": [r"\boxed{1/2}", r"\boxed{\frac{2}{4}}", r"\boxed{0.5}", r"\boxed{3}"],
+        "b": ["no box", r"\boxed{5", r"\boxed{\sqrt{8}}", r"\boxed{2\sqrt{2}}"],
+        "c": [r"\boxed{2}</think>", r"<think>\boxed{2}</think>\boxed{7}", r"\boxed{2}", ""],
+    }
+    gold = {"a": r"\frac{1}{2}", "b": r"2\sqrt{2}", "c": "2"}
+    marks = {"a": "++++", "b": "++++", "c": "++~."}
+    run = make_run(tmp_path / "run", marks, gold=gold, texts=texts)
+    grade(run)
+    score(run)
+    metrics = json.loads((run.path / "scores.json").read_text())["metrics"]
+    capsys.readouterr()
+    [found] = [x for x in printed(run, capsys) if x.startswith("run 11/12")]
+    figures = [(of["value"], of["low"], of["high"]) for of in (metrics["avg"], metrics["bayes"])]
+    assert " ".join(f"{x:.3f} {low:.3f} to {high:.3f}" for x, low, high in figures) in found
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_only_be_read(tmp_path: Path, capsys: Capsys) -> None:
+    run = make_run(tmp_path / "run", {"a": "+."})
+    for folder in (tmp_path, run.path, run.attempts):
+        folder.chmod(0o500)
+    assert any(line.startswith("run 1/2") for line in printed(run, capsys))
+
+
+# Workers
+
+
+def test_workers_alive_and_dead_are_listed(tmp_path: Path, capsys: Capsys) -> None:
+    run = make_run(tmp_path / "run", {"a": "11", "b": "1."}, "sampling.trials=20")
+    killed(run, "w-killed")
+    session(run, "w-killed", host="n1", attempts=7, state="sampling", ended=False, replica=3)
+    session(run, "w-done", host="n2", attempts=3, state="done", ended=True)
+    session(
+        run, "w-lives", host="n3", attempts=1, state="sampling", ended=False, in_flight=9,
+        tokens_per_s=1500.0, slurm={"job": "77", "task": 4}, updated=time.time() - 65,
+    )  # fmt: skip
+    with Heartbeat(run.path, "w-lives"), Heartbeat(run.path, "w-new"):
+        found = {w.name: w for w in workers(run.path)}
+        lines = printed(run, capsys)
+    assert {name: (w.alive, w.state) for name, w in found.items()} == {
+        "w-killed": (False, "dead"),
+        "w-done": (False, "done"),
+        "w-lives": (True, "sampling"),
+        "w-new": (True, "loading"),  # it has written no record yet
+    }
+    assert found["w-lives"].task == "77_4" and found["w-lives"].tokens_per_s == 1500
+    assert any(line.startswith("run 3/40 37 9 2+1 dead ") for line in lines)
+    assert any(r.startswith("n3 job 77_4 sampling 1 9 1.5k ") for r in lines)
+    assert any(re.fullmatch(r"n1 #3 dead 7 0 \d+ s ago", r) for r in lines)  # its heartbeat
+    assert "n2 done 3 0 –" in lines
+    assert [w.alive for w in workers(run.path)] == [False] * 3  # and both left as they should
+
+
+def test_a_lone_live_worker_and_its_time_left(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {"a": "1111"}, "sampling.trials=8")
+    (run.attempts / "00000.parquet").rename(run.attempts / f"{FIRST}-00000.parquet")
+    session(run, FIRST, state="sampling", ended=False, wall_s=100.0, updated=time.time())
+    with Heartbeat(run.path, FIRST):
+        [found] = progress(run.path)
+    assert found.workers_alive == 1 and found.seconds_left == pytest.approx(100, rel=0.05)
+    [found] = progress(run.path)
+    assert (found.workers_alive, found.workers_dead, found.seconds_left) == (0, 1, None)
+
+
+def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=100")
+    now = time.time()
+    for worker in (FIRST, SECOND, THIRD):
+        session(run, worker, wall_s=1e5, updated=now, gpu_s=360.0, attempts=20, ended=False)
+    with writing(run, FIRST) as one, writing(run, SECOND) as two:
+        gone = AttemptWriter(run.attempts, THIRD)
+        for trial in range(10):
+            one.put(row("a", trial, finished=now - 10 * trial))
+            two.put(row("a", 20 + trial, finished=now - 3e5))  # days ago
+            gone.put(row("a", 40 + trial))
+        for writer in (one, two, gone):
+            writer.flush()
+        [found] = progress(run.path)
+        gone.close()
+    assert found.done == 30 and found.attempts_per_s == pytest.approx(10 / 1800, rel=0.02)
+    assert found.seconds_left == pytest.approx(70 / (10 / 1800), rel=0.02)
+    assert (found.workers_alive, found.workers_dead) == (2, 1)
+    assert found.gpu_hours == pytest.approx(0.3)
+    assert found.gpu_hours_left == pytest.approx(70 * 0.3 / 60, abs=1e-4)
+    assert not found.over
+
+
+def test_a_worker_that_just_began_counts_from_its_beginning(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=10")
+    now = time.time()
+    session(run, FIRST, wall_s=50.0, updated=now, ended=False)
+    with writing(run, FIRST) as writer:
+        for trial in range(5):
+            writer.put(row("a", trial, finished=now))
+        writer.flush()
+        [found] = progress(run.path)
+    assert found.seconds_left == pytest.approx(50, rel=0.1)
+
+
+# Several runs
+
+
+def test_prices_of_runs_and_their_sum(tmp_path: Path, capsys: Capsys) -> None:
+    paid = "engine.price_in=1000000"  # 1 a token; prompts have 3
+    run_of(tmp_path, "m1", {"a": "1."}, paid, "engine.price_out=2000000")
+    run_of(tmp_path, "m2", {"a": "11"}, paid)
+    (tmp_path / "sums" / "broken").mkdir()
+    (tmp_path / "sums" / "broken" / "config.yaml").write_text("nonsense: 1\n")
+    assert main(["status", str(tmp_path)]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for name, price in (("m1", "13.00 of about 26.00"), ("m2", "6.00"), ("3 runs", "19.00 of")):
+        assert any(line.startswith(f"{name} ") and f" {price} " in line for line in lines), name
+    assert main(["status", str(tmp_path / "sums" / "m1"), "--json"]) == 0
+    one = json.loads(capsys.readouterr().out)
+    assert (one["price"], one["price_total"]) == (13, 26)
+    run_of(tmp_path, "m3", {"a": "1"})
+    assert added(progress(tmp_path)).price is None  # of m3 unknown
+
+
+def test_slurm_jobs_are_counted_once() -> None:
+    shared = [Job("generate", f"7_{i}", "RUNNING", "n1", "1:00", "") for i in range(2)]
+    waits = Job("grade", "8", "PENDING", "", "0:00", "Dependency")
+    found = [Progress(jobs=shared), Progress(jobs=[*shared, waits])]
+    assert board.remarks(found)[-1] == "Slurm: 2 running, 1 pending"
+    lost = Job("", "", UNKNOWN, "", "", "squeue did not answer within 15 s")
+    assert board.remarks([*found, Progress(jobs=[lost])])[-1] == f"Slurm: {lost.reason}"
+
+
+def test_a_low_terminal_counts_what_it_cannot_show(tmp_path: Path) -> None:
+    found = [Progress(name=f"m{i:02d}", done=4, total=4) for i in range(60)]
+    found[50] = Progress(name="owes", done=1, total=4, owed=3)
+    found[55] = Progress(name="bad", fault="a fault " * 100)
+    for width, height in ((80, 24), (80, 12), (130, 24)):
+        console = Console(width=width, height=height, color_system=None)
+        with console.capture() as capture:
+            console.print(board.board(found, width, height))
+        lines = capture.get().splitlines()
+        text = "\n".join(lines)
+        assert len(lines) <= height and max(map(len, lines)) <= width
+        assert "owes" in text and "60 runs" in text and "bad: a fault" in text
+        hidden = int(re.search(r"and .*?(\d+) done", text)[1])  # type: ignore[index]
+        assert hidden + text.count("4/4") + text.count("owes") + text.count("bad ") >= 58

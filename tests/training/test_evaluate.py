@@ -1,0 +1,245 @@
+"""What the runs of a trajectory lack, and the commands that make it."""
+
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import Capsys, write_questions
+from made_series import SUMS, checkpoint, ckpts, finish, planned, stand, sums
+from safetensors.numpy import save_file
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.trajectory import MergeConfig
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.training import evaluate, merge, trajectory
+from bayes_at_n.pipeline.training.series import Evaluation
+from bayes_at_n.pipeline.workers import resident
+from bayes_at_n.pipeline.workers.resident import Order, Residents
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs are made below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -> None:
+    ckpts(place / "t", "s-1", "s-2")
+    write_questions(place / "sums.jsonl", sums(2))
+    ask = [*SUMS, "checkpoints=t", "merge=[]", "dataset.path=sums.jsonl"]
+    one, greedy = planned(*ask, "sampling.trials=3")[1].evaluations[:2]
+    assert stand(one) == (6, 0, 0, False) and stand(greedy) == (2, 0, 0, False)
+    finish(one, {"q0": "110", "q1": "0.+"})
+    assert stand(one) == (1, 1, 0, False)
+    finish(one, {"q0": "110", "q1": "010"})
+    assert stand(one).finished
+    more = planned(*ask, "sampling.trials=4")[1].evaluations[0]
+    assert stand(more).pending == 2
+    fewer = planned(*ask, "sampling.trials=2")[1].evaluations[0]
+    assert stand(fewer).finished
+    other = planned(*ask, "sampling.trials=3", "grading.timeout_s=2")[1].evaluations[0]
+    assert stand(other) == (0, 6, 0, False)
+    with pytest.raises(UserError, match=r"sampling\.temp"):
+        stand(planned(*ask, "sampling.trials=3", "sampling.temperature=1")[1].evaluations[0])
+    write_questions(place / "sums.jsonl", [*sums(1), {"id": "q1", "problem": "x", "answer": 1}])
+    with pytest.raises(UserError, match="question q1"):
+        stand(one)
+    write_questions(place / "sums.jsonl", sums(2))
+    save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-1" / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.weights is"):
+        stand(one)
+
+
+def test_merged_weights_are_made_removed_and_remembered(place: Path, capsys: Capsys) -> None:
+    ckpts(place / "t", "s-1", "s-2", "s-3")
+    write_questions(place / "sums.jsonl", sums(1))
+    ask = [*SUMS, "checkpoints=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
+    one = planned(*ask)[1].evaluations[-2]
+    window = one.window
+    assert evaluate.weights(window) is None
+    merge.merge(window.sources, window.path)
+    weights = evaluate.weights(window)
+    assert weights and (window.path / "merge.yaml").is_file()
+    assert evaluate.present(window)
+    finish(one, {"q0": "10"})
+    assert stand(one) == (0, 0, 0, False)
+    left = window.path.parent / f".{window.path.name}.merging"
+    left.mkdir()  # of a removal that was stopped
+    evaluate.remove(window)
+    assert [path.name for path in window.path.parent.iterdir()] == [f"{window.path.name}.json"]
+    assert evaluate.weights(window) == weights
+    assert stand(one) == (0, 0, 0, False)
+    save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
+    with pytest.raises(UserError, match=r"merge2\.json.*s-2.*delete"):
+        stand(one)
+    (window.path.parent / f"{window.path.name}.json").unlink()
+    assert stand(one) == (0, 0, 0, True)  # nothing is left that says what it was made of
+
+
+def merged_run(place: Path, training: str) -> Evaluation:
+    """A finished run of a window whose weights are there."""
+    ckpts(place / training, "s-1", "s-2", "s-3")
+    write_questions(place / "sums.jsonl", sums(1))
+    one = planned(*SUMS, f"checkpoints={training}", "merge=2", "dataset.path=sums.jsonl",
+                  "sampling.trials=2")[1].evaluations[-2]  # fmt: skip
+    merge.merge(one.window.sources, one.window.path)
+    finish(one, {"q0": "10"})
+    run = one.run
+    identity = runfolder.read_manifest(run)["identity"]
+    identity["model.weights"] = evaluate.weights(one.window)
+    runfolder.write_json(run.manifest, {"format": 2, "identity": identity})
+    return one
+
+
+def test_runs_are_kept_where_merged_weights_cannot_be_recognised(place: Path) -> None:
+    one = merged_run(place, "t")
+    folder = one.window.path
+    assert stand(one) == (0, 0, 0, False)
+    only = r"s-3-merge2: .*; delete this folder only: it is merged again, and its runs stay if the"
+    (folder / "merge.yaml").write_text("version: 1000\nsources: []\n")
+    for refuse in (lambda: stand(one), lambda: evaluate.present(one.window)):
+        with pytest.raises(UserError, match=only):
+            refuse()  # no weights that nobody knows are sampled
+    with pytest.raises(UserError, match=only):
+        evaluate.remove(one.window)
+    assert not folder.with_name(f"{folder.name}.json").exists()
+    for path in folder.iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match=only):
+        stand(one)
+    folder.rmdir()
+    merge.merge(one.window.sources, one.window.path)
+    assert stand(one).finished
+    save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
+    with pytest.raises(UserError, match=r"s-2.*delete"):
+        stand(one)
+
+
+def test_merged_weights_of_another_training_are_never_taken_or_deleted(place: Path) -> None:
+    one = merged_run(place, "x/t")
+    ckpts(place / "y/t", "s-1", "s-2", "s-3")
+    save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "y/t/s-3/model.safetensors")
+    ask = [*SUMS, "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
+    other = planned(*ask, "checkpoints=y/t")[1].evaluations[-2]
+    assert other.window.path == one.window.path
+    remedy = r"is the mean of other checkpoints: .*x/t/s-2.*checkpoints\.NAME=FOLDER, or delete"
+    with pytest.raises(UserError, match=remedy):
+        stand(other)
+    for refuse in (evaluate.present, evaluate.remove):
+        with pytest.raises(UserError, match=remedy):
+            refuse(other.window)
+    assert (one.window.path / "merge.yaml").is_file()
+    evaluate.remove(one.window)
+    with pytest.raises(UserError, match=r"merge2\.json.*other checkpoints"):
+        stand(other)
+    assert stand(planned(*ask, "checkpoints.y=y/t")[1].evaluations[-2]).pending == 2
+
+
+def test_a_dry_run_says_how_each_pending_run_is_made_elsewhere(place: Path, capsys: Capsys) -> None:
+    ckpts(place / "it's t", "s-1", "s-2")
+    checkpoint(place / "it's t" / "s-3", 2.0)
+    write_questions(place / "sums.jsonl", sums(1))
+    ask = [*SUMS, "checkpoints=it's t", "merge=2", "dataset.path=sums.jsonl", "tag=x",
+           "sampling.trials=2", "model.name=m"]  # fmt: skip
+    done, *pending = planned(*ask)[1].evaluations
+    finish(done, {"q0": "10"})
+    trajectory.run(ask, dry_run=True)
+    told = capsys.readouterr().out
+    at = told.index("weights to be merged first")
+    merges, runs = [part.splitlines()[1:] for part in told[at:].strip().split("\n\n")]
+    assert len(merges) == 2 and len(runs) == len(pending) == 9
+    for one, line in zip(pending, runs, strict=True):
+        cfg = compose.load(shlex.split(line))
+        assert cfg == one.run.cfg
+    for line in merges:
+        merge.run(compose.load_as(MergeConfig, shlex.split(line)))
+    for one in pending:
+        finish(one, {"q0": "1" * one.run.cfg.sampling.trials})
+        assert stand(one).finished
+    trajectory.run(ask, dry_run=True)
+    assert "pending runs, settings" not in capsys.readouterr().out
+    manifest = runfolder.read_manifest(done.run)
+    del manifest["identity"]["questions"]
+    runfolder.write_json(done.run.manifest, manifest)
+    trajectory.run(ask, dry_run=True)
+    table = capsys.readouterr().out
+    assert "unprepared" in table and "pending runs, settings" in table
+
+
+def test_failures_stop_no_other_run_and_a_stop_stops_all(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capsys
+) -> None:
+    """With a program in place of Python that fails, or was stopped, as its model's name says."""
+    ckpts(place / "t", "a-1", "bad-2", "c-3")
+    write_questions(place / "sums.jsonl", sums(1))
+    asked = list[str]()
+
+    def fake(_: Residents, orders: list[Order]) -> list[int]:
+        [order] = orders
+        asked.append(order.model)
+        return [130 if "quit-" in order.model else 7 if "bad-" in order.model else 0]
+
+    monkeypatch.setattr(Residents, "follow", fake)
+    ask = [*SUMS, "merge=[]", "greedy=false", "dataset.path=sums.jsonl", "sampling.trials=2"]
+    with pytest.raises(UserError) as error:
+        trajectory.run([*ask, "checkpoints=t"])
+    assert error.value.exit_code == 1  # those that left nothing, as if others were at it
+    assert "3 of 3 runs are not finished: runs/sums/t-a-1" in str(error.value)
+    told = capfd.readouterr()
+    assert "evaluating 2 of 3: t-bad-2" in told.err and not told.out
+    assert len(asked) == 3
+    ckpts(place / "u", "a-1", "quit-2", "z-3")
+    with pytest.raises(UserError, match="stopped at runs/sums/u-quit-2") as error:
+        trajectory.run([*ask, "checkpoints=u"])
+    assert error.value.exit_code == 130
+    assert len(asked) == 3 + 2
+
+
+def send_once_heard(number: int, ready: Path | None = None, after: Path | None = None) -> None:
+    """Signal this process when it listens and a file is there; then make another file."""
+    ignored = signal.getsignal(number)
+
+    def send() -> None:
+        while signal.getsignal(number) == ignored or (ready and not ready.exists()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+        if after:
+            after.touch()
+
+    threading.Thread(target=send, daemon=True).start()
+
+
+def ended(code: str) -> int:
+    """The status of an order that is this program."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resident, "PROGRAM", [sys.executable, "-c", code])
+        with Residents() as residents:
+            return residents.follow([Order("", [])])[0]
+
+
+def test_a_signal_to_this_process_reaches_the_run() -> None:
+    send_once_heard(signal.SIGTERM)
+    assert ended("import time; time.sleep(600)") == 143
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGUSR1, 85)])
+def test_a_stop_that_a_run_outlives_is_one(number: int, status: int, tmp_path: Path) -> None:
+    ready, after = tmp_path / "ready", tmp_path / "after"
+    code = f"""
+import os, signal, time
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+open({str(ready)!r}, "w").close()
+while not os.path.exists({str(after)!r}):
+    time.sleep(0.01)
+"""
+    send_once_heard(number, ready, after)
+    assert ended(code) == status

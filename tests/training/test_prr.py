@@ -1,0 +1,334 @@
+"""prr on real run folders, its numbers computed again from the outcomes that made them."""
+
+import csv
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Capsys, run_of
+from scipy.stats import binom, norm, rankdata
+
+from bayes_at_n.pipeline.base.console import percent
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.records import RecordsConfig
+from bayes_at_n.pipeline.config.trajectory import ReversalConfig
+from bayes_at_n.pipeline.records.importing import import_records
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.training import pairing, prr, stacks
+from bayes_at_n.pipeline.training.prr import pair_counts, reversals
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.seed=null")
+MAP = (0, 3, 5, 7, 1, 4, 8, 2, 11, 6, 9, 10), (7, 8, 5, 2, 9, 0, 10, 3, 4, 6, 1, 11)
+
+load = partial(compose.load_as, ReversalConfig)
+
+
+def imported(root: Path, names: Sequence[str], outcomes: Any) -> None:
+    """Run folders root/sums/NAME of outcomes (L, M, N): 1 correct, 0 not, -1 owed."""
+    source = root / f"{names[0]}.npz"
+    np.savez(source, sums=np.asarray(outcomes))
+    import_records(
+        compose.load_as(
+            RecordsConfig, [f"source={source}", f"runs={root}", f"model={','.join(names)}"]
+        )
+    )
+
+
+def random_sides(root: Path, models: int = 4, questions: int = 5, trials: int = 6) -> Any:
+    """Runs a-base, ... and a-tuned, ...; their outcomes (2, L, M, N)."""
+    rng = np.random.default_rng(7)
+    p = rng.beta(1, 1.2, (2, models, questions, 1))
+    outcomes = (rng.random((2, models, questions, trials)) < p).astype(int)
+    for side, ending in zip(outcomes, ("base", "tuned"), strict=True):
+        imported(root, [f"{chr(97 + i)}-{ending}" for i in range(models)], side)
+    return outcomes
+
+
+def told(root: Path, *settings: str, endings: tuple[str, str] = ("base", "tuned")) -> Any:
+    before, after = (f"{root}/sums/*-{ending}" for ending in endings)
+    more = [f"out={root / 'out'}", "draws=500", *settings]
+    prr.run(load([f"before={before}", f"after={after}", *more]))
+    return json.loads((root / "out" / "prr.json").read_text())
+
+
+def turned(before: Sequence[float], after: Sequence[float]) -> int:
+    """MaP's sum, pair by pair; scores equal but for rounding are a tie."""
+    pairs = itertools.combinations(range(len(before)), 2)
+    moves = ((round(before[i] - before[j], 12), round(after[i] - after[j], 12)) for i, j in pairs)
+    return sum(a * b < 0 for a, b in moves)
+
+
+def passes(outcomes: Any, k: int) -> Any:
+    """The unbiased Pass@k of each model, one subset of the trials after another."""
+    subsets = itertools.combinations(range(outcomes.shape[-1]), k)
+    return np.mean([outcomes[..., list(s)].any(axis=-1).mean(axis=-1) for s in subsets], axis=0)
+
+
+def test_rates_are_those_of_the_formula(tmp_path: Path) -> None:
+    outcomes = random_sides(tmp_path)
+    found = told(tmp_path, "metrics=pass@1,pass@2,pass@4", "draws=4000")
+    rows = {row["protocol"]: row for row in found["protocols"]}
+    assert list(rows) == ["avg@6", "Bayes@6", "Pass@1", "Pass@2", "Pass@4"]
+    for label, row in rows.items():
+        k = int(label.split("@")[1]) if label.startswith("Pass") else 1
+        before, after = passes(outcomes, k)
+        assert row["reversed"] == turned(before, after)
+        assert row["prr"] == pytest.approx(turned(before, after) / 6)
+        # The posterior, drawn by other means.
+        rng, right = np.random.default_rng(3), outcomes.sum(axis=-1)
+        p = rng.beta(1 + right, 7 - right, (20_000, *right.shape))
+        drawn = (1 - (1 - p) ** k).mean(axis=-1)
+        rates = np.array([turned(*one) / 6 for one in drawn[:4000]])
+        assert row["mean"] == pytest.approx(rates.mean(), abs=0.02)
+        ends = np.quantile(rates, [0.025, 0.975])
+        assert (row["low"], row["high"]) == pytest.approx(ends, abs=1 / 6 + 1e-9)
+        assert row["settled_reversed"] <= row["settled"] <= row["pairs"] == 6
+        assert row["cost"] is None  # imported outcomes have no tokens
+
+
+def test_settled_pairs_are_those_whose_intervals_leave_out_zero(tmp_path: Path) -> None:
+    outcomes = random_sides(tmp_path, models=6, questions=20, trials=16)
+    found = told(tmp_path, "metrics=pass@4,pass@8", "confidence=0.9")
+    rows = {row["protocol"]: row for row in found["protocols"]}
+    right, n = outcomes.sum(axis=-1), 16
+    p = (right + 1) / (n + 2)
+    of_average = np.sqrt((p * (1 - p) / (n + 3)).sum(axis=-1)) / 20 * (n + 2) / n
+    scores = {"avg@16": (outcomes.mean(axis=(2, 3)), of_average)}
+    for k in (4, 8):
+        # The estimate for every number of correct trials, and its variance at a shrunk rate.
+        each = np.array([1 - math.comb(n - c, k) / math.comb(n, k) for c in range(n + 1)])
+        chances = binom.pmf(np.arange(n + 1), n, (right[..., None] + 0.5) / (n + 1))
+        variances = chances @ each**2 - (chances @ each) ** 2
+        sigma = np.sqrt(variances.sum(axis=-1)) / 20
+        scores[f"Pass@{k}"] = each[right].mean(axis=-1), sigma
+        told_sigma = [r["sigma_before"] for r in found["ranks"] if r["protocol"] == f"Pass@{k}"]
+        assert told_sigma == pytest.approx(sigma[0])
+    for label, (mean, sigma) in scores.items():
+        settled, turned = 0, []
+        for i, j in itertools.combinations(range(6), 2):
+            z = (mean[:, i] - mean[:, j]) / np.hypot(sigma[:, i], sigma[:, j])
+            sure = np.abs(z) > norm.ppf(0.95)
+            settled += sure.all()
+            if sure.all() and z[0] * z[1] < 0:
+                turned.append([chr(97 + i), chr(97 + j)])
+        row = rows[label]
+        assert (row["settled"], row["settled_reversed_pairs"]) == (settled, turned)
+        assert len(turned) <= settled < 15
+    assert rows["avg@16"]["settled_reversed"] > 0
+
+
+def test_form_of_the_paper() -> None:
+    # Twelve models, 66 pairs: 33 reverse by greedy decoding and 15 by Pass@16, as in Figure 5.
+    order = np.arange(12)
+    sampled, greedy = (np.array([order, after]) for after in MAP)
+    outcomes = np.zeros((2, 12, 12, 16), int)
+    outcomes[..., 0] = np.arange(12) < sampled[..., None]  # one of 16 trials, of so many questions
+    once = (np.arange(12) < greedy[..., None]).astype(int)[..., None]
+    cfg = load(["before=x", "after=y", "draws=100"])
+    flat = outcomes.reshape(24, 12, 16), once.reshape(24, 12, 1)
+    found = {one.label: one for one in reversals(flat[0], cfg, flat[1])}
+    assert list(found) == ["greedy", "avg@16", "Bayes@16"] + [f"Pass@{2**k}" for k in range(5)]
+    assert f"{found['greedy'].rate:.2%} {found['Pass@16'].rate:.2%}" == "50.00% 22.73%"
+    counts = pair_counts(found["Pass@16"], 0.95)
+    assert (counts["pairs"], counts["reversed"], counts["tied"]) == (66, 15, 0)
+    assert [*pair_counts(found["greedy"], 0.95).values()][1:] == [33, 0, None, []]
+    assert found["greedy"].ranks[1].tolist() == (12 - np.array(MAP[1])).tolist()
+
+
+@pytest.mark.soak
+def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
+    won = {"base": (0, 1, 2), "tuned": (1, 0, 2)}
+    for ending, right in won.items():
+        for name, count in zip(("v2", "v9", "v10"), right, strict=True):
+            run_of(tmp_path, f"{name}-{ending}", {f"q{i}": "1" * i + "0" * (4 - i) for i in (0, 2)})
+            one = {f"q{i}": "1" if i < 2 * count else "0" for i in (0, 2)}
+            run_of(tmp_path, f"{name}-{ending}-greedy", one, *GREEDY)
+    found = told(tmp_path, "metrics=pass@1,pass@2", "output=20")
+    rows = {row["protocol"]: row for row in found["protocols"]}
+    assert list(rows) == ["greedy", "avg@4", "Bayes@4", "Pass@1", "Pass@2"]
+    assert (rows["greedy"]["reversed"], rows["greedy"]["pairs"]) == (1, 3)
+    assert rows["greedy"]["mean"] is None and rows["greedy"]["settled"] is None
+    paired = [Path(pair["after"]).name for pair in found["pairs_of_runs"]]
+    assert paired == ["v2-tuned", "v9-tuned", "v10-tuned"]  # numbers in names are numbers
+    # Appendix C, 2 questions: prompts of 3 tokens, completions of 5.
+    for label, n in (("greedy", 1), ("avg@4", 4), ("Pass@2", 2)):
+        cost = 2 * (1.25 * 3 + 0.125 * 3 * (n - 1) + 20 * 5 * n) / 1e6
+        assert rows[label]["cost"] == pytest.approx(cost)
+    page = (tmp_path / "out" / "prr.md").read_text()
+    assert "one pair is 0.3333" in page and "Chance is 0.5" in page
+    assert "cost of k attempts (as in MaP)" in page and "need not hold" in page
+    for ending in ("md", "tex"):
+        assert "attempts (as in MaP)" in (tmp_path / "out" / f"protocols.{ending}").read_text()
+    for name in ("trend.png", "rank_scatter.pdf", "protocols.tex", "ranks.md"):
+        assert (tmp_path / "out" / name).is_file()
+
+
+def test_ranks_tell_pairs_scores_and_shifts(tmp_path: Path) -> None:
+    imported(tmp_path, ["x-base", "y-base", "z-base"], [[[1, 1, 0]], [[1, 0, 0]], [[1, 0, 0]]])
+    imported(tmp_path, ["x-sft", "y-sft", "z-sft"], [[[0, 0, 0]], [[1, 1, 1]], [[1, 1, 0]]])
+    found = told(tmp_path, "metrics=pass@1", endings=("base", "sft"))
+    rows = [row for row in found["ranks"] if row["protocol"] == "avg@3"]
+    assert [(r["before"], r["after"]) for r in rows] == [(f"{n}-base", f"{n}-sft") for n in "xyz"]
+    assert [(r["rank_before"], r["rank_after"], r["shift"]) for r in rows] == [
+        (1, 3, -2),
+        (2, 1, 1),
+        (2, 2, 0),
+    ]
+    scores = [-np.array([r[key] for r in rows]) for key in ("score_before", "score_after")]
+    for values, key in zip(scores, ("rank_before", "rank_after"), strict=True):
+        assert rankdata(values, method="min").tolist() == [r[key] for r in rows]
+    average = found["protocols"][0]
+    # x falls behind both; y and z are tied before, which is no reversal.
+    assert (average["reversed"], average["tied"]) == (2, 1)
+    p = 3 / 5
+    assert rows[0]["sigma_before"] == pytest.approx(math.sqrt(p * (1 - p) / 6) * 5 / 3)
+    with (tmp_path / "out" / "ranks.csv").open(newline="") as file:
+        assert next(csv.DictReader(file))["after"] == "x-sft"
+
+
+def test_ties_are_no_reversals_but_posteriors_reverse_them(tmp_path: Path) -> None:
+    for ending in ("base", "tuned"):
+        imported(tmp_path, [f"{n}-{ending}" for n in "abc"], [[[1, 0, 1, 0]] * 4] * 3)
+    row = told(tmp_path, "metrics=pass@2")["protocols"][0]
+    assert (row["prr"], row["tied"], row["settled"]) == (0, 3, 0)
+    assert row["mean"] == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_pairing_against_the_names_is_said(tmp_path: Path, capsys: Capsys) -> None:
+    random_sides(tmp_path, 3)
+    folder = tmp_path / "sums"
+    after = ",".join(str(folder / f"{name}-tuned") for name in "bac")
+    found = told(tmp_path, f"after={after}")
+    said = "by their names a-base belongs to a-tuned, and is paired with b-tuned"
+    assert [row["after"] for row in found["ranks"][:3]] == ["b-tuned", "a-tuned", "c-tuned"]
+    assert found["pairing_doubt"] == said and said in capsys.readouterr().err
+    assert f"Warning: {said}" in (tmp_path / "out" / "prr.md").read_text()
+    assert pairing.mismatch(["a-base", "b-base"], ["x", "y"]) is None
+
+
+def test_names_of_one_model_that_begin_another_are_paired(tmp_path: Path) -> None:
+    names = ["a", "a-m", "a-z", "a-10"]
+    for ending in ("base", "tuned"):
+        for name in names:
+            run_of(tmp_path, f"{name}-{ending}")
+    folder = f"{tmp_path}/sums"
+    pairs = pairing.pair(load([f"before={folder}/*-base", f"after={folder}/*-tuned"]))
+    for before, after in zip(*pairs, strict=True):
+        assert before.name.removesuffix("-base") == after.name.removesuffix("-tuned")
+
+
+def test_twins_are_no_models_and_count_only_when_all_are_there(tmp_path: Path) -> None:
+    for name in ("a-base", "b-base", "a-tuned", "b-tuned"):
+        run_of(tmp_path, name)
+        if name != "b-tuned":
+            run_of(tmp_path, f"{name}-greedy", {"a": "1", "b": "0", "c": "0"}, *GREEDY)
+    folder, out = f"{tmp_path}/sums", tmp_path / "out"
+    patterns = [f"before={folder}/[ab]-base*", f"after={folder}/?-tuned*", f"out={out}"]
+    prr.run(load(patterns))
+    found = json.loads((out / "prr.json").read_text())
+    assert [len(found["pairs_of_runs"]), found["protocols"][0]["protocol"]] == [2, "avg@4"]
+    assert "greedy is left out" in (out / "prr.md").read_text()
+    # Sampled, so it is no greedy run either.
+    run_of(tmp_path, "b-tuned-greedy", {"a": "1", "b": "0", "c": "0"})
+    prr.run(load(patterns))
+    assert "greedy is left out" in (out / "prr.md").read_text()
+
+
+def test_fewer_trials_leave_out_k_and_other_trials_are_said(tmp_path: Path) -> None:
+    outcomes = np.ones((2, 3, 4), int)
+    outcomes[1, 2, 2:] = -1
+    imported(tmp_path, ["a-base", "b-base"], outcomes)
+    imported(tmp_path, ["a-tuned", "b-tuned"], outcomes[:, :, :3])
+    found = told(tmp_path, "metrics=pass@1,pass@2,pass@4")
+    labels = ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
+    assert [row["protocol"] for row in found["protocols"]] == labels
+    page = (tmp_path / "out" / "prr.md").read_text()
+    assert "Pass@4: left out" in page and "not alike: trials" in page
+    assert "cost: not known" in page
+    assert not [key for key, row in enumerate(found["protocols"]) if row["cost"] is not None]
+    told(tmp_path, "metrics=pass@4")
+    assert not (tmp_path / "out" / "trend.png").exists()
+
+
+def test_ragged_runs_have_no_number_of_trials(tmp_path: Path) -> None:
+    for name in ("a-base", "b-base", "a-tuned", "b-tuned"):
+        owed = {"x": "1101", "y": "10.0" if name == "b-base" else "1001"}
+        run_of(tmp_path, name, owed)
+    found = told(tmp_path, "metrics=pass@1,pass@2", "confidence=0.975")
+    rows = {row["protocol"]: row for row in found["protocols"]}
+    assert list(rows) == ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
+    # Of before there are 15 trials of 4 questions.
+    assert rows["avg@N"]["trials"] == 15 / 4 and rows["Pass@2"]["trials"] == 2
+    cost = 2 * (1.25 * 3 + 0.125 * 3 * (15 / 4 - 1) + 10 * 5 * 15 / 4) / 1e6
+    assert rows["avg@N"]["cost"] == rows["Bayes@N"]["cost"] == pytest.approx(cost)
+    page = (tmp_path / "out" / "prr.md").read_text()
+    assert "2 questions, 3 to 4 trials" in page and "N: questions have 3 to 4 trials" in page
+    assert "97.5 % interval of the difference" in page and "low 97.5 %" in page
+    assert "98" not in page.split("not alike")[0]
+    assert [percent(x) for x in (0.9, 0.975, 0.9999)] == ["90 %", "97.5 %", "99.99 %"]
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    for settings, said in (
+        (["after=x"], "before: "),
+        (["before=x"], "after: "),
+        (["before=x", "after=y", "metrics=pass@0"], "metrics=.*pass@0"),
+        (["before=x", "after=y", "pass_k=2"], "pass_k: no such key"),
+        (["before=x", "after=y", "confidence=1"], "confidence=1.0: "),
+        (["before=x", "after=y", "draws=5"], "draws=5: "),
+        (["before=x", "after=y", "seed=-1"], "seed=-1"),
+        (["before=x", "after=y", "output=-2"], "prices.output=-2.0: "),
+        (["before=x", "after=y", "out="], "out="),
+        (["before=x", "aftr=y"], "aftr: .*after"),
+        (["before"], "before: .*KEY=VALUE"),
+    ):
+        with pytest.raises(UserError, match=said):
+            load(settings)
+
+
+def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys) -> None:
+    for name in ("a-base", "b-base", "a-tuned", "b-tuned", "c-tuned"):
+        run_of(tmp_path, name)
+    run_of(tmp_path, "a-raw", {"a": "++", "b": "++", "c": "++"})
+    run_of(tmp_path, "b-raw", {"a": "11", "b": "10", "c": "++"})
+    run_of(tmp_path, "a-other", {"a": "11", "b": "10", "d": "00"})
+    run_of(tmp_path, "a-far", dataset="products")
+    (tmp_path / "empty").mkdir()
+    runs = f"{tmp_path}/sums"
+    base = f"{runs}/*-base"
+    for before, after, said in (
+        (base, f"{runs}/*-tuned", r"before= names 2 runs \(a-base, b-base\) and after= 3 "),
+        (base, f"{runs}/nothing", "nothing: "),
+        (base, f"{runs}/*-nothing", "no run folder"),
+        (base, f"{tmp_path}/empty", "empty is no run folder"),
+        (f"{runs}/a-base", f"{runs}/a-tuned", "a-base; .*needs 2"),
+        (base, base, "a-base: .*before= and .*after="),
+        (base, f"{runs}/a-tuned,{runs}/a-raw", "a-raw: nothing graded"),
+        (base, f"{runs}/a-tuned,{runs}/b-raw", "b-raw is left out"),
+        (base, f"{runs}/a-tuned,{runs}/a-other", "a-other: of its 3 questions 2"),
+        (base, f"{runs}/a-tuned,{tmp_path}/products/a-far", "several data sets .sums, products"),
+    ):
+        with pytest.raises(UserError, match=said) as error:
+            prr.run(load([f"before={before}", f"after={after}", f"out={tmp_path / 'out'}"]))
+        assert "\n" not in str(error.value)
+        assert capsys.readouterr() == ("", "")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        told(tmp_path, f"after={runs}/[ab]-tuned", f"out={tmp_path / 'file' / 'in'}")
+
+
+def test_an_import_that_is_named_greedy_is_taken_for_it(tmp_path: Path) -> None:
+    sampled, warm = run_of(tmp_path, "a").path, run_of(tmp_path, "a-greedy")
+    assert stacks.greedy_twins([sampled]) is None
+    manifest = runfolder.read_json(warm.manifest) | {"imported": {"sampling_known": False}}
+    runfolder.write_json(warm.manifest, manifest)
+    assert stacks.greedy_twins([sampled]) == [warm.path]

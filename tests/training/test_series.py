@@ -1,0 +1,157 @@
+"""The models and runs that a trajectory plans."""
+
+from pathlib import Path
+
+import pytest
+from helpers import Capsys
+from made_series import DEMO, SUMS, ckpts, planned
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config import trajectory as settings
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.training import series
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs are made below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["model=demo"], "checkpoints=FOLDER"),
+        (["checkpoints=", "model=demo"], "checkpoints: "),
+        (["checkpoints=a", "checkpoints.b=b"], "give every training run a name, or none"),
+        (["checkpoints=a", "merge=1"], "merge.windows=1: "),
+        (["checkpoints=a", "merges=4"], "did you mean merge"),
+        (["checkpoints=a", "model=demo,custom"], "model: "),
+        (["checkpoints=a", "run_dir=x"], "run_dir=x: leave it out"),
+        (["checkpoints=a", "stages=[grade]"], "stages=[grade]: leave it out"),
+        (["checkpoints=a", "model.id=x"], "model.id=x: leave it out"),
+        (["checkpoints=a", "sampling.trials=4,8"], "sampling.trials: takes one value"),
+        (["checkpoints=a", "metrics=pas@4"], "did you mean pass@4"),
+        (["checkpoints=a", "confidence=95"], "confidence=95.0: "),
+        (["checkpoints=a", "replicates=1"], "replicates=1: "),
+        (["checkpoints=a", "prices.output=-1"], "prices.output=-1.0: "),
+        (["checkpoints=a", "runs/x"], "runs/x: "),
+        (["checkpoints=a", "out="], "out="),
+    ],
+)
+def test_wrong_settings_give_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        planned(*arguments)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_own_settings_and_those_of_runs_are_told_apart() -> None:
+    found = settings.load(
+        ["model=demo", "dataset=demo,aime25", "checkpoints=[a, b]", "merge=8,4,4", "tag=t",
+         "merge.keep=false", "output=2", "sampling.trials=4", "metrics=pass@16,maj@4"]
+    )  # fmt: skip
+    assert found.cfg.checkpoints == {"": ["a", "b"]} and found.cfg.merge.windows == [4, 8]
+    assert not found.cfg.merge.keep and found.cfg.metrics == ["pass@16", "maj@4"]
+    assert found.cfg.prices.output == 2 and found.cfg.prices.cache_miss == 1.25
+    assert found.models == [["model=demo", "tag=t", "sampling.trials=4"]]
+    assert found.datasets == [["dataset=demo"], ["dataset=aime25"]]
+    assert settings.load(["checkpoints=a"]).cfg.merge.windows == [4]
+    assert settings.load(["checkpoints=a", "merge=[]"]).cfg.merge.windows == []
+    two = settings.load(["checkpoints.x=a", "checkpoints.y=b,c"]).cfg.checkpoints
+    assert two == {"x": ["a"], "y": ["b", "c"]}
+    globs = settings.load(["checkpoints=t/step-[0-9]*,u/step-3[0-9]"]).cfg.checkpoints
+    assert globs == {"": ["t/step-[0-9]*", "u/step-3[0-9]"]}
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_windows_that_cannot_be_are_refused(tmp_path: Path, size: int) -> None:
+    ckpts(tmp_path, "s-1", "s-2", "s-3")
+    with pytest.raises(UserError, match=f"merge={size}: "):
+        series.find({"": [str(tmp_path)]}, [size])
+    assert series.find({"": [str(tmp_path)]}, [2])[0].steps == [1, 2, 3]
+
+
+def test_a_trajectory_needs_two_checkpoints_of_different_names(tmp_path: Path) -> None:
+    ckpts(tmp_path / "a", "s-1", "s-2")
+    ckpts(tmp_path / "b", "s-1")
+    with pytest.raises(UserError, match="holds 1 checkpoint"):
+        series.find({"": [str(tmp_path / "b")]}, [])
+    with pytest.raises(UserError, match=r"are both called s-1; .*checkpoints\.NAME"):
+        series.find({"": [str(tmp_path / "a"), str(tmp_path / "b")]}, [])
+    with pytest.raises(UserError, match="nowhere"):
+        series.find({"": [str(tmp_path / "nowhere")]}, [])
+
+
+def test_steps_that_say_nothing_are_counted(tmp_path: Path, capsys: Capsys) -> None:
+    ckpts(tmp_path / "a", "early", "late-2")
+    ckpts(tmp_path / "b", "s-5", "s-9")
+    found = series.find({"a": [str(tmp_path / "a")], "b": [str(tmp_path / "b")]}, [])
+    assert [one.steps for one in found] == [[1, 2], [1, 2]]
+    assert "early has no step" in capsys.readouterr().err
+    backwards = [str(tmp_path / "b" / "s-9"), str(tmp_path / "b" / "s-5")]
+    assert series.find({"": backwards}, [])[0].steps == [1, 2]
+    assert "s-5 comes after s-9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["model=demo"],
+        ["model=demo", "tag=t", "sampling.trials=4"],
+        ["model=custom"],
+        ["model=qwen3-4b", "sampling=paper", "dataset=demo,aime25"],
+        ["model=demo", "model.name=my-3b"],
+    ],
+)
+def test_what_is_planned_is_what_each_command_gives(place: Path, more: list[str]) -> None:
+    ckpts(place / "it's training", "s-1", "s-2", "s-3")
+    _, made = planned(f"checkpoints={place}/it's training", "merge=2", *more)
+    for one in made.evaluations:
+        assert compose.load(one.settings) == one.run.cfg
+    paths = [one.run.path for one in made.evaluations]
+    assert len(set(paths)) == len(paths) == (3 + 2) * 2 * len(made.datasets)
+
+
+def test_names_of_runs_are_those_of_the_models_own_checkpoints(place: Path) -> None:
+    _, made = planned("model=demo", f"checkpoints={DEMO}", "merge=4", "dataset=demo")
+    own = compose.load(["model=demo", "model.checkpoint=step-3900", "dataset=demo"])
+    single = next(one for one in made.evaluations if one.run.path == Path(own.run_dir))
+    assert runfolder.identity(single.run.cfg) == runfolder.identity(own)
+    assert made.label == "demo" and made.out == Path("runs/demo/_trajectory/demo")
+    two = planned("model=demo", f"checkpoints={DEMO}", "dataset=demo,aime25", "tag=t")[1]
+    assert two.out == Path("runs/_trajectory/demo-t")
+    last = made.evaluations[-1]
+    assert last.run.path == Path("runs/demo/demo-step-4000-merge4-greedy") and last.greedy
+    assert last.window.path == (place / "runs/_merged/demo/step-4000-merge4")
+    assert [path.name for path in last.window.sources] == [
+        f"step-{n}" for n in (3700, 3800, 3900, 4000)
+    ]
+    assert len(made.evaluations) == 2 * (18 + 15)
+
+    ckpts(place / "math", "checkpoint-500", "checkpoint-1000")
+    _, made = planned(
+        "model=custom", "checkpoints=math", "merge=[]", "greedy=false", "dataset=demo"
+    )
+    assert made.label == "math"
+    names = [one.run.cfg.model.name for one in made.evaluations]
+    assert names == ["math-checkpoint-500", "math-checkpoint-1000"]
+    ckpts(place / "code", "checkpoint-500", "checkpoint-1000")
+    _, made = planned("model=qwen3-4b", "checkpoints.m=math", "checkpoints.c=code", "merge=[]")
+    assert made.evaluations[-1].run.cfg.model.name == "qwen3-4b-c-checkpoint-1000"
+    with pytest.raises(UserError, match="called sums"):
+        planned("model=demo", "checkpoints=math", "merge=[]", "dataset=jsonl",
+                "dataset.path=a/sums.jsonl,b/sums.jsonl")  # fmt: skip
+
+
+def test_two_evaluations_of_one_run_folder_are_refused(place: Path) -> None:
+    ckpts(place / "t", "s-1", "s-2", "s-2-merge2")
+    with pytest.raises(
+        UserError, match=r"would be the run folder of .*t/s-2-merge2 and of .*_merged"
+    ):
+        planned(*SUMS, "checkpoints=t", "merge=2", "dataset.path=x/sums.jsonl")
+    ckpts(place / "u", "s-1", "s-1-greedy")
+    with pytest.raises(UserError, match=r"would be the run folder of .*u/s-1 and of .*s-1-greedy"):
+        planned(*SUMS, "checkpoints=u", "merge=[]", "dataset.path=x/sums.jsonl")
+    assert planned(*SUMS, "checkpoints=u", "merge=[]", "greedy=false", "dataset.path=x/s.jsonl")
