@@ -17,8 +17,8 @@ from bayes_at_n.pipeline.compare import rankings
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import METHODS, StudyPlan
 from bayes_at_n.pipeline.display.table import Column, of_columns
-from bayes_at_n.pipeline.paper import Result, shared
-from bayes_at_n.pipeline.paper.shared import Bits
+from bayes_at_n.pipeline.paper import studies
+from bayes_at_n.pipeline.paper.studies import Bits, Result, fixed, text
 from bayes_at_n.pipeline.plots import convergence as plots
 from bayes_at_n.pipeline.training import stacks
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -36,18 +36,18 @@ class Ranked(NamedTuple):
     lacks: str = ""
 
 
-def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
-    """A table and a figure of each data set, and a table on a greedy prior where it has such runs.
+def agreement(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
+    """Rank each data set by other methods; a table on a greedy prior where it has such runs.
 
     Raises UserError: no scorio; no two models with two complete trials; or all have one score.
     """
-    sound, notes = shared.each_complete(map(_without_twins, cohorts))
+    sound, notes = studies.each_complete(map(_without_twins, cohorts))
     result = Result(notes=notes)
     methods = plan.ranking.chosen() or [*METHODS]
     each = 1 + plan.ranking_replicates
     with Meter("rankings", len(sound) * len(methods) * each) as meter:
         for i, (cohort, tensor) in enumerate(sound):
-            upto = np.array(shared.shown(tensor.shape[2]))
+            upto = np.array(studies.tabulated(tensor.shape[2]))
             made = {BAYES: _bayes(tensor, upto, plan)}
             if np.ptp(made[BAYES].own) == 0:
                 raise UserError(f"{cohort.dataset}: all models have one score; there is no order")
@@ -120,19 +120,19 @@ def _add(
     order = sorted(made, key=lambda k: (-len(taus[k]), -np.nan_to_num(first[k][0]), k != BAYES, k))
     exact = [bool((made[name].own == gold).all()) for name in order]
     columns: dict[Column, Any] = {
-        shared.text("method", "method"): order,
+        text("method", "method"): order,
         Column("replicates", "replicates"): [len(taus[name]) for name in order],
-        shared.fixed("whole", "whole"): [whole[name] for name in order],
+        fixed("whole", "whole"): [whole[name] for name in order],
         Column("exact", "gold order", wide=True): exact,
     }
     for at, n in enumerate(upto.tolist()):
         moments = [_moments(taus[name][:, at]) for name in order]
-        head, spread = shared.fixed(f"n{n}", f"N = {n}"), shared.fixed(f"sd{n}", "spread")
+        head, spread = fixed(f"n{n}", f"N = {n}"), fixed(f"sd{n}", "spread")
         columns[replace(head, wide=n not in (1, 8, upto[-1]))] = [of for of, _ in moments]
         columns[replace(spread, wide=n > 1)] = [of for _, of in moments]
     stable = [_stability(made[name]) for name in order]
     for i, key in enumerate(("first", "pairs", "two", "two_sd", "unranked", "seconds")):
-        columns[replace(shared.fixed(key, key), wide=i > 2)] = [of[i] for of in stable]
+        columns[replace(fixed(key, key), wide=i > 2)] = [of[i] for of in stable]
     notes = [
         f"mean τ_b of N trials, {plan.ranking_replicates:,} bootstrap replicates, seed {plan.seed};"
         f" gold: Bayes@N of all {upto[-1]} trials; whole: τ_b of these, not drawn again",
@@ -219,7 +219,7 @@ def greedy_effect(
         values = [mean for mean, _ in moments], spreads[-1], *right
         heads = {"tau": "τ_b", "sd": "spread", "right": "right", "others": "others"}
         for (end, head), its in zip(heads.items(), values, strict=True):
-            columns[shared.fixed(f"{key}_{end}", head, group=f"{key} prior")] = its
+            columns[fixed(f"{key}_{end}", head, group=f"{key} prior")] = its
     with np.errstate(divide="ignore", invalid="ignore"):
         less = 1 - spreads[1] / spreads[0]
     columns[LESS] = less

@@ -10,13 +10,13 @@ import pytest
 from scipy.stats import kendalltau, norm
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig, StudyConfig
 from bayes_at_n.pipeline.config.compose import CONFIGS
-from bayes_at_n.pipeline.paper import page, paper, shared
+from bayes_at_n.pipeline.paper import index, orders, printed, simulated, studies
+from bayes_at_n.pipeline.paper.reproduce import STUDIES
 
 TINY = {
     "matrices": 20,
@@ -34,7 +34,7 @@ def tiny(**more: Any) -> analysis.StudyPlan:
     return analysis.study_plan(AnalysisConfig(study=StudyConfig(preset="quick", **(TINY | more))))
 
 
-def simulated(models: int = 3, trials: int = 12, seed: int = 0, dataset: str = "sums") -> Cohort:
+def made(models: int = 3, trials: int = 12, seed: int = 0, dataset: str = "sums") -> Cohort:
     """Models whose chances differ a little, on ten questions."""
     rng = np.random.default_rng(seed)
     p = np.clip(
@@ -47,10 +47,10 @@ def simulated(models: int = 3, trials: int = 12, seed: int = 0, dataset: str = "
 
 def the_papers(task: str, models: int = 20, trials: int = 12) -> Cohort:
     """A made-up cohort under the names of the paper's models, the last first."""
-    made = simulated(models, trials, seed=len(task) + sum(map(ord, task)), dataset=task)
-    names = [paper.short_names()[models - i] for i in range(models)]
+    cohort = made(models, trials, seed=len(task) + sum(map(ord, task)), dataset=task)
+    names = [printed.short_names()[models - i] for i in range(models)]
     ids = [f"q{i}" for i in range(10)]
-    return from_arrays(task, names, ids, np.asarray(made.matrix().data))
+    return from_arrays(task, names, ids, np.asarray(cohort.matrix().data))
 
 
 # Settings and data files.
@@ -77,7 +77,7 @@ def test_settings_that_cannot_work_name_their_key(wrong: str, said: str) -> None
 
 
 def test_the_subsets_are_those_of_tables_8_to_10() -> None:
-    found = paper.subsets()
+    found = printed.subsets()
     sizes = [len(subset.models) for subset in found]
     assert [sizes.count(size) for size in (5, 10, 15)] == [50, 20, 20]
     assert all(sorted(set(s.models)) == list(s.models) for s in found)
@@ -90,7 +90,7 @@ def test_the_subsets_are_those_of_tables_8_to_10() -> None:
 
 
 def test_printed_numbers_have_known_fields_and_consistent_tables() -> None:
-    found = paper.printed()
+    found = printed.numbers()
     assert {n.version for n in found} == {"000", "001", "both"}
     reasons = {"exact", "rounded", "simulated", "bootstrap", "approximate"}
     assert {n.reason for n in found} == reasons
@@ -98,7 +98,7 @@ def test_printed_numbers_have_known_fields_and_consistent_tables() -> None:
     for z in ("aime25", "aime24", "hmmt25", "brumo25"):  # section 3.2 agrees with itself
         assert norm.cdf(by_id[f"ranks.z.{z}"]) == pytest.approx(by_id[f"ranks.rho.{z}"], abs=5e-4)
     for version, models in (("000", 11), ("001", 20)):
-        for task in paper.TASKS:
+        for task in printed.TASKS:
             plain = _column(by_id, version, task, "plain")
             assert sorted(plain) == list(range(1, models + 1))
             dense = [
@@ -109,7 +109,7 @@ def test_printed_numbers_have_known_fields_and_consistent_tables() -> None:
             ties = sum(dense.count(rank) > 1 for rank in set(dense))
             assert ties == by_id[f"ranks.{version}.ties.{task}"]
     for key in ("hours", "completion"):
-        total = sum(by_id[f"cost.{key}.{task}"] for task in paper.TASKS)
+        total = sum(by_id[f"cost.{key}.{task}"] for task in printed.TASKS)
         assert total == pytest.approx(by_id[f"cost.{key}.total"], abs=0.2)
 
 
@@ -121,7 +121,7 @@ def _column(by_id: Mapping[str, float], version: str, task: str, kind: str) -> l
 
 
 def test_the_eleven_models_fit_the_twenty_rows_as_the_data_file_says() -> None:
-    by_id = {n.id: n.value for n in paper.printed()}
+    by_id = {n.id: n.value for n in printed.numbers()}
 
     def rows(version: str) -> dict[str, tuple[float, ...]]:
         starts = {
@@ -130,7 +130,7 @@ def test_the_eleven_models_fit_the_twenty_rows_as_the_data_file_says() -> None:
             if k.startswith(f"ranks.{version}.") and k.endswith("plain")
         }
         return {
-            s: tuple(by_id[f"ranks.{version}.{s}.{t}.plain"] for t in paper.TASKS) for s in starts
+            s: tuple(by_id[f"ranks.{version}.{s}.{t}.plain"] for t in printed.TASKS) for s in starts
         }
 
     eleven = sorted(rows("000").items(), key=lambda item: item[1][1])
@@ -157,12 +157,12 @@ def test_the_eleven_models_fit_the_twenty_rows_as_the_data_file_says() -> None:
     named = [name for name, _ in twenty]
     assert named[:2] == ["Qwen3-Thinking", "Qwen3-4B"]  # settled by the text
     assert all(named[row - 1] == name for name, [row] in places.items())
-    assert [n for n in named if n.startswith("row")] == paper.rows_001()[1]
+    assert [n for n in named if n.startswith("row")] == printed.rows_001()[1]
 
 
 def test_all_of_the_papers_models_are_in_configs() -> None:
     names = [path.stem for path in (CONFIGS / "model").glob("*.yaml")]
-    assert set(paper.numbers_of([[name] for name in names])) >= set(paper.TWENTY)
+    assert set(printed.numbers_of([[name] for name in names])) >= set(printed.TWENTY)
 
 
 # Simulated studies.
@@ -170,8 +170,8 @@ def test_all_of_the_papers_models_are_in_configs() -> None:
 
 def test_coins_agree_with_the_papers_pattern_and_with_scipy() -> None:
     plan = tiny(coin_sets=100)
-    found = studies.run("coins", plan, [])
-    by_id = {n.id: n for n in paper.printed()}
+    found = simulated.coins(plan, [])
+    by_id = {n.id: n for n in printed.numbers()}
     for key in (k for k in found.numbers if k in by_id):
         assert by_id[key].agrees(found.numbers[key]), key
     # The commonest whole row, and how often the printed one comes out, counted by hand.
@@ -181,9 +181,9 @@ def test_coins_agree_with_the_papers_pattern_and_with_scipy() -> None:
     coins = simulation.coin_models(plan.seed, 100)
     mu, sigma = scoring.bayes(simulation.toss(coins, 80, plan.seed))
     rows = Counter(tuple(map(int, row)) for row in scoring.ranks_with_uncertainty(mu, sigma))
-    printed = tuple(int(by_id[f"coins.ci.LLM{i}"].value) for i in range(1, 12))
-    assert rows.most_common(1)[0][0] == printed
-    assert found.numbers["coins.ci.LLM1.other"] == rows[printed] / 100
+    row = tuple(int(by_id[f"coins.ci.LLM{i}"].value) for i in range(1, 12))
+    assert rows.most_common(1)[0][0] == row
+    assert found.numbers["coins.ci.LLM1.other"] == rows[row] / 100
     # Panel (a) at N = 5, Bayes@N, from tosses made anew: scipy's tau_b with the true means.
     coins = simulation.coin_models(plan.seed, 1)[0]
     truth = np.round(coins.mean(axis=1), 4)
@@ -196,9 +196,7 @@ def test_coins_agree_with_the_papers_pattern_and_with_scipy() -> None:
 
 
 def test_separation_lies_where_the_paper_and_a_normal_approximation_put_it() -> None:
-    found = studies.run(
-        "separation", tiny(separation_sets=10, separation_replicates=500), []
-    ).numbers
+    found = simulated.separation(tiny(separation_sets=10, separation_replicates=500), []).numbers
     assert 0.79 <= found["separation.p.80.low"] <= found["separation.p.80"] <= 0.86
     assert found["separation.z.80"] == pytest.approx(1.14, abs=0.06)
     # Mean |z| of a normal with the drift that the printed means give, and 3,600 coins tossed.
@@ -219,8 +217,8 @@ def test_separation_lies_where_the_paper_and_a_normal_approximation_put_it() -> 
 
 
 def test_priors_meet_the_anchors() -> None:
-    found = studies.run("priors", tiny(prior_replicates=3000), [])
-    by_id = {n.id: n for n in paper.printed()}
+    found = simulated.priors(tiny(prior_replicates=3000), [])
+    by_id = {n.id: n for n in printed.numbers()}
     for key in (k for k in found.numbers if k in by_id):
         assert by_id[key].agrees(found.numbers[key]), key
     shares = [row["share"] for row in found.tables["fig2a_001"].rows]
@@ -232,9 +230,9 @@ def test_priors_meet_the_anchors() -> None:
 
 
 def test_tau_and_convergence_agree_with_a_plain_loop() -> None:
-    cohort, plan = simulated(), tiny()
-    curve = studies.run("tau", plan, [cohort]).tables["fig4_sums_3_columns"]
-    table = studies.run("convergence", plan, [cohort]).tables["fig1_sums_3"]
+    cohort, plan = made(), tiny()
+    curve = orders.tau(plan, [cohort]).tables["fig4_sums_3_columns"]
+    table = orders.convergence(plan, [cohort]).tables["fig1_sums_3"]
     data = np.asarray(cohort.matrix().data)
     gold = data.sum(axis=(1, 2))
     from bayes_at_n.scoring.studies import bootstrap
@@ -259,13 +257,13 @@ def test_tau_and_convergence_agree_with_a_plain_loop() -> None:
 
 
 def test_ranks_are_the_papers_rule_and_name_its_rows() -> None:
-    cohorts = [the_papers("aime25"), the_papers("aime24"), simulated(dataset="other")]
-    found = studies.run("ranks", tiny(), cohorts)
+    cohorts = [the_papers("aime25"), the_papers("aime24"), made(dataset="other")]
+    found = orders.ranks(tiny(), cohorts)
     assert set(found.tables) == {"table2_000", "table2_001", "table2_3_models"}
     scores = np.asarray(cohorts[0].matrix().data).mean(axis=(1, 2))
     # Eleven rows are models; the other nine rows go to the other models in AIME'25's order.
     other = np.asarray(cohorts[1].matrix().data).mean(axis=(1, 2))
-    named, rows = paper.rows_001()
+    named, rows = printed.rows_001()
     for i, name in enumerate(cohorts[0].names):
         if name in named.values():
             assert found.numbers[f"ranks.001.{name}.aime25.plain"] == 1 + (scores > scores[i]).sum()
@@ -273,7 +271,7 @@ def test_ranks_are_the_papers_rule_and_name_its_rows() -> None:
     rest = [i for i, name in enumerate(cohorts[0].names) if name not in named.values()]
     first = min(rest, key=lambda i: (-scores[i], i))
     assert found.numbers[f"ranks.001.{rows[0]}.aime24.plain"] == 1 + (other > other[first]).sum()
-    forced = {n.id for n in paper.printed() if n.by_construction}
+    forced = {n.id for n in printed.numbers() if n.by_construction}
     assert forced == {f"ranks.001.{row}.aime25.plain" for row in rows} and len(rows) == 9
     # gpt-oss-high and -medium: Table 6 numbers 7 and 9 are positions 13 and 11 here.
     data = np.asarray(cohorts[0].matrix().data)
@@ -286,7 +284,7 @@ def test_ranks_are_the_papers_rule_and_name_its_rows() -> None:
 
 def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() -> None:
     cohort = the_papers("aime24")
-    found = studies.run("convergence", tiny(), [cohort])
+    found = orders.convergence(tiny(), [cohort])
     assert {"table8", "table9", "table10"} <= set(found.tables)
     assert {"fig1_aime24_20", "fig1_aime24_11", "fig6_aime24"} <= set(found.figures)
     row = found.tables["table8"].rows[0]
@@ -295,30 +293,30 @@ def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() ->
 
     models = [cohort.names.index(name) for name in row["models"].split(", ")]
     [alone] = convergence.convergence_at(
-        np.asarray(cohort.matrix().data)[models], [shared.BAYES], 50, seed=2025
+        np.asarray(cohort.matrix().data)[models], [studies.BAYES], 50, seed=2025
     )
     assert (row["aime24_mean"], row["aime24_failed"]) == (alone.mean, alone.share_failed)
     assert found.numbers.get("subset.5.1.aime24.other") == alone.mean
     capped = np.repeat(np.arange(1, 13), alone.counts).sum() + 12 * alone.failed
     assert alone.failed and row["aime24_capped"] == pytest.approx(capped / 50)
     assert found.numbers["subset.5.1.aime24"] == row["aime24_capped"]
-    few = studies.run("convergence", tiny(), [simulated(4)])
+    few = orders.convergence(tiny(), [made(4)])
     assert {"subsets2_sums", "subsets3_sums"} <= set(few.tables)
     assert any("twenty" in note for note in few.notes)
-    of_all = scoring.avg(np.asarray(simulated(4).matrix().data))
+    of_all = scoring.avg(np.asarray(made(4).matrix().data))
     alike = [group for group in scoring.indistinguishable_groups(*of_all) if len(group) > 1]
     [said] = [n for n in few.tables["fig1_sums_4"].notes if "not where it is settled" in n]
-    named = [", ".join(simulated(4).names[i] for i in group) for group in alike]
+    named = [", ".join(made(4).names[i] for i in group) for group in alike]
     assert said.endswith(f": {'; '.join(named) or 'none'}")
 
 
 def test_the_papers_twenty_are_ranked_apart_from_others() -> None:
-    known, more = the_papers("aime24"), simulated(2, dataset="aime24")
+    known, more = the_papers("aime24"), made(2, dataset="aime24")
     data = np.concatenate([more.matrix().data, known.matrix().data])
     both = from_arrays("aime24", [*more.names, *known.names], known.question_ids, data)
     plan = tiny(convergence_replicates=50, subset_replicates=5)
     for name in ("ranks", "tau", "convergence"):
-        alone, among = (studies.run(name, plan, [cohort]) for cohort in (known, both))
+        alone, among = (STUDIES[name].make(plan, [cohort]) for cohort in (known, both))
         assert alone.numbers == pytest.approx(among.numbers, nan_ok=True), name
         assert len(among.tables) > len(alone.tables)
 
@@ -332,32 +330,34 @@ def test_printed_means_of_000_are_held_against_rows_and_of_001_against_columns()
     spread = (np.arange(24) < np.linspace(2, 22, 20)[:, None, None]).repeat(10, axis=1)
     data = np.where(np.arange(10)[None, :, None] < 9, spread, data).astype(int)
     cohort = from_arrays("brumo25", cohort.names, cohort.question_ids, data)
-    found = studies.run("convergence", tiny(), [cohort]).numbers
-    eleven = [cohort.names.index(paper.short_names()[n]) for n in paper.ELEVEN]
+    found = orders.convergence(tiny(), [cohort]).numbers
+    eleven = [cohort.names.index(printed.short_names()[n]) for n in printed.ELEVEN]
     cases: list[tuple[str, list[int], convergence.Resample]] = [
         ("000", eleven, "rows"),
         ("001", list(range(20)), "columns"),
     ]
     for version, models, scheme in cases:
-        [bayes] = convergence.convergence_at(data[models], [shared.BAYES], 200, scheme, tiny().seed)
+        [bayes] = convergence.convergence_at(
+            data[models], [studies.BAYES], 200, scheme, tiny().seed
+        )
         start = f"convergence.{version}.brumo25"
         assert found[f"{start}.bayes"] == pytest.approx(bayes.mean or np.nan, nan_ok=True)
         assert found[f"{start}.bayes.other"] == pytest.approx(bayes.capped_mean)
         assert found[f"{start}.fails"] == (bayes.failed > 0)
-    [other] = convergence.convergence_at(data[eleven], [shared.BAYES], 200, seed=tiny().seed)
+    [other] = convergence.convergence_at(data[eleven], [studies.BAYES], 200, seed=tiny().seed)
     assert found["convergence.000.brumo25.bayes.other"] != other.capped_mean
     assert np.isfinite(found["convergence.000.brumo25.bayes"])
 
 
 def test_where_no_replicate_converges_the_number_is_nan_not_missing() -> None:
     close = (np.random.default_rng(3).random((11, 10, 12)) < 0.5).astype(int)
-    names = [paper.short_names()[n] for n in paper.ELEVEN]
+    names = [printed.short_names()[n] for n in printed.ELEVEN]
     cohort = from_arrays("hmmt25", names, [f"q{i}" for i in range(10)], close)
-    found = studies.run("convergence", tiny(convergence_replicates=20), [cohort]).numbers
+    found = orders.convergence(tiny(convergence_replicates=20), [cohort]).numbers
     assert np.isnan(found["convergence.000.hmmt25.bayes"])
     assert np.isnan(found["convergence.000.hmmt25.worst"])
     assert found["convergence.000.hmmt25.bayes.other"] == 12
-    rows = {row["id"]: row for row in page.comparison(found).rows}
+    rows = {row["id"]: row for row in index.comparison(found).rows}
     row = rows["convergence.000.hmmt25.bayes"]
     assert (row["ours"], row["other"], row["finding"]) == ("none", "12", "never converged")
     assert rows["convergence.000.brumo25.bayes"]["finding"] == "no records"
@@ -366,7 +366,7 @@ def test_where_no_replicate_converges_the_number_is_nan_not_missing() -> None:
 def test_a_printed_number_outside_our_spread_does_not_plainly_agree() -> None:
     numbers = {"separation.n.1.645": 217.0, "separation.n.1.645.low": 206.0}
     numbers |= {"separation.n.1.645.high": 227.0, "coins.gold.LLM1": 9}
-    rows = {row["id"]: row["finding"] for row in page.comparison(numbers, ["tau"]).rows}
+    rows = {row["id"]: row["finding"] for row in index.comparison(numbers, ["tau"]).rows}
     assert rows["separation.n.1.645"] == "outside spread"
     assert rows["coins.gold.LLM1"] == "differs"
     assert rows["tau.001.aime25.n80"] == "not made"
@@ -374,28 +374,28 @@ def test_a_printed_number_outside_our_spread_does_not_plainly_agree() -> None:
 
 
 def test_gaps_are_left_out_and_said_and_too_little_is_refused() -> None:
-    whole = simulated()
+    whole = made()
     outcomes = np.asarray(whole.matrix().data).astype(int)
     outcomes[1, 4, 9:] = -1
     gaps = from_arrays("gaps", whole.names, whole.question_ids, outcomes)
-    data, notes = shared.complete(gaps)
+    data, notes = studies.complete(gaps)
     assert data.shape == (3, 10, 9) and "9 of 12 trials" in notes[0]
     one = from_arrays("one", ["a"], ["q"], [[[1, 0, 1]]])
     short = from_arrays("short", ["a", "b"], ["q"], [[[1]], [[0]]])
     for name in ("tau", "convergence"):
         with pytest.raises(UserError, match=r"one: holds one model.*short: 1 of 1 trials are"):
-            studies.run(name, tiny(), [one, short])
-    kept = studies.run("tau", tiny(), [one, gaps])
+            STUDIES[name].make(tiny(), [one, short])
+    kept = orders.tau(tiny(), [one, gaps])
     assert any(note.startswith("left out: one: ") for note in kept.notes)
     with pytest.raises(UserError, match="two or more"):
-        studies.run("ranks", tiny(), [one])
+        orders.ranks(tiny(), [one])
     for name, said in (("cost", "no run holds attempts"), ("rubrics", "no rubric can be made")):
         with pytest.raises(UserError, match=said):
-            studies.run(name, tiny(), [whole])
+            STUDIES[name].make(tiny(), [whole])
 
 
 def test_estimators_that_need_more_trials_are_left_out() -> None:
-    found = studies.run("tau", tiny(), [simulated(trials=3)]).tables["fig4_sums_3_columns"]
+    found = orders.tau(tiny(), [made(trials=3)]).tables["fig4_sums_3_columns"]
     labels = [row["estimator"] for row in found.rows]
     assert "Bayes@N" in labels and "Pass@2" in labels and "Pass@4" not in labels
 
@@ -412,6 +412,6 @@ def test_a_close_pair_cannot_have_the_printed_44(gap: int, settled: int, capped:
     for _ in range(ahead):
         stack[0].ravel()[rng.choice(np.flatnonzero(stack[0]))] = 0
     assert stack[0].sum(dtype=int) - stack[1].sum(dtype=int) == gap
-    [found] = convergence.convergence_at(stack, [shared.BAYES], 4000, seed=1)
+    [found] = convergence.convergence_at(stack, [studies.BAYES], 4000, seed=1)
     assert found.mean == pytest.approx(settled, abs=2)
     assert found.capped_mean == pytest.approx(capped, abs=3)

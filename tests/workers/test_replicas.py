@@ -30,7 +30,7 @@ heartbeat.HEARTBEAT_S, lease.EXPIRE_S = 0.5, 3.0
 """
 
 
-REPLICA = "import sys\nfrom bayes_at_n.pipeline.generate import replica\nsys.exit(replica.main())"
+REPLICA = "import sys\nfrom bayes_at_n.pipeline.workers import process\nsys.exit(process.main())"
 
 
 def program(everywhere: str = "", before: str = "", replica: str = REPLICA) -> str:
@@ -38,8 +38,8 @@ def program(everywhere: str = "", before: str = "", replica: str = REPLICA) -> s
     return f"""{everywhere}
 import sys
 from bayes_at_n.pipeline.cli import main as cli
-from bayes_at_n.pipeline.generate import replica_process
-replica_process.PROGRAM = [sys.executable, "-c", {everywhere + before + replica!r}]
+from bayes_at_n.pipeline.workers import process
+process.PROGRAM = [sys.executable, "-c", {everywhere + before + replica!r}]
 sys.exit(cli.main(sys.argv[1:]))
 """
 
@@ -63,16 +63,20 @@ LLMEngine.step = aborting
 # The first replica's core is killed in the middle of sampling, however fast the machine is.
 KILLING = """
 import os, signal
-from pathlib import Path
 from bayes_at_n.pipeline.engines.vllm_import import import_vllm
 import_vllm()
 from vllm.v1.engine.llm_engine import LLMEngine
 step, steps = LLMEngine.step, 0
+def first():
+    try:  # of two that are equally fast one
+        os.close(os.open(MARK, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
 def killing(self):
     global steps
     steps += 1
-    if steps == 20 and not Path(MARK).exists():
-        Path(MARK).touch()
+    if steps == 20 and first():
         [core] = self.engine_core.resources.engine_manager.processes
         os.kill(core.pid, signal.SIGKILL)
     return step(self)

@@ -1,7 +1,7 @@
-"""A Ray of several nodes on this machine, where only the loopback exists; `tests/test_ray.py`.
+"""A Ray of several nodes on this machine, where only the loopback exists; `test_ray.py`.
 
-`python tests/ray_cluster.py FOLDER SETTING...` samples the run of FOLDER twice over: a command that
-is stopped by Ctrl-C, on a Ray of its own, and one that loses a node and gets another.
+`python ray_cluster.py FOLDER SETTING...` samples the run of FOLDER twice over: a command that is
+stopped by Ctrl-C, on a Ray of its own, and one that loses a node and gets another.
 """
 
 import json
@@ -64,5 +64,5 @@ def main(folder: Path, *settings: str) -> int:
 
 
 if __name__ == "__main__":
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
     sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Printed numbers beside ours, and the page that shows them with every table and figure."""
+"""The page `index.html`: printed numbers beside ours, with every table and figure."""
 
 import itertools
 import math
@@ -11,8 +11,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.paper import paper, shared
-from bayes_at_n.pipeline.paper.paper import Printed
+from bayes_at_n.pipeline.paper import printed
+from bayes_at_n.pipeline.paper.printed import Printed
+from bayes_at_n.pipeline.paper.studies import text
 
 FINDINGS = {
     "agrees": "within the tolerance, and within our spread where we have one",
@@ -67,18 +68,18 @@ def finding(number: Printed, numbers: Mapping[str, float], skipped: Collection[s
 
 
 _COLUMNS = (
-    shared.text("where", "where"),
+    text("where", "where"),
     Column("version", "version"),
-    shared.text("id", "number"),
+    text("id", "number"),
     Column("printed", "printed"),
     Column("ours", "ours"),
-    shared.text("spread", "central 95 % (or ± 2 s.e.)"),
+    text("spread", "central 95 % (or ± 2 s.e.)"),
     Column("other", "other"),
     Column("tolerance", "tolerance", format="{:g}"),
-    shared.text("reason", "why a tolerance"),
-    shared.text("finding", "finding"),
-    shared.text("needs_records", "needs records"),
-    shared.text("why", "remark"),
+    text("reason", "why a tolerance"),
+    text("finding", "finding"),
+    text("needs_records", "needs records"),
+    text("why", "remark"),
 )
 # Those that are not alike in a group.
 _OF_ROWS = ("id", "printed", "ours", "spread", "other", "finding")
@@ -91,7 +92,7 @@ def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> T
     """
     signs = {"near": "", "at_least": "≥ ", "at_most": "≤ "}
     rows = []
-    for number in paper.printed():
+    for number in printed.numbers():
         low, high = (numbers.get(f"{number.id}.{end}") for end in ("low", "high"))
         rows.append(
             number._asdict()
@@ -155,7 +156,7 @@ def page(sections: Sequence[Section], compared: Table, left_out: Sequence[str]) 
         lstrip_blocks=True,
     )
     environment.globals |= {"heads": _heads, "shown": tabular.shown, "rounded": tabular.rounded}
-    return environment.get_template("page.html").render(
+    return environment.get_template("index.html").render(
         sections=sections,
         compared=compared,
         groups=groups(compared),

@@ -1,4 +1,4 @@
-"""What the paper prints, and which of our runs are its models and tasks: `configs/paper/`."""
+"""The numbers, models and tasks that the paper prints: `configs/paper/`."""
 
 import functools
 import re
@@ -37,7 +37,7 @@ class Printed(NamedTuple):
         return "convergence" if first == "subset" else first
 
     def agrees(self, ours: float) -> bool:
-        """Whether a number of ours is what is printed, within the tolerance.
+        """Return whether a number of ours is the printed one, within the tolerance.
 
         >>> near = Printed("a", 1.14, "000", "Fig. 3", 0.01, "rounded")
         >>> near.agrees(1.15), near.agrees(1.16), near._replace(relation="at_least").agrees(9)
@@ -61,27 +61,27 @@ class Subset(NamedTuple):
 
 
 @functools.cache
-def printed() -> tuple[Printed, ...]:
-    """Every printed number, those of Tables 8 to 10 included."""
+def numbers() -> tuple[Printed, ...]:
+    """Read every printed number, those of Tables 8 to 10 included."""
     return (*(number for group in read("printed") for number in _expand(group)), *_of_subsets())
 
 
 def values(ids: Sequence[str]) -> list[float]:
-    """The printed numbers of some ids."""
-    known = {number.id: number.value for number in printed()}
+    """Look up the printed numbers of some ids."""
+    known = {number.id: number.value for number in numbers()}
     return [known[name] for name in ids]
 
 
 @functools.cache
 def rows_001() -> tuple[dict[int, str], list[str]]:
-    """Rows of version 001's Table 2: by model where the name is established, and the others.
+    """Name the rows of version 001's Table 2: by model where it is established, and the others.
 
     >>> named, others = rows_001()
     >>> named[7], others[:2], len(named) + len(others)
     ('gpt-oss-high', ['row5', 'row6'], 20)
     """
     start, end = "ranks.001.", ".aime25.ci"
-    ids = [n.id for n in printed() if n.id.startswith(start) and n.id.endswith(end)]
+    ids = [n.id for n in numbers() if n.id.startswith(start) and n.id.endswith(end)]
     rows = [name.removeprefix(start).removesuffix(end) for name in ids]
     named = {number: name for number, name in short_names().items() if name in rows}
     return named, [row for row in rows if row not in named.values()]
@@ -89,13 +89,13 @@ def rows_001() -> tuple[dict[int, str], list[str]]:
 
 @functools.cache
 def short_names() -> dict[int, str]:
-    """The short names of Table 6 by number."""
+    """Read the short names of Table 6 by number."""
     return {number: names[0] for number, names in read("models").items()}
 
 
 @functools.cache
 def subsets() -> tuple[Subset, ...]:
-    """The 90 subsets of Tables 8 to 10."""
+    """Read the 90 subsets of Tables 8 to 10."""
     content = read("subsets")
     return tuple(
         Subset(row, tuple(models), dict(zip(content["tasks"], values, strict=True)))
@@ -105,7 +105,7 @@ def subsets() -> tuple[Subset, ...]:
 
 
 def task_of(dataset: str) -> str | None:
-    """The paper's task that a data set is, by its name; None for another.
+    """Find the paper's task that a data set is, by its name; None for another.
 
     >>> [task_of(name) for name in ("AIME_2024", "hmmt_feb_2025", "hmmt25_feb", "gsm8k")]
     ['aime24', 'hmmt25', 'hmmt25', None]
@@ -116,7 +116,7 @@ def task_of(dataset: str) -> str | None:
 
 
 def numbers_of(names: Sequence[Sequence[str]]) -> list[int | None]:
-    """The numbers in Table 6 of models, each known under several names; None for others.
+    """Find the numbers in Table 6 of models, each known under several names; None for others.
 
     A model that is there twice (two runs) counts once: the later one gets None.
 
@@ -124,12 +124,12 @@ def numbers_of(names: Sequence[Sequence[str]]) -> list[int | None]:
     [2, 19, None]
     """
     known = {_plain(name): n for n, all_names in read("models").items() for name in all_names}
-    numbers: list[int | None] = []
+    found: list[int | None] = []
     for candidates in names:
         plain = [_plain(name.rpartition("/")[2]) for name in candidates]
         number = next((known[name] for name in plain if name in known), None)
-        numbers.append(None if number in numbers else number)
-    return numbers
+        found.append(None if number in found else number)
+    return found
 
 
 def _plain(name: str) -> str:
@@ -138,12 +138,12 @@ def _plain(name: str) -> str:
 
 @functools.cache
 def read(name: str) -> Any:
-    """The content of one file of configs/paper."""
+    """Read one file of configs/paper."""
     return yaml.safe_load((CONFIGS / "paper" / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def _expand(group: Mapping[str, Any]) -> Iterator[Printed]:
-    """The numbers of one group of printed.yaml: rows of columns, columns, or values by id."""
+    """Yield the numbers of one group of printed.yaml: rows of columns, columns, or values."""
     values: Mapping[str, float] = group.get("values", {})
     columns, prefix = group.get("columns", ()), f"{group['prefix']}." if "prefix" in group else ""
     if "rows" in group:

@@ -32,14 +32,15 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.engines.callable import CallableEngine, known
-from bayes_at_n.pipeline.generate import budget, record, stage
+from bayes_at_n.pipeline.generate import budget, job, stage
 from bayes_at_n.pipeline.generate.budget import Allowance
-from bayes_at_n.pipeline.generate.record import Session
 from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import session as record
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.session import Session
 from bayes_at_n.pipeline.workers.spent import Spent
 
 TRIALS = 5
@@ -49,12 +50,12 @@ MARKS = {"a": "1100", "b": "10.."}  # six attempts of 3 + 5 tokens, two seconds 
 KILLED = """
 import os, signal
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
-flush = AttemptWriter.flush
-def flushing(self):
-    flush(self)
+append = AttemptWriter.append
+def appending(self, rows):
+    append(self, rows)
     if self.written > {number}:
         os.kill(os.getpid(), signal.SIGKILL)
-AttemptWriter.flush = flushing
+AttemptWriter.append = appending
 """
 
 
@@ -166,7 +167,7 @@ class Simulated:
     def run(self, run: Run, number: int, places: int) -> None:
         rng, numbers = np.random.default_rng(1), itertools.count()
         events: list[Any] = []  # when, a number that orders them, whose, the attempt that ends
-        for worker in (Session(run, str(n)) for n in range(number)):
+        for worker in (Session(run.path, run.cfg, str(n)) for n in range(number)):
             self.alive.add(worker.worker)
             one = worker, Allowance(run, worker)
             heapq.heappush(events, (self.clock.now + rng.random(), next(numbers), one, None))
@@ -175,8 +176,8 @@ class Simulated:
             if ended is not None:
                 self.spent += (tokens := self.flying.pop(ended))
                 allowance.ended(ended, completed(tokens / 10, tokens))
-                session.add(completed(tokens / 10, tokens))
-            while allowance.may_begin(places - len(allowance.flying)):
+                session.add(tokens / 10, **job.counts(completed(tokens / 10, tokens)))
+            while allowance.may_begin(places - len(allowance.in_flight)):
                 position, tokens = next(self.lengths)
                 allowance.began(position)
                 self.flying[position] = tokens
@@ -290,7 +291,7 @@ def test_limits_in_time_begin_nothing_that_would_end_after_them(
 def test_gpus_of_others_count(tmp_path: Path, clock: Clock) -> None:
     run = make_run(tmp_path / "run", {"a": "." * 40})
     run.cfg.budget.gpu_hours = 100 / 3600
-    other, session = Session(run, "another"), Session(run, "me")
+    other, session = (Session(run.path, run.cfg, name) for name in ("another", "me"))
     other.record |= {"gpus": 4, "state": "sampling"}
     other.save()
     session.record["longest_s"] = 10.0
@@ -305,7 +306,8 @@ def test_gpus_of_others_count(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_steps_of_a_clock_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    session, true = Session(make_run(tmp_path / "run", {"a": "."}), "w"), time.time
+    run, true = make_run(tmp_path / "run", {"a": "."}), time.time
+    session = Session(run.path, run.cfg, "w")
     session.loaded(1, {})
     monkeypatch.setattr(time, "time", lambda: true() + 86_400)
     said = session.now()
@@ -317,7 +319,7 @@ def test_spent_is_what_was_said_or_left_whichever_is_more(tmp_path: Path) -> Non
     assert spent.spent([run]) == Spent(18, 30, 0.0, 6)
     names = ["0000000000000001-n-1", "0000000000000002-n-2"]
     for name, made in zip(names, (7, 500), strict=True):
-        session = Session(run, name)
+        session = Session(run.path, run.cfg, name)
         session.record |= {"completion_tokens": made, "prompt_tokens": 3, "gpus": 2}
         session.end("done")
         path = run.path / "sessions" / f"{name}.json"
@@ -336,7 +338,8 @@ def test_spent_is_what_was_said_or_left_whichever_is_more(tmp_path: Path) -> Non
     left = spent.rest(run.cfg, spent.spent([run]))
     assert left.tokens == 460 and run.cfg.budget.tokens == 1000
     run.cfg.budget.tokens = 200
-    assert Allowance(run).told().startswith("the budget is spent: kept 8 attempts of 8, 0 are owed")
+    said = "the budget is spent: kept 8 attempts of 8, 0 are owed"
+    assert Allowance(run).message().startswith(said)
 
 
 def test_what_nobody_counts_is_refused(tmp_path: Path) -> None:
@@ -368,7 +371,7 @@ def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Pa
     with pytest.raises(UserError, match=r"^budget\.until=2020-01-01: is past"):
         compose.load(["budget.until=2020-01-01"])
     run = Run(load_folder(run.path, []))
-    assert "2 are owed" in Allowance(run).told()
+    assert "2 are owed" in Allowance(run).message()
 
 
 def test_status_and_a_dry_run_say_what_is_spent_and_fits(tmp_path: Path, capsys: Capsys) -> None:

@@ -30,7 +30,7 @@ from bayes_at_n.pipeline.prepare import questions, questions_table
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, stage
+from bayes_at_n.pipeline.verify import calibrate, stage, texts
 from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.verifiers.judge.agreement import agreement
@@ -285,16 +285,15 @@ def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) ->
 
 
 def test_a_renamed_folder_is_not_made_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    batches, moved = stage.batches, run.path.with_name("moved")
+    read, moved = texts.Reader.read, run.path.with_name("moved")
 
-    def moving(*arguments: Any) -> Any:
-        for number, batch in enumerate(batches(*arguments)):
-            if number:
-                run.path.rename(moved)
-            yield batch
+    def moving(reader: Any, number: int) -> Any:
+        if number:
+            run.path.rename(moved)
+        return read(reader, number)
 
-    monkeypatch.setattr(stage, "_ROWS", 4)
-    monkeypatch.setattr(stage, "batches", moving)
+    monkeypatch.setattr(texts, "ROWS", 4)
+    monkeypatch.setattr(texts.Reader, "read", moving)
     with pytest.raises(UserError, match="renamed or replaced while attempts were verified"):
         stage.verify(run)
     assert not run.path.exists() and len([*moved.glob("label_logprobs/*/*.parquet")]) == 1
@@ -305,10 +304,10 @@ import os, signal, sys
 from pathlib import Path
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.verify import stage
+from bayes_at_n.pipeline.verify import stage, texts
 from bayes_at_n.pipeline.store.runfolder import Run
 
-stage._ROWS = 4
+texts.ROWS = 4
 real, parts = parquet.write_part, []
 def write_part(path, table, *more):
     parts.append(path)
@@ -351,9 +350,9 @@ from bayes_at_n.pipeline.engines.transformers import TransformersEngine
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import stage
+from bayes_at_n.pipeline.verify import stage, texts
 
-stage._ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
+texts.ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
 real = parquet.write_part
 def write_part(path, table):
     real(path, table)

@@ -15,8 +15,9 @@ from helpers import Capsys, make_run
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.generate import on_ray
+from bayes_at_n.pipeline.workers import on_ray
 from bayes_at_n.pipeline.workers.resident import by_engine
+from bayes_at_n.pipeline.workers.session import Slot
 
 TRIALS = 40
 SLOW = ["engine.batch_size=4", "engine.in_flight=8"]  # that there is a middle
@@ -45,7 +46,7 @@ def test_a_node_that_does_not_see_the_run_folder(
     monkeypatch.setattr(on_ray, "SEEN_S", 0.0)
     monkeypatch.setattr(on_ray.process, "caches", dict)
     run = make_run(tmp_path / "run", {"a": "10"})
-    code, error = on_ray.Worker().work(lambda *_: None, [run.cfg], 0, "logs/1.ray", ".")
+    code, error = on_ray.Actor().work(lambda *_: None, [run.cfg], "logs/1.ray", ".", Slot(0, "x/1"))
     assert code == 2 and str(run.path) in error
     assert not (run.path / "sessions").exists()
 

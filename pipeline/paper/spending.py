@@ -1,6 +1,6 @@
-"""Table 7, Fig. 8 and appendix F.3: GPU-hours and tokens by model and data set."""
+"""Study of GPU-hours and tokens by model and data set: Table 7, Fig. 8 and appendix F.3."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.paper import Result, paper, shared
+from bayes_at_n.pipeline.paper import printed, studies
+from bayes_at_n.pipeline.paper.studies import Result, fixed, text
 from bayes_at_n.pipeline.plots import bars as plots
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import Usage
@@ -19,8 +20,8 @@ from bayes_at_n.pipeline.store.outcomes import Usage
 Costs = dict[tuple[str, str], Usage]  # by model and data set
 
 
-def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
-    """Sums by data set and by model.
+def cost(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
+    """Sum the cost by data set and by model.
 
     Raises UserError: no run has attempts (outcomes that came as a matrix have none).
     """
@@ -51,19 +52,18 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     by_model = {m: _total([u for (n, _), u in usages.items() if n == m]) for m, _ in usages}
     by_task = {d: _total([u for (_, e), u in usages.items() if e == d]) for _, d in usages}
     by_task["total"] = _total([*usages.values()])
-    return Result(
-        {
-            "table7": _table("Table 7: cost by task", shared.text("dataset", "task"), by_task),
-            "fig8": _table("Fig. 8: cost by model", shared.text("model", "model"), by_model),
-        },
-        {"fig8": _figure(usages)},
-        _numbers(cohorts, usages),
-        notes,
-    )
+    tables = {}
+    for stem, title, first, totals in (
+        ("table7", "Table 7: cost by task", text("dataset", "task"), by_task),
+        ("fig8", "Fig. 8: cost by model", text("model", "model"), by_model),
+    ):
+        rows = [{first.key: name, **total} for name, total in totals.items()]
+        tables[stem] = Table(title, [first, *_COLUMNS], rows, ["M: millions"])
+    return Result(tables, {"fig8": _figure(usages)}, _numbers(cohorts, usages), notes)
 
 
 def _total(usages: Sequence[Usage]) -> dict[str, Any]:
-    """The cells of one row; hours None where a run has no record of its time."""
+    """Sum the cells of one row; hours None where a run has no record of its time."""
     attempts = sum(usage.attempts for usage in usages)
     completion = sum(usage.completion_tokens for usage in usages)
     prompt = sum(usage.prompt_tokens for usage in usages)
@@ -81,17 +81,12 @@ def _total(usages: Sequence[Usage]) -> dict[str, Any]:
 
 _COLUMNS = (
     Column("attempts", "attempts", format="{:,}"),
-    shared.fixed("hours", "GPU-hours", 4),
-    shared.fixed("completion", "completion tokens (M)", 4),
-    shared.fixed("prompt", "prompt tokens (M)", 4),
-    shared.fixed("each", "tokens per attempt", 1),
-    shared.fixed("seconds", "GPU-seconds per attempt", 2),
+    fixed("hours", "GPU-hours", 4),
+    fixed("completion", "completion tokens (M)", 4),
+    fixed("prompt", "prompt tokens (M)", 4),
+    fixed("each", "tokens per attempt", 1),
+    fixed("seconds", "GPU-seconds per attempt", 2),
 )
-
-
-def _table(title: str, column: Column, totals: Mapping[str, Mapping[str, Any]]) -> Table:
-    rows = [{column.key: name, **total} for name, total in totals.items()]
-    return Table(title, [column, *_COLUMNS], rows, ["M: millions"])
 
 
 def _figure(usages: Costs) -> Figure:
@@ -116,7 +111,7 @@ def _figure(usages: Costs) -> Figure:
 
 
 def _unit(hours: float) -> tuple[float, str]:
-    """What to multiply hours by, and what they then are, so that an axis shows them.
+    """Choose a factor for hours and its unit, so that an axis shows them.
 
     >>> _unit(48.4), _unit(0.05), _unit(0.002)
     ((1, 'GPU-hours'), (60, 'GPU-minutes'), (3600, 'GPU-seconds'))
@@ -127,17 +122,17 @@ def _unit(hours: float) -> tuple[float, str]:
 
 
 def _numbers(cohorts: list[Cohort], usages: Costs) -> dict[str, float]:
-    """The numbers of appendix F.3; only those of all twenty models on all four tasks."""
+    """Name the numbers of appendix F.3; only of all twenty models on all four tasks."""
     known = {
         (number, task): usages[name, cohort.dataset]
         for cohort in cohorts
-        if (task := paper.task_of(cohort.dataset))
-        for number, name in zip(shared.paper_numbers(cohort), cohort.names, strict=True)
+        if (task := printed.task_of(cohort.dataset))
+        for number, name in zip(studies.paper_numbers(cohort), cohort.names, strict=True)
         if number and (name, cohort.dataset) in usages
     }
-    if len(known) < len(paper.TWENTY) * len(paper.TASKS):
+    if len(known) < len(printed.TWENTY) * len(printed.TASKS):
         return {}
-    by_task = {task: [u for (_, of), u in known.items() if of == task] for task in paper.TASKS}
+    by_task = {task: [u for (_, of), u in known.items() if of == task] for task in printed.TASKS}
     total = _total([usage for usages in by_task.values() for usage in usages])
     tokens = total["prompt"] + total["completion"]
     numbers: dict[str, Any] = {
@@ -155,7 +150,7 @@ def _numbers(cohorts: list[Cohort], usages: Costs) -> dict[str, float]:
     for task, of_task in by_task.items():
         numbers[f"cost.hours.{task}"] = _total(of_task)["hours"]
         numbers[f"cost.completion.{task}"] = _total(of_task)["completion"]
-    for number, short in paper.short_names().items():
+    for number, short in printed.short_names().items():
         of_model = [usage for (of, _), usage in known.items() if of == number]
         numbers[f"cost.model_hours.{short}"] = _total(of_model)["hours"]
     return {key: float(value) for key, value in numbers.items() if value is not None}

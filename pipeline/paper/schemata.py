@@ -1,4 +1,4 @@
-"""Fig. 7 and section 3.4: how models rank under each rubric, all data sets stacked.
+"""Study of ranks under each rubric, all data sets stacked: Fig. 7 and section 3.4.
 
 Categories come from each data set with its own thresholds; the questions of all of them are then
 one set (M = 120 for the paper's four tasks).
@@ -16,7 +16,8 @@ from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.rubrics import ByRubric
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig, StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.paper import Result, paper, shared
+from bayes_at_n.pipeline.paper import printed, studies
+from bayes_at_n.pipeline.paper.studies import Result, fixed, text
 from bayes_at_n.pipeline.plots import leaderboard as plots
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.scoring.numerics.inputs import Floats
@@ -24,8 +25,8 @@ from bayes_at_n.scoring.numerics.inputs import Floats
 Categorized = list[tuple[Cohort, ByRubric]]
 
 
-def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
-    """Competition ranks of the models that all data sets have, under each rubric.
+def rubrics(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
+    """Rank the models that all data sets have under each rubric.
 
     Raises UserError: no rubric can be made (no signals, or outcomes that came as a matrix), or
     fewer than two models in common.
@@ -33,29 +34,29 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     categorized, notes = _categorized(plan, cohorts)
     first, labels = categorized[0]
     models = [n for n in first.names if all(n in cohort.names for cohort, _ in categorized)]
-    rubrics = [r for r in labels if all(r in of_cohort for _, of_cohort in categorized)]
-    if len(models) < 2 or not rubrics:
+    names = [r for r in labels if all(r in of_cohort for _, of_cohort in categorized)]
+    if len(models) < 2 or not names:
         raise UserError(
-            f"{len(models)} models and {len(rubrics)} rubrics are common to all data sets; ranks"
+            f"{len(models)} models and {len(names)} rubrics are common to all data sets; ranks"
             " need two models and one rubric: name data sets that share them"
         )
     questions = sum(len(cohort.question_ids) for cohort, _ in categorized)
     title = f"{', '.join(c.dataset for c, _ in categorized)} stacked, M = {questions}"
     ranks: dict[str, list[int]] = {}
     scores: list[dict[str, Any]] = []
-    for rubric in rubrics:
+    for rubric in names:
         mu, sigma = _stacked(categorized, models, rubric)
         ranks[rubric] = scoring.ranks(mu).tolist()
         cells = zip(models, mu.tolist(), sigma.tolist(), ranks[rubric], strict=True)
         keys = ("rubric", "model", "mu", "sigma", "rank")
         scores += [dict(zip(keys, (rubric, *row), strict=True)) for row in cells]
-    by_model: dict[Column, list[Any]] = {shared.text("model", "model"): models}
-    by_model |= {Column(rubric, rubric): ranks[rubric] for rubric in rubrics}
+    by_model: dict[Column, list[Any]] = {text("model", "model"): models}
+    by_model |= {Column(rubric, rubric): ranks[rubric] for rubric in names}
     columns = [
-        shared.text("rubric", "rubric"),
-        shared.text("model", "model"),
-        shared.fixed("mu", "μ", 4),
-        shared.fixed("sigma", "σ", 4),
+        text("rubric", "rubric"),
+        text("model", "model"),
+        fixed("mu", "μ", 4),
+        fixed("sigma", "σ", 4),
         Column("rank", "rank"),
     ]
     caption = ["competition ranks of Bayes@N under each rubric's weights (configs/rubric)"]
@@ -63,10 +64,10 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
         "Schemata: thresholds are per data set, over all models together unless"
         " thresholds.scope=model; the weights are ours, the paper prints one example."
     )
-    if lacking := {name for _, of_cohort in categorized for name in of_cohort} - {*rubrics}:
+    if lacking := {name for _, of_cohort in categorized for name in of_cohort} - {*names}:
         notes.append(f"Schemata: {', '.join(sorted(lacking))}: not made on every data set.")
     of_models = np.array(list(ranks.values())).T
-    figure = plots.rank_lines(rubrics, models, of_models, f"Ranks by rubric: {title}")
+    figure = plots.rank_lines(names, models, of_models, f"Ranks by rubric: {title}")
     return Result(
         {
             "fig7": of_columns(f"Fig. 7: ranks by rubric, {title}", by_model, caption),
@@ -79,7 +80,7 @@ def study(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
 
 
 def _categorized(plan: StudyPlan, cohorts: list[Cohort]) -> tuple[Categorized, list[str]]:
-    """Data sets with their categories, and notes on those that are left out."""
+    """Assign categories by data set; notes on those that are left out."""
     cfg = AnalysisConfig(rubric=plan.rubric, thresholds=plan.thresholds)
     categorized, notes = [], []
     with Meter("rubrics", len(cohorts)) as meter:
@@ -100,7 +101,7 @@ def _categorized(plan: StudyPlan, cohorts: list[Cohort]) -> tuple[Categorized, l
 
 
 def _stacked(categorized: Categorized, models: list[str], name: str) -> Floats:
-    """Mean and sigma (2, L) of each model's Bayes@N, over the questions of all data sets."""
+    """Compute mean and sigma (2, L) of Bayes@N over the questions of all data sets."""
     counts = []
     for cohort, labels in categorized:
         rubric, codes = labels[name]
@@ -113,11 +114,11 @@ def _stacked(categorized: Categorized, models: list[str], name: str) -> Floats:
 def _numbers(
     categorized: Categorized, models: list[str], ranks: dict[str, list[int]]
 ) -> dict[str, float]:
-    """The statements of section 3.4 that name a rubric; only over the paper's four tasks."""
-    if {paper.task_of(cohort.dataset) for cohort, _ in categorized} != set(paper.TASKS):
+    """Check the statements of section 3.4 that name a rubric; only over the paper's four tasks."""
+    if {printed.task_of(cohort.dataset) for cohort, _ in categorized} != set(printed.TASKS):
         return {}
-    first, short_names = categorized[0][0], paper.short_names()
-    known = zip(shared.paper_numbers(first), first.names, strict=True)
+    first, short_names = categorized[0][0], printed.short_names()
+    known = zip(studies.paper_numbers(first), first.names, strict=True)
     row = {short_names[n]: models.index(name) for n, name in known if n and name in models}
     numbers: dict[str, float] = {}
     if "Qwen3-Thinking" in row:  # best of the paper's models: others may be better

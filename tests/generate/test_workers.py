@@ -90,13 +90,13 @@ from pathlib import Path
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
 from bayes_at_n.pipeline.workers import heartbeat
 heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.2, 3.0
-flush, pipes = AttemptWriter.flush, [Path("{pipe}")]
-def flushing(self):
-    if self._rows and pipes:
+append, pipes = AttemptWriter.append, [Path("{pipe}")]
+def appending(self, rows):
+    if rows and pipes:
         Path("{pipe}.reached").touch()
         pipes.pop().read_text()
-    flush(self)
-AttemptWriter.flush = flushing
+    append(self, rows)
+AttemptWriter.append = appending
 """
 
 

@@ -41,13 +41,13 @@ os._exit(0)
 # The second run's folder is renamed when it holds some attempts.
 MOVING = """
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
-def hook(flush=AttemptWriter.flush):
-    def flushing(self):
-        flush(self)
+def hook(append=AttemptWriter.append):
+    def appending(self, rows):
+        append(self, rows)
         run = self.folder.parent
         if run.name == "greedy" and self.written > 5 and run.exists():
             run.rename(run.with_name("renamed"))
-    AttemptWriter.flush = flushing
+    AttemptWriter.append = appending
 hook()
 """
 

@@ -4,15 +4,15 @@ import contextlib
 import json
 import os
 import time
-from collections import deque
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.console import count
 from bayes_at_n.pipeline.base.environment import describe
-from bayes_at_n.pipeline.engines import Completion
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.store.columns import CUT
-from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.devices import on_gpus
 
 SAVE_S = 5.0
@@ -20,19 +20,33 @@ COUNTS = ("attempts", "completion_tokens", "boxed", "truncated")
 _RATE_S = 60.0  # the rate is that of the last minute
 
 
+class Slot(NamedTuple):
+    """Where a supervisor put a worker: the number of the slot, and a name of this start of it."""
+
+    number: int
+    start: str
+
+
 class Session:
-    """What one process did, and does now.
+    """What one process did, and does now, in one folder.
+
+    `cfg`: of the engine; `share`: of the worker's time.
 
     Attributes:
         record: what `sessions/WORKER.json` holds; docs/cluster.md describes its keys.
     """
 
     def __init__(
-        self, run: Run, worker: str, replica: int | None = None, share: float = 1.0
+        self,
+        folder: Path,
+        cfg: RunConfig,
+        worker: str,
+        slot: Slot | None = None,
+        share: float = 1.0,
     ) -> None:
         self.worker = worker
-        self._path = run.path / "sessions" / f"{worker}.json"
-        self._log = run.path / "logs" / f"{worker}.jsonl"
+        self._path = folder / "sessions" / f"{worker}.json"
+        self._log = folder / "logs" / f"{worker}.jsonl"
         # Durations are by the clock that nobody sets; it says nothing to other processes.
         self.began = self._saved = time.monotonic()
         self._lived, self._counted, self._share = 0.0, self.began, share
@@ -41,10 +55,11 @@ class Session:
         self.record: dict[str, Any] = {
             "worker": worker,
             "pid": os.getpid(),
-            "replica": replica,
+            "replica": slot and slot.number,
+            "start": slot and slot.start,
             "slurm": _slurm(),
             "owed": None,
-            "gpus": run.cfg.engine.tensor_parallel_size if on_gpus(run.cfg) else 0,
+            "gpus": cfg.engine.tensor_parallel_size if on_gpus(cfg) else 0,
             "state": "loading",
             "started": time.time(),
             "error": None,
@@ -71,48 +86,35 @@ class Session:
         self._share = share
 
     def log(self, event: str, **more: Any) -> None:
-        """One line of the log."""
+        """Append a line to the log."""
         line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": event, **more}
         with contextlib.suppress(OSError):
             self._log.parent.mkdir(exist_ok=True)
             with self._log.open("a") as file:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
-    def loaded(self, owed: int, engine: dict[str, Any]) -> None:
-        """The engine is ready."""
+    def loaded(self, pending: int, engine: Mapping[str, Any]) -> None:
+        """Note that the engine is ready, and how much is pending."""
         self._sampling = time.monotonic()
         seconds = round(self._sampling - self.began, 3)
-        self.record |= {"owed": owed, "load_s": seconds, "engine": engine}
-        self.log("loaded", owed=owed, seconds=seconds, engine=engine)
+        self.record |= {"owed": pending, "left": pending, "load_s": seconds, "engine": engine}
+        self.log("loaded", owed=pending, seconds=seconds, engine=engine)
         self.save("sampling")
 
-    def add(self, completion: Completion) -> None:
-        """Count one finished attempt."""
-        self.record["attempts"] += 1
-        self.record["completion_tokens"] += completion.tokens or 0
-        self.record["truncated"] += completion.finish_reason in CUT
-        self.record["boxed"] += "\\boxed" in completion.text
-        prompt = completion.request.prompt_token_ids
-        self.record["prompt_tokens"] += len(prompt or ()) or completion.prompt_tokens or 0
-        seconds = completion.finished - completion.started
+    def add(self, seconds: float, **counts: int) -> None:
+        """Count one finished attempt, which took so long."""
+        for name, number in counts.items():
+            self.record[name] += number
         self.record["longest_s"] = max(self.record["longest_s"], seconds)
 
-    def unfinished(self, completion: Completion, times: int) -> None:
-        """Count, by reason, an attempt that the engine gave back unfinished, now so many times."""
-        request, reason = completion.request, completion.finish_reason
-        counts = self.record["unfinished"]
-        counts[reason] = counts.get(reason, 0) + 1
-        where = {"question": request.question_id, "trial": request.trial}
-        self.log("unfinished", **where, reason=reason, times=times)
-
-    def tick(self, state: str, in_flight: int, left: int, usage: dict[str, Any]) -> None:
+    def tick(self, state: str, left: int, **more: Any) -> None:
         """Save the record every few seconds; call it often."""
-        self.record |= {"in_flight": in_flight, "left": left, "usage": usage}
+        self.record |= {"left": left, **more}
         if time.monotonic() - self._saved > SAVE_S:
             self.save(state)
 
     def end(self, state: str, error: str | None = None) -> None:
-        """The last word: a record without it is of a worker that was killed."""
+        """Save the last word: a record without it is of a worker that was killed."""
         self.record |= {"ended": True, "error": error, "in_flight": 0}
         attempts, tokens = self.record["attempts"], self.record["completion_tokens"]
         self.log(state, attempts=attempts, tokens=tokens, error=error)
@@ -127,7 +129,7 @@ class Session:
             runfolder.write_json(self._path, self.now(), sync=self.record["ended"])
 
     def now(self) -> dict[str, Any]:
-        """The record with its latest figures."""
+        """Return the record with its latest figures."""
         now = time.monotonic()
         self._recent.append((now, self.record["completion_tokens"]))
         while self._recent[0][0] < now - _RATE_S and len(self._recent) > 1:
@@ -144,18 +146,22 @@ class Session:
         }
 
 
-def rate_and_shares(rate: float, attempts: int, boxed: int, truncated: int) -> str:
-    """For the progress line; `rate` in tokens a second.
+def in_words(counts: Counter[str], seconds: float) -> str:
+    """Summarise attempts for the progress line, made in so many seconds; empty without tokens.
 
-    >>> rate_and_shares(6760.0, 4, 3, 1)
+    >>> made = {"attempts": 4, "completion_tokens": 13520, "boxed": 3, "truncated": 1}
+    >>> in_words(Counter(made), 2.0)
     '6.76k tokens/s, 75% boxed, 25% truncated'
     """
-    shares = f"{boxed / attempts:.0%} boxed, {truncated / attempts:.0%} truncated"
-    return f"{count(rate)} tokens/s, {shares}"
+    if not (attempts := counts["attempts"]) or not counts["completion_tokens"]:
+        return ""
+    boxed, truncated = counts["boxed"] / attempts, counts["truncated"] / attempts
+    rate = count(counts["completion_tokens"] / max(seconds, 1e-9))
+    return f"{rate} tokens/s, {boxed:.0%} boxed, {truncated:.0%} truncated"
 
 
 def _slurm() -> dict[str, Any] | None:
-    """Which job and array task this is."""
+    """Return which job and array task this is."""
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     if job is None:
         return None

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from helpers import make_run
 
-from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.paper import paper, reproduce
+from bayes_at_n.pipeline.paper import printed, reproduce, schemata, spending
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -96,7 +95,7 @@ def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys)
     assert str(out / "index.html") in told.out
     assert "agrees: " in told.err
     rows = json.loads((out / "printed.json").read_text())["rows"]
-    assert len(rows) == len(paper.printed())
+    assert len(rows) == len(printed.numbers())
     findings = {row["id"]: row["finding"] for row in rows}
     assert findings["separation.rho.1.645"] == "agrees"
     assert findings["cost.hours.aime24"] == "no records"
@@ -110,13 +109,13 @@ def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys)
 def test_cost_and_rubrics_are_sums_over_the_runs(tmp_path):
     make_runs(tmp_path, "sums", "more")
     made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
-    cost = studies.run("cost", quick(), made)
+    cost = spending.cost(quick(), made)
     total = cost.tables["table7"].rows[-1]
     assert total["attempts"] == 2 * 3 * 30
     assert total["hours"] == pytest.approx(6 * 2.0)
     assert total["completion"] == pytest.approx(180 * 5 / 1e6)
     assert total["each"] == pytest.approx(8)
-    found = studies.run("rubrics", quick(), made)
+    found = schemata.rubrics(quick(), made)
     rows = {
         row["model"]: row
         for row in found.tables["fig7_scores"].rows
@@ -141,7 +140,7 @@ def cohort_rubric(name, made):
 
 def test_matrices_under_the_papers_names_are_compared_and_hostile_names_escaped(tmp_path):
     rng = np.random.default_rng(0)
-    names = [*paper.short_names().values()]
+    names = [*printed.short_names().values()]
     data = (rng.random((20, 5, 8)) < np.linspace(0.95, 0.05, 20)[:, None, None]).astype(int)
     ids = [f"q{i}" for i in range(5)]
     known = from_arrays("aime25", names, ids, data)
@@ -209,16 +208,16 @@ def test_hours_are_drawn_in_a_unit_that_shows_them_and_none_is_no_sum(tmp_path, 
     for path in sessions:
         runfolder.write_json(path, {"gpu_s": seconds})
     made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
-    left, _ = studies.run("cost", quick(), made).figures["fig8"].axes[:2]
+    left, _ = spending.cost(quick(), made).figures["fig8"].axes[:2]
     assert left.get_xlabel() == f"inference time (GPU-{unit})"
     runfolder.write_json(sessions[0], {})
-    found = studies.run("cost", quick(), made)
+    found = spending.cost(quick(), made)
     [total] = [row for row in found.tables["table7"].rows if row["dataset"] == "total"]
     assert total["hours"] is None and total["attempts"] == 90
     assert sorted(r["hours"] or 0 for r in found.tables["fig8"].rows)[0] == 0
     for path in sessions:
         path.unlink()
-    found = studies.run("cost", quick(), made)
+    found = spending.cost(quick(), made)
     [only] = [axes for axes in found.figures["fig8"].axes if axes.get_xlabel()]
     assert only.get_xlabel().startswith("completion tokens")
     assert {tick.get_text() for tick in only.get_yticklabels()} == set(MARKS)
