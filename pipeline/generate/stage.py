@@ -135,7 +135,7 @@ def _fitted(runs: Sequence[Run]) -> list[Run]:
 
 def _is_pending(run: Run) -> bool:
     """Check a run; return whether there is anything to sample."""
-    weights = endpoint.weights(run.cfg, endpoint.kept(run))
+    weights = endpoint.weights(run.cfg, endpoint.recorded(run))
     runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
         raise UserError(
