@@ -31,7 +31,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/engines": 2_876,
     "pipeline/generate": 1_211,
     "pipeline/grade": 567,
-    "pipeline/paper": 2_067,
+    "pipeline/paper": 2_032,
     "pipeline/plots": 1_623,
     "pipeline/prepare": 2_086,
     "pipeline/records": 4_443,
@@ -40,7 +40,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/score": 804,
     "pipeline/status": 793,
     "pipeline/store": 2_156,
-    "pipeline/training": 3_239,
+    "pipeline/training": 3_224,
     "pipeline/verify": 1_143,
     "pipeline/workers": 2_054,
     "prompts": 303,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 39_036,
     "verifiers": 5_176,
-    "product": 53_212,
+    "product": 53_162,
 }
 
 
