@@ -313,7 +313,7 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
     assert claims.any_free(Run(cfg))
     with Heartbeat(run.path, "other") as beat:
         assert claims.any_free(Run(cfg))  # it is loading, and takes sixteen of 48 at most
-        other = claims.Claims(beat, lambda: range(len(run.keys)))
+        other = claims.Claims(beat, 48, lambda: range(48))
         other.read()
         for flying in range(20):
             other.take(flying, 48, 48)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bayes_at_n.pipeline.api import given
+from bayes_at_n.pipeline.api.overrides import overrides
 from bayes_at_n.pipeline.base.console import inside, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import comparison
@@ -99,7 +99,7 @@ class Evaluation:
         is graded.
         """
         with inside():
-            return scored(Run(load_folder(self.path, given.texts(settings), "score")))[0]
+            return scored(Run(load_folder(self.path, overrides(settings), "score")))[0]
 
     def __repr__(self) -> str:
         trials = self.run.cfg.sampling.trials

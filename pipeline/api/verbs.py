@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.adaptive.verb import run_until
-from bayes_at_n.pipeline.api import given
+from bayes_at_n.pipeline.api.overrides import of_run, overrides
 from bayes_at_n.pipeline.api.results import Comparison, Evaluation
 from bayes_at_n.pipeline.base.console import inside
 from bayes_at_n.pipeline.base.errors import UserError
@@ -83,7 +83,7 @@ def evaluate(
     if until is not None and function is not None:
         raise UserError(f"until={until}: samples in processes of its own, which have no function")
     with functions.known(function), inside(), _no_event_loop():
-        chosen = given.settings(model, dataset, name, settings)
+        chosen = of_run(model, dataset, name, settings)
         cfg = configured(chosen)
         if until is None:
             with tracked(Run(cfg)):
@@ -111,7 +111,7 @@ def compare(runs: Sequence[Evaluation | str | Path], **settings: Any) -> Compari
     """
     if isinstance(runs, str | Path | Evaluation):
         raise UserError(f"compare: {runs} is no list; give a list of runs, or of their folders")
-    cfg = analysis.load(given.texts(settings))
+    cfg = analysis.load(overrides(settings))
     cfg.folders = [str(run.path if isinstance(run, Evaluation) else run) for run in runs]
     if not cfg.folders:
         raise UserError("compare: no run; give a list of them, or of their folders")

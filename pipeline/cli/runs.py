@@ -137,7 +137,7 @@ def grade(
 
     if file and out:
         return stage.grade_file(run.cfg, Path(file), Path(out))
-    if complete and (owed := len(runfolder.owed(run))) and not Allowance(run).told():
+    if complete and (owed := len(runfolder.owed(run))) and not Allowance(run).message():
         makers = len(sessions.alive(run.path))
         remedy = f"{makers} workers are at it" if makers else "see what ended the generate job"
         raise UserError(f"{run.path}: {owed} attempts are owed, so nothing is graded; {remedy}")

@@ -1,9 +1,9 @@
 """A Python function as the model, which takes prompts and returns texts: the simplest engine."""
 
 import contextlib
-import queue
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
@@ -12,7 +12,6 @@ from bayes_at_n.pipeline.engines import Completion, Engine, Request, Rows, pull,
 from bayes_at_n.pipeline.engines.text import truncate
 
 Function = Callable[[list[str]], Sequence[str]]
-_Answers = queue.SimpleQueue[list[str] | Exception]
 _STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive
 _known: dict[str, Function] = {}  # while a run of them is made, by `model.id`
 
@@ -67,36 +66,32 @@ class CallableEngine(Engine):
         waiting, more, now = iter(requests), True, steady()
         while more:
             taken, more = pull(waiting, int(self.cfg.engine.batch_size))
-            answers: _Answers = queue.SimpleQueue()
-            started, texts = now(), None if taken else list[str]()
+            started, answer = now(), Future[list[str]]()
             if taken:
                 # A daemon: nothing ends a function, and a process that is to end waits for none.
-                threading.Thread(target=self._ask, args=(taken, answers), daemon=True).start()
-            while texts is None:
+                threading.Thread(target=self._call, args=(taken, answer), daemon=True).start()
+            while taken and not answer.done():
                 yield None
-                with contextlib.suppress(queue.Empty):
-                    texts = _texts(answers.get(timeout=_STEP_S))
-            for request, text in zip(taken, texts, strict=True):
+                wait([answer], _STEP_S)
+            for request, text in zip(taken, answer.result() if taken else (), strict=True):
                 kept = truncate(text, self.cfg.prompt.stop)
                 yield Completion(request, kept, "stop", None, None, started, None, now())
             yield None
 
-    def _ask(self, taken: list[Request], answers: _Answers) -> None:
-        """Put what the function returns for some requests, checked, or what is wrong with it."""
+    def _call(self, taken: list[Request], answer: "Future[list[str]]") -> None:
+        """Set what the function returns for some requests, checked, or what is wrong with it."""
         name = f"engine=callable: {self.cfg.model.id}"
         chats = [request.messages or [] for request in taken]
         try:
             returned = self.function(["\n\n".join(t["content"] for t in chat) for chat in chats])
-            answers.put(_checked(returned, len(taken), name))
+            answer.set_result(_checked(returned, len(taken), name))
         except UserError as error:
-            answers.put(error)
-        except BaseException as error:  # what a thread raises is told nowhere else
-            told = TryAgain(
-                f"{name} raised {type(error).__name__}: {one_line(error)}. Finished attempts are"
-                " kept; the same call goes on"
-            )
-            told.__cause__ = error
-            answers.put(told)
+            answer.set_exception(error)
+        except BaseException as error:  # what a thread raises is shown nowhere else
+            failed = f"{name} raised {type(error).__name__}: {one_line(error)}"
+            again = TryAgain(f"{failed}. Finished attempts are kept; the same call goes on")
+            again.__cause__ = error
+            answer.set_exception(again)
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> Any:
         raise UserError(f"engine=callable: {self.cfg.model.id} has no log-probs")
@@ -105,12 +100,6 @@ class CallableEngine(Engine):
 
     def describe(self) -> dict[str, Any]:
         return {"engine": "callable", "function": self.cfg.model.id}
-
-
-def _texts(answer: list[str] | Exception) -> list[str]:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
 def _checked(returned: Any, prompts: int, name: str) -> list[str]:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from bayes_at_n.pipeline.base.console import clock, note, warn
+from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.resources import EngineConfig
 
@@ -29,6 +29,7 @@ CONNECT_S = 10.0
 MOST_BYTES = 1 << 20  # of a response that is not of a known length
 LONGEST_PAUSE_S = 30.0  # between two attempts at a request, unless the server asks for a longer one
 _FIRST_PAUSE_S = 0.5
+_STARTING_S = 2.0  # the longest pause until a server that is starting answers
 _STEP_S = 0.1  # between two looks whether there is room for a request
 _LEAST_ATTEMPTS = 3
 _PROBE_S = 300.0  # the longest that one request of a probe may take
@@ -90,7 +91,7 @@ class Client:
         self.key = cfg.key  # of the settings
         self.url, self.setting = cfg.url[0].rstrip("/"), f"{cfg.key}.url={cfg.url[0]}"
         self.patience_s, self.timeout_s = cfg.patience_s, cfg.timeout_s
-        self.in_flight = cfg.in_flight or int(cfg.batch_size)
+        self.in_flight = cfg.in_flight or cfg.batch_size
         self.limit: float = self.in_flight
         self.retries: Counter[str] = Counter()
         self.failures, self.suspect = 0, False
@@ -116,44 +117,47 @@ class Client:
     async def ask(
         self,
         path: str,
-        body: Mapping[str, Any],
+        body: Mapping[str, Any] | None,
         read: Callable[[bytes, str], Read],
         most_bytes: int = MOST_BYTES,
         probing: bool = False,
+        patience_s: float | None = None,
     ) -> Read:
         """Send a request until it is answered.
 
         Args:
             path: of the interface, see `address`.
-            body: the JSON object to post.
+            body: the JSON object to post; None: a GET, which is answered at once.
             read: parses the response to a request of that name; raises `Retryable` where it is no
                 answer.
             most_bytes: the longest response that is taken.
             probing: whether the answer is short and waited for, and all else is not.
+            patience_s: how long it is tried, three times at least; by default as configured.
 
         Raises:
             Rejected: the server does not take it.
             Exhausted: it failed again and again while others succeeded.
-            TryAgain: nothing at all was answered for `engine.patience_s`.
+            TryAgain: nothing at all was answered for that long.
         """
         first, attempts = 0.0, 0
-        limit_s = min(self.timeout_s, _PROBE_S) if probing else self.timeout_s
+        limit_s = CONNECT_S if body is None else _PROBE_S if probing else self.timeout_s
+        patience_s = self.patience_s if patience_s is None else patience_s
         while True:
             while not probing and self._sent >= max(1, int(self.limit)):  # with those sent again
                 await asyncio.sleep(_STEP_S)
             began, name = time.monotonic(), secrets.token_hex(8)
             self._sent += 1
             try:
-                async with asyncio.timeout(limit_s):
+                async with asyncio.timeout(min(limit_s, self.timeout_s)):
                     answer = read(await self._request(path, body, most_bytes, name), name)
             except (Retryable, TimeoutError) as error:
                 failure = error if isinstance(error, Retryable) else Retryable("no answer in time")
                 first, attempts, now = first or began, attempts + 1, time.monotonic()
                 wait = self._note_failure(failure, began)
                 enough = attempts >= _LEAST_ATTEMPTS or now - first >= self.timeout_s
-                if now - first >= self.patience_s and enough:
+                if now - first >= patience_s and enough:
                     if self._answered < first or probing:
-                        raise TryAgain(self._silence(failure)) from error
+                        raise TryAgain(self._silence(failure, patience_s)) from error
                     raise Exhausted(failure.reason) from error
             else:
                 self._answered, self.failures = time.monotonic(), 0
@@ -161,7 +165,8 @@ class Client:
                 return answer
             finally:
                 self._sent -= 1
-            pause = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempts, 10))
+            longest = _STARTING_S if body is None else LONGEST_PAUSE_S
+            pause = min(longest, _FIRST_PAUSE_S * 2 ** min(attempts, 10))
             await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))
 
     async def get(self, path: str, patience_s: float) -> dict[str, Any]:
@@ -171,36 +176,24 @@ class Client:
             Rejected: it does not say it.
             TryAgain: it is not there.
         """
-        began = time.monotonic()
-        while True:
+
+        def read(data: bytes, _: str) -> dict[str, Any]:
             try:
-                async with asyncio.timeout(CONNECT_S):
-                    answer = json.loads(await self._request(path, None, _CATALOGUE_BYTES))
-                if isinstance(answer, dict):
-                    return answer
-                failure = "answer that is no JSON object"
-            except (ValueError, RecursionError):
-                failure = "answer that is no JSON"
-            except (Retryable, TimeoutError) as error:
-                failure = str(error) or "no answer in time"
-            left = began + patience_s - time.monotonic()
-            if left <= 0:
-                raise TryAgain(f"{self.setting}: {failure}; see whether a server runs there")
-            if self.failures == 0:
-                note(f"{self.setting}: {failure}; waiting for it, at most {clock(left)} ...")
-            self.failures += 1
-            await asyncio.sleep(min(left, 2.0))
+                return dict(json.loads(data))
+            except (ValueError, TypeError, RecursionError) as error:
+                raise Retryable("answer that is no JSON object") from error
+
+        return await self.ask(path, None, read, _CATALOGUE_BYTES, True, patience_s)
 
     async def _request(
-        self, path: str, body: Mapping[str, Any] | None, most_bytes: int, name: str = ""
+        self, path: str, body: Mapping[str, Any] | None, most_bytes: int, name: str
     ) -> bytes:
         """Send one request, a POST where there is a body, and return the body of the response.
 
         `name`: of the request, which a server may give back.
         """
-        method, headers, url = "GET" if body is None else "POST", {}, self.address(path)
-        if name:
-            headers["X-Request-Id"] = name
+        method, headers = "GET" if body is None else "POST", {"X-Request-Id": name}
+        url = self.address(path)
         try:
             async with self._session.request(
                 method, url, json=body, headers=headers, allow_redirects=False
@@ -273,10 +266,10 @@ class Client:
             warn(f"{self.url}: {failure.reason} ({times} times so far); sent again")
         return min(failure.wait or 0.0, max(self.patience_s, LONGEST_PAUSE_S))
 
-    def _silence(self, failure: Retryable) -> str:
+    def _silence(self, failure: Retryable, patience_s: float) -> str:
         return (
             f"{self.setting}: {failure.reason}, and nothing was answered for"
-            f" {self.patience_s:g} s ({self.key}.patience_s). Finished attempts are kept; see"
+            f" {patience_s:g} s ({self.key}.patience_s). Finished attempts are kept; see"
             " whether it runs, then the same command continues"
         )
 

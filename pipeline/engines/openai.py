@@ -82,6 +82,7 @@ class OpenAIEngine(Engine):
     async def _connect(self, rows: Rows) -> served.Model:
         """Ask the server what it is and try it on the run's first and last question."""
         model = await served.connect(self.client, self.cfg, self.longest, rows)
+        self.client.suspect = False  # for being waited for while it started
         if rows:
             prompts = [(_prompt(row), row["max_tokens"]) for row in (*rows[:1], *rows[-1:])]
             text = self._text if self.tokenizer is not None else None

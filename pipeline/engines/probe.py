@@ -265,21 +265,17 @@ def missing(found: Findings, cfg: RunConfig) -> dict[str, str]:
 
 def remarks(found: Findings, cfg: RunConfig) -> list[str]:
     """What a reader of the results should know of a server."""
-    lines = []
-    if found.get("blank"):
-        lines.append("shows nothing of short samples: whether it heeds seeds was not tried")
-    elif found["seeds"] is None and cfg.sampling.seed is not None:
-        lines.append("takes no seeds: attempts are samples but cannot be repeated")
-    elif found["seeds"] is False:
-        lines.append("ignores seeds: attempts are samples but cannot be repeated")
-    if not found["token_ids"]:
-        lines.append("gives no token ids: texts and counts are as it says")
-    if found["not_taken"]:
-        fields = ", ".join(found["not_taken"])
-        lines.append(f"does not take {fields}: its own defaults hold")
-    if found["api"] == "chat":
-        lines.append("makes the prompt from chat turns by its own template")
-    return lines
+    seeded, blank = cfg.sampling.seed is not None, found.get("blank")
+    unrepeatable = "seeds: attempts are samples but cannot be repeated"
+    notes = {
+        "shows nothing of short samples: whether it heeds seeds was not tried": blank,
+        f"takes no {unrepeatable}": not blank and found["seeds"] is None and seeded,
+        f"ignores {unrepeatable}": not blank and found["seeds"] is False,
+        "gives no token ids: texts and counts are as it says": not found["token_ids"],
+        f"does not take {', '.join(found['not_taken'])}: its own defaults hold": found["not_taken"],
+        "makes the prompt from chat turns by its own template": found["api"] == "chat",
+    }
+    return [note for note, holds in notes.items() if holds]
 
 
 def mean_difference(reading: Sequence[float | None], stored: Any) -> float:
