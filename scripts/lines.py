@@ -12,13 +12,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 COUNTED = {".py", ".js", ".css", ".html", ".txt", ".sh", ".sbatch", ".jinja"}
-VENDORED = {"c724f9a5"}  # first digits of the SHA-256 of pipeline/report/katex.min.js
+VENDORED = {"c724f9a5", "62c4ffea"}  # SHA-256 of pipeline/report/katex.min.js, preact.min.js
 PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts", "slurm")
 
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
     "benchmarks": 7_167,
-    "docs (words)": 75_610,
+    "docs (words)": 74_781,
     "pipeline": 8,
     "pipeline/adaptive": 1_997,
     "pipeline/api": 440,
@@ -35,7 +35,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/plots": 1_623,
     "pipeline/prepare": 2_093,
     "pipeline/records": 4_443,
-    "pipeline/report": 3_049,
+    "pipeline/report": 2_791,
     "pipeline/rubrics": 846,
     "pipeline/score": 804,
     "pipeline/status": 793,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_300,
     "scripts": 1_103,
     "slurm": 137,
-    "tests": 38_957,
+    "tests": 38_896,
     "verifiers": 5_176,
-    "product": 53_295,
+    "product": 53_037,
 }
 
 

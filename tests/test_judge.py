@@ -128,7 +128,7 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
     counts.look()
     assert score(counts) is not None and (counts.outcomes == outcomes.read(run).codes).all()
     ids = [question["question_id"] for question in run.questions]
-    _, index, _ = attempts.index(run, ids, texts=True)
+    index = attempts.index(run, ids, texts=True).table
     assert index["layer"].to_pylist().count("verifier") == len(asked)
     shown = index["reason"].to_pylist()
     assert sum("the verifier says A; the rule grader: " in line for line in shown) == accepted

@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.display import table
-from bayes_at_n.pipeline.report import races
+from bayes_at_n.pipeline.report import panels
 from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.watch import Above
 from bayes_at_n.pipeline.store import find, parquet, runfolder
@@ -263,7 +263,7 @@ def test_looks_at_outcomes_that_changed_are_stale(tmp_path: Path, capsys: Capsys
         assert not race["settled"] and "look 1 is on record" in race["stale"]
         if graded == "anew":
             cohorts = cohort.load(AnalysisConfig(folders=runs))
-            assert not [*races.panels(cohorts, notices)] and "stale: " in notices[0]
+            assert not [*panels.settled(cohorts, notices)] and "stale: " in notices[0]
 
 
 def test_no_line_above_the_runs_is_cut() -> None:
@@ -304,11 +304,11 @@ def test_the_report_has_a_tab_for_each_race_of_its_models(tmp_path: Path) -> Non
     notices: list[str] = []
     runs = [str(run) for run in find.within(tmp_path / "sums")]
     cohorts = cohort.load(AnalysisConfig(folders=runs))
-    [page] = races.panels(cohorts, notices)
+    [page] = panels.settled(cohorts, notices)
     assert (page["title"], page["counts"]) == ("settle order", None)
     board, left = page["tables"]
     assert board["title"] == "In which order are they? 95 % sure"
     assert "settled, from the best: a > b" in board["notes"][0]
-    assert [row[0]["text"] for row in left["rows"]] == ["a, b"]
+    assert [row[0][0] for row in left["rows"]] == ["a, b"]
     assert "<svg" in page["figures"][0]["svg"]
     assert len(notices) == 1 and "damaged" in notices[0]

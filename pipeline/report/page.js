@@ -1,30 +1,23 @@
-// The page: data sets as tabs, tables that sort, themes, keys, and addresses of attempts.
-// Everything that comes from data is set as text; elements are made one by one, never parsed.
+// The page: data sets as tabs, tables that sort, themes, keys, and the addresses of attempts.
+// What data holds is set as text: elements are made by Preact or one by one, never parsed.
 
-const page = JSON.parse(document.getElementById("page-data").textContent);
+const { Component, html, render, useState } = htmPreact;
 const byId = (id) => document.getElementById(id);
+const page = JSON.parse(byId("page-data").textContent);
 const stores = {
   get: (key) => { try { return localStorage.getItem(key); } catch { return null; } },
   set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* not remembered */ } },
 };
+const words = (text) => text.replaceAll("_", " ");
+const fixed = (number, digits) => (number === null ? "–" : number.toFixed(digits));
+const count = (number) => number.toLocaleString("en");
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
+const named = (name) => html`<bdi>${name}</bdi>`;
 
-function elementOf(namespace, tag, attributes = {}, ...children) {
-  const element = document.createElementNS(namespace, tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== null) element.setAttribute(name, value);
-  }
-  element.append(...children.filter((child) => child !== null));
-  return element;
-}
-const el = (...parts) => elementOf("http://www.w3.org/1999/xhtml", ...parts);
-const svg = (...parts) => elementOf("http://www.w3.org/2000/svg", ...parts);
-const named = (name) => el("bdi", {}, name);
-
-// Controls of writing direction are shown, not obeyed; names.py does so in the names of the page.
+// Controls of writing direction are shown, not obeyed; build.py does so in the page itself.
 const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-function visible(text) {
-  return text.replace(DIRECTIONS, (mark) => `⟨U+${mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
-}
+const visible = (text) => text.replace(DIRECTIONS,
+  (mark) => `⟨U+${mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
 // Of many items Tab reaches one; arrows move it to another, if there is one.
 function rove(group, item) {
@@ -34,55 +27,6 @@ function rove(group, item) {
   item.focus();
 }
 
-// Side files are scripts that hand over one value under their name: files on disk cannot be
-// fetched. What is not sound is refused. The newest forty are kept.
-const files = new Map();
-const arrived = new Map();
-window.bayesReport = (name, value) => arrived.set(name, value);
-function side(name, sound) {
-  const file = files.get(name) ?? load(name, sound);
-  files.delete(name);
-  files.set(name, file);
-  if (files.size > 40) files.delete(files.keys().next().value);
-  return file;
-}
-function load(name, sound) {
-  if (page.single !== null) return unpacked(name, sound).catch((error) => { files.delete(name); throw error; });
-  const path = `attempts/${page.stamp}/${name}.js`;
-  return new Promise((resolve, reject) => {
-    const refuse = (reason) => { files.delete(name); reject(new Error(`${path} is ${reason}`)); };
-    const script = el("script", { src: path });
-    script.onload = () => {
-      const value = arrived.get(name);
-      arrived.delete(name);
-      if (sound(value)) resolve(value);
-      else refuse("damaged");
-    };
-    script.onerror = () => refuse("missing; keep the folder “attempts” beside this page");
-    document.head.append(script);
-    script.remove(); // it is run all the same
-  });
-}
-
-// A report in one file holds its side files as base64 of what deflate made of them.
-async function unpacked(name, sound) {
-  const held = document.querySelector(`[data-side="${name}"]`);
-  if (!held) throw new Error(`${name} is not in this file; ${page.single}`);
-  const bytes = Uint8Array.from(atob(held.textContent), (letter) => letter.charCodeAt(0));
-  const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
-  if (name === "katex") document.head.append(el("script", {}, text)); // the policy knows its hash
-  const value = name === "katex" ? true : JSON.parse(text);
-  if (!sound(value)) throw new Error(`${name} in this file is damaged`);
-  return value;
-}
-
-// A file that is cut short is no script, and hands over nothing; these tell one of another kind.
-const soundTexts = (texts) => Boolean(texts?.rows);
-const soundRows = (numbers, words) => (value) => [...numbers, ...words].every((name) => value?.[name])
-  && new Set([...numbers.map((name) => value[name].length), ...words.map((name) => value[name].codes?.length)]).size === 1;
-const soundIndex = soundRows(["m", "q", "t", "cut", "tokens", "bits", "a", "b", "c", "file"], ["outcome", "answer"]);
-const soundMore = soundRows(["seconds", "prompt_bits", "ratio", "log_a", "log_b", "log_c"], ["box", "layer", "reason"]);
-
 // Addresses: #dataset, or #dataset/model/question/trial?filters for the reader.
 const address = (...parts) => `#${parts.map(encodeURIComponent).join("/")}`;
 function parts() {
@@ -91,45 +35,36 @@ function parts() {
   });
 }
 
-const tabs = [...document.querySelectorAll("[role=tab]")];
-const panels = tabs.map((tab) => byId(tab.getAttribute("aria-controls")));
+const tabs = [...document.querySelectorAll(".tabs a")];
+const panels = tabs.map((tab) => byId(tab.dataset.panel));
+const ownTitle = document.title;
+let overview = 0; // the tab to come back to from an attempt
 const datasetOf = (tab) => page.datasets.findIndex((data) => data.name === tab.dataset.name);
 function show(number) {
   tabs.forEach((tab, i) => {
-    tab.setAttribute("aria-selected", String(i === number));
-    tab.tabIndex = i === number ? 0 : -1;
+    if (i === number) tab.setAttribute("aria-current", "page");
+    else tab.removeAttribute("aria-current");
     panels[i].hidden = i !== number;
   });
   drawMap(panels[number], datasetOf(tabs[number]));
 }
-let overview = 0; // the tab to come back to from an attempt
-const ownTitle = document.title;
 function route() {
   const [name, ...rest] = parts();
   const number = tabs.findIndex((tab) => name !== undefined && tab.dataset.name === name);
   overview = number >= 0 ? number : overview;
   if (rest.length > 0 && page.readable) {
-    if (reading.cell && reading.cell === document.activeElement) reading.entering = true; // by a click, or back again
+    reading.entering ||= reading.cell !== null && reading.cell === document.activeElement; // by a click, or back again
     show(tabs.length - 1);
-    return openReader(new URLSearchParams(location.hash.split("?")[1] ?? ""), name, ...rest);
+    for (const [file, { error }] of files) if (error) files.delete(file); // and tried again
+    draw();
+    return;
   }
   const leaving = page.readable && !byId("reader").hidden && !tabs.includes(document.activeElement);
-  reading.pane = null;
-  reading.token = null; // an attempt that is still on its way comes too late
   document.title = ownTitle;
   show(Math.max(number, 0));
   if (leaving) (reading.cell?.closest(".panel:not([hidden])") ? reading.cell : byId("main")).focus();
-  return null;
 }
 byId("skip").addEventListener("click", (event) => { event.preventDefault(); byId("main").focus(); });
-document.querySelector("[role=tablist]").addEventListener("keydown", (event) => {
-  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  const here = tabs.indexOf(document.activeElement);
-  if (!step || here < 0) return;
-  const next = tabs[(here + step + tabs.length) % tabs.length];
-  next.focus();
-  next.click();
-});
 byId("tab-reader")?.addEventListener("click", (event) => {
   event.preventDefault();
   const shown = datasetOf(tabs[overview]);
@@ -184,7 +119,7 @@ byId("theme").addEventListener("click", nextTheme);
 byId("help").addEventListener("click", () => byId("keys").showModal());
 
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input, select, textarea");
+  const typing = event.target.closest("input:not([type=range]), select, textarea");
   if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
   if (event.key === "Escape" && typing) typing.blur();
   if (typing) return;
@@ -194,4 +129,11 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     action();
   }
+});
+
+// All scripts are there: show what the address names.
+addEventListener("load", () => {
+  setTheme(Object.keys(THEMES).find((name) => name === stores.get("bayes-report-theme")) ?? "system");
+  window.addEventListener("hashchange", route);
+  route();
 });
