@@ -138,7 +138,7 @@ def test_a_metric_of_a_folder_is_its_users_own(tmp_path: Path, stopped: Stopped)
     for verb in ("compare", "status", "export"):  # what only reads runs nothing
         more = ["to=lm_eval", f"out={tmp_path / 'out'}"] if verb == "export" else []
         assert main([verb, str(folder), *more]) == 0
-    copy = bring(tmp_path, tmp_path / "there") / "sums" / "evil"
+    copy = imported(tmp_path / "there", tmp_path / "runs") / "sums" / "evil"
     assert str(code) not in (copy / "config.yaml").read_text() and not ran.exists()
     assert main(["score", str(folder), metric]) == 0 and ran.exists()
     scores = json.loads((folder / "scores.json").read_text())["metrics"]

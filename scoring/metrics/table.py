@@ -39,13 +39,6 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n.scoring.metrics import OWN
-from bayes_at_n.scoring.metrics.ballots import (
-    Ballots,
-    best_at_k,
-    best_at_k_sigma,
-    weighted_cons_at_k,
-    weighted_cons_at_k_sigma,
-)
 from bayes_at_n.scoring.metrics.bayes import avg, bayes, bayes_ci
 from bayes_at_n.scoring.metrics.empirical import covering_ci
 from bayes_at_n.scoring.metrics.geom import check_powers, geom_at_k
@@ -58,10 +51,24 @@ from bayes_at_n.scoring.metrics.metric import (
     of_votes,
 )
 from bayes_at_n.scoring.metrics.metric import Metric as Metric
-from bayes_at_n.scoring.metrics.passk import naive_pass_at_k
+from bayes_at_n.scoring.metrics.passk import (
+    area,
+    naive_pass_at_k,
+    needed,
+    spectrum,
+    upper_half,
+    upper_ramp,
+)
 from bayes_at_n.scoring.metrics.passk_variance import pass_at_k_sigma
-from bayes_at_n.scoring.metrics.thresholds import area, needed, spectrum, upper_half, upper_ramp
-from bayes_at_n.scoring.metrics.votes import cons_at_k, cons_at_k_sigma
+from bayes_at_n.scoring.metrics.votes import (
+    Ballots,
+    best_at_k,
+    best_at_k_sigma,
+    cons_at_k,
+    cons_at_k_sigma,
+    weighted_cons_at_k,
+    weighted_cons_at_k_sigma,
+)
 from bayes_at_n.scoring.numerics.checks import check_k, check_share
 from bayes_at_n.scoring.numerics.credit import at_least, by_state
 from bayes_at_n.scoring.numerics.estimate import enough_binary
