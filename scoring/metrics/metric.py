@@ -16,11 +16,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bayes_at_n.scoring.metrics.geom import blend, blend_sigma
 from bayes_at_n.scoring.metrics.votes import Ballots
 from bayes_at_n.scoring.numerics.checks import UNIT
 from bayes_at_n.scoring.numerics.credit import Credit, by_state
-from bayes_at_n.scoring.numerics.estimate import subset_mean
+from bayes_at_n.scoring.numerics.estimate import blend, blend_sigma, subset_mean
 from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_counts
 from bayes_at_n.scoring.numerics.results import Summary, normal_summary, question_sigma, result
 
