@@ -33,9 +33,9 @@ from bayes_at_n.scoring.numerics.results import result
 
 
 def geom_at_k(R: Outcomes, k: int, pass_power: float = 0.5, unanimous_power: float = 0.5) -> Any:
-    """Geom@k of each question, averaged: Pass@k^a Pass^k^b, blended before averaging.
+    """Blend Pass@k^a Pass^k^b of each question, then average: Geom@k.
 
-    a is ``pass_power`` and b ``unanimous_power``. A ValueError if both are 0, or one is negative
+    a is ``pass_power`` and b ``unanimous_power``. Raises ValueError: both are 0, or one is negative
     and its score 0. All else: :func:`scoring.pass_at_k`.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
@@ -56,7 +56,9 @@ geom_at_k_ci = interval_of(
 
 
 def geom_ds_at_k(R: Outcomes, k: int, pass_power: float = 0.5, unanimous_power: float = 0.5) -> Any:
-    """Geom@k of the data set, blended after averaging over questions; all else: :func:`geom_at_k`.
+    """Blend Pass@k and Pass^k after averaging over questions: Geom@k of the data set.
+
+    All else, and what raises a ValueError: :func:`geom_at_k`.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(geom_ds_at_k(R, 2), 6), [round(x, 4) for x in geom_ds_at_k_ci(R, 2)]
@@ -78,13 +80,13 @@ def geo_spectrum_at_k(
     weights: npt.ArrayLike | None = None,
     lambda_: float | None = None,
 ) -> Any:
-    """GeoSpectrum: Pass@k to the power lambda times S_{w,k} to the power 1 - lambda.
+    """Blend Pass@k to the power lambda with S_{w,k} to the power 1 - lambda: GeoSpectrum.
 
     Both are averaged over questions first. ``lam`` (or ``lambda_``; both are a TypeError) is
     lambda, from 0 (only S) to 1 (only Pass@k, whatever the weights). S is
     :func:`scoring.threshold_spectrum_at_k` with ``weights``, or without them mG-Pass@k, which with
     lambda 1/2 is GeoSpectrum*@k, :func:`geo_spectrum_star_at_k`. All else:
-    :func:`scoring.pass_at_k`.
+    :func:`scoring.pass_at_k`. Raises ValueError: lambda outside 0 to 1; weights as for S.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(geo_spectrum_at_k(R, 3), 6), round(geo_spectrum_at_k(R, 3, lam=1.0), 6)
@@ -115,7 +117,9 @@ geo_spectrum_at_k_ci = interval_of(
 
 
 def geo_spectrum_star_at_k(R: Outcomes, k: int) -> Any:
-    """GeoSpectrum*@k, the square root of Pass@k times mG-Pass@k: :func:`geo_spectrum_at_k`.
+    """Compute GeoSpectrum*@k, the square root of Pass@k times mG-Pass@k.
+
+    All else, and what raises a ValueError: :func:`geo_spectrum_at_k`.
 
     >>> round(geo_spectrum_star_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
     0.408248

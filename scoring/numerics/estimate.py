@@ -21,21 +21,24 @@ _INTERVAL = {"confidence": 0.95, "bounds": UNIT, "alpha0": 1.0, "beta0": 1.0}
 
 
 def enough_binary(R: Outcomes, k: int, what: str) -> tuple[Ints, Ints]:
-    """Correct and trials (..., M) of questions, each with k trials at least."""
+    """Count correct and trials (..., M) of questions, each with k trials at least.
+
+    Raises ValueError: fewer; other outcomes.
+    """
     correct, trials = binary_counts(R, what)
     check_trials(trials, k, what)
     return correct, trials
 
 
 def subset_mean(R: Outcomes, what: str, credit: Credit) -> Any:
-    """Unbiased estimate of a credit over k attempts, averaged over questions."""
+    """Estimate a credit over k attempts without bias, averaged over questions."""
     floats = np.asarray(credit, dtype=np.float64)
     correct, trials = enough_binary(R, floats.size - 1, what)
     return result(subset_scores(floats, correct, trials).mean(axis=-1))
 
 
 def credit_posterior(credit: Credit) -> Posterior:
-    """The posterior of a score with these credits."""
+    """Return the posterior of a score with these credits."""
     return credit_moments, np.asarray(credit, dtype=np.float64).tobytes()
 
 
@@ -49,9 +52,10 @@ def _at_posterior(
 
 
 def blend(x: Any, y: Any, a: float, b: float) -> Floats:
-    """x^a y^b for scores from 0 up; arrays of one shape.
+    """Blend scores from 0 up to x^a y^b; arrays of one shape.
 
-    A score that is 0 allows a negative power only where the other score makes the blend 0.
+    A score that is 0 allows a negative power only where the other score makes the blend 0. Raises
+    ValueError: other zeros, powers that overflow.
 
     >>> blend(np.array([0.25, 0.0]), np.array([1.0, 0.0]), 0.5, 0.5).tolist()
     [0.5, 0.0]
@@ -82,7 +86,7 @@ def check_powers(a: float, b: float) -> tuple[float, float]:
 def blend_variance(
     x: Floats, y: Floats, vx: Floats, vy: Floats, cov: Floats, a: float, b: float
 ) -> Floats:
-    """Variance of x^a y^b to first order; 0 where the blend is 0."""
+    """Compute the variance of x^a y^b to first order; 0 where the blend is 0."""
     mean = blend(x, y, a, b)
     dx = a * mean / np.where(x > 0, x, 1.0)
     dy = b * mean / np.where(y > 0, y, 1.0)
@@ -95,7 +99,7 @@ def blend_variance(
 
 
 def blend_sigma(x: Floats, y: Floats, spread: Sequence[Floats], a: float, b: float) -> Floats:
-    """Sigma of a blend of two means over questions, of variances and covariance (..., M)."""
+    """Compute sigma of a blend of two means over questions, of (co)variances (..., M)."""
     vx, vy, cov = (part.sum(axis=-1) / part.shape[-1] ** 2 for part in spread)
     return np.sqrt(blend_variance(x, y, vx, vy, cov, a, b))
 
