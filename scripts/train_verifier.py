@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from demo_training import WARMUP, Sample, batches, chat, fit, load, save
+from train_demo import WARMUP, Sample, batches, chat, fit, load, save
 from transformers.utils.logging import disable_progress_bar
 from verifier_task import LABELS, PROMPT, TEMPLATE, Case, cases, turn
 

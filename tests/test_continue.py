@@ -41,8 +41,8 @@ def count(self, rows):
     if len(frames) == {frames}:
         os.kill(os.getpid(), signal.SIGKILL)
 Journal.append = count
-from bayes_at_n.pipeline.generate import writer
-writer._MOST_IN_FRAME = 4
+from bayes_at_n.pipeline.generate import job
+job._MOST_IN_FRAME = 4
 """
 
 

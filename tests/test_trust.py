@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from helpers import ROOT, THREE, run_of
-from test_import import bring
 
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
+from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.engines.client import Client, Rejected
+from bayes_at_n.pipeline.records.importing import import_records
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -57,6 +58,11 @@ def stopped(capsys: pytest.CaptureFixture[str]) -> Stopped:
         return "".join("".join(capsys.readouterr()).split())
 
     return stopped
+
+
+def imported(source: Path, runs: Path) -> Path:
+    import_records(compose.load_as(RecordsConfig, [f"source={source}", f"runs={runs}"]))
+    return runs
 
 
 def unmarked(run: Run) -> Path:
@@ -106,7 +112,7 @@ def test_code_of_a_folder_runs_when_the_user_says_so(tmp_path: Path, stopped: St
     folder = unmarked(run_of(tmp_path / "there", "evil", ungraded, answer))
     for words in (["grade"], ["run", "stages=[grade]"], ["run", "sampling.trials=2"]):
         assert "dataset.answer=" in stopped(words[0], folder, *words[1:])
-    copy = bring(tmp_path, tmp_path / "there") / "sums" / "evil"
+    copy = imported(tmp_path / "there", tmp_path / "runs") / "sums" / "evil"
     assert str(grader) not in (copy / "config.yaml").read_text()
     assert "dataset.answer=" in stopped("grade", copy)
     for word in ("stages=[categorize]", "trust=submitted"):
@@ -124,7 +130,7 @@ def test_import_keeps_what_a_run_was_and_nothing_that_acts(
         verifier.engine.url=http://e/v1 verifier.engine.key_env=AWS_SECRET cluster.setup=pwned
         cluster.options=[--wrap=x] model.engine_args.mamba=float32"""
     run = run_of(tmp_path / "there", "m", THREE, *acts.split())
-    made = bring(tmp_path, unmarked(run).parent.parent) / "sums" / "m"
+    made = imported(unmarked(run).parent.parent, tmp_path / "runs") / "sums" / "m"
     said = "".join(capsys.readouterr().err.split())
     assert all(key in said for key in ("remote_code", "evil", "http://e", "AWS", "pwned", "wrap"))
     text = (made / "config.yaml").read_text()

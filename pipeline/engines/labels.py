@@ -1,6 +1,6 @@
 """A verifier's model, loaded to score its labels: many long prompts, one prefill each.
 
-In bfloat16 the log-probs of the two engines differ by rounding: see `tests/test_verify_stage.py`.
+In bfloat16 the log-probs of the two engines differ by rounding: see `test_verify_stage.py`.
 """
 
 import dataclasses

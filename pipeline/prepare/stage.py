@@ -62,20 +62,20 @@ def prefetch(run: Run) -> None:
     Raises UserError: when something cannot be had.
     """
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
-    found: dict[str, Any] = {"model": models.download(model)}
-    results.print(f"model    {model.id}: {found['model']}")
+    parts: dict[str, Any] = {"model": models.download(model)}
+    results.print(f"model    {model.id}: {parts['model']}")
     loaded, _ = questions.load(dataset)
     shots.load(run.cfg)
     where = find_local(dataset.path) or "in the Hugging Face cache"
     results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {where}")
-    found |= {"dataset": where, "questions": len(loaded)}
+    parts |= {"dataset": where, "questions": len(loaded)}
     if verifier.id is not None:
-        found["verifier"] = models.download(verifier_as_model(run.cfg).model)
-        results.print(f"verifier {verifier.id}: {found['verifier']}")
+        parts["verifier"] = models.download(verifier_as_model(run.cfg).model)
+        results.print(f"verifier {verifier.id}: {parts['verifier']}")
         if verifier.prompt == OFFICIAL:
-            found["prompt"] = official_prompt.fetch(verifier.official)
-            results.print(f"prompt   {verifier.official}: {found['prompt']}")
-    answer(found)
+            parts["prompt"] = official_prompt.fetch(verifier.official)
+            results.print(f"prompt   {verifier.official}: {parts['prompt']}")
+    answer(parts)
     note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")
 
 

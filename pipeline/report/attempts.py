@@ -1,57 +1,62 @@
 """Side files of the report: numbers of every attempt of a data set, and texts in small files.
 
-A row is an attempt, in the order of questions, models, trials. `D-i0.js`, `D-i1.js`, … hold `ROWS`
-rows each of data set D: what lists show and filter by; `D-d0.js`, … the other numbers of
-the same rows. `D-M-p.js` are problems and prompts of model M; `D-M-0.js`, `D-M-1.js`, … the texts
-of some attempts each. So opening one reads little. Each is a script of one call with one JSON
-value: a page from a disk may load scripts, but fetch nothing.
+`D-q0.js`, `D-q1.js`, … hold the attempts of some questions each of data set D, so many that there
+are about `ROWS`, in the order of questions, models, trials. `D-M-p.js` are problems and prompts of
+model M; `D-M-0.js`, `D-M-1.js`, … the texts of some attempts each. So opening one reads little.
+Each is a script of one call with one JSON value: a page from a disk may load scripts, but fetch
+nothing.
 """
 
+import itertools
 import json
-import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare.rubrics import ByRubric
 from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.rubrics.rubric import Rubric
 from bayes_at_n.pipeline.store import graded, rowkeys
 from bayes_at_n.pipeline.store.columns import cut_off
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
 
-Categories = Mapping[str, tuple[Rubric, npt.NDArray[np.int8]]]
 LONGEST = 2_000  # characters of an answer or a reason
-ROWS = 4096  # of a file
+ROWS = 4096  # of a file, or those of one question
 _LOGS = {"log_a": "logprob_a", "log_b": "logprob_b", "log_c": "logprob_c"}
 _SIGNALS = {"a": "a", "b": "b", "c": "c", "bits": "completion_bpt"}
 _SIGNALS |= {"prompt_bits": "prompt_bpt", "ratio": "token_ratio"}
-_LISTED = ["m", "q", "t", "outcome", "answer", "cut", "tokens", "bits", "a", "b", "c", "file"]
-_MORE = ["box", "layer", "reason", "seconds", "prompt_bits", "ratio", *_LOGS]
+Lengths = tuple[float | None, float | None]  # mean tokens of correct, of other attempts
 
 
 class Indexed(NamedTuple):
-    """The attempts of one run, as :func:`index` returned them, and what goes with them."""
+    """The attempts of one run."""
 
     keys: Ints  # see `rowkeys.encode`, of the M questions that are compared; ascending
-    table: pa.Table
-    files: Ints | int  # of each attempt the number of the file with its text, or -1
-    place: int | None  # which model of the categories the run is; None: it has none
+    table: pa.Table  # a row for each of the keys
+    notes: list[str]  # for the page
+    without: str | None  # why there are no texts
+    files: Ints | int = -1  # of each attempt the number of the file with its text, or -1
+
+    def lengths(self) -> Lengths:
+        """Mean completion tokens of correct, and of all other graded attempts."""
+        correct = pc.equal(pc.cast(self.table["outcome"], pa.string()), "correct")
+        good, bad = (
+            pc.mean(self.table["tokens"].filter(rows)).as_py()
+            for rows in (correct, pc.invert(correct))
+        )
+        return good, bad
 
 
-def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Table, list[str]]:
-    """What the reader lists and filters by, and all numbers of a run's attempts.
+def index(run: Run, question_ids: list[str], texts: bool) -> Indexed:
+    """Read what the reader lists and filters by, and all other numbers of a run's attempts.
 
-    `question_ids` are the M of the comparison, and `texts` says whether answers, which are written
-    by the model, may be in it. Returns the keys of the K attempts, ascending (`rowkeys.encode`),
-    their columns, null where unknown, and notes for the page.
+    `question_ids` are the M of the comparison; `texts` says whether answers, which are written by
+    the model, may be in it. A value that is not known is null; without signals a note says why.
     """
     ids = pa.array(question_ids, pa.string())
     named = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
@@ -73,7 +78,7 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Tabl
     except UserError as error:
         notes.append(str(error))
         signal = dict.fromkeys(_SIGNALS.values(), pa.nulls(keys.size, pa.float64()))
-    columns: dict[str, Any] = {
+    columns = {
         "q": pa.array(questions, pa.int32()),
         "t": pa.array(trials, pa.int32()),
         "answer": pa.nulls(trials.size, pa.string()),
@@ -84,55 +89,60 @@ def index(run: Run, question_ids: list[str], texts: bool) -> tuple[Ints, pa.Tabl
         **{name: verdict[source] for name, source in _LOGS.items()},
         **{name: signal[source] for name, source in _SIGNALS.items()},
     }
-    return keys, pa.table({name: _small(column) for name, column in columns.items()}), notes
+    without = None
+    if not texts:
+        without = "The report was made without texts (report.texts=false)."
+    elif not any(run.attempts.glob("*")):
+        without = "This run holds outcomes only: no texts were imported."
+    table = pa.table({name: _small(column) for name, column in columns.items()})
+    return Indexed(keys, table, notes, without)
 
 
-def write_index(stem: Path, members: list[Indexed], labels: Categories, golds: list[str]) -> Any:
+def with_model(of: Indexed, model: int, codes: list[Any]) -> pa.Table:
+    """Add to the numbers of a run which model it is, where its texts are, and its categories.
+
+    `codes`: of each rubric the categories of the run, shape (M, N), or None: it has none. Attempts
+    that are not compared yet have -1.
+    """
+    questions, trials = of.keys >> 32, of.keys & 0xFFFFFFFF
+    assigned = [np.full(of.keys.size, -1) for _ in codes]
+    for own, code in zip(assigned, codes, strict=True):
+        if code is not None:
+            compared = trials < code.shape[1]
+            own[compared] = code[questions[compared], trials[compared]]
+    added = {"m": np.full(of.keys.size, model), "file": np.full(of.keys.size, of.files)}
+    table = of.table
+    for name, values in added.items():
+        table = table.append_column(name, pa.array(values, pa.int32()))
+    rows = np.stack(assigned, axis=1) if assigned else np.empty((of.keys.size, 0))
+    return table.append_column("categories", pa.array([*rows], pa.list_(pa.int8())))
+
+
+def write_numbers(stem: Path, tables: list[pa.Table], of: ByRubric, golds: list[str]) -> Any:
     """Write the numbers of all attempts of a data set with M questions, and their `golds`.
 
-    `labels` are what :func:`pipeline.compare.rubrics.categories` returned. Returns `starts`, the
-    first row of each question and at last how many rows there are, and `differ`: of how many
-    attempts grader and verifier disagree, and how many both judged.
+    `tables` are those of the models, from :func:`with_model`. Returns `per_file`, of how many
+    questions a file has the attempts, `rubrics` as the page names categories, and `differ`: of how
+    many attempts grader and verifier disagree, and how many both judged.
     """
-    tables = []
-    for m, (keys, table, files, place) in enumerate(members):
-        own: dict[str, Any] = {"m": m, "file": files}
-        trials = keys & 0xFFFFFFFF
-        for number, (_, codes) in enumerate(labels.values()):
-            if place is not None:  # trials that are not compared yet have no category
-                last = codes.shape[2] - 1
-                code = codes[place][keys >> 32, np.minimum(trials, last)]
-                own[f"{number}"] = np.where(trials > last, -1, code)
-            else:
-                own[f"{number}"] = -1
-        for name, values in own.items():
-            column = pa.array(np.full(table.num_rows, values, np.int32))
-            table = table.append_column(name, column)
-        tables.append(table)
     rows = pa.concat_tables(tables).unify_dictionaries()
     rows = rows.take(pa.array(np.argsort(rows["q"].to_numpy(), kind="stable")))
-    questions = rows["q"].to_numpy()
-    for at in range(0, rows.num_rows, ROWS):
-        part = rows.slice(at, ROWS).combine_chunks()
-        shown = {name: _shown(part[name].chunk(0)) for name in part.column_names}
-        gold = {int(q): golds[q] for q in np.unique(questions[at : at + ROWS])}
-        rubrics = [
-            {
-                "title": rubric.name,
-                "names": [category.name for category in rubric.categories],
-                "weights": [category.weight for category in rubric.categories],
-                "codes": shown[f"{number}"],
-            }
-            for number, (rubric, _) in enumerate(labels.values())
-        ]
-        write(stem, f"-i{at // ROWS}", {name: shown[name] for name in _LISTED} | {"gold": gold})
-        more = {name: shown[name] for name in _MORE} | {"rubrics": rubrics}
-        write(stem, f"-d{at // ROWS}", more)
+    per_file = max(1, ROWS * len(golds) // max(rows.num_rows, 1))
+    ends = np.searchsorted(rows["q"].to_numpy(), np.arange(0, len(golds) + per_file, per_file))
+    for number, (start, end) in enumerate(itertools.pairwise(ends)):
+        part = rows.slice(start, end - start)
+        value = {name: _plain(part[name]) for name in part.column_names}
+        gold = {q: golds[q] for q in {*value["q"]}}
+        write(stem, f"-q{number}", {"columns": value, "gold": gold})
     likeliest = pc.max_element_wise(rows["a"], rows["b"], rows["c"], skip_nulls=False)
     right = pc.equal(pc.cast(rows["outcome"], pa.string()), "correct")
     differs = pc.xor(pc.equal(rows["a"], likeliest), right)
     return {
-        "starts": np.searchsorted(questions, np.arange(len(golds) + 1)).tolist(),
+        "per_file": per_file,
+        "rubrics": [
+            {"title": rubric.name, "categories": [(c.name, c.weight) for c in rubric.categories]}
+            for rubric, _ in of.values()
+        ],
         "differ": [pc.sum(differs).as_py() or 0, len(differs) - differs.null_count],
     }
 
@@ -150,22 +160,15 @@ def write(stem: Path, ending: str, value: Any) -> None:
 
 
 def _small(column: pa.Array) -> pa.Array:
-    """A column as it is kept until all models are there: texts once, numbers in four bytes."""
+    """Keep a column small until all models are there: texts once, numbers in four bytes."""
     if pa.types.is_string(column.type):
         return column.dictionary_encode()
     return pc.cast(column, pa.float32()) if pa.types.is_float64(column.type) else column
 
 
-def _shown(column: pa.Array) -> Any:
-    """A column for JSON: numbers, None where there is none; texts as {values, codes}, -1 for none.
-
-    The values are those that occur.
-    """
-    if pa.types.is_dictionary(column.type):
-        coded = column.cast(pa.string()).dictionary_encode()
-        codes = pc.fill_null(coded.indices, -1)
-        return {"values": coded.dictionary.to_pylist(), "codes": codes.to_pylist()}
+def _plain(column: Any) -> list[Any]:
+    """List a column for JSON, None where there is no value or no finite one."""
     if not pa.types.is_floating(column.type):
-        return column.to_pylist()
-    values = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-    return [x if math.isfinite(x) else None for x in np.round(values, 4).tolist()]
+        return list(column.to_pylist())
+    values = pc.round(pc.cast(column, pa.float64()), 4)
+    return list(pc.if_else(pc.is_finite(values), values, None).to_pylist())

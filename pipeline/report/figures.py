@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.compare.leaderboard import HEADLINE
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.plots import calibration, caps, leaderboard
-from bayes_at_n.pipeline.report.data import Lengths
+from bayes_at_n.pipeline.report.attempts import Lengths
 from bayes_at_n.pipeline.store.outcomes import OWED
 from bayes_at_n.pipeline.verify import calibrate
 from bayes_at_n.scoring.metrics.table import parse
@@ -23,7 +23,7 @@ POINTS = 1_000  # of a line of ranks
 Figures = Iterator[dict[str, Any]]
 
 
-def figures(
+def of_dataset(
     cohort: Cohort,
     tables: Mapping[str, Table],
     lengths: Sequence[Lengths],

@@ -1,0 +1,251 @@
+"""Every Eval Ever in and out; and what all logs that are exported have in common."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers import Capsys, make_run, run_of
+from record_files import bring, opened, out, write_lines
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.records.about import _moment, questions, texts
+from bayes_at_n.pipeline.records.eee import _portable
+from bayes_at_n.pipeline.records.reading import RunTable
+from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring import avg, uncertainty
+from bayes_at_n.scoring.metrics.table import parse
+
+UNEQUAL = {"a": "11.01", "b": "~-", "c": ".(+u"}  # owed at both ends, cut off, not graded
+# What a reader in UTF-8 stumbles over: ends of lines that only Unicode knows, planes, controls.
+TEXTS = ["<think>x\u2028y</think>\\boxed{2}", "é😀\x85\x1c", '"\\', "\\boxed{2}"]
+
+
+def two_runs(tmp_path: Path) -> list[Run]:
+    """One that is whole, of odd texts; one with owed and ungraded trials, cut off and undecided."""
+    names = ("dataset.name=sums", "model.name=x", "model.id=/nowhere/x")
+    marks = {"a": "1011", "b": "0000", "c": "~1-0"}
+    whole = make_run(tmp_path / "sums" / "x", marks, *names, texts={"a": TEXTS})
+    return [whole, run_of(tmp_path, "y", UNEQUAL)]
+
+
+def same(run: Run, again: Run, codes: bool) -> None:
+    """A run came back: matrix with its mask, questions, texts; where there is room also codes."""
+    first, back = outcomes.read(run), outcomes.read(again)
+    order = [back.question_ids.index(name) for name in first.question_ids]
+    assert {q["problem"] for q in run.questions} == {q["problem"] for q in again.questions}
+    trials = back.codes.shape[1]
+    assert (first.codes[:, trials:] == outcomes.OWED).all()
+    ours, theirs = first.codes[:, :trials], back.codes[order]
+    assert (outcomes.correct(ours).filled(-1) == outcomes.correct(theirs).filled(-1)).all()
+    assert (ours == theirs).all() or not codes
+    responses = []
+    for each in (run, again):
+        keys, damage = rowkeys.keyed(each, "attempts", [])[1], parquet.Damage()
+        graded = outcomes.read(each).codes[keys >> 32, keys & 0xFFFFFFFF] != outcomes.OWED
+        read = rowkeys.responses(each, keys, damage)
+        responses.append(sorted(text for i, text in read if graded[i]))
+    assert responses[0] == responses[1]
+
+
+@pytest.mark.parametrize("form", ["eee", "lm_eval"])
+def test_logs_are_imported_again_with_equal_matrices(tmp_path: Path, form: str) -> None:
+    runs = [*two_runs(tmp_path), run_of(tmp_path, "y", {"d": "0-1"}, dataset="terms")]
+    out(tmp_path, f"to={form}")
+    made = bring(tmp_path / "back", tmp_path / f"_export-{form}-all")
+    for run in runs:
+        same(run, opened(made / run.path.relative_to(tmp_path)), codes=form == "eee")
+
+
+# The keys that the schemas of Every Eval Ever 0.3.0 require, and the types of their values.
+AGGREGATE: dict[str, Any] = {
+    "schema_version": str,
+    "evaluation_id": str,
+    "evaluation_timestamp": str,
+    "retrieved_timestamp": str,
+    "source_metadata": {
+        "source_type": str, "source_organization_name": str, "evaluator_relationship": str
+    },
+    "eval_library": {"name": str, "version": str},
+    "model_info": {
+        "name": str, "id": str,
+        "additional_details": {"deployment_type": str, "model_availability": str},
+    },
+    "detailed_evaluation_results": {
+        "format": str, "file_path": str, "hash_algorithm": str, "checksum": str, "total_rows": int
+    },
+}  # fmt: skip
+RESULT: dict[str, Any] = {
+    "evaluation_result_id": str,
+    "evaluation_name": str,
+    "source_data": {"dataset_name": str, "source_type": str},
+    "metric_config": {"lower_is_better": bool, "min_score": float, "max_score": float},
+    "score_details": {
+        "score": float,
+        "uncertainty": {
+            "standard_error": {"value": float, "method": str},
+            "confidence_interval": {
+                "lower": float, "upper": float, "confidence_level": float, "method": str
+            },
+            "num_samples": int,
+        },
+    },
+    "generation_config": {"generation_args": dict, "additional_details": dict},
+}  # fmt: skip
+LINE: dict[str, Any] = {
+    "schema_version": str,
+    "evaluation_id": str,
+    "evaluation_result_id": str,
+    "model_id": str,
+    "evaluation_name": str,
+    "sample_id": str,
+    "interaction_type": str,
+    "input": {"raw": str, "reference": list},
+    "output": {"raw": list},
+    "answer_attribution": list,
+    "evaluation": {"score": float, "is_correct": bool},
+    "token_usage": {"input_tokens": int, "output_tokens": int, "total_tokens": int},
+    "metadata": {"trial": str, "seed": str},
+}
+
+
+def unlike(value: Any, shape: Any, at: str = "") -> Iterator[str]:
+    """Where a value lacks a key, or has another type."""
+    if not isinstance(shape, dict):
+        if not isinstance(value, shape):
+            yield f"{at} is {value!r}"
+        return
+    for key, of in shape.items():
+        if key in value:
+            yield from unlike(value[key], of, f"{at}.{key}")
+        else:
+            yield f"{at}.{key} is missing"
+
+
+def test_scores_with_intervals_and_attempts(tmp_path: Path) -> None:
+    run = two_runs(tmp_path)[0]
+    where = ["to=eee", "model=x", f"out={tmp_path / 'out'}"]
+    out(tmp_path, *where)
+    [path] = (tmp_path / "out").glob("data/sums/local/x/*.json")
+    samples = path.with_name(f"{path.stem}_samples.jsonl")
+    whole = json.loads(path.read_text())
+    lines = [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
+    assert not [*unlike(whole, AGGREGATE)] and whole["schema_version"] == "0.3.0"
+    detailed = whole["detailed_evaluation_results"]
+    assert detailed["checksum"] == hashlib.sha256(samples.read_bytes()).hexdigest()
+    listed = (detailed["file_path"], detailed["total_rows"])
+    assert listed == (f"data/sums/local/x/{samples.name}", 12)
+    R = outcomes.correct(outcomes.read(run).codes)
+    results = {
+        result["metric_config"]["metric_id"]: result for result in whole["evaluation_results"]
+    }
+    assert {"accuracy", "bayes_at_n", "pass_at_k"} <= {*results}
+    for result in whole["evaluation_results"]:
+        assert not [*unlike(result, RESULT)]
+    score = results["accuracy"]["score_details"]
+    ends = score["uncertainty"]["confidence_interval"]
+    stated = (score["score"], score["uncertainty"]["standard_error"]["value"])
+    assert stated == pytest.approx(avg(R))
+    assert (ends["lower"], ends["upper"]) == parse("avg").summary(R)[2:]
+    assert float(score["details"]["standard_error_over_questions"]) == uncertainty(R).clustered
+    for line in lines:
+        assert not [*unlike(line, LINE)]
+        assert all(isinstance(value, str) for value in line["metadata"].values())
+        assert line["evaluation_result_id"] == results["accuracy"]["evaluation_result_id"]
+    assert [line["metadata"]["trial"] for line in lines] == [*"0123"] * 3
+    made = lines[0]["output"]
+    assert (made["reasoning_trace"], made["raw"]) == (["<think>x\u2028y"], ["\\boxed{2}"])
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.json*")}
+    shutil.rmtree(tmp_path / "out")
+    out(tmp_path, *where)
+    again = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.json*")}
+    assert {**before, "export.json": b""} == {**again, "export.json": b""}
+    back = bring(tmp_path / "back", tmp_path / "out")
+    out(back, "to=eee")
+    [path] = (back / "sums" / "_export-eee").glob("data/sums/local/x/*.json")
+    details = [
+        of["model_info"]["additional_details"] for of in (whole, json.loads(path.read_text()))
+    ]
+    assert [of.get("dtype") for of in details] == [run.cfg.model.dtype, None]  # not known of it
+
+
+def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "sums" / "x"
+    run = make_run(folder, {"../../up": "10"}, "dataset.name=sums", "model.name=x")
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("id: ", 'id: "../../../x" #', 1))
+    manifest = json.loads(run.manifest.read_text())
+    manifest |= {"created_with": {"time": "yesterday", "packages": ["vllm"]}, "imported": "yes"}
+    run.manifest.write_text(json.dumps(manifest))
+    for form in ("eee", "lm_eval"):
+        out(tmp_path, f"to={form}", f"out={tmp_path / 'here' / form}")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"sums", "here"} and not [*(tmp_path / "here").glob("*up*")]
+    names = [_portable(name) for name in ("con", "data", "../../x", "CON.x")]
+    assert names == ["con_", "data_", "x-9cdf6a", "CON.x_"]
+    stated = "2026-11-23T02:41:58+0000"
+    times = [(1e300, stated), (float("nan"), 7), (None, "x"), (None, None), (None, stated)]
+    assert [_moment(*time).year for time in times] == [1970] * 4 + [2026]
+    assert texts({"a": None, "b": 1.5, "c": "d"}) == {"b": "1.5", "c": "d"}
+    row = dict.fromkeys(("problem", "gold", "prompt", "choices"), None) | {"question_id": "a"}
+    known: Any = SimpleNamespace(questions=[row])
+    filled = {"a": row | {"problem": "", "gold": "", "prompt": ""}}
+    assert questions(RunTable("sums", "x", known)) == filled
+
+
+def test_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "sk-of-mine-123456")
+    given = "engine.args={effort: high, api_key: abcdefgh, extra: {h: sk-of-mine-123456}}"
+    run_of(tmp_path, "x", {"a": "10"}, "engine=openai", "engine.url=[http://inner:8000]", given)
+    out(tmp_path, "to=eee")
+    written = next(tmp_path.rglob("_export-eee-all/data/**/*.json")).read_text()
+    assert '"engine.args.effort": "high"' in written
+    assert not any(text in written for text in ("sk-of", "abcdefgh", "inner"))
+
+
+def test_a_run_without_grades_is_left_out_or_refused(tmp_path: Path, capsys: Capsys) -> None:
+    run_of(tmp_path, "x", {"a": "++"})
+    with pytest.raises(UserError, match=r"nothing graded yet; run `.* grade`"):
+        out(tmp_path, "to=eee")
+    assert not [*tmp_path.rglob("*export*")]
+    run_of(tmp_path, "y", {"a": "10"})
+    out(tmp_path, "to=lm_eval")
+    assert "x is left out: " in capsys.readouterr().err
+    assert [path.parent.name for path in tmp_path.rglob("samples_*.jsonl")] == ["y"]
+
+
+@pytest.mark.soak
+@pytest.mark.extras
+def test_their_validator_finds_nothing(tmp_path: Path) -> None:
+    program = shutil.which("every_eval_ever")
+    if program is None:
+        pytest.skip("no every_eval_ever in PATH: make extras, where python3.12 is")
+    two_runs(tmp_path)
+    out(tmp_path, "to=eee", f"out={tmp_path / 'out'}")
+    command = [program, "validate", "data/*/*/*/*.json*"]
+    done = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True)
+    assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout
+
+
+def test_damaged_and_other_lines_are_counted(tmp_path: Path, capsys: Capsys) -> None:
+    line: dict[str, Any] = {
+        "evaluation_id": "e", "evaluation_name": "sums", "model_id": "me/m", "sample_id": "a",
+        "interaction_type": "single_turn", "input": {"raw": "1 + 1?", "reference": ["2"]},
+        "output": {"raw": ["2"]}, "answer_attribution": [], "evaluation": {"is_correct": True},
+    }  # fmt: skip
+    lines: list[Any] = [line, line | {"evaluation": {"is_correct": False}}]
+    lines += [line | {"evaluation_result_id": "other"}, 7, line | {"input": None}]
+    lines += [line | {"output": {"raw": 7}}, {**line, "evaluation_name": []}, {"evaluation_id": 1}]
+    path = write_lines(tmp_path / "x_samples.jsonl", lines)
+    path.write_text(path.read_text() + '{"torn')
+    [folder] = (bring(tmp_path / "back", path) / "sums").glob("m*")
+    assert outcomes.read(opened(folder)).codes.tolist() == [[0, 1]]
+    err = capsys.readouterr().err
+    for count in ("1 line of other results", "4 damaged rows", "2 damaged lines"):
+        assert count in err

@@ -1,0 +1,271 @@
+"""CSV and JSON Lines, a row an attempt: what is damaged, labels; exports that come back."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from helpers import Capsys, add_grades, make_run, outcome_words, run_of
+from record_files import (
+    NAMES,
+    boxed,
+    bring,
+    csv_of,
+    opened,
+    out,
+    rows_of,
+    write_lines,
+)
+
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.records import columns
+from bayes_at_n.pipeline.rubrics import categories, signals
+from bayes_at_n.pipeline.rubrics.categories import categorize
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import graded, outcomes, rowkeys, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.runfolder import Run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+TEXTS = ["=1+1", " @a", "-5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
+GUARDED = ["'=1+1", "' @a", "-5", "''=1", TEXTS[4], "a�b", "'\t"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of one data set, one of them with trials owed, cut off and not graded; a third."""
+    root = tmp_path_factory.mktemp("runs")
+    run_of(root, "x")
+    unequal = {"a": "1101011", "b": ".~-.1", "c": ".(+u"}
+    names = ("dataset.name=sums", "model.name=y", "model.id=/nowhere/y")
+    make_run(root / "sums" / "y", unequal, *names, texts={"a": TEXTS})
+    run_of(root, "x <b>", {"d": "0-1"}, dataset="terms")
+    return root
+
+
+def texts(run: Run) -> dict[tuple[str, int], str]:
+    keys, damage = rowkeys.keyed(run, "attempts", [])[1], shards.parquet.Damage()
+    ids = rowkeys.question_ids(run).to_pylist()
+    read = rowkeys.responses(run, keys, damage)
+    assert not damage.lines
+    return {(ids[keys[i] >> 32], int(keys[i] & 0xFFFFFFFF)): text for i, text in read}
+
+
+def test_csv_of_outcomes(tmp_path: Path, capsys: Capsys) -> None:
+    path = tmp_path / "o.csv"
+    path.write_text(
+        "\ufeffmodel,question_id,trial,correct\n"
+        'm,"=HYPERLINK(""http://x"",""y"")",0,1\n'
+        "m,q2,0,wrong\nm,q2,1,1\nm,q2,1,0\nm,q2,1,1\nm,q3,zero,1\nm,q3\nm,,0,1\nm,q3,999999999,1\n"
+        "m,q3,1,maybe\nm,q\0,1,1\n"
+    )
+    runs = bring(tmp_path, path, "dataset=mine")
+    err = capsys.readouterr().err
+    assert "6 damaged rows skipped: o.csv, " in err and "line 7 (trial: not 'zero')" in err
+    assert "1 duplicate left out" in err and "1 second answer" in err
+    run = opened(runs / "mine" / "m")
+    ids = [q["question_id"] for q in run.questions]
+    assert ids == ['=HYPERLINK("http://x","y")', "q2"]
+    assert outcome_words(run).tolist() == [["correct", "owed"], ["wrong", "correct"]]
+    score(run)
+    with pytest.raises(UserError, match="no column for an outcome"):
+        bring(tmp_path, csv_of(tmp_path / "bad.csv", "question,x", "1,2"))
+
+
+def test_a_record_of_csv_that_cannot_be_parsed_is_skipped(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign, "MOST_FIELD", 1000)
+    lines = [f"{i},1,{chr(34) * (i in (1, 5, 998))}y" for i in range(1000)]
+    lines[10] = "10,1," + "x" * 2000
+    source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
+    runs = bring(tmp_path, source, *NAMES)
+    err = capsys.readouterr().err
+    assert "3 damaged rows skipped: s.csv, line 3 (" in err and "and 4 lines behind it" in err
+    assert "s.csv, line 12 (field larger" in err
+    assert "s.csv, line 1000 (a quote that is not closed, and 1 lines behind it)" in err
+    assert len(opened(runs / "d" / "m").questions) == 1000 - 5 - 2 - 1
+    source.write_bytes(b'question_id,correct,text\n0,1,\xff\n\n1,1,"one\n\ntwo"\n')
+    run = opened(bring(tmp_path / "again", source, *NAMES) / "d" / "m")
+    assert "1 damaged row skipped: s.csv, line 2 (not UTF-8)" in capsys.readouterr().err
+    assert [row["text"] for row in rows_of(run, "attempts", ATTEMPTS)] == ["one\n\ntwo"]
+
+
+def test_what_is_skipped_is_named_with_the_reason(tmp_path: Path, capsys: Capsys) -> None:
+    rows = [{"note": "header"}, {"question_id": "q" * 2000, "correct": 1}]
+    rows += [{"question_id": 1, "correct": 1, "trial": 0}] * 4
+    run = opened(bring(tmp_path, write_lines(tmp_path / "x.jsonl", rows), *NAMES) / "d" / "m")
+    err = capsys.readouterr().err
+    assert "2 damaged rows skipped: x.jsonl, line 1 (no question); x.jsonl, line 2" in err
+    assert "(question: not 'qqqqqqqqqqqq...qqqqqqqqqqqqq', 2,000 characters)" in err
+    assert "3 duplicates left out: m, d-01, trial 0 ...\n" in err
+    assert outcome_words(run).tolist() == [["correct"]]
+    with pytest.raises(UserError, match=r"question .*note"):
+        bring(tmp_path, write_lines(tmp_path / "g.jsonl", rows[:1]), *NAMES)
+    lists = {"response": ["So 1", "or 2"], "pred": ["1", "2"], "score": [True, False]}
+    source = write_lines(tmp_path / "l.jsonl", [{"question": i, **lists} for i in range(3)])
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"l.jsonl: no .* columns pred, question, response"):
+            bring(tmp_path / "l", source, *NAMES)
+        assert not [path for path in (tmp_path / "l" / "runs").rglob("*") if path.is_file()]
+
+
+def test_categories_with_names_and_weights(tmp_path: Path, capsys: Capsys) -> None:
+    labels = {"q1": ["bad", "good", "good"], "q2": ["fair", "fair", "bad"]}
+    rows = [
+        {"question_id": q, "trial": t, "category": name}
+        for q, names in labels.items()
+        for t, name in enumerate(names)
+    ]
+    source = write_lines(tmp_path / "judge.jsonl", rows)
+    named = "category_names=[bad,fair,good]"
+    weights = ("rubric=judge", "category_weights=[0,0.5,1]")
+    run = opened(bring(tmp_path, source, *NAMES, named, *weights) / "d" / "m")
+    assert outcome_words(run).tolist() == [["wrong", "correct", "correct"], ["wrong"] * 3]
+    score(run)
+    judged = json.loads((run.path / "scores.json").read_text())["rubrics"]["judge"]
+    assert [part["count"] for part in judged["categories"]] == [2, 2, 2]
+    # Bayes@N with a uniform prior over three categories: (n + 1) / (N + 3) of each question.
+    wanted = np.mean([(0 * 2 + 0.5 * 1 + 1 * 3) / 6, (0 * 2 + 0.5 * 3 + 1 * 1) / 6])
+    assert judged["bayes"]["mu"] == pytest.approx(wanted)
+    assert judged["categories"][1]["name"] == "fair"
+    with pytest.raises(UserError, match=r"'bad'.*category_names=\["):
+        bring(tmp_path, source, *NAMES)
+    odd = csv_of(tmp_path / "l.csv", "question_id,label", "0,bad", "1,7")
+    bring(tmp_path / "c", odd, *NAMES, named)
+    assert "no category '7': there are 3, from 0" in capsys.readouterr().err
+
+
+def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path) -> None:
+    """Model b never gets the best label, and is still scored on the same scale as a."""
+    rows = ["dataset,model,question_id,trial,label"]
+    rows += [f"essays,a,{q},{t},{(q + t) % 3}" for q in range(5) for t in range(4)]
+    rows += [f"essays,b,{q},{t},1" for q in range(5) for t in range(4)]
+    runs = bring(tmp_path, csv_of(tmp_path / "lab.csv", *rows))
+    run = opened(runs / "essays" / "b")
+    assert (outcome_words(run) == "wrong").all()
+    score(run)
+    labels = json.loads((run.path / "scores.json").read_text())["rubrics"]["labels"]
+    assert [part["count"] for part in labels["categories"]] == [0, 20, 0]
+    # (n + 1) / (N + 3) of three categories: ((0 + 1) * 0 + (4 + 1) * 1 + (0 + 1) * 2) / 7
+    assert labels["bayes"]["mu"] == pytest.approx(1.0)
+
+    cfg = analysis.load([f"runs={runs}"])
+    [one] = cohort.load(cfg)
+    rubric, given = cohort_rubrics.categories(one, cfg)["labels"]
+    assert rubric.weights == [0, 1, 2]
+    wanted = [[[(q + t) % 3 for t in range(4)] for q in range(5)], [[1] * 4] * 5]
+    assert given.tolist() == wanted
+    for weights in ([0, 1, 2], [0, 0.5, 2]):
+        named = ["rubric=labels", f"rubric.weights.labels={weights}"]
+        table = cohort_rubrics.scores(one, analysis.load([f"runs={runs}", *named]))
+        means = {row["model"]: row["labels"] for row in table.rows}
+        for model, cells in zip(one.names, np.array(wanted), strict=True):
+            shares = np.stack([(cells == k).sum(axis=1) + 1 for k in range(3)], axis=1) / 7
+            assert means[model] == pytest.approx((shares @ weights).mean())
+        assert "as they were imported" in table.notes[0]
+    four = [f"{q},{t},3" for q in range(5) for t in range(4)]
+    more = csv_of(tmp_path / "c.csv", "question_id,trial,label", *four)
+    bring(tmp_path, more, "dataset=essays", "model=c")
+    [one] = cohort.load(cfg)
+    with pytest.raises(UserError, match="other names or weights"):
+        cohort_rubrics.categories(one, analysis.load([f"runs={runs}", "rubric=labels"]))
+
+
+def test_labels_beside_texts_outlive_our_own_rubrics(tmp_path: Path) -> None:
+    text = {"text": boxed(2), "gold": "2", "finish_reason": "stop"}
+    rows = [{"question_id": "q", "trial": t, "category": t % 2, **text} for t in range(4)]
+    run = opened(bring(tmp_path, write_lines(tmp_path / "x.jsonl", rows), *NAMES) / "d" / "m")
+    assert outcome_words(run).tolist() == [["wrong", "correct"] * 2]
+    grade(run)
+    assert outcome_words(run).tolist() == [["correct"] * 4]
+    signals.make(run)
+    run = Run(load_folder(run.path, ["rubric=exact-match"]))
+    categorize(run)
+    score(run)
+    scored = json.loads((run.path / "scores.json").read_text())["rubrics"]
+    assert [part["count"] for part in scored["labels"]["categories"]] == [2, 2]
+    assert [part["count"] for part in scored["exact-match"]["categories"]] == [0, 0, 4]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_an_export_comes_back_with_equal_matrices(root: Path, tmp_path: Path, form: str) -> None:
+    chosen = "dataset=sums" if form == "parquet" else "texts=true"
+    out(root, f"to={form}", f"out={tmp_path / 'out'}", chosen)
+    made = sorted(bring(tmp_path, tmp_path / "out" / f"attempts.{form}").glob("[!_]*/[!_]*"))
+    assert [f.name for f in made] == ["x", "y"] + [made[2].name for _ in "t" if form == "csv"]
+    for folder in made:
+        name = folder.name if folder.parent.name == "sums" else "x <b>"
+        run, again = opened(root / folder.parent.name / name), opened(folder)
+        first, back = outcomes.read(run), outcomes.read(again)
+        order = [back.question_ids.index(name) for name in first.question_ids]
+        assert (back.codes[order] == first.codes).all() and back.codes.shape == first.codes.shape
+        assert (back.truncated[order] == first.truncated).all()
+        wanted = texts(run)
+        if form == "csv" and name == "y":
+            wanted["a", 5] = "a�b"
+        assert texts(again) == wanted
+        questions = [
+            {q["question_id"]: (q["gold"], q["problem"]) for q in r.questions} for r in (run, again)
+        ]
+        assert questions[0] == questions[1]
+    if form == "csv":  # a spreadsheet runs nothing
+        options = pyarrow.csv.ParseOptions(newlines_in_values=True)
+        table = pyarrow.csv.read_csv(tmp_path / "out" / "attempts.csv", parse_options=options)
+        assert table["text"].to_pylist()[12:19] == GUARDED
+
+
+def test_labels_come_back_as_the_same_categories(tmp_path: Path) -> None:
+    rows = (f"q{i},{i % 2},{i % 3}" for i in range(8))
+    source = csv_of(tmp_path / "labels.csv", "question,trial,label", *rows)
+    one = bring(tmp_path / "one", source, "dataset=essays", "model=mine", "rubric=quality")
+    out(one, "to=csv", f"out={tmp_path / 'out'}")
+    two = bring(tmp_path / "two", tmp_path / "out" / "attempts.csv", "rubric=quality")
+    first, back = (
+        categories.current(opened(runs / "essays" / "mine"), imported=True)["quality"]
+        for runs in (one, two)
+    )
+    assert first.record == back.record
+    assert first.table.sort_by("question_id") == back.table.sort_by("question_id")
+
+
+def test_columns_are_those_that_import_knows_in_the_order_of_keys(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out(root, "to=parquet", "logprobs=true", f"out={tmp_path / 'one'}")
+    table = pq.read_table(tmp_path / "one" / "attempts.parquet")
+    assert {*table.column_names} <= {*columns.NAMES}
+    lacking = columns.lacking(table.column_names)
+    assert not [name for name in lacking if "avg_logprob" not in name]
+    names = ("dataset", "model", "question_id", "trial")
+    keys = list(zip(*(table[name].to_pylist() for name in names), strict=True))
+    assert keys == sorted(keys) and len(keys) == 12 + 13 + 3
+    lists = [len(values) for values in table["completion_logprob_list"].to_pylist()]
+    assert {*lists} == {5} and table["completion_token_list"][0].as_py() == [1, 2, 3, 4, 5]
+    shutil.copytree(root, mixed := tmp_path / "mixed", copy_function=shutil.copy)
+    for part in mixed.glob("*/*/attempts/*.parquet"):  # as engines leave attempts: in any order
+        run, rows = opened(part.parents[1]), pq.read_table(part)
+        grades = graded.ruled(run, graded.GRADES_TABLE.columns.names[2:]).to_pylist()
+        for i in range(min(3, rows.num_rows)):
+            taken = rows.take([*range(i, rows.num_rows, 3)][::-1])
+            stem = f"{part.stem}-w{2 - i}"
+            pq.write_table(taken, part.with_name(f"{stem}.parquet"))
+            keys = list(zip(*(taken[name].to_pylist() for name in KEY), strict=True))
+            if own := [g for g in grades if (g["question_id"], g["trial"]) in keys]:
+                add_grades(run, stem, own)
+        part.unlink()
+    for name, value in (("WHOLE", 0), ("SLAB", 130), ("_ROWS", 2)):  # bytes of two attempts
+        monkeypatch.setattr(f"bayes_at_n.pipeline.records.reading.{name}", value)
+    out(mixed, "to=parquet", "logprobs=true", f"out={tmp_path / 'sorted'}")
+    assert pq.read_table(tmp_path / "sorted" / "attempts.parquet") == table
+    files = [path.name for path in (tmp_path / "sorted").iterdir() if path.suffix != ".json"]
+    assert files == ["attempts.parquet"]

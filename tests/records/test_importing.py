@@ -1,0 +1,413 @@
+"""The verb import: runs that every verb works on, whole or not at all; names, trials, questions."""
+
+import contextlib
+import gzip
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import huggingface_hub
+import numpy as np
+import pytest
+from helpers import Capsys, outcome_words
+from huggingface_hub.errors import RepositoryNotFoundError
+from record_files import (
+    NAMES,
+    OSS,
+    QWEN,
+    boxed,
+    bring,
+    by_key,
+    csv_of,
+    folders,
+    opened,
+    record,
+    records,
+    rows_of,
+    write,
+    write_lines,
+)
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import ROOT
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.prepare.questions import Question
+from bayes_at_n.pipeline.records import formats, plan
+from bayes_at_n.pipeline.records import runs as imported_runs
+from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.rubrics.categories import categorize
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
+from bayes_at_n.pipeline.store.runfolder import Run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+def test_trace_becomes_runs_that_every_verb_works_on(tmp_path: Path, capsys: Capsys) -> None:
+    rows = records(("aime25", "hmmt25_feb"), (QWEN, OSS, "some/one"))
+    for row in rows:
+        if row["model"] == OSS:
+            row["reasoning_level"] = "high"
+    rows[3] |= {"is_correct": not rows[3]["is_correct"]}  # the grader will disagree
+    rng = np.random.default_rng(1)
+    source = write(tmp_path / "part.parquet", [rows[i] for i in rng.permutation(len(rows))])
+    runs = bring(tmp_path, source)
+    names = ("gpt-oss-20b-high", "one", "qwen3-4b")
+    assert folders(runs) == [f"{dataset}/{n}" for dataset in ("aime25", "hmmt25") for n in names]
+    run = opened(runs / "aime25" / "qwen3-4b")
+    assert (run.cfg.model.id, run.cfg.sampling.trials, run.cfg.sampling.seed) == (QWEN, 5, 1234)
+    assert sorted(q["question_id"] for q in run.questions) == [f"aime25-0{i}" for i in range(4)]
+    assert run.questions[0]["prompt"].startswith(f"<|{QWEN}|>")
+    mine = [r for r in rows if (r["task"], r["model"]) == ("aime25", QWEN)]
+    wanted = {(f"aime25-{r['data_id']:02d}", r["seed"] - 1234): r for r in mine}
+    attempts = by_key(run, "attempts", ATTEMPTS)
+    assert attempts.keys() == wanted.keys()
+    for key, row in wanted.items():
+        assert attempts[key]["text"] == row["text"]
+        assert attempts[key]["seed"] == row["seed"]
+        assert attempts[key]["completion_tokens"] == 3000
+    grades = by_key(run, "grades", GRADES)
+    right = {key: row["is_correct"] for key, row in wanted.items()}
+    assert {key: g["outcome"] == "correct" for key, g in grades.items()} == right
+    assert {g["layer"] for g in grades.values()} == {"imported"}
+    hmmt = opened(runs / "hmmt25" / "one")
+    assert {q["question_id"] for q in hmmt.questions} == {f"hmmt25-0{i}" for i in range(1, 5)}
+
+    signals.make(run)
+    table = signals.read(run).to_pylist()
+    assert len(table) == 20
+    for row in table:
+        assert row["completion_bpt"] == pytest.approx(0.25 / math.log(2))
+        assert row["prompt_bpt"] == pytest.approx(2 / math.log(2))
+        assert row["token_ratio"] == pytest.approx(3000 / 32768)
+        label = wanted[row["question_id"], row["trial"]]["cv3b_label"]
+        assert row["a"] == (0.75 if label == "A" else 0.125)
+    run = Run(load_folder(run.path, ["rubric=verifier-only,concision-high-conf"]))
+    categorize(run)
+    score(run)
+    scores = json.loads((run.path / "scores.json").read_text())
+    assert scores["uniform_prior"]["avg"]["mean"] == pytest.approx(sum(right.values()) / 20)
+    assert set(scores["rubrics"]) == {"verifier-only", "concision-high-conf"}
+    capsys.readouterr()
+    grade(run)
+    assert "1 of 20 outcomes changed" in capsys.readouterr().out
+    [change] = map(json.loads, (run.grades / "_changes.jsonl").read_text().splitlines())
+    assert (change["question_id"], change["trial"]) == ("aime25-00", 3)
+
+
+def test_import_again_does_nothing_and_sources_do_not_mix(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"{i:04d},0,0" for i in range(20_000)]
+    source = csv_of(tmp_path / "s.csv", "question_id,trial,correct", *lines)
+    runs = bring(tmp_path, source, *NAMES)
+    before = {p: p.stat().st_mtime_ns for p in runs.rglob("*") if p.is_file()}
+    monkeypatch.chdir(tmp_path)
+    bring(tmp_path, Path("s.csv"), *NAMES)  # another spelling
+    assert "nothing owed" in capsys.readouterr().err
+    assert {p: p.stat().st_mtime_ns for p in runs.rglob("*") if p.is_file()} == before
+    lines[10_000] = "10000,0,1"
+    csv_of(source, "question_id,trial,correct", *lines)
+    with pytest.raises(UserError, match="tag=NAME"):
+        bring(tmp_path, source, *NAMES)
+    assert (outcome_words(opened(runs / "d" / "m")) == "wrong").all()
+    bring(tmp_path, source, *NAMES, "tag=more")
+    assert folders(runs) == ["d/m", "d/m-more"]
+
+
+def test_killed_import_leaves_no_run_and_the_next_removes_the_rest(tmp_path: Path) -> None:
+    rows = records(("aime25", "aime24"), (QWEN, OSS), questions=3, trials=4)
+    source = write(tmp_path / "x.parquet", rows)
+    program = (
+        "import os, signal, sys\n"
+        "from bayes_at_n.pipeline.config import compose\n"
+        "from bayes_at_n.pipeline.config.records import RecordsConfig\n"
+        "from bayes_at_n.pipeline.records import importing, runs\n"
+        "runs.complete = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "importing.import_records(compose.load_as(RecordsConfig, sys.argv[1:]))\n"
+    )
+    runs = tmp_path / "runs"
+    command = [sys.executable, "-c", program, f"source={source}", f"runs={runs}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=600)
+    assert done.returncode == -signal.SIGKILL
+    [left] = runs.iterdir()
+    assert list(left.glob("*/*/attempts/*.parquet"))
+    bring(tmp_path, write(source, [*rows, rows[0]]))  # any import
+    assert len(folders(runs)) == 4 and not left.exists()
+    assert len(rows_of(opened(runs / "aime24" / "qwen3-4b"), "attempts", ATTEMPTS)) == 12
+
+
+def test_runs_that_this_import_already_made_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    """After a kill between two renames; and where the same import, beside it, was faster."""
+    source = write(tmp_path / "x.parquet", records(models=(QWEN, OSS)))
+    runs = bring(tmp_path, source)
+    kept, lost = runs / "aime25" / "qwen3-4b", runs / "aime25" / "gpt-oss-20b"
+    lost.rename(tmp_path / "away")
+    before = (kept / "manifest.json").stat().st_mtime_ns
+    bring(tmp_path, source)
+    assert (kept / "manifest.json").stat().st_mtime_ns == before
+    assert len(rows_of(opened(lost), "grades", GRADES)) == 20
+    real = imported_runs.complete
+
+    def complete_after_another(*given: Any) -> None:
+        monkeypatch.setattr(imported_runs, "complete", real)
+        bring(tmp_path / "b", source)
+        real(*given)
+
+    monkeypatch.setattr(imported_runs, "complete", complete_after_another)
+    there = bring(tmp_path / "b", source)
+    assert "aime25/qwen3-4b is complete, left as it is" in capsys.readouterr().err
+    assert sorted(path.name for path in there.iterdir()) == ["_imports", "aime25"]
+
+
+def test_questions_of_the_users_give_problems_ids_and_hashes(tmp_path: Path) -> None:
+    lines = [
+        {"id": f"I-{i}", "problem": f"Problem {i} of aime25?", "answer": str(i + 10)}
+        for i in range(4)
+    ]
+    write_lines(tmp_path / "aime25.jsonl", lines)
+    source = write(tmp_path / "x.parquet", records())
+    run = opened(bring(tmp_path, source, f"questions={tmp_path}") / "aime25" / "qwen3-4b")
+    by_id = {q["question_id"]: q for q in run.questions}
+    assert sorted(by_id) == ["I-0", "I-1", "I-2", "I-3"]
+    assert by_id["I-2"]["problem"] == "Problem 2 of aime25?"
+    assert by_id["I-2"]["question_hash"] == Question("", "Problem 2 of aime25?", "12").hash
+    assert {row["question_id"] for row in rows_of(run, "grades", GRADES)} == set(by_id)
+
+
+def test_questions_are_checked_by_their_gold_answers(tmp_path: Path, capsys: Capsys) -> None:
+    known = [("K1", "1+1?", "2"), ("K2", "2+2?", "4")]
+    lines = [{"id": i, "problem": p, "answer": a} for i, p, a in known]
+    named = (f"questions={write_lines(tmp_path / 'known.jsonl', lines)}", "dataset=d")
+    head = "question_id,trial,correct,gold"
+    other = csv_of(tmp_path / "o.csv", head, "0,0,1,2", "1,0,1,222")
+    with pytest.raises(UserError, match="4 there and 222"):
+        bring(tmp_path, other, *named, "model=other")
+    same = csv_of(tmp_path / "s.csv", head, "0,0,1,2.0", "1,0,1,4 ")  # as `grade` compares
+    run = opened(bring(tmp_path, same, *named, "model=same") / "d" / "same")
+    assert [q["question_id"] for q in run.questions] == ["K1", "K2"]
+    assert "by their number" not in capsys.readouterr().err
+    few = csv_of(tmp_path / "f.csv", "question_id,trial,correct", "0,0,1")
+    with pytest.raises(UserError, match="it has 2, the records 1"):
+        bring(tmp_path, few, *named, "model=few")
+    blind = csv_of(tmp_path / "b.csv", "question_id,trial,correct", "0,0,1", "1,0,1")
+    bring(tmp_path, blind, *named, "model=blind")
+    assert "2 questions" in capsys.readouterr().err
+    odd = write_lines(tmp_path / "q.jsonl", [{"id": 1, "text": "1+1?"}])
+    for path, key in ((odd, "'answer'"), (Path("/nowhere"), "questions=/nowhere")):
+        with pytest.raises(UserError, match=key):
+            bring(tmp_path, blind, *NAMES, f"questions={path}")
+
+
+def test_texts_without_outcomes_are_attempts_to_grade(tmp_path: Path, capsys: Capsys) -> None:
+    """What a user's own sampler writes: no outcome, and questions known by their problems."""
+    pairs = [("1+1?", "2"), ("2+2?", "4")]
+    rows = [{"problem": p, "gold": g, "text": boxed(4)} for p, g in (*pairs, pairs[0])]
+    runs = bring(tmp_path, write_lines(tmp_path / "own.jsonl", rows), *NAMES)
+    assert "d: no attempt is graded" in capsys.readouterr().err
+    run = opened(runs / "d" / "m")
+    questions = [(q["question_id"], q["problem"], q["gold"]) for q in run.questions]
+    assert questions == [("d-00", "1+1?", "2"), ("d-01", "2+2?", "4")]
+    hashes = json.loads((run.path / "manifest.json").read_text())["imported"]["question_hashes"]
+    assert hashes == "problem and gold answer"
+    grade(run)
+    assert outcome_words(run).tolist() == [["wrong", "wrong"], ["correct", "owed"]]
+    rows = [{key: row[key] for key in ("problem", "text")} for row in rows]
+    bring(tmp_path / "b", write_lines(tmp_path / "own.jsonl", rows), *NAMES)
+    assert "d: 2 questions without a gold answer" in capsys.readouterr().err
+    long = [{"question": p, "gold": "4", "text": "4"} for p in ("Add\n2, 2.", "q", "Add\n2, 2.")]
+    csv = csv_of(tmp_path / "o.csv", "question,text", f'"{"Add. " * 30}",4')
+    for source, most in ((write_lines(tmp_path / "long.jsonl", long), 2), (csv, 1)):
+        run = opened(bring(tmp_path / source.stem, source, *NAMES) / "d" / "m")
+        assert run.questions[0]["problem"][:3] == "Add"
+        assert run.questions[0]["question_id"] == "d-00" and len(run.questions) == most
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x", "a\0b", "", "n" * 10_000, "/etc/passwd", "..", "a/../b"]
+)
+def test_names_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
+    rows = [record(name, f"m/{name}", 0, 1234), record("aime25", f"{name}/..", 0, 1234)]
+    rows += [record("aime25", QWEN, 0, 1234)]
+    runs = bring(tmp_path, write(tmp_path / "in" / "x.parquet", rows))
+    assert "aime25/qwen3-4b" in folders(runs)
+    outside = [p for p in tmp_path.rglob("*") if not p.is_relative_to(runs)]
+    assert sorted(p.name for p in outside) == ["in", "x.parquet"]
+    for folder in folders(runs):
+        assert len(Path(folder).parts) == 2 and ".." not in folder
+        score(opened(runs / folder))
+
+
+def test_what_has_two_names_is_two_runs_and_two_questions(tmp_path: Path) -> None:
+    rows = records(models=("a/model", "b/model"), questions=1, trials=2)
+    assert len(folders(bring(tmp_path, write(tmp_path / "x.parquet", rows)))) == 2
+    rows = [record("aime25", QWEN, 0, 1234, model_key=f"k{i}", is_correct=i == 0) for i in range(3)]
+    runs = bring(tmp_path / "keys", write(tmp_path / "k.parquet", rows))
+    right = [(outcome_words(opened(runs / f)) == "correct").sum() for f in folders(runs)]
+    assert sorted(right) == [0, 0, 1]
+    source = csv_of(tmp_path / "q.csv", "question_id,trial,correct", "7,0,1", "aime25-07,0,0")
+    run = opened(bring(tmp_path, source, "dataset=aime25", "model=m") / "aime25" / "m")
+    ids = [q["question_id"] for q in run.questions]
+    assert len(set(ids)) == 2 and "aime25-07" in ids
+    assert outcome_words(run).ravel().tolist() == ["correct", "wrong"]
+
+
+def test_seeds_duplicates_and_second_answers(tmp_path: Path, capsys: Capsys) -> None:
+    rows = records(questions=2, trials=3)
+    rows += [rows[0], record("aime25", QWEN, 0, 1235, extracted_answer="99", text="other")]
+    # Another model with seeds of its own: they count in their order.
+    large = [2**53 + 1, 2**53, 7]
+    rows += [record("aime25", "a/other", q, seed) for q in (0, 1) for seed in large]
+    rows += [
+        record("aime25", "a/unseeded", 0, 0) | {"seed": None, "text": str(i)} for i in range(3)
+    ]
+    runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
+    err = capsys.readouterr().err
+    assert "1 duplicate left out: qwen3-4b, aime25-00, seed 1234" in err
+    assert "1 second answer" in err
+    attempts = by_key(opened(runs / "aime25" / "qwen3-4b"), "attempts", ATTEMPTS)
+    assert len(attempts) == 6 and attempts["aime25-00", 1]["text"] != "other"
+    other = rows_of(opened(runs / "aime25" / "other"), "attempts", ATTEMPTS)
+    assert {(r["seed"], r["trial"]) for r in other} == {(s, i) for i, s in enumerate(sorted(large))}
+    unseeded = opened(runs / "aime25" / "unseeded")
+    texts = {(r["text"], r["trial"]) for r in rows_of(unseeded, "attempts", ATTEMPTS)}
+    assert texts == {("0", 0), ("1", 1), ("2", 2)}
+    assert outcome_words(unseeded).shape == (2, 3)
+
+
+def test_trials_from_one_and_a_row_without_trial(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{q},{t},{t % 2}" for q in range(3) for t in range(1, 5)]
+    source = csv_of(tmp_path / "o.csv", "question_id,trial,correct", *rows)
+    run = opened(bring(tmp_path, source, *NAMES) / "d" / "m")
+    assert outcome_words(run).tolist() == [["correct", "wrong"] * 2] * 3
+    assert "trials are counted from 1" in capsys.readouterr().err
+    rows = ["0,0,1", "0,0,1", "0,0,1", "0,3,0", "1,0,0", "1,,0"]
+    source = csv_of(tmp_path / "e.csv", "question_id,trial,correct", *rows)
+    run = opened(bring(tmp_path / "e", source, *NAMES) / "d" / "m")
+    err = capsys.readouterr().err
+    assert "2 duplicates left out: m, d-00, trial 0" in err
+    assert "1 damaged row skipped: m, d-01 (no trial)" in err
+    owed = ["owed"] * 3
+    assert outcome_words(run).tolist() == [["correct", *owed[1:], "wrong"], ["wrong", *owed]]
+    source = csv_of(tmp_path / "p.csv", "question_id,trial,label", "0,0.0,1.0", "1,1.0,2.0")
+    run = opened(bring(tmp_path / "p", source, *NAMES) / "d" / "m")  # floats, as pandas has it
+    assert outcome_words(run).tolist() == [["wrong", "owed"], ["owed", "correct"]]
+    monkeypatch.setattr(plan, "MOST_TRIALS", 3)
+    source = csv_of(tmp_path / "x.csv", "question_id,correct", "0,1", *["1,1"] * 4)
+    with pytest.raises(UserError, match=r"d/m: 2 questions x 4 trials .* d-01 has most"):
+        bring(tmp_path, source, *NAMES)
+
+
+def test_what_the_user_names_and_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "x.parquet", records(models=(QWEN, "a/b")))
+    for wrong, there in (("model=b,nope", "b, qwen3-4b"), ("dataset=aime99", "aime25")):
+        with pytest.raises(UserError, match=f"not in .*; there are {there}$"):
+            bring(tmp_path, source, wrong)
+    plain = csv_of(tmp_path / "p.csv", "model,question_id,trial,correct", "org/b,0,0,1", "c,0,0,0")
+    for wrong, there in (("model=x", "b, c"), ("model=b,x", "b, c"), ("dataset=d,e", "d")):
+        with pytest.raises(UserError, match=f"not in .*; there are {there}$"):
+            bring(tmp_path, plain, "dataset=d", wrong)
+    for name, kinds in (("metric", "lighteval, .* and nemo_skills"), ("filter", "lm_eval")):
+        with pytest.raises(UserError, match=f"{name}=x: is for {kinds}, and .* taken for csv"):
+            bring(tmp_path, plain, f"{name}=x")
+    monkeypatch.setattr(plan, "MOST_RUNS", 1)
+    with pytest.raises(UserError, match="over 1 models"):
+        bring(tmp_path, plain, "dataset=d")
+    assert folders(tmp_path / "runs") == []
+
+
+def test_what_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "binary").write_bytes(b"\x00\xff\x02")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "list.json").write_text('[{"question": 1, "correct": 1}]')
+    (tmp_path / "wide.csv").write_text("question_id,correct\n0,1\n", "utf-16")
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"question_id,correct\n0,1\n"))
+    for name, remedy in (
+        ("list.json", r"jq -c '.\[\]' list.json > list.jsonl"),
+        ("empty.csv", "is empty"),
+        ("binary", "neither Parquet"),
+        ("wide.csv", "UTF-16"),
+        ("x.csv.gz", "gunzip x.csv.gz"),
+        ("folder", r"\*.csv, \*.eval, .* name the file"),
+        ("nothing", "no such file or folder"),
+    ):
+        with pytest.raises(UserError, match=remedy):
+            bring(tmp_path, tmp_path / name)
+    (tmp_path / "folder" / "samples_a.jsonl").write_text('{"doc_id": 1}')
+    with pytest.raises(UserError, match=r"kind=trace \(\*.parquet\), but 1 of lm_eval"):
+        bring(tmp_path, tmp_path / "folder", "kind=trace")
+    with pytest.raises(UserError, match=r"1 damaged line skipped: binary, line 1 \(not UTF-8\)"):
+        bring(tmp_path, tmp_path / "binary", "kind=jsonl", "model=m")
+    (tmp_path / "a.csv").write_text("question,correct\n1,1\n")
+    for given, left_out in (
+        ("model=m", "1 row without a name skipped, give dataset=NAME: a.csv, line 2"),
+        ("kind=jsonl", "2 damaged lines"),
+    ):
+        with pytest.raises(UserError, match=f"no record that can be used: {left_out}"):
+            bring(tmp_path, tmp_path / "a.csv", given)
+    with pytest.raises(UserError, match=r"source.kind=x: .*auto"):
+        bring(tmp_path, tmp_path / "empty.csv", "kind=x")
+    assert folders(tmp_path / "runs") == []
+
+
+def test_a_folder_of_csv_is_read_and_names_choose(tmp_path: Path, capsys: Capsys) -> None:
+    folder = tmp_path / "in"
+    for name, right in (("a", 1), ("b", 0)):
+        lines = [f"org/{name},{q},{right}" for q in "012"] + [f"org/{name},0,maybe"]
+        csv_of(folder / name / "x.csv", "model,question_id,correct", *lines)
+    (folder / "empty.csv").touch()
+    write_lines(folder / "x.jsonl", [{"question_id": 1, "correct": 1}])
+    runs = bring(tmp_path, folder, "dataset=d", "kind=csv")
+    err = capsys.readouterr().err
+    assert folders(runs) == ["d/a", "d/b"]
+    assert "taken for csv (2 files *.csv)" in err
+    assert "1 empty file left out: empty.csv" in err
+    assert "2 damaged rows skipped: a/x.csv, line 5 (outcome: not 'maybe'); b/x.csv, line 5" in err
+    assert folders(bring(tmp_path / "b", folder, "dataset=d", "kind=csv", "model=org/b")) == ["d/b"]
+    capsys.readouterr()
+    bring(tmp_path / "auto", folder, "dataset=d", "model=m")
+    assert "also holds 2 files of csv, such as x.csv" in capsys.readouterr().err
+
+
+def test_a_bucket_of_the_hub_or_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested = []
+
+    def snapshot_download(name: str, **given: Any) -> str:
+        if name == "harimo/scorio-lite":
+            requested.append(given["allow_patterns"])
+            write(tmp_path / "hub" / "abc" / "meta" / "x.parquet", records())
+            return str(tmp_path / "hub" / "abc")
+        request = httpx2.Request("GET", "http://x")
+        raise RepositoryNotFoundError("none", response=httpx2.Response(404, request=request))
+
+    def sync_bucket(there: str, here: str, **given: Any) -> None:
+        requested.append(there)
+        write(Path(here) / "q00.parquet", records())
+
+    monkeypatch.setattr(formats, "from_hub", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    monkeypatch.setattr(huggingface_hub, "sync_bucket", sync_bucket)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    run = bring(tmp_path / "1", Path("harimo/scorio-lite/meta")) / "aime25" / "qwen3-4b"
+    made = json.loads((run / "manifest.json").read_text())["imported"]
+    assert made["revision"] == "abc" and requested == [["meta/*.parquet"]]
+    runs = bring(tmp_path / "2", Path("harimo/scorio-math/data/a_b/aime_2026"))
+    assert requested[1:] == ["hf://buckets/harimo/scorio-math/data/a_b/aime_2026"]
+    assert folders(runs) == ["aime25/qwen3-4b"]
+    with pytest.raises(RepositoryNotFoundError):  # a bucket has no commits
+        bring(tmp_path / "3", Path("harimo/scorio-math"), "revision=abc")
+    with pytest.raises(UserError, match="no hub id"):
+        bring(tmp_path / "3", Path("harimo/scorio-math/../x"), *NAMES)

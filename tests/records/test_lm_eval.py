@@ -1,0 +1,180 @@
+"""lm-evaluation-harness: its sample logs in, with filters, repeats and hostile lines; ours out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Capsys, make_run, outcome_words, run_of
+from record_files import QWEN, boxed, bring, folders, opened, out, rows_of, write_lines
+
+from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.grade.stage import grade
+from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.rubrics.categories import categorize
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring import avg, uncertainty
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+def sample(doc: int, texts: list[str], right: float | list[float] | None, **more: Any) -> Any:
+    """A line as lm-evaluation-harness 0.4 writes it."""
+    return {
+        "doc_id": doc,
+        "doc": {"question": f"What is {doc}+{doc}?", "answer": str(2 * doc)},
+        "target": str(2 * doc),
+        "arguments": {"gen_args_0": {"arg_0": f"Q: {doc}+{doc}\nA:", "arg_1": {"until": []}}},
+        "resps": [texts],
+        "filtered_resps": [texts[0]] if len(texts) == 1 else [texts],
+        "filter": "none",
+        "metrics": ["exact_match"],
+        "exact_match": right,
+    } | more
+
+
+def test_a_results_folder(tmp_path: Path, capsys: Capsys) -> None:
+    folder = tmp_path / "out" / "Qwen__Qwen3-4B-Thinking-2507"
+    old = "samples_aime25_2026-01-01T00-00-00.000001.jsonl"
+    new = "samples_aime25_2026-02-01T00-00-00.000001.jsonl"
+    write_lines(folder / old, [sample(0, ["old"], 0.0)])
+    rows = [sample(i, [boxed(2 * i if i % 2 else 99)], float(i % 2)) for i in range(6)]
+    rows[1]["exact_match"] = 0.0  # its own metric was wrong; the grader knows better
+    rows += [row | {"filter": "flexible", "exact_match": 1.0} for row in rows]
+    write_lines(folder / new, rows)
+    about = json.dumps({"model_name": QWEN, "results": {}})
+    (folder / "results_2026-02-01T00-00-00.000001.json").write_text(about)
+    runs = bring(tmp_path, tmp_path / "out")
+    err = capsys.readouterr().err
+    assert "is older than" in err and "not flexible (6)" in err
+    assert folders(runs) == ["aime25/qwen3-4b"]
+    run = opened(runs / "aime25" / "qwen3-4b")
+    assert outcome_words(run).ravel().tolist() == ["wrong"] * 3 + ["correct", "wrong", "correct"]
+    assert run.questions[3]["problem"] == "What is 3+3?"
+    assert run.questions[3]["prompt"] == "Q: 3+3\nA:"
+    grade(run)
+    assert outcome_words(run)[1, 0] == "correct"
+    assert "1 of 6 outcomes changed" in capsys.readouterr().out
+    signals.make(run)
+    [row] = [r for r in signals.read(run).to_pylist() if r["question_id"] == "aime25-03"]
+    assert row["token_ratio"] is None and row["repeated_pattern"] is None
+    assert row["is_correct"] is True
+    score(run)
+    with pytest.raises(UserError, match="says how it ended"):
+        categorize(run)
+    for setting, there in (("metric=nope", "exact_match"), ("filter=nope", "'none'|flexible")):
+        with pytest.raises(UserError, match=f"{setting}: .*({there})"):
+            bring(tmp_path / "b", tmp_path / "out", setting)
+
+
+def test_repeats(tmp_path: Path, capsys: Capsys) -> None:
+    rows = [sample(1, [boxed(2), boxed(3)], [1.0, 0.0]), sample(2, [boxed(4), boxed(5)], 1.0)]
+    rows += [sample(3, [], 1.0) | {"resps": [[["-1.5", "False"]], [["-0.5", "True"]]]}]
+    source = write_lines(tmp_path / "s.jsonl", rows)
+    runs = bring(tmp_path, source, "dataset=sums", "model=tiny")
+    assert "several answers" in capsys.readouterr().err
+    run = opened(runs / "sums" / "tiny")
+    assert outcome_words(run).tolist() == [["correct", "wrong"], ["owed"] * 2, ["correct", "owed"]]
+    assert len(rows_of(run, "attempts", ATTEMPTS)) == 4
+    grade(run)
+    assert outcome_words(run)[:2].tolist() == [["correct", "wrong"]] * 2
+
+
+def test_logs_of_version_0_4_13(tmp_path: Path, capsys: Capsys) -> None:
+    """As it writes them with `repeats: 3` and take_first, and for multiple choice; no boxes."""
+    folder, date = tmp_path / "org__tiny", "2026-11-01T10-00-00.000001"
+    texts = [[f"the answer is {i + k}." for k in range(3)] for i in range(4)]
+    rows = [
+        sample(i, of, 0.0, target=str(i + 1), filtered_resps=[f"{i}"], filter="first")
+        | {"arguments": {"gen_args_0": {"arg_0": [f"{i}+1?"], "arg_1": {"until": []}}}}
+        for i, of in enumerate(texts)
+    ]
+    write_lines(folder / f"samples_sums_{date}.jsonl", rows)
+    answers = [["-0.8", "False"], ["-0.1", "False"]]
+    choice = {"resps": [[answers[0]], [answers[1]]], "metrics": ["acc", "acc_norm"]}
+    choice |= {"filtered_resps": answers, "acc": 1.0, "acc_norm": 0.0}
+    rows = [{k: v for k, v in row.items() if k != "exact_match"} | choice for row in rows]
+    unscored = {"doc_id": 4, "target": "5", "acc": None, "metrics": ["other"], "other": 1.0}
+    write_lines(folder / f"samples_choice_{date}.jsonl", [*rows, rows[0] | unscored])
+    runs = bring(tmp_path, tmp_path)
+    assert "4 samples of several answers with one value" in capsys.readouterr().err
+    run = opened(runs / "sums" / "tiny")
+    assert len(rows_of(run, "attempts", ATTEMPTS)) == 12 and not run.grades.exists()
+    assert run.questions[2]["prompt"] == "2+1?"
+    grade(Run(load_folder(run.path, ["dataset.answer=number"])))
+    right = [g["trial"] for g in rows_of(run, "grades", GRADES) if g["outcome"] == "correct"]
+    assert right == [1] * 4
+    run = opened(runs / "choice" / "tiny")
+    grades = rows_of(run, "grades", GRADES)
+    assert [(g["outcome"], g["answer"]) for g in grades] == [("correct", None)] * 4
+
+
+def test_hostile_lines(tmp_path: Path, capsys: Capsys) -> None:
+    good = json.dumps(sample(0, [boxed(0)], 1.0))
+    bomb = '{"doc_id": 1, "doc": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    huge = '{"doc_id": 2, "resps": [["' + "x" * 300_000 + '"]]}'
+    number = '{"doc_id": 3, "exact_match": ' + "9" * 10_000 + "}"
+    surrogate = json.dumps(sample(4, ["\ud800"], 1.0))
+    path = tmp_path / "samples_x.jsonl"
+    lines = [good, bomb, "[1]", huge, number, '{"doc_id": [', surrogate, '{"resps": 3}']
+    path.write_bytes("\n".join(lines).encode() + b"\n\xff\xfe{}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(foreign, "MOST_LINE", 250_000)
+        runs = bring(tmp_path, path, "model=tiny")
+    err = capsys.readouterr().err
+    assert "5 damaged lines skipped: samples_x.jsonl, line 2" in err
+    assert "skipped: samples_x.jsonl, line 4\n" in err
+    assert "1 damaged row skipped: samples_x.jsonl, line 8 (no doc_id)" in err
+    run = opened(runs / "x" / "tiny")
+    assert (outcome_words(run) == "correct").sum() == 2
+    assert len(rows_of(run, "attempts", ATTEMPTS)) == 1
+
+
+def test_names_are_not_overridden(tmp_path: Path) -> None:
+    for task, model in (("aime", "a"), ("gsm", "a"), ("gsm", "b")):
+        path = tmp_path / "in" / f"org__{model}" / f"samples_{task}_2025-01-01T00-00-00.0.jsonl"
+        write_lines(path, [sample(0, [boxed(0)], 1.0)])
+    for setting, names in (("dataset=mine", "aime, gsm"), ("model=mine", "org/a, org/b")):
+        with pytest.raises(UserError, match=f"{setting}.* {names}"):
+            bring(tmp_path, tmp_path / "in", setting)
+    runs = bring(tmp_path, tmp_path / "in" / "org__b", "dataset=mine", "model=my")
+    assert folders(runs) == ["mine/my"]
+
+
+def test_an_export_has_the_repeats_of_a_question_and_its_mean(tmp_path: Path) -> None:
+    ragged = run_of(tmp_path, "y", {"a": "11.01", "b": "~-", "c": ".(+u"})
+    out(tmp_path, "to=lm_eval", f"out={tmp_path / 'out'}")
+    [results] = (tmp_path / "out" / "y").glob("results_*.json")
+    date = results.stem.partition("_")[2]
+    samples = results.with_name(f"samples_sums_{date}.jsonl").read_text(encoding="utf-8")
+    whole, codes = json.loads(results.read_text()), outcomes.read(ragged).codes
+    for line in map(json.loads, samples.splitlines()):
+        right = outcomes.correct(codes[line["doc_id"]])
+        assert line["exact_match"] == right.compressed().tolist()
+        assert line["acc"] == pytest.approx(right.mean())
+        assert len(line["resps"][0]) == len(line["filtered_resps"][0]) == len(right.compressed())
+        kept = np.flatnonzero(~np.ma.getmaskarray(right)).tolist()
+        assert line.get("trials", [*range(len(kept))]) == kept
+        assert {f"{what}_hash" for what in ("doc", "prompt", "target")} < {*line}
+    scores, R = whole["results"]["sums"], outcomes.correct(codes)
+    assert scores["acc,none"] == scores["exact_match,none"] == pytest.approx(avg(R)[0])
+    assert scores["acc_stderr,none"] == uncertainty(R).clustered
+    assert whole["model_name"] == "y" and whole["configs"]["sums"]["repeats"] == codes.shape[1]
+    assert {*whole["bayes-at-n"]["scores"]["avg"]} == {"value", "sigma", "low", "high"}
+
+
+def test_models_are_called_by_what_tells_which_run_it_is(tmp_path: Path) -> None:
+    for name in ("gpt-oss-20b-low", "gpt-oss-20b-high"):
+        names = ["dataset.name=sums", f"model.name={name}", "model.id=openai/gpt-oss-20b"]
+        make_run(tmp_path / "sums" / name, {"a": "10"}, *names)
+    out(tmp_path, "to=eee", f"out={tmp_path / 'eee'}")
+    assert len([*(tmp_path / "eee" / "data/sums/openai/gpt-oss-20b").glob("*.json")]) == 2
+    out(tmp_path, "to=lm_eval", f"out={tmp_path / 'lm_eval'}")
+    made = bring(tmp_path / "back", tmp_path / "lm_eval")
+    assert folders(made) == ["sums/gpt-oss-20b-high", "sums/gpt-oss-20b-low"]
