@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -186,6 +187,20 @@ def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
         _kept.key, _kept.longest, _kept.engine = _key(cfg), longest, engine
         weights.loaded(engine)
     return engine
+
+
+def load_verifier(cfg: RunConfig, longest: int) -> Engine:
+    """Load the model of `cfg`, a verifier, for `next_logprobs` of many long prompts.
+
+    In bfloat16 the log-probs of two engines differ by rounding. `longest`: the most tokens of any
+    prompt, and one. Raises UserError: as `load`.
+    """
+    make: type[Engine] = kind(cfg.engine.name).made_by
+    engine = replace(cfg.engine, args=make.label_args(cfg) | dict(cfg.engine.args))
+    cfg = replace(cfg, engine=engine)
+    if not kept(cfg, longest):
+        note(f"loading verifier {cfg.model.name} with {engine.name} ...")
+    return load(cfg, longest)
 
 
 def kept(cfg: RunConfig, longest: int) -> Engine | None:

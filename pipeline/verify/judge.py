@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.console import fail, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.engines import labels, leave
 from bayes_at_n.pipeline.prepare import models, sizing
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
@@ -79,7 +79,7 @@ class Judge:
         self.prompts = Prompts(cfg.verifier, models.tokenizer(cfg.model), context)
         # No tokenizer makes more tokens than bytes.
         tokens = longest + len(self.prompts.before) + len(self.prompts.after)
-        self.engine = labels.load(cfg, min(context, -(-tokens // _SLACK) * _SLACK))
+        self.engine = engines.load_verifier(cfg, min(context, -(-tokens // _SLACK) * _SLACK))
         about = models.describe_tokenizer(cfg.model, self.prompts.tokenizer)
         self.described = self.engine.describe() | {"tokenizer": about}
 
@@ -219,4 +219,4 @@ def _hung(cfg: RunConfig, seconds: float) -> None:
 
 def _leave(verifier: Judge, watch: Watch) -> None:
     with watch.awaiting(), contextlib.suppress(Exception):  # its processes may be gone already
-        leave(verifier.engine)
+        engines.leave(verifier.engine)

@@ -24,7 +24,6 @@ from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_model
-from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.grade import stage as grade
 from bayes_at_n.pipeline.prepare import questions, questions_table
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, tables
@@ -77,7 +76,7 @@ def by_question(run: Run) -> Run:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Every prompt that a real engine got."""
     prompts: list[list[int]] = []
-    real = labels.load
+    real = engines.load_verifier
 
     def load(*arguments: Any) -> Any:
         engine = real(*arguments)
@@ -87,7 +86,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         )
         return engine
 
-    monkeypatch.setattr(labels, "load", load)
+    monkeypatch.setattr(engines, "load_verifier", load)
     return prompts
 
 
@@ -95,7 +94,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr(labels, "load", refuse)
+    monkeypatch.setattr(engines, "load_verifier", refuse)
 
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
@@ -378,10 +377,10 @@ def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker
 ASKED = """
 import numba
 import numpy as np
+from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.config.settings import verifier_as_model
-engine = labels.load(verifier_as_model(compose.load({overrides})), 512)
+engine = engines.load_verifier(verifier_as_model(compose.load({overrides})), 512)
 np.save({file!r}, engine.next_logprobs({ids}, {label_ids}, lambda: None))
 assert engine.describe()["engine"] == "vllm"
 engine.close()
@@ -417,7 +416,8 @@ def test_both_engines_say_the_same(tiny_model: Path, forker: Forker, tmp_path: P
             assert forker.python(program, log) == 0, log.read_text()
             logprobs = np.load(file)
         else:
-            engine = labels.load(verifier_as_model(compose.load([*overrides, *same])), 512)
+            cfg = verifier_as_model(compose.load([*overrides, *same]))
+            engine = engines.load_verifier(cfg, 512)
             logprobs = engine.next_logprobs(ids, prompts.label_ids, lambda: None)
             assert engine.describe()["engine"] == name
             engine.close()
