@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base import environment
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
-from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.engines import Request
 from benchmarks import common
 
