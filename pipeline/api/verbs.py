@@ -48,7 +48,7 @@ def evaluate(
     until: str | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Do what is owed of a run, as the verb `run`, and return it.
+    """Do what is pending in a run, as the verb `run`, and return it.
 
     Args:
         model: a name of `configs/model/`; keys of its settings (``{"id": FOLDER_OR_HUB_ID}``); or a
@@ -94,7 +94,7 @@ def evaluate(
 
 
 def load_run(folder: str | Path) -> Evaluation:
-    """The run in a folder, as it was last used. Raises UserError: it holds none, or a damaged one.
+    """Open the run in a folder, as it was last used. Raises UserError: none, or a damaged one.
 
     >>> load_run("no/folder")
     Traceback (most recent call last):
@@ -104,7 +104,7 @@ def load_run(folder: str | Path) -> Evaluation:
 
 
 def compare(runs: Sequence[Evaluation | str | Path], **settings: Any) -> Comparison:
-    """Runs of the same questions side by side, as the verb `compare`; writes nothing.
+    """Compare runs of the same questions, as the verb `compare`; writes nothing.
 
     Runs of several data sets are compared on all their questions together. `settings`: as on the
     command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing that can be compared.
@@ -121,7 +121,7 @@ def compare(runs: Sequence[Evaluation | str | Path], **settings: Any) -> Compari
 
 @contextlib.contextmanager
 def _no_event_loop() -> Iterator[None]:
-    """Inside, servers can be asked though a loop runs in this thread, as in every notebook."""
+    """Let servers be asked although a loop runs in this thread, as in every notebook."""
     outer = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:

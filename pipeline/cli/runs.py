@@ -109,6 +109,8 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
                 try:
                     together(runs)
                 except UserError as error:
+                    if group[0].race:  # `settle` gives no command of its own afterwards
+                        raise
                     warn(str(error))
 
 

@@ -11,6 +11,7 @@ from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.engines import Completion
+from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.continuing import Continued
 from bayes_at_n.pipeline.generate.tidy import leave, tidy
@@ -28,6 +29,7 @@ from bayes_at_n.pipeline.workers.session import Session, Slot
 LINGER_S = lease.EXPIRE_S + 30.0
 MOST_TRIES = 3  # of an attempt that the engine gives back unfinished
 IDLE_S = 0.2
+RACE_S = 1.0
 GATHER_S = 0.1  # between two frames of a journal: what finishes together shares one,
 _MOST_IN_FRAME = 64  # attempts; some 25 MB of them at 32,768 tokens each
 _PROMPTS_AT_ONCE = 64
@@ -52,6 +54,7 @@ class Job:
         self.session = Session(run.path, run.cfg, shards.worker_id(), slot, 1 / of)
         self.allowance = Allowance(run, self.session)
         self.in_flight = self.allowance.in_flight
+        self.trials, self.later = race.trials(run), 0  # wanted now; attempts pending beyond these
         self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
         self.open = False  # whether it may still ask for attempts
         self.error: Exception | None = None
@@ -59,6 +62,7 @@ class Job:
         self._finished: list[Completion] = []  # not written yet
         self._wrote = 0.0
         self._busy = time.monotonic()  # when there was last something to do
+        self._followed = time.monotonic()  # when the race was last asked
         self._asked = 0.0  # when it was last asked whether nothing is left
         self._rounds = 3  # of asking the table whether all that is marked done is there
         self._stack = contextlib.ExitStack()
@@ -68,7 +72,7 @@ class Job:
         self.beat = Heartbeat(self.run.path, self.session.worker, self.check)
         self._stack.enter_context(self.beat)
         self.watch.beats.append(self.beat)
-        self.claims = Claims(self.beat, len(self.keys), self._pending)
+        self.claims = Claims(self.beat, self.trials * len(self.rows), self._pending)
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
@@ -92,6 +96,16 @@ class Job:
             sessions.prove(self.run, good=False, own=self.session.worker)
             raise UserError(f"{error}. {sessions.suspects(self.run)}".strip()) from None
 
+    @property
+    def left(self) -> int:
+        """Attempts that are not known to be durable, wanted now or later."""
+        return len(self.claims.pending) + self.later
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether the model has left its race, so that nothing of it need be finished."""
+        return not self.trials
+
     def begin(self) -> None:
         """Tidy up after the dead, and look for what is pending."""
         tidy(self.run)
@@ -107,7 +121,7 @@ class Job:
             return
         self.check()
         sessions.prove(self.run, good=True)
-        self.session.loaded(len(self.claims.pending), engine.describe())
+        self.session.loaded(self.left, engine.describe())
         manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
         ending, about = runfolder.ending(self.run), origin.about(manifest)
         of = kind(self.run.cfg.engine.name)
@@ -165,8 +179,8 @@ class Job:
             self.check()
             self._write(self.writer, GATHER_S)
             state = "sampling" if self.in_flight else "waiting"
-            left, usage = len(self.claims.pending), engine.usage()
-            self.session.tick(state, left, in_flight=len(self.in_flight), usage=usage)
+            self._follow_race()
+            self.session.tick(state, self.left, in_flight=len(self.in_flight), usage=engine.usage())
 
     def nothing_left(self) -> bool:
         """Return whether this worker is done here; others may be at what is left."""
@@ -176,6 +190,8 @@ class Job:
         self._write(self.writer)
         self.writer.sync()
         self._write(self.writer)
+        if self._follow_race(idle=True):
+            return False
         if self.claims.pending - self._given_up():  # others are at it
             if self.allowance.over():
                 return True
@@ -261,7 +277,22 @@ class Job:
             )
 
     def _pending(self) -> list[int]:
-        return [self.place[key] for key in runfolder.owed(self.run)]
+        every = runfolder.owed(self.run)
+        wanted = [self.place[key] for key in every if key[1] < self.trials]
+        self.later = len(every) - len(wanted)
+        return wanted
+
+    def _follow_race(self, idle: bool = False) -> bool:
+        """Take up what a race wants by now; return whether that is more than before."""
+        if self.run.cfg.race is None or (not idle and time.monotonic() - self._followed < RACE_S):
+            return False
+        before, self._followed = self.trials, time.monotonic()
+        wanted = race.trials(self.run, idle)
+        self.trials = max(wanted, before) if wanted else 0
+        if self.trials > before:
+            self.claims.total = self.trials * len(self.rows)
+            self.claims.read()
+        return self.trials > before
 
     def _given_up(self) -> set[int]:
         tried = (p for p, reasons in self.unfinished.items() if len(reasons) >= MOST_TRIES)

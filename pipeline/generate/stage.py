@@ -9,6 +9,7 @@ from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
@@ -37,7 +38,7 @@ def generate(run: Run) -> bool:
     """
     if not asked("several") or any_free(run):  # several were sampled together just now
         together([run])
-    left, others = len(runfolder.owed(run)), len(sessions.alive(run.path))
+    left, others = len(race.pending(run)), len(sessions.alive(run.path))
     if spent := Allowance(run).message() if left else "":
         leave(run, spent=True)
         note(f"generate: {spent}")
@@ -89,10 +90,10 @@ def _supervised(runs: Sequence[Run], what: Work) -> None:
     first, budgets = runs[0], [Allowance(run) for run in runs if run.cfg.budget.given]
 
     def pending() -> int:
-        return sum(len(runfolder.owed(run)) for run in runs)
+        return sum(len(race.pending(run)) for run in runs)
 
     def is_over() -> bool:
-        return all(not runfolder.owed(run) or Allowance(run).message() for run in runs)
+        return all(not race.pending(run) or Allowance(run).message() for run in runs)
 
     with writable(first.path), home.staying(first.path, "attempts were sampled") as check:
 
@@ -134,7 +135,7 @@ def _fitted(runs: Sequence[Run]) -> list[Run]:
 
 def _is_pending(run: Run) -> bool:
     """Check a run; return whether there is anything to sample."""
-    weights = endpoint.weights(run.cfg, endpoint.kept(run))
+    weights = endpoint.weights(run.cfg, endpoint.recorded(run))
     runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
         raise UserError(

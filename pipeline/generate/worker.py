@@ -86,7 +86,7 @@ class _Worker:
     ) -> None:
         self.jobs, self.of_run = jobs, {job.number: job for job in jobs}
         self.watch, self.stop, self.shown, self.errors = watch, stop, shown, errors
-        self.alone = len(jobs) == 1
+        self.alone = len(jobs) == 1 or jobs[0].run.cfg.race is not None
         self.probed = self.began = time.monotonic()
 
     def work(self) -> None:
@@ -167,7 +167,7 @@ class _Worker:
             for job in self.jobs:
                 if job.open or job.in_flight:
                     self._do(job, job.tick, engine)
-            if self.stop.signal_number:
+            if self.stop.signal_number or all(job.unwanted for job in self.jobs):
                 return
             if engine.doubtful(time.monotonic() - self.probed):
                 self._prove(engine)
@@ -223,7 +223,7 @@ class _Worker:
             job.session.bear(share)
 
     def _left(self) -> int:
-        return sum(len(job.claims.pending) for job in self.jobs)
+        return sum(job.left for job in self.jobs)
 
     def _interrupt(self) -> None:
         """Raise Interrupted if the worker was asked to stop."""

@@ -44,7 +44,7 @@ class Section(NamedTuple):
 
 
 def finding(number: Printed, numbers: Mapping[str, float], skipped: Collection[str] = ()) -> str:
-    """One of FINDINGS.
+    """Compare a printed number with ours: one of FINDINGS.
 
     >>> tau = Printed("tau.a", 3, "001", "", 1, "bootstrap", "", "near", True)
     >>> finding(tau, {}), finding(tau, {}, ["tau"]), finding(tau, {"tau.a": math.nan})
@@ -86,7 +86,7 @@ _OF_ROWS = ("id", "printed", "ours", "spread", "other", "finding")
 
 
 def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> Table:
-    """Every printed number with ours.
+    """Tabulate every printed number with ours.
 
     `numbers` are by id, as of `Result`, and `skipped` the studies that were left out.
     """
@@ -110,7 +110,7 @@ def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> T
 
 
 def _shown(ours: float | None) -> str | None:
-    """A number with five digits, a whole one as such.
+    """Format a number with five digits, a whole one as such.
 
     >>> _shown(0.123456), _shown(192000.0), _shown(math.nan), _shown(None)
     ('0.12346', '192000', 'none', None)
@@ -121,24 +121,24 @@ def _shown(ours: float | None) -> str | None:
 
 
 def counts(compared: Table) -> list[tuple[str, int, int]]:
-    """Finding, how many, and how many of them need the authors' records."""
+    """Count each finding, and how many of them need the authors' records."""
     every = Counter(row["finding"] for row in compared.rows)
     records = Counter(row["finding"] for row in compared.rows if row["needs_records"])
     return [(name, every[name], records[name]) for name in FINDINGS if every[name]]
 
 
 def groups(compared: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    """Rows of a comparison by the place that prints them, each with a line of words.
+    """Group rows of a comparison by the place that prints them, each with a line of words.
 
     >>> [line] = [line for line, _ in groups(comparison({})) if line.startswith("Table 8")]
     >>> line
     'Table 8, mean convergence@n (version 001): 200 numbers, 200 no records'
     """
-    places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    by_place: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in compared.rows:
-        places.setdefault((row["where"], row["version"]), []).append(row)
+        by_place.setdefault((row["where"], row["version"]), []).append(row)
     lines = []
-    for (where, version), rows in places.items():
+    for (where, version), rows in by_place.items():
         times = Counter(row["finding"] for row in rows)
         findings = ", ".join(f"{times[name]} {name}" for name in FINDINGS if times[name])
         versions = "both versions" if version == "both" else f"version {version}"
@@ -147,7 +147,7 @@ def groups(compared: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
 
 
 def page(sections: Sequence[Section], compared: Table, left_out: Sequence[str]) -> str:
-    """The page, `index.html`, which needs only the figures' PNGs beside it."""
+    """Render the page, `index.html`, which needs only the figures' PNGs beside it."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -168,7 +168,7 @@ def page(sections: Sequence[Section], compared: Table, left_out: Sequence[str]) 
 
 
 def _heads(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    """Groups of columns with how many columns each spans; empty when there is none."""
+    """Count the columns of each group of columns; empty when there is none."""
     grouped = itertools.groupby(columns, key=lambda column: column.group)
     spans = [(group, len(list(those))) for group, those in grouped]
     return spans if any(name for name, _ in spans) else []

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.display.table import Column, of_columns
 from bayes_at_n.pipeline.paper import studies
 from bayes_at_n.pipeline.paper.studies import Bits, Result, fixed, text
 from bayes_at_n.pipeline.plots import convergence as plots
-from bayes_at_n.pipeline.training import stacks
+from bayes_at_n.pipeline.training import protocols
 from bayes_at_n.scoring.numerics.inputs import Ints
 
 BAYES = "bayes"
@@ -28,7 +28,7 @@ LESS = Column("less_sd", "less spread", None, "{:.0%}")
 
 
 class Ranked(NamedTuple):
-    """What a method makes of L models: ranks, 1 the best, all 0 where it gives none."""
+    """Ranks of L models by one method, 1 the best, all 0 where it gives none."""
 
     own: Ints  # (L,), of all trials
     drawn: Ints  # (B, n, L), of the first so many trials of B bootstrap replicates
@@ -41,12 +41,12 @@ def agreement(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
 
     Raises UserError: no scorio; no two models with two complete trials; or all have one score.
     """
-    sound, notes = studies.each_complete(map(_without_twins, cohorts))
+    complete, notes = studies.each_complete(map(_without_twins, cohorts))
     result = Result(notes=notes)
     methods = plan.ranking.chosen() or [*METHODS]
     each = 1 + plan.ranking_replicates
-    with Meter("rankings", len(sound) * len(methods) * each) as meter:
-        for i, (cohort, tensor) in enumerate(sound):
+    with Meter("rankings", len(complete) * len(methods) * each) as meter:
+        for i, (cohort, tensor) in enumerate(complete):
             upto = np.array(studies.tabulated(tensor.shape[2]))
             made = {BAYES: _bayes(tensor, upto, plan)}
             if np.ptp(made[BAYES].own) == 0:
@@ -66,16 +66,16 @@ def agreement(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
 
 
 def _without_twins(cohort: Cohort) -> Cohort:
-    """A cohort without greedy runs of models that are in it as well."""
+    """Drop greedy runs of models that are in a cohort as well."""
     if not cohort.members:
         return cohort
     folders = [member.run.path.resolve() for member in cohort.members]
-    twins = {folder.with_name(folder.name + stacks.TWIN) for folder in folders}
+    twins = {folder.with_name(folder.name + protocols.TWIN) for folder in folders}
     return cohort.select([i for i, folder in enumerate(folders) if folder not in twins])
 
 
 def _ranked(name: str, tensor: Bits, upto: Ints, plan: StudyPlan, meter: Meter) -> Ranked:
-    """A method's ranks of whole replicates, as many as fit in its time."""
+    """Rank whole replicates by a method, as many as fit in its time."""
     made, spent, lacks = [], 0.0, ""
 
     def draws() -> Iterator[Bits]:
@@ -102,7 +102,7 @@ def _ranked(name: str, tensor: Bits, upto: Ints, plan: StudyPlan, meter: Meter) 
 
 
 def _bayes(tensor: Bits, upto: Ints, plan: StudyPlan, before: Ints | int = 0) -> Ranked:
-    """Ranks by Bayes@N with `before` right answers (L,) in R0: by their sum, as all have one N."""
+    """Rank by Bayes@N with `before` right answers (L,) in R0: by their sum, as all have one N."""
     drawn = rankings.replicates(tensor, plan.ranking_replicates, plan.seed)
     right = [one.sum(axis=1).cumsum(axis=1)[:, upto - 1].T + before for one in drawn]
     own = scoring.ranks(tensor.sum(axis=(1, 2)) + before)
@@ -112,7 +112,7 @@ def _bayes(tensor: Bits, upto: Ints, plan: StudyPlan, before: Ints | int = 0) ->
 def _add(
     result: Result, cohort: Cohort, made: dict[str, Ranked], upto: Ints, plan: StudyPlan
 ) -> None:
-    """A data set's methods: a table, a figure, what is to be seen."""
+    """Add a data set's methods: a table, a figure, a note."""
     gold, size = made[BAYES].own, f"{cohort.dataset}, {len(cohort.names)} models"
     taus = {name: scoring.kendall_tau_b(of.drawn, gold) for name, of in made.items()}
     whole = {k: _moments(scoring.kendall_tau_b(of.own, gold))[0] for k, of in made.items()}
@@ -146,23 +146,25 @@ def _add(
     known = [of for name, of in whole.items() if name != BAYES and np.isfinite(of)]
     mean, same = float(np.mean(known)) if known else np.nan, sum(exact) - 1
     result.numbers |= {f"{stem}.mean": mean, f"{stem}.exact": same}
-    told = f"mean τ_b of {counted(len(known), 'method')} {mean:.3f}, {same} exactly the gold order"
+    summary = (
+        f"mean τ_b of {counted(len(known), 'method')} {mean:.3f}, {same} exactly the gold order"
+    )
     best = "" if order[0] == BAYES else f"{order[0]} comes nearest, {first[order[0]][0]:.3f}, and "
     result.notes.append(
-        f"{cohort.dataset}: of all trials, {told if known else 'no other method has ranks'};"
+        f"{cohort.dataset}: of all trials, {summary if known else 'no other method has ranks'};"
         f" of one trial {best}Bayes@N has {first[BAYES][0]:.3f}"
     )
 
 
 def _moments(values: Any) -> tuple[float, float]:
-    """Mean and standard deviation of a masked vector, NaN where there are too few."""
+    """Compute mean and standard deviation of a masked vector, NaN where there are too few."""
     known = np.ma.compressed(values)
     mean = float(known.mean()) if known.size else np.nan
     return mean, float(known.std(ddof=1)) if known.size > 1 else np.nan
 
 
 def _stability(of: Ranked) -> tuple[float, ...]:
-    """Share of replicates with its first, and its pairs; τ_b of two; fails; seconds a ranking."""
+    """Compute shares of replicates with its first, and its pairs; τ_b of two; fails; seconds."""
     drawn = of.drawn[:, -1][of.drawn[:, -1].any(axis=1)]
     half, shares = len(drawn) // 2, (np.nan, np.nan)
     if len(drawn):
@@ -174,22 +176,22 @@ def _stability(of: Ranked) -> tuple[float, ...]:
 
 
 def _alike(drawn: Ints, own: Ints) -> Any:
-    """Which pairs ranks (..., L) have in the order, or tie, of ranks (L,): (..., pairs)."""
+    """Compare pairs of ranks (..., L) with the order, or tie, of ranks (L,): (..., pairs)."""
     first, second = np.triu_indices(len(own), 1)
     signs = (np.sign(ranks[..., first] - ranks[..., second]) for ranks in (drawn, own))
     return np.equal(*signs)
 
 
 def _add_greedy(result: Result, cohort: Cohort, tensor: Bits, upto: Ints, plan: StudyPlan) -> None:
-    """What one greedy attempt of each question as a prior does to Bayes@N, where there is one."""
-    twins = stacks.greedy_twins([member.run.path for member in cohort.members])
+    """Add the effect on Bayes@N of one greedy attempt a question as a prior, where there is one."""
+    twins = protocols.greedy_twins([member.run.path for member in cohort.members])
     if not twins:
         result.notes.append(
             f"{cohort.dataset}: nothing on a greedy prior: not every run has a graded NAME-greedy"
             " beside it; tag=greedy sampling.temperature=0 sampling.trials=1 makes one"
         )
         return
-    before = stacks.stacked(twins, cohort).matrix()[..., 0].sum(axis=1).filled(0)
+    before = protocols.stacked(twins, cohort).matrix()[..., 0].sum(axis=1).filled(0)
     columns, tau = greedy_effect(tensor, before, upto, plan)
     notes = [
         f"R0 is one greedy attempt a question; its order has τ_b {tau:.3f} with the gold order",
@@ -204,7 +206,7 @@ def _add_greedy(result: Result, cohort: Cohort, tensor: Bits, upto: Ints, plan: 
 def greedy_effect(
     tensor: Bits, before: Ints, upto: Ints, plan: StudyPlan
 ) -> tuple[dict[Column, Any], float]:
-    """Bayes@N with right answers `before` (L,) as R0, and without: a row for each N of `upto`.
+    """Compare Bayes@N with right answers `before` (L,) as R0 and without, for each N of `upto`.
 
     Returns columns, and τ_b of the order by `before` alone with the gold order.
     """
@@ -228,7 +230,7 @@ def greedy_effect(
 
 
 def _right(drawn: Ints, gold: Ints, greedy: Ints, alike: bool) -> Any:
-    """How often pairs that differ in gold are in its order, of those greedy has so or not: (n,)."""
+    """Compute how often pairs are in gold's order, of those greedy has so or not: (n,)."""
     of = ~_alike(np.zeros_like(gold), gold) & (_alike(greedy, gold) == alike)
     right = _alike(drawn, gold)[..., of]
     return right.mean(axis=(0, 2)) if of.any() else np.full(drawn.shape[1], np.nan)

@@ -41,50 +41,19 @@ class Study(NamedTuple):
 
 
 STUDIES = {
-    "coins": Study(
-        "Table 1 and Fig. 2 of version 000 (Fig. 1 of 001): biased coins in place of models",
-        simulated.coins,
-    ),
-    "separation": Study(
-        "Fig. 3 and section 2.7.1: trials until two close models, LLM10 and LLM9, can be told"
-        " apart",
-        simulated.separation,
-    ),
-    "priors": Study(
-        "Section 2.8 and Fig. 2 of version 001: models' older versions as a prior for their"
-        " updates",
-        simulated.priors,
-    ),
-    "ranks": Study(
-        "Table 2 of both versions and section 3.2: ranks with and without uncertainty, per data"
-        " set",
-        orders.ranks,
-    ),
-    "tau": Study(
-        "Fig. 4 and section 3.1: Kendall's tau of each estimator's ranking with the gold ranking",
-        orders.tau,
-    ),
-    "convergence": Study(
-        "Figs. 1, 5, 6 and 9, Tables 8 to 10: how many trials a ranking needs, and when it never"
-        " settles",
-        orders.convergence,
-    ),
-    "rubrics": Study(
-        "Fig. 7 and section 3.4: how models rank under each rubric, all data sets stacked",
-        schemata.rubrics,
-    ),
-    "cost": Study(
-        "Table 7, Fig. 8 and appendix F.3: GPU-hours and tokens by model and data set",
-        spending.cost,
-    ),
-    "rankings": Study(
-        "Rankings by other methods: agreement with the gold ranking, stability, and a greedy prior",
-        methods.agreement,
-    ),
+    "coins": Study("Table 1, Fig. 2 of version 000: biased coins as models", simulated.coins),
+    "separation": Study("Fig. 3: trials to tell two close models apart", simulated.separation),
+    "priors": Study("Fig. 2 of version 001: older models as a prior", simulated.priors),
+    "ranks": Study("Table 2: ranks with and without uncertainty", orders.ranks),
+    "tau": Study("Fig. 4: Kendall's tau with the gold ranking", orders.tau),
+    "convergence": Study("Figs. 1, 5, 6, 9, Tables 8 to 10: convergence@n", orders.convergence),
+    "rubrics": Study("Fig. 7: ranks under each rubric, all data sets", schemata.rubrics),
+    "cost": Study("Table 7, Fig. 8: GPU-hours and tokens", spending.cost),
+    "rankings": Study("Rankings by other methods", methods.agreement),
 }
 
 
-def listings(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
+def listings(cohorts: list[Cohort]) -> Result:
     """Make the tables that hold no measurement: Table 3, and Table 6 where there are runs."""
     content = printed.read("table3")
     heads = {"method": "method", "who": "according to"} | {key: key for key in content["columns"]}
@@ -108,12 +77,6 @@ def listings(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
         title = "Table 6: the paper's models and the runs at hand"
         tables["table6"] = of_columns(title, columns, notes)
     return Result(tables)
-
-
-_LISTINGS = Study(
-    "Tables of the paper that hold no measurement: 3 (what each method gives) and 6 (the models)",
-    listings,
-)
 
 
 def study(cfg: AnalysisConfig) -> None:
@@ -178,7 +141,7 @@ def reproduced(
     left_out += [f"{name}: {fault}" for name, fault in faults.items() if fault]
     if not sections:
         raise UserError(f"no study can be made: {'; '.join(left_out)}")
-    sections.append(_save(folder, "listings", _LISTINGS.title, listings(plan, cohorts)))
+    sections.append(_save(folder, "listings", "Tables 3 and 6", listings(cohorts)))
     # What lacks only runs counts as lacking them, not as left out.
     made = {section.name for section in sections} | {n for n, fault in faults.items() if not fault}
     compared = index.comparison(numbers, {*analysis.STUDIES} - made)

@@ -113,18 +113,18 @@ def each_complete(cohorts: Iterable[Cohort]) -> tuple[list[tuple[Cohort, Bits]],
 
     Raises UserError: none is left.
     """
-    sound, faults, notes = [], [], []
+    usable, faults, notes = [], [], []
     for cohort in cohorts:
         try:
             outcomes, gaps = complete(cohort)
         except UserError as error:
             faults.append(str(error))
         else:
-            sound.append((cohort, outcomes))
+            usable.append((cohort, outcomes))
             notes += gaps
-    if not sound:
+    if not usable:
         raise UserError("; ".join(faults) or "no runs found")
-    return sound, [*(f"left out: {fault}" for fault in faults), *notes]
+    return usable, [*(f"left out: {fault}" for fault in faults), *notes]
 
 
 def tabulated(trials: int) -> list[int]:

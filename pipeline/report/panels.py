@@ -92,16 +92,16 @@ def settled(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[Panel]:
     """
     for folder, names, of in _races(cohorts):
         try:
-            seen = looks.load(folder)
+            seen, why = looks.of_folder(folder)
         except UserError as error:
             notices.append(str(error))
             continue
-        if not (seen.states and names.issuperset(seen.goal.names)):
+        if not (seen.states or why) or not names.issuperset(seen.goal.names):
             continue
-        if why := looks.stale(folder, seen):
+        if why:
             notices.append(f"{of}settle {folder.name} is left out: {why}")
             continue
-        board, title, line = races.leaderboard(seen), f"{of}settle {folder.name}", races.told(seen)
+        board, title, line = races.leaderboard(seen), f"{of}settle {folder.name}", races.line(seen)
         shown = table(board) | {"title": board.title}
         shown["notes"].insert(0, f"{line[0].upper()}{line[1:]}.")
         caption = "Estimates, and what decides, over what was spent; a line ends where its model"

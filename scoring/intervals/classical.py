@@ -19,12 +19,12 @@ from bayes_at_n.scoring.numerics.inputs import (
     check_trials,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.moments import observed_means
 from bayes_at_n.scoring.numerics.results import (
     Summary,
     mean_and_sigma,
     normal_quantile,
     normal_summary,
+    observed_means,
     result,
 )
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from bayes_at_n.scoring.numerics.arrays import with_masks
-from bayes_at_n.scoring.numerics.checks import check_confidence
+from bayes_at_n.scoring.numerics.checks import check_confidence, with_masks
 from bayes_at_n.scoring.numerics.inputs import Counts, Outcomes, outcome_counts
 from bayes_at_n.scoring.numerics.results import result
 

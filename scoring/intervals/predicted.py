@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.arrays import check_probabilities, number_array
+from bayes_at_n.scoring.numerics.checks import check_probabilities, number_array
 from bayes_at_n.scoring.numerics.results import normal_quantile
 
 

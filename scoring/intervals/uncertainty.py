@@ -18,8 +18,7 @@ from bayes_at_n.scoring.numerics.inputs import (
     Weights,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.moments import observed_means, posterior_moments
-from bayes_at_n.scoring.numerics.results import result
+from bayes_at_n.scoring.numerics.results import observed_means, posterior_moments, result
 
 
 class Uncertainty(NamedTuple):

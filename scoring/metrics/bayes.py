@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import scipy
 
-from bayes_at_n.scoring.numerics.arrays import broadcast, finite_array, nonnegative_array
 from bayes_at_n.scoring.numerics.checks import (
     Bounds,
+    broadcast,
     check_confidence,
     check_positive,
     check_whole,
+    finite_array,
+    nonnegative_array,
 )
 from bayes_at_n.scoring.numerics.inputs import (
     Counts,
@@ -32,8 +34,15 @@ from bayes_at_n.scoring.numerics.inputs import (
     outcome_counts,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.moments import bayes_from_counts, observed_means, posterior_moments
-from bayes_at_n.scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
+from bayes_at_n.scoring.numerics.results import (
+    Summary,
+    bayes_from_counts,
+    mean_and_sigma,
+    normal_summary,
+    observed_means,
+    posterior_moments,
+    result,
+)
 
 SHRINKAGE_LIMIT = 0.5
 DRAWS = 400_000  # from a posterior: 1.5 % of printed ends move by a unit in their last digit

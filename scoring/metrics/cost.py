@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.arrays import broadcast, nonnegative_array
+from bayes_at_n.scoring.numerics.checks import broadcast, nonnegative_array
 from bayes_at_n.scoring.numerics.results import result
 
 

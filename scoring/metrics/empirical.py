@@ -38,8 +38,13 @@ from bayes_at_n.scoring.numerics.inputs import (
     outcome_counts,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.moments import posterior_moments
-from bayes_at_n.scoring.numerics.results import Summary, normal_quantile, result, within
+from bayes_at_n.scoring.numerics.results import (
+    Summary,
+    normal_quantile,
+    posterior_moments,
+    result,
+    within,
+)
 from bayes_at_n.scoring.numerics.shared_prior import blocks, posterior
 
 

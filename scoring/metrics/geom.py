@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.metrics.thresholds import spectrum, upper_half
+from bayes_at_n.scoring.metrics.passk import spectrum, upper_half
 from bayes_at_n.scoring.numerics.checks import Bounds, check_finite, check_k, check_share
 from bayes_at_n.scoring.numerics.credit import (
     at_least,

@@ -21,8 +21,13 @@ from bayes_at_n.scoring.numerics.inputs import (
     counts_and_prior,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.moments import merge_equal
-from bayes_at_n.scoring.numerics.results import Summary, mean_and_sigma, normal_summary, result
+from bayes_at_n.scoring.numerics.results import (
+    Summary,
+    mean_and_sigma,
+    merge_equal,
+    normal_summary,
+    result,
+)
 
 
 def max_at_k(R: Outcomes, k: int, w: Weights = None) -> Any:

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bayes_at_n.scoring.metrics.ballots import Ballots
 from bayes_at_n.scoring.metrics.geom import blend, blend_sigma
+from bayes_at_n.scoring.metrics.votes import Ballots
 from bayes_at_n.scoring.numerics.checks import UNIT
 from bayes_at_n.scoring.numerics.credit import Credit, by_state
 from bayes_at_n.scoring.numerics.estimate import subset_mean
@@ -42,6 +42,7 @@ class Metric:
     sigma: Callable[[Outcomes], Any] | None = None  # None: `sampling_sigma`
     interval: Callable[..., Summary] | None = None  # a posterior's own
     name: str = ""  # as settings have it: "g-pass@8:0.5"
+    own: str = ""  # the file of a user's own
     of: tuple[str, ...] = (OUTCOMES,)  # what it takes, see `given`
     error: Callable[[Any], Any] | None = None  # Monte Carlo error, which sigma holds
 
@@ -53,7 +54,8 @@ class Metric:
         >>> parse("pass@8").key, parse("pass^4").key, parse("g-pass@8:0.5").key
         ('pass_at_8', 'pass_hat_4', 'g_pass_at_8_0.5')
         """
-        return re.sub("[-:]", "_", self.name.replace("@", "_at_").replace("^", "_hat_"))
+        short = self.name.rpartition("/")[2].replace("@", "_at_").replace("^", "_hat_")
+        return re.sub(r"[^\w.]", "_", short)
 
     def title(self, trials: int | str = "N") -> str:
         """Its label, with the number of trials where that is part of it."""

@@ -33,8 +33,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.arrays import broadcast, check_probabilities, number_array
-from bayes_at_n.scoring.numerics.checks import MOST_ATTEMPTS, check_k
+from bayes_at_n.scoring.numerics.checks import (
+    MOST_ATTEMPTS,
+    broadcast,
+    check_k,
+    check_probabilities,
+    number_array,
+)
 from bayes_at_n.scoring.numerics.credit import BLOCK, by_state, hypergeometric, power_moments
 from bayes_at_n.scoring.numerics.estimate import enough_binary
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints, Outcomes

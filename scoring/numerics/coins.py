@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bayes_at_n.scoring.numerics.arrays import number_array
-from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.checks import check_whole, number_array
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 # Questions of the papers' mimics of models.

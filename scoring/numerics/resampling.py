@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.scoring.numerics.arrays import with_masks
-from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.checks import check_whole, with_masks
 from bayes_at_n.scoring.numerics.inputs import (
     Counts,
     Floats,

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import scipy
 
 from bayes_at_n.scoring.metrics.bayes import avg
-from bayes_at_n.scoring.numerics.arrays import (
+from bayes_at_n.scoring.numerics.checks import (
     broadcast_shape,
+    check_confidence,
     check_scores,
     finite_array,
     nonnegative_array,
 )
-from bayes_at_n.scoring.numerics.checks import check_confidence
 from bayes_at_n.scoring.numerics.inputs import (
     Counts,
     Floats,
@@ -29,8 +29,7 @@ from bayes_at_n.scoring.numerics.inputs import (
     check_trials,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.moments import observed_means
-from bayes_at_n.scoring.numerics.results import normal_summary, result
+from bayes_at_n.scoring.numerics.results import normal_summary, observed_means, result
 
 
 class Comparison(NamedTuple):

@@ -14,8 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from bayes_at_n.scoring.numerics.arrays import bounded_array, finite_array
-from bayes_at_n.scoring.numerics.checks import check_confidence, check_positive
+from bayes_at_n.scoring.numerics.checks import (
+    bounded_array,
+    check_confidence,
+    check_positive,
+    finite_array,
+)
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.numerics.results import Summary, result
 from bayes_at_n.scoring.ranking.planning import fewest_trials

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from bayes_at_n.scoring.numerics.arrays import finite_array, nonnegative_array
+from bayes_at_n.scoring.numerics.checks import finite_array, nonnegative_array
 
 _NUMBERINGS = {"competition": "min", "competition_max": "max", "dense": "dense", "avg": "average"}
 _METHODS = ("kendall", "spearman", "weighted_kendall")

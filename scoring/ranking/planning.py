@@ -28,8 +28,7 @@ from bayes_at_n.scoring.numerics.inputs import (
     Weights,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.moments import posterior_moments
-from bayes_at_n.scoring.numerics.results import normal_quantile, result
+from bayes_at_n.scoring.numerics.results import normal_quantile, posterior_moments, result
 from bayes_at_n.scoring.ranking.compare import compare, counts_of_both
 
 MOST_TRIALS = 2**52

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from bayes_at_n.scoring.numerics.arrays import (
+from bayes_at_n.scoring.numerics.checks import (
     broadcast_shape,
     check_models,
+    check_positive,
     check_scores,
     finite_array,
 )
-from bayes_at_n.scoring.numerics.checks import check_positive
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 from bayes_at_n.scoring.ranking import Method, Rule
 from bayes_at_n.scoring.ranking.compare import pairwise_z, signed_z

@@ -15,8 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.metrics.passk import pass_at_k
-from bayes_at_n.scoring.numerics.arrays import broadcast_shape, check_models
-from bayes_at_n.scoring.numerics.checks import check_confidence, check_k, check_whole
+from bayes_at_n.scoring.numerics.checks import (
+    broadcast_shape,
+    check_confidence,
+    check_k,
+    check_models,
+    check_whole,
+)
 from bayes_at_n.scoring.numerics.coins import stream
 from bayes_at_n.scoring.numerics.estimate import enough_binary
 from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Ints, Outcomes

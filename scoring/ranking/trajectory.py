@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.arrays import check_models
-from bayes_at_n.scoring.numerics.checks import check_confidence
+from bayes_at_n.scoring.numerics.checks import check_confidence, check_models
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 from bayes_at_n.scoring.numerics.resampling import resample as resample
 from bayes_at_n.scoring.numerics.resampling import resampled_scores as resampled_scores

@@ -6,8 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.arrays import bounded_array, check_probabilities, number_array
-from bayes_at_n.scoring.numerics.checks import check_confidence, check_positive, check_whole
+from bayes_at_n.scoring.numerics.checks import (
+    bounded_array,
+    check_confidence,
+    check_positive,
+    check_probabilities,
+    check_whole,
+    number_array,
+)
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 from bayes_at_n.scoring.sequential import decisions, wealth
 from bayes_at_n.scoring.sequential.batch import Batch

@@ -5,8 +5,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.arrays import number_array
-from bayes_at_n.scoring.numerics.checks import check_confidence, check_positive, check_whole
+from bayes_at_n.scoring.numerics.checks import (
+    check_confidence,
+    check_positive,
+    check_whole,
+    number_array,
+)
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 from bayes_at_n.scoring.sequential import decisions, wealth
 from bayes_at_n.scoring.sequential.batch import Batch

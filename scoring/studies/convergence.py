@@ -30,8 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.metrics.metric import Metric
-from bayes_at_n.scoring.numerics.arrays import finite_array
-from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.checks import check_whole, finite_array
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 from bayes_at_n.scoring.studies import bootstrap, loops
 from bayes_at_n.scoring.studies.bootstrap import Resample as Resample

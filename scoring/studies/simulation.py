@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.numerics import coins
-from bayes_at_n.scoring.numerics.arrays import broadcast, check_probabilities
-from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.checks import broadcast, check_probabilities, check_whole
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 COIN_MEANS = (

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.numerics import coins
-from bayes_at_n.scoring.numerics.arrays import number_array
-from bayes_at_n.scoring.numerics.checks import check_whole
+from bayes_at_n.scoring.numerics.checks import check_whole, number_array
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 from bayes_at_n.scoring.ranking.ranks import kendall_tau_b
 

@@ -98,7 +98,7 @@ def test_which_gpus_a_cluster_has() -> None:
     assert (hardware.gpus, hardware.memory, hardware.bandwidth) == (16, 141 * 10**9, 4.8e12)
     named = ClusterConfig(options=["--gres=gpu:l40s:1"])
     assert estimate.cluster_hardware(named).bandwidth == 0.86e12
-    assert "not said" in estimate.cluster_hardware(ClusterConfig(name="site10")).name
+    assert "not named" in estimate.cluster_hardware(ClusterConfig(name="site10")).name
     cores = ClusterConfig(gpus=0, cpus=4)
     assert estimate.cluster_hardware(cores).name == "4 cores of cluster=default"
 

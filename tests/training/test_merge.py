@@ -329,27 +329,27 @@ def test_tied_weights_that_are_stored_twice(tmp_path: Path) -> None:
 
 def test_whose_mean_it_is(tmp_path: Path, three: list[Path]) -> None:
     out = merge.merge(three, tmp_path / "mean")
-    assert merge.why_not(out, three) is None
+    assert merge.mismatch(out, three) is None
     for others in (three[1:], three[::-1]):
         why = f"is the mean of other checkpoints: {', '.join(map(str, three))}"
-        assert merge.why_not(out, others) == (why, True)
-    assert merge.why_not(three[0], three) == ("has no merge.yaml", False)
-    assert merge.why_not(tmp_path / "none", three) == ("does not exist", False)
+        assert merge.mismatch(out, others) == (why, True)
+    assert merge.mismatch(three[0], three) == ("has no merge.yaml", False)
+    assert merge.mismatch(tmp_path / "none", three) == ("does not exist", False)
     moved = [Path(shutil.move(path, tmp_path / f"moved-{path.name}")) for path in three]
-    assert "step-1" in str(merge.why_not(out, three))  # gone
-    assert merge.why_not(out, moved) is None  # the same bytes
+    assert "step-1" in str(merge.mismatch(out, three))  # gone
+    assert merge.mismatch(out, moved) is None  # the same bytes
     raw = bytearray((moved[0] / WEIGHTS).read_bytes())
     raw[-1] ^= 1
     (moved[0] / WEIGHTS).write_bytes(raw)
-    assert (doubt := merge.why_not(out, moved)) and doubt.others
+    assert (doubt := merge.mismatch(out, moved)) and doubt.others
     back = [Path(shutil.move(path, old)) for path, old in zip(moved, three, strict=True)]
-    assert merge.why_not(out, back) == (f"was made before {back[0]} changed", False)
+    assert merge.mismatch(out, back) == (f"was made before {back[0]} changed", False)
     raw[-1] ^= 1
     (back[0] / WEIGHTS).write_bytes(raw)
-    assert merge.why_not(out, back) is None
+    assert merge.mismatch(out, back) is None
     for damaged in ("", "sources: [1, {files: 3}]", "sources: 3", "{", "- sources"):
         (out / MANIFEST).write_text(damaged)
-        assert "merge.yaml" in str(merge.why_not(out, back))
+        assert "merge.yaml" in str(merge.mismatch(out, back))
 
 
 def test_a_mean_that_was_changed(tmp_path: Path) -> None:
@@ -358,12 +358,12 @@ def test_a_mean_that_was_changed(tmp_path: Path) -> None:
     path = next(out.glob("*.safetensors"))
     plain = path.read_bytes()
     path.write_bytes(plain)  # copied, say: another time, the same bytes
-    assert merge.why_not(out, two) is None
+    assert merge.mismatch(out, two) is None
     path.write_bytes(plain[:-1] + bytes([plain[-1] ^ 1]))
-    assert merge.why_not(out, two) == ("was changed after merging", False)
+    assert merge.mismatch(out, two) == ("was changed after merging", False)
     path.write_bytes(plain)
     (out / "tokenizer.json").write_text("{}")
-    assert merge.why_not(out, two) == ("was changed after merging", False)
+    assert merge.mismatch(out, two) == ("was changed after merging", False)
 
 
 # What cannot be averaged: how the second of three checkpoints differs, and words of the error.

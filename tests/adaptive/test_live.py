@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from helpers import Capsys, add_attempts, make_run
 
-from bayes_at_n.pipeline.adaptive import live, looks, plan, verb
+from bayes_at_n.pipeline.adaptive import live, looks, plan, schedule, verb
 from bayes_at_n.pipeline.adaptive.plan import Plan
+from bayes_at_n.pipeline.adaptive.race import Course, upcoming
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.console import SAYS
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
@@ -65,36 +66,46 @@ def made(name: str, lines: dict[str, str]) -> None:
 
 
 class Children:
-    """In place of the commands `run`: their run folders without an engine, at once."""
+    """In place of resident processes: what they would leave in run folders, at once."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, int]] = []
+        self.sampled: list[tuple[str, int]] = []
         self.before: Callable[[str, int], int | None] = lambda name, trials: None
+        self.statuses: dict[str, int] = {}
 
-    def __call__(self, orders: Sequence[Order]) -> list[int]:
-        return [self.follow(order) for order in orders]
-
-    def follow(self, order: Order) -> int:
+    def begin(self, order: Order) -> None:
         verb, *settings = order.command
         given = dict(setting.split("=", 1) for setting in settings)
-        assert verb == "run"
-        assert order.model == given["model.name"]
-        assert given["stages"] == "[prepare,generate,grade]"
-        name, trials = given["model.name"], int(given["sampling.trials"])
-        if (status := self.before(name, trials)) is not None:
-            return status
-        self.asked.append((name, trials))
-        finished(name, trials)
-        return 0
+        assert (verb, order.model) == ("run", given["model.name"])
+        assert given["stages"] == "[prepare,generate]"
+        assert int(given["sampling.trials"]) >= MOST
+        name = order.model
+        trials, idle = json.loads(Path(given["race"]).read_text())[f"runs/sums/{name}"]
+        assert trials <= idle <= MOST
+        status = self.before(name, trials)
+        self.statuses[name] = status or 0
+        if status is None:
+            self.sampled.append((name, trials))
+            finished(name, trials)
+
+    def ended(self, order: Order) -> int | None:
+        return self.statuses[order.model]
 
 
 @pytest.fixture
-def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> Iterator[Children]:
+def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> Children:
     monkeypatch.chdir(tmp_path)
     found = Children()
-    monkeypatch.setattr(Residents, "follow", found)
-    monkeypatch.setattr(live, "_WAIT_S", 0.0)
-    yield found
+    monkeypatch.setattr(Residents, "begin", lambda _, order: found.begin(order))
+    monkeypatch.setattr(Residents, "ended", lambda _, order: found.ended(order))
+    monkeypatch.setattr(live, "WAIT_S", 0.001)
+    monkeypatch.setattr(schedule, "wanted", up_to_the_next_look)
+    return found
+
+
+def up_to_the_next_look(seen: Course, turns: object = None) -> Any:
+    trials, chosen = upcoming(seen.states, seen.goal)
+    return np.where(chosen, trials, 0)
 
 
 @functools.cache
@@ -105,6 +116,10 @@ def planned(*more: str) -> Plan:
 def recorded(folder: Path = FOLDER) -> list[dict[str, Any]]:
     rows = looks.read(folder)
     return [{key: row[key] for key in row if key != "time"} for row in rows]
+
+
+def in_rounds(sampled: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted(sampled, key=lambda of: (of[1], of[0]))
 
 
 def trials_of(name: str) -> int:
@@ -122,7 +137,7 @@ def test_it_samples_what_is_open_and_records_looks(children: Children, capsys: C
         (model["model"], row["trials"]) for row in rows for model in row["models"]
         if model["sampled"]
     ]  # fmt: skip
-    assert children.asked == sampled
+    assert in_rounds(children.sampled) == sampled
     spent = {model["model"]: model["trials"] for model in found["models"]}
     assert {name: trials_of(name) for name in TRUTH} == spent
     for name, trials in spent.items():
@@ -137,7 +152,7 @@ def test_it_samples_what_is_open_and_records_looks(children: Children, capsys: C
     before = (FOLDER / looks.FILE).read_bytes()
     assert main.main(["settle", str(FOLDER), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
-    assert children.asked == sampled and (FOLDER / looks.FILE).read_bytes() == before
+    assert in_rounds(children.sampled) == sampled and (FOLDER / looks.FILE).read_bytes() == before
     assert main.main(["settle", *RACE, "confidence=0.9"]) == 2
     assert "was begun with confidence=0.95" in " ".join(capsys.readouterr().err.split())
 
@@ -209,13 +224,13 @@ def test_a_kill_at_the_worst_moment_changes_nothing(
 def test_two_processes_sample_and_record_nothing_twice(children: Children, step: int) -> None:
     """The second one does all its work in the middle of the first one's."""
     live.settle(planned("out=whole"))
-    whole, alone = recorded(Path("whole")), children.asked
+    whole, alone = recorded(Path("whole")), children.sampled
     assert len(alone) > 4
     os.rename("runs", "earlier")
-    children.asked = []
+    children.sampled = []
 
     def other(name: str, trials: int) -> int | None:
-        if len(children.asked) < step:
+        if len(children.sampled) < step:
             return None
         children.before = lambda name, trials: None
         live.settle(planned())
@@ -224,7 +239,7 @@ def test_two_processes_sample_and_record_nothing_twice(children: Children, step:
     children.before = other
     seen, _ = live.settle(planned())
     assert recorded() == whole and len(seen.states) == len(whole)
-    assert sorted(children.asked) == sorted(alone)
+    assert sorted(children.sampled) == sorted(alone)
 
 
 STATUSES = or_soaked(
@@ -237,9 +252,9 @@ def test_a_run_that_fails_or_is_stopped_ends_it_with_its_status(
     children: Children, status: int, code: int, said: str
 ) -> None:
     children.before = lambda name, trials: status if name == "b" else None
-    with pytest.raises(UserError, match=f"runs/sums/b .*{said}|{said} at runs/sums/b") as error:
+    with pytest.raises(UserError, match=f"runs/sums/b: .*{said}") as error:
         live.settle(planned())
-    assert error.value.exit_code == code and children.asked == [("a", 4)]
+    assert error.value.exit_code == code and children.sampled == [("a", 4)]
     children.before = lambda name, trials: None
     assert live.settle(planned())[0].states[-1].known.settled  # and goes on
 
@@ -248,14 +263,12 @@ SIGNALS = or_soaked((signal.SIGUSR1, 85), (2, 130), (15, 143), first=1)
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_signal_between_two_runs_stops_it(children: Children, number: int, code: int) -> None:
-    def asked(name: str, trials: int) -> None:
-        os.kill(os.getpid(), number)
-
-    children.before = asked
-    with pytest.raises(Interrupted, match="stopped before runs/sums/b") as error:
+def test_a_signal_stops_it(children: Children, number: int, code: int) -> None:
+    children.before = lambda name, trials: os.kill(os.getpid(), number)
+    with pytest.raises(Interrupted) as error:
         live.settle(planned())
-    assert error.value.exit_code == code and children.asked == [("a", 4)]
+    assert error.value.exit_code == code and children.sampled == [("a", 4)]
+    assert not [*FOLDER.glob(".wanted*")]
 
 
 def test_complete_runs_are_used_as_they_are(children: Children, capsys: Capsys) -> None:
@@ -265,7 +278,7 @@ def test_complete_runs_are_used_as_they_are(children: Children, capsys: Capsys) 
     half["q03"] = half["q03"][:6] + "+" * (MOST - 6)  # sampled; whoever graded it was killed
     made("b", half)
     seen, _ = live.settle(planned())
-    assert {of for of in children.asked if of[0] != "c"} <= {("b", MOST)}
+    assert {of for of in children.sampled if of[0] != "c"} <= {("b", MOST)}
     assert trials_of("a") == trials_of("b") == MOST
     assert "stopped" not in runfolder.read_json(Path("runs/sums/a/manifest.json"))
     assert trials_of("c") == seen.states[-1].spent[2] < MOST
@@ -276,7 +289,7 @@ def test_whole_runs_with_shared_seeds_are_refused(children: Children, capsys: Ca
     """Nothing of theirs is owed, so no stage that would find out is run."""
     for name in TRUTH:
         made(name, marks(name, MOST))
-    assert main.main(["settle", *RACE]) == 0 and not children.asked
+    assert main.main(["settle", *RACE]) == 0 and not children.sampled
     manifest = Path("runs/sums/b/manifest.json")
     manifest.write_text(manifest.read_text().replace('"independent"', '"shared"'))
     capsys.readouterr()
@@ -294,11 +307,11 @@ def test_runs_that_were_graded_anew_are_named(children: Children) -> None:
     with pytest.raises(UserError, match="look 1 is on record with other outcomes"):
         live.settle(planned())
     live.begin(planned("out=anew"))
-    assert live.look(planned("out=anew"))[0].states
+    assert looks.look(planned().contenders, planned().goal)[0].states
     record = FOLDER / looks.FILE
     record.write_bytes(b"{]\n" + record.read_bytes())
     with pytest.raises(UserError, match="damaged line"):
-        live.look(planned())
+        live.settle(planned())
     (FOLDER / plan.RECORD).write_text("{")
     with pytest.raises(UserError, match="unreadable"):
         live.begin(planned())
@@ -327,13 +340,14 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
         waited: list[float] = []
 
         def wait(seconds: float) -> None:
+            if not waited:
+                finished("a", 4)
             waited.append(seconds)
-            finished("a", 4)
 
         monkeypatch.setattr(live.time, "sleep", wait)
         seen, _ = live.settle(planned())
-        assert waited and ("a", 4) not in children.asked and seen.states[-1].known.best == 0
-        assert children.asked[:2] == [("b", 4), ("c", 4)]  # which nobody is at
+        assert waited and ("a", 4) not in children.sampled and seen.states[-1].known.best == 0
+        assert children.sampled[:2] == [("b", 4), ("c", 4)]  # which nobody is at
     assert claims.any_free(Run(cfg))
     assert lease.read(run.path / "claims" / "nobody.lease") is None
 
@@ -401,15 +415,15 @@ def test_score_and_compare_say_what_may_be_read(children: Children, capsys: Caps
 def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) -> None:
     """An attempt has five tokens, so the first look takes 720 and the next at least 480."""
     given: list[str] = []
-    child = children.__call__
+    begin = children.begin
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            Residents, "follow", lambda _, of: (given.extend(of[0].command), child(of))[1]
+            Residents, "begin", lambda _, order: (given.extend(order.command), begin(order))
         )
         assert main.main(["settle", *RACE, "budget.tokens=900"]) == 0
         said = " ".join(capsys.readouterr().err.split())
         assert "the next look takes about" in said and "720 of 900 tokens" in said
-        assert [trials for _, trials in children.asked] == [4, 4, 4] and len(recorded()) == 1
+        assert [trials for _, trials in children.sampled] == [4, 4, 4] and len(recorded()) == 1
         limits = [float(one.split("=")[1]) for one in given if one.startswith("budget.tokens=")]
         # The first takes a share while nothing is known; what others left is the rest's.
         assert limits[::2] == [900] * 3 and limits[1::2] == [300, 660, 420]
@@ -418,9 +432,7 @@ def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) ->
         assert json.loads(capsys.readouterr().out)["best"] == "a"
 
 
-def test_a_budget_that_begins_nothing_ends_it(
-    children: Children, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Residents, "follow", lambda _, orders: [0])
+def test_a_budget_that_begins_nothing_ends_it(children: Children, capsys: Capsys) -> None:
+    children.before = lambda name, trials: 0
     assert main.main(["settle", *RACE, "budget.tokens=3"]) == 2
     assert "begins no attempt; there was no look yet" in " ".join(capsys.readouterr().err.split())

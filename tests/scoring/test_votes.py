@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import forms, stability, tracks
-from bayes_at_n.pipeline.training.stacks import Tokens, stacked
+from bayes_at_n.pipeline.training.protocols import Tokens, stacked
 from bayes_at_n.pipeline.training.tracks import Track
 from bayes_at_n.scoring import Ballots, Counts
 from bayes_at_n.scoring.metrics.table import parse

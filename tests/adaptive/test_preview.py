@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import Capsys
-from test_settle import coins, folders
+from raced import coins, folders
 
-from bayes_at_n.pipeline.adaptive import expect, plan, preview, verb
+from bayes_at_n.pipeline.adaptive import forecast, plan, preview, verb
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose
@@ -58,7 +58,9 @@ def test_a_race_ends_before_it_costs_more_than_its_budget() -> None:
 
 
 def test_assumed_accuracies_are_met_and_costs_follow(capsys: Capsys) -> None:
-    basis = expect.assumed(Assumed([0.999, 0.3, 0.0], tokens=[100], speed=[10]), ["a", "b", "c"], 7)
+    basis = forecast.assumed(
+        Assumed([0.999, 0.3, 0.0], tokens=[100], speed=[10]), ["a", "b", "c"], 7
+    )
     assert basis.accuracies == pytest.approx([0.999, 0.3, 0.0]) and (basis.p <= 1).all()
     assert (np.diff(basis.p) >= 0).all()  # what is hard is hard for all
     assert basis.costs["gpu_hours"] == pytest.approx(100 / 10 / 3600)
