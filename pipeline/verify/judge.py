@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.store.origin import metadata
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.calibrate import label_columns
 from bayes_at_n.pipeline.verify.prompts import Prompts
-from bayes_at_n.pipeline.verify.texts import Plan, Reader, Text
+from bayes_at_n.pipeline.verify.texts import Plan, Text, read
 from bayes_at_n.pipeline.workers import heartbeat, home, stopping
 from bayes_at_n.pipeline.workers.claims import Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
@@ -69,6 +69,11 @@ class Labels:
         fresh = pa.Table.from_batches(batches, LABEL_LOGPROBS)
         self.table = pa.concat_tables([self.table, fresh])
         return len(fresh)
+
+
+def missing(plan: Plan) -> set[str]:
+    """Read which texts of a plan are not judged yet."""
+    return {*plan.names}.difference(Labels(plan.folder).table["judged"].to_pylist())
 
 
 class Judge:
@@ -146,9 +151,8 @@ def judge(
         several = {"replicas": cfg.engine.replicas} if slot else {}
         made_by |= {"engine": verifier.described | several}
         columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(made_by)})
-        reader = Reader(run, plan)
         for number in share.claimed(verifier, step):
-            if texts := reader.read(number):
+            if texts := read(run, plan, number):
                 with watch.awaiting(heartbeat.silence_s(cfg.engine)):
                     rows = verifier.ask(texts, step)
                 if share.claims.lost(number):
@@ -189,10 +193,9 @@ class _Share:
         return sum(len(self.plan.span(number)) for number in self.claims.pending)
 
     def _pending(self) -> list[int]:
-        judged = {*Labels(self.plan.folder).table["judged"].to_pylist()}
-        names = [name for name, _ in self.plan.probes] + self.plan.attempts["judged"].to_pylist()
-        every = range(len(self.plan.starts))
-        return [n for n in every if not judged.issuperset(names[i] for i in self.plan.span(n))]
+        names, left = self.plan.names, missing(self.plan)
+        spans = enumerate(map(self.plan.span, range(len(self.plan.starts))))
+        return [n for n, span in spans if not left.isdisjoint(names[span.start : span.stop])]
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from bayes_at_n.pipeline.prepare import questions, questions_table
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, stage, texts
+from bayes_at_n.pipeline.verify import calibrate, judge, stage, texts
 from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.verifiers.judge.agreement import agreement
@@ -256,13 +256,13 @@ def test_what_decides_a_verdict(run: Run, tiny_model: Path, tmp_path: Path) -> N
 
 
 def test_messages_name_the_keys_of_the_verifier() -> None:
-    judge = verifier_as_model(compose.load([]))
+    verifier = verifier_as_model(compose.load([]))
     for reason, keys in {
         "CUDA out of memory": ("verifier.engine.tensor_parallel_size", "verifier.context or"),
         "please set trust_remote_code": ("verifier.trust_remote_code=true",),
         "Engine core failed. See root cause above": ("flashinfer-python",),
     }.items():
-        with pytest.raises(UserError) as caught, engines.load_errors(judge):
+        with pytest.raises(UserError) as caught, engines.load_errors(verifier):
             raise RuntimeError(reason)
         message = str(caught.value)
         assert all(key in message for key in keys)
@@ -285,15 +285,16 @@ def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) ->
 
 
 def test_a_renamed_folder_is_not_made_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, moved = texts.Reader.read, run.path.with_name("moved")
+    read, moved = texts.read, run.path.with_name("moved")
 
-    def moving(reader: Any, number: int) -> Any:
+    def moving(run: Run, plan: Any, number: int) -> Any:
+        found = read(run, plan, number)
         if number:
             run.path.rename(moved)
-        return read(reader, number)
+        return found
 
     monkeypatch.setattr(texts, "ROWS", 4)
-    monkeypatch.setattr(texts.Reader, "read", moving)
+    monkeypatch.setattr(judge, "read", moving)
     with pytest.raises(UserError, match="renamed or replaced while attempts were verified"):
         stage.verify(run)
     assert not run.path.exists() and len([*moved.glob("label_logprobs/*/*.parquet")]) == 1
