@@ -35,7 +35,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/plots": 1_623,
     "pipeline/prepare": 2_082,
     "pipeline/records": 4_444,
-    "pipeline/report": 2_791,
+    "pipeline/report": 2_766,
     "pipeline/rubrics": 846,
     "pipeline/score": 811,
     "pipeline/status": 793,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 39_093,
     "verifiers": 5_176,
-    "product": 53_228,
+    "product": 53_203,
 }
 
 
