@@ -307,9 +307,8 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
         cut: raised_cap.Cut = {}
     else:
         rows = built.rows()
-        identity = questions_table.identity(run, built)
-        runfolder.check_same(run, identity, raising=True)
-        cut = raised_cap.check(run, built, identity)
+        runfolder.check_same(run, built.identity, raising=True)
+        cut = raised_cap.check(run, built)
         results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
         results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
         longest = max(_prompt_lengths(rows))
