@@ -42,6 +42,7 @@ from bayes_at_n.pipeline.store import parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.claims import Claims
+from bayes_at_n.pipeline.workers.session import Slot
 from benchmarks import common
 
 MOST = {"duplicates": 0.01, "idle": 0.02, "claim median ms": 10.0}  # the targets
@@ -199,7 +200,7 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
     engine = Sleeper(run.cfg.engine.batch_size, seconds, barrier.wait)
     engines.load = lambda cfg, longest, rows: engine
     claims = _timed_claims()
-    worker.work([run], replica=0)
+    worker.work([run], slot=Slot(0, "0/0"))
     positions = [place[question, trial] for question, trial, _, _ in engine.log]
     np.savez(
         run.path / f"{shards.worker_id()}.npz",
@@ -216,9 +217,9 @@ def _timed_claims() -> list[float]:
     take, win = Claims.take, Claims._win
     seconds, asked = list[float](), list[str]()
 
-    def noted(self: Claims, claim: str, end: int) -> bool:
+    def noted(self: Claims, block: int, claim: str, own: bool = False) -> None:
         asked.append(claim)
-        return win(self, claim, end)
+        win(self, block, claim, own)
 
     def timed(self: Claims, flying: int, room: int, batch: int) -> int | None:
         asked.clear()

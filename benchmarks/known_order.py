@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.compare import cohort, rankings
 from bayes_at_n.pipeline.config import analysis, compose, records
-from bayes_at_n.pipeline.paper import rankings as study
+from bayes_at_n.pipeline.paper import methods
 from bayes_at_n.pipeline.records.importing import import_records
 from benchmarks import common
 
@@ -58,7 +57,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         cfg = analysis.load([f"runs={folder / 'runs'}", "ranking=all", *ranking])
         plan = analysis.study_plan(cfg)
         cohorts = cohort.load(cfg)
-        found = studies.run("rankings", plan, cohorts)
+        found = methods.agreement(plan, cohorts)
     tensor = np.asarray(cohorts[0].matrix().data).astype(np.uint8)
     np.testing.assert_array_equal(tensor, outcomes)
     rows = []
@@ -66,7 +65,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         tau = np.nan
         if row["whole"] is not None:
             fitted = rankings.fits(row["method"], lambda: [tensor], 600)
-            own = tensor.mean(axis=(1, 2)) if row["method"] == study.BAYES else next(fitted)[0]
+            own = tensor.mean(axis=(1, 2)) if row["method"] == methods.BAYES else next(fitted)[0]
             tau = float(scoring.kendall_tau_b(scoring.ranks(own), truth))
         keys = ("method", "replicates", "whole", "exact", "n1", "sd1", "n80", "first", "seconds")
         rows.append([*(row[key] for key in keys), tau])
@@ -81,11 +80,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     for kind, noise in {"agrees": 0.0, "disagrees": 1.0}.items():
         shift = noise * rng.normal(0, 1, (MODELS, 1))
         before = (logits + shift > 0).sum(axis=1)
-        columns, tau = study.greedy_effect(tensor, before, upto, plan)
+        columns, tau = methods.greedy_effect(tensor, before, upto, plan)
         heads = [column.title for column in columns]
         values = [list(of) for of in zip(*columns.values(), strict=True)]
         common.table(f"greedy prior that {kind}: τ_b {tau:.3f} with the gold", heads, values)
-        less[kind] = float(columns[study.LESS][0])
+        less[kind] = float(columns[methods.LESS][0])
     return {"rows": rows, "numbers": found.numbers, "less_spread": less}
 
 

@@ -131,7 +131,7 @@ def _writer(args: argparse.Namespace, rate: float | None) -> None:
             if rate is not None:
                 time.sleep(max(0.0, began + i / rate - time.perf_counter()))
             key = f"q-{i % args.writer_questions:02d}", i // args.writer_questions
-            writer.put(synthetic.attempt(rng, *key, tokens=args.writer_tokens))
+            writer.append([synthetic.attempt(rng, *key, tokens=args.writer_tokens)])
         writer.close()
 
 

@@ -33,10 +33,10 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli import main as cli
-from bayes_at_n.pipeline.generate import job, replica, replica_process, writer
+from bayes_at_n.pipeline.generate import job, writer
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import claims
+from bayes_at_n.pipeline.workers import claims, process
 from benchmarks import common
 
 SHARE = 0.02  # the target: claims and tidying, of the sampling time
@@ -133,16 +133,16 @@ def _report(parts: dict[str, float]) -> None:
 def _timed(role: str, times: str, arguments: list[str]) -> int:
     """The command, or one of its replicas, with a stop-watch in each replica."""
     if role == _PARENT:
-        replica_process.PROGRAM = [sys.executable, "-m", "benchmarks.replicas", _REPLICA, times]
+        process.PROGRAM = [sys.executable, "-m", "benchmarks.replicas", _REPLICA, times]
         return cli.main(arguments)
     watch = _Watch()
     for name in ("read", "take", "lost", "durable", "release"):
         watch.time(claims.Claims, name, "claims")
     for name in ("tidy", "leave"):
         watch.time(job, name, "tidying")
-    for name in ("put", "tick", "flush", "close", "_settle"):
+    for name in ("append", "sync", "close", "_settle"):
         watch.time(writer.AttemptWriter, name, "writer")
-    code = replica.main()
+    code = process.main()
     Path(times, f"{os.getpid()}.json").write_text(json.dumps(watch.seconds))
     return code
 

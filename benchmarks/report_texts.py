@@ -209,10 +209,10 @@ def read(runs: list[Run], tokens: bool) -> float:
 OPENED = """([part, shown]) => new Promise((done) => {
   const began = performance.now();
   new MutationObserver((_, watcher) => {
-    if (!document.querySelector("#attempt").textContent.includes(shown)) return;
+    if (!document.querySelector("#attempt")?.textContent.includes(shown)) return;
     watcher.disconnect();
     requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
-  }).observe(document.querySelector("#attempt"), { childList: true });
+  }).observe(document.querySelector("#reader"), { childList: true, subtree: true });
   location.hash = part;
 })"""
 # Of each frame, while all of a response is scrolled through, 800 pixels a frame.

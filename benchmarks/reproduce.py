@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.paper import paper, reproduce
+from bayes_at_n.pipeline.paper import printed, reproduce
+from bayes_at_n.pipeline.paper.reproduce import Study
+from bayes_at_n.pipeline.paper.studies import Result
 from benchmarks import common
 
 MOST_SECONDS, MOST_MIB = 600.0, 2048.0
@@ -51,16 +52,18 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     plan = analysis.study_plan(analysis.load([f"preset={args.preset}"]))
     cohorts = made()
     seconds: dict[str, float] = {}
-    run = studies.run
 
-    def timed(name: str, plan: analysis.StudyPlan, cohorts: list[Cohort]) -> studies.Result:
-        began = time.perf_counter()
-        try:
-            return run(name, plan, cohorts)
-        finally:
-            seconds[name] = time.perf_counter() - began
+    def timed(name: str, study: Study) -> Study:
+        def make(plan: analysis.StudyPlan, cohorts: list[Cohort]) -> Result:
+            began = time.perf_counter()
+            try:
+                return study.make(plan, cohorts)
+            finally:
+                seconds[name] = time.perf_counter() - began
 
-    studies.run = timed
+        return study._replace(make=make)
+
+    reproduce.STUDIES |= {name: timed(name, study) for name, study in reproduce.STUDIES.items()}
     with common.workdir(args) as folder:
         began = time.perf_counter()
         reproduce.reproduced(cohorts, plan, list(analysis.STUDIES), folder, [])
@@ -87,13 +90,15 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def made() -> list[Cohort]:
     """The four tasks, with close neighbours among the models."""
     cohorts = []
-    for seed, task in enumerate(paper.TASKS):
+    for seed, task in enumerate(printed.TASKS):
         rng = np.random.default_rng(seed)
         ability, difficulty = np.linspace(1.5, -2.5, 20)[:, None], rng.normal(0, 2, QUESTIONS)
         p = 1 / (1 + np.exp(difficulty - ability - rng.normal(0, 0.7, (20, QUESTIONS))))
         outcomes = (rng.random((20, QUESTIONS, TRIALS)) < p[..., None]).astype(np.int8)
         ids = [f"{task}-{i}" for i in range(QUESTIONS)]
-        cohorts.append(cohort.from_arrays(task, list(paper.short_names().values()), ids, outcomes))
+        cohorts.append(
+            cohort.from_arrays(task, list(printed.short_names().values()), ids, outcomes)
+        )
     return cohorts
 
 

@@ -34,13 +34,13 @@ HELD = """
 import os, time
 from pathlib import Path
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
-def hold(flush=AttemptWriter.flush):
-    def flushing(self):
-        flush(self)
+def hold(append=AttemptWriter.append):
+    def appending(self, rows):
+        append(self, rows)
         while self.written > {attempts} and Path({file!r}).exists():
             Path({file!r} + f".{{os.getpid()}}").touch()
             time.sleep(0.02)
-    AttemptWriter.flush = flushing
+    AttemptWriter.append = appending
 hold()
 """
 MAIN = """

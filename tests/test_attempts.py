@@ -47,10 +47,10 @@ def stored(folder: Path) -> tuple[list[dict[str, Any]], parquet.Damage]:
     return sorted(found, key=lambda made: made["trial"]), damage
 
 
-def test_everything_put_is_readable_after_close(tmp_path: Path) -> None:
+def test_everything_appended_is_readable_after_close(tmp_path: Path) -> None:
     writer = AttemptWriter(tmp_path, "w")
-    for trial in range(500):
-        writer.put(row(trial))
+    for trial in range(0, 500, 5):
+        writer.append([row(trial + i) for i in range(5)])
     writer.close()
     found, damage = stored(tmp_path)
     assert found == [row(trial) for trial in range(500)] and not damage.lines
@@ -58,35 +58,18 @@ def test_everything_put_is_readable_after_close(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"w-00000.parquet"}
 
 
-def test_an_attempt_is_readable_before_close(tmp_path: Path) -> None:
-    writer = AttemptWriter(tmp_path, "w")
-    try:
-        writer.put(row(0))
-        writer.flush()
-        assert stored(tmp_path)[0] == [row(0)]
-        writer.put(row(1))
-        writer.tick()  # too soon after the flush
-        assert stored(tmp_path)[0] == [row(0)]
-        time.sleep(attempts.GATHER_S)
-        writer.tick()
-        assert stored(tmp_path)[0] == [row(0), row(1)]
-    finally:
-        writer.close()
-
-
-def test_what_was_flushed_survives_kill_9(tmp_path: Path) -> None:
-    child = multiprocessing.get_context("fork").Process(target=_flush_and_die, args=(tmp_path,))
+def test_what_was_appended_survives_kill_9(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("fork").Process(target=_append_and_die, args=(tmp_path,))
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL
     assert stored(tmp_path)[0] == [row(0), row(1)]
 
 
-def _flush_and_die(folder: Path) -> None:
+def _append_and_die(folder: Path) -> None:
     writer = AttemptWriter(folder, "w")
-    writer.put(row(0))
-    writer.put(row(1))
-    writer.flush()
+    writer.append([row(0)])
+    writer.append([row(1)])
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -102,8 +85,7 @@ def test_the_disk_sees_a_journal_that_grows_no_more(
     monkeypatch.setattr(os, "fsync", spy)
     monkeypatch.setattr(attempts, "SYNC_S", 0.05)
     writer = AttemptWriter(tmp_path, "w")
-    writer.put(row(0))
-    writer.flush()
+    writer.append([row(0)])
     [path] = tmp_path.glob("*.journal")
     limit = time.monotonic() + 30
     while path.stat().st_size not in seen and time.monotonic() < limit:
@@ -112,7 +94,7 @@ def test_the_disk_sees_a_journal_that_grows_no_more(
     writer.close()
 
 
-def test_nothing_put_leaves_nothing(tmp_path: Path) -> None:
+def test_nothing_appended_leaves_nothing(tmp_path: Path) -> None:
     AttemptWriter(tmp_path, "w").close()
     assert list(tmp_path.iterdir()) == []
 
@@ -121,7 +103,7 @@ def test_large_journals_are_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(attempts, "SEAL_AT", 50_000)
     writer = AttemptWriter(tmp_path, "w")
     for trial in range(600):
-        writer.put(row(trial, tokens=50))
+        writer.append([row(trial, tokens=50)])
     writer.close()
     assert stored(tmp_path)[0] == [row(trial, tokens=50) for trial in range(600)]
     assert len(list(tmp_path.glob("*.parquet"))) > 3
@@ -133,7 +115,7 @@ def test_a_full_disk_surfaces_and_what_was_written_stays(tmp_path: Path) -> None
         writer = AttemptWriter(disk, "w")
         with pytest.raises(OSError, match="No space left"):
             for trial in range(100_000):
-                writer.put(row(trial, tokens=200))
+                writer.append([row(trial, tokens=200)])
         with pytest.raises(OSError, match="No space left"):
             writer.close()
         found, damage = stored(disk)
@@ -145,8 +127,7 @@ def test_a_disk_too_full_to_seal_keeps_the_journal(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         writer = AttemptWriter(disk, "w")
         for trial in range(60):
-            writer.put(row(trial))
-        writer.flush()
+            writer.append([row(trial)])
         with (disk / "ballast").open("wb", buffering=0) as ballast, pytest.raises(OSError):
             while True:
                 ballast.write(bytes(4096))
@@ -161,11 +142,9 @@ def test_a_disk_too_full_to_seal_keeps_the_journal(tmp_path: Path) -> None:
 
 def test_a_row_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
     writer = AttemptWriter(tmp_path, "w")
-    writer.put(row(0))
-    writer.flush()
-    writer.put(row(1) | {"trial": "not a number"})
+    writer.append([row(0)])
     with pytest.raises(OSError, match="cannot be stored"):
-        writer.flush()
+        writer.append([row(1) | {"trial": "not a number"}])
     with pytest.raises(OSError, match="cannot be stored"):
         writer.close()
     assert not writer._thread.is_alive()
@@ -183,8 +162,7 @@ def test_a_disk_that_hangs_delays_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(attempts, "SEAL_AT", 20_000)
     writer = AttemptWriter(tmp_path, "w")
     for trial in range(500):
-        writer.put(row(trial))
-    writer.flush()
+        writer.append([row(trial)])
     made = [row(trial) for trial in range(500)]
     assert stored(tmp_path)[0] == made and len(list(tmp_path.glob("*.journal"))) > 3
     may_sync.set()
@@ -199,13 +177,12 @@ def test_a_disk_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Journal, "sync", fails)
     monkeypatch.setattr(attempts, "SYNC_S", 0.01)
     writer = AttemptWriter(tmp_path, "w")
-    writer.put(row(0))
-    writer.flush()
+    writer.append([row(0)])
     limit = time.monotonic() + 30
     with pytest.raises(OSError, match="Input/output"):
         while time.monotonic() < limit:
             time.sleep(0.01)
-            writer.flush()
+            writer.append([])
     with pytest.raises(OSError, match="Input/output"):
         writer.close()
 

@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.status.counts import Counts, score
 from bayes_at_n.pipeline.store import outcomes, parquet, tables
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import stage
+from bayes_at_n.pipeline.verify import stage, texts
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 VERIFIER = [
@@ -128,7 +128,7 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
     counts.look()
     assert score(counts) is not None and (counts.outcomes == outcomes.read(run).codes).all()
     ids = [question["question_id"] for question in run.questions]
-    _, index, _ = attempts.index(run, ids, texts=True)
+    index = attempts.index(run, ids, texts=True).table
     assert index["layer"].to_pylist().count("verifier") == len(asked)
     shown = index["reason"].to_pylist()
     assert sum("the verifier says A; the rule grader: " in line for line in shown) == accepted
@@ -145,7 +145,7 @@ def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.M
         real(path, *more)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(stage, "_ROWS", 8)
+        patched.setattr(texts, "ROWS", 8)
         patched.setattr(parquet, "write_part", die)
         stage.verify(run)
     assert len(parts) == 2 and not table(folder, "verdicts")
@@ -198,11 +198,11 @@ def test_nothing_to_ask_and_nothing_graded(tmp_path: Path) -> None:
     asked = ["verifier.id=/nowhere", "verifier.engine=transformers", "dataset.judge=unmatched"]
     run = make_run(tmp_path / "right", {"a": "11", "b": "1~"}, *asked)
     assert (outcomes.read(run).codes == [[CORRECT, CORRECT], [CORRECT, NO_ANSWER]]).all()
-    assert not len(stage.survey(run, "{response}"))
+    assert not len(texts.survey(run, "{response}"))
     stage.verify(make_run(tmp_path / "demo", {"a": "11"}, *VERIFIER, "dataset.judge=unmatched"))
     ungraded = make_run(tmp_path / "new", {"a": "1+"}, *asked)
     with pytest.raises(UserError, match=r"1 attempts are not graded.*unmatched.*`grade` first"):
-        stage.survey(ungraded, "{response}")
+        texts.survey(ungraded, "{response}")
 
 
 @pytest.mark.parametrize("judge", ["unmatched", "all"])

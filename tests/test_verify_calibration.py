@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.rubrics.rubric import load
 from bayes_at_n.pipeline.store import graded, tables
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, stage
+from bayes_at_n.pipeline.verify import calibrate, stage, texts
 from bayes_at_n.pipeline.verify.prompts import read_template
 from bayes_at_n.verifiers.judge.labels import log_softmax
 
@@ -68,9 +68,9 @@ def said(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray]) -> None
     """
     template = read_template(run.cfg.verifier)
     made_by = stage.identity(run.cfg, verifier_as_model(run.cfg), template)
-    hashes = stage.survey(run, template)["judged"].to_pylist()
+    hashes = texts.survey(run, template)["judged"].to_pylist()
     probes = calibrate.probes(run)
-    hashes += [stage.digest(probe) for probe in probes]
+    hashes += [texts.digest(probe) for probe in probes]
     of_probes = [nothing[probe.question_id] for probe in probes]
     values = calibrate.label_columns(np.vstack([logprobs, *of_probes]), "logprob_")
     of = {"judged": hashes, "tokens": [9] * len(hashes), "cut": [False] * len(hashes)}

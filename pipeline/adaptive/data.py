@@ -1,4 +1,4 @@
-"""What a race is decided from: outcomes and tokens, of the runs of a plan or of complete ones."""
+"""Read what a race is decided from: outcomes and tokens, of the runs of a plan or complete ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,62 +23,50 @@ class Outcomes(NamedTuple):
     """K models, the M questions of all data sets, N trials."""
 
     names: list[str]
-    codes: Codes  # (K, M, N) 1 correct, 0 not, -1 owed
+    codes: Codes  # (K, M, N) 1 correct, 0 not, -1 pending
     tokens: npt.NDArray[np.int64]  # (K, N) sampled for a trial of all questions; 0 where not known
     shared_seeds: bool  # some run's attempts share random numbers
 
-    def spent(self, trials: Sequence[int]) -> list[int]:
-        """Tokens of the first so many trials of each model."""
-        return [int(of[:n].sum()) for of, n in zip(self.tokens, trials, strict=True)]
-
 
 def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
-    """What the runs of a plan hold by now, up to so many trials; nothing where none is prepared.
+    """Read what the runs of a plan hold by now, up to so many trials; (K, 0, N) of none prepared.
 
     Raises UserError: two models have other questions.
     """
-    known: dict[int, list[str]] = {}
-    codes, tokens = [], []
-    for contender in contenders:
-        of_runs = [_of_run(run, trials) for run in contender.runs]
-        for place, (run, (hashes, _, _)) in enumerate(zip(contender.runs, of_runs, strict=True)):
-            if hashes and known.setdefault(place, hashes) != hashes:
-                raise UserError(
-                    f"{run.path}: has other questions than {contenders[0].runs[place].path}"
-                )
-        codes.append([part for _, part, _ in of_runs])
-        tokens.append(sum(part for _, _, part in of_runs))
-    sizes = [len(known.get(place, ())) for place in range(len(contenders[0].runs))]
-    blank = [np.full((size, trials), -1, np.int8) for size in sizes]
-    rows = [
-        np.concatenate(
-            [part if len(part) else empty for part, empty in zip(of, blank, strict=True)]
-        )
-        for of in codes
-    ]
-    return Outcomes([c.name for c in contenders], np.stack(rows), np.stack(tokens), False)
+    tokens = np.zeros((len(contenders), trials), np.int64)
+    parts = []
+    for runs in zip(*(contender.runs for contender in contenders), strict=True):  # of a data set
+        prepared = {k: run for k, run in enumerate(runs) if is_prepared(run)}
+        hashes: dict[int, list[str]] = {}
+        codes: dict[int, Codes] = {}
+        for k, run in prepared.items():
+            graded = outcomes.read(with_trials(run, trials), quiet=True)
+            hashes[k], codes[k] = graded.hashes, outcomes.correct(graded.codes).filled(-1)
+            tokens[k] += _tokens(with_trials(run, trials))
+        first = next(iter(hashes), 0)
+        if others := [k for k in hashes if hashes[k] != hashes[first]]:
+            raise UserError(f"{runs[others[0]].path}: has other questions than {runs[first].path}")
+        blank = np.full((len(hashes.get(first, ())), trials), -1, np.int8)
+        parts.append(np.stack([codes.get(k, blank) for k in range(len(runs))]))
+    return Outcomes([c.name for c in contenders], np.concatenate(parts, axis=1), tokens, False)
 
 
-def _of_run(run: Run, trials: int) -> tuple[list[str], Codes, npt.NDArray[np.int64]]:
-    """Hashes of questions, outcomes, and tokens by trial; nothing of a run that is not prepared."""
-    if not (run.path / "questions.parquet").exists():
-        return [], np.empty((0, trials), np.int8), np.zeros(trials, np.int64)
-    run = with_trials(run, trials)
-    graded = outcomes.read(run, quiet=True)
-    return graded.hashes, outcomes.correct(graded.codes).filled(-1), _tokens(run)
+def is_prepared(run: Run) -> bool:
+    """Return whether a run folder has its questions."""
+    return (run.path / "questions.parquet").exists()
 
 
 def with_trials(run: Run, trials: int) -> Run:
-    """The same folder, used with so many trials."""
+    """Return the same folder, used with so many trials."""
     return Run(replace(run.cfg, sampling=replace(run.cfg.sampling, trials=trials)))
 
 
 def reached(run: Run, least: int) -> int:
-    """The trials that a folder is used with where it holds all of these; else so many at least.
+    """Return the trials that a folder is used with where it holds all of these; `least` at least.
 
     Raises UserError: its configuration cannot be read.
     """
-    if not (run.path / "questions.parquet").exists():
+    if not is_prepared(run):
         return least
     there = opened(run.path)
     trials = there.cfg.sampling.trials
@@ -94,7 +82,7 @@ def _tokens(run: Run, ids: list[str] | None = None) -> npt.NDArray[np.int64]:
 
 
 def matched(folders: Sequence[str]) -> tuple[Cohort, list[Cohort]]:
-    """Runs that folders hold, as one cohort of all questions, and by data set.
+    """Read the runs that folders hold, as one cohort of all questions, and by data set.
 
     Raises UserError: folders that hold no runs that can be compared.
     """
@@ -104,7 +92,7 @@ def matched(folders: Sequence[str]) -> tuple[Cohort, list[Cohort]]:
 
 
 def of_complete(folders: Sequence[str]) -> Outcomes:
-    """Complete runs of the same questions; of several data sets, of all their questions together.
+    """Read complete runs of the same questions; of several data sets, all of these together.
 
     Raises UserError: folders that hold no runs that can be compared.
     """
@@ -122,12 +110,9 @@ def of_complete(folders: Sequence[str]) -> Outcomes:
     members = [member for one in cohorts for member in one.members]
     if any(len(member.question_ids) < len(member.run.questions) for member in members):
         warn(f"only the {codes.shape[1]} questions count that all models have")
-    tokens = np.zeros((len(whole.names), trials), np.int64)
-    shared = False
-    for one in cohorts:
-        for member in one.members:
-            if member.name not in whole.names:
-                continue
+    tokens, shared = np.zeros((len(whole.names), trials), np.int64), False
+    for member in members:
+        if member.name in whole.names:
             of_run = _tokens(member.run, member.question_ids)[:trials]
             tokens[whole.names.index(member.name), : len(of_run)] += of_run
             sampling = member.run.cfg.sampling

@@ -1,36 +1,44 @@
-"""Sampling until it is decided: block by block, each block of a model an ordinary command `run`.
+"""Sample until it is decided: workers go on while complete rounds are graded and looked at.
 
 Any number of these processes may work on one folder, as the tasks of a Slurm array do. There is no
 coordinator: what is decided follows from the grades, so each process finds it out by itself, and
 sampling claims attempts as in any run.
 """
 
+import math
 import os
 import shlex
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Self
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import RECORD, budget, data, looks
+from bayes_at_n.pipeline.adaptive import RECORD, budget, data, looks, schedule
 from bayes_at_n.pipeline.adaptive.data import Outcomes
-from bayes_at_n.pipeline.adaptive.looks import Course
 from bayes_at_n.pipeline.adaptive.plan import MARK, Contender, Plan, record_of
-from bayes_at_n.pipeline.adaptive.race import Bools, State, owed, states
-from bayes_at_n.pipeline.adaptive.tables import told
+from bayes_at_n.pipeline.adaptive.race import Bools, Course, Ints, State, upcoming
+from bayes_at_n.pipeline.adaptive.tables import line
 from bayes_at_n.pipeline.base import atomic, lease
-from bayes_at_n.pipeline.base.console import note, warn
-from bayes_at_n.pipeline.base.errors import Interrupted, UserError
+from bayes_at_n.pipeline.base.console import inside, note, warn
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.checks import AUTO
+from bayes_at_n.pipeline.config.compose import quoted
+from bayes_at_n.pipeline.generate import tidy
+from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.score.shown import STOPPED
-from bayes_at_n.pipeline.store import runfolder, sessions
+from bayes_at_n.pipeline.store import outcomes, runfolder, sessions
 from bayes_at_n.pipeline.workers import claims, devices, stopping
+from bayes_at_n.pipeline.workers.resident import STOPPED as STOPS
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
 
-STAGES = "stages=[prepare,generate,grade]"
-_WAIT_S = 2.0  # while others make the rest of a block
+STAGES = "stages=[prepare,generate]"
+WAIT_S = 1.0  # between two looks at what workers have made
+LEAVE_S = 10.0  # for workers of a race that is over
 
 
 def settle(plan: Plan) -> tuple[Course, Outcomes]:
@@ -39,58 +47,31 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
     Raises:
         UserError: the folder holds another plan, or looks at other outcomes.
         Unfinished: a run failed or was stopped; the same command goes on.
-        Interrupted: as a run, when a signal comes between two of them.
+        Interrupted: as a run, when a signal came.
     """
     begin(plan)
-    said = 0
-    with stopping.requests() as stop, Residents() as residents:
+    announced, why = 0, ""
+    with stopping.requests() as stop, Samplers(plan, stop) as samplers:
         while True:
-            seen, known = look(plan)
-            looked = len(seen.states)
-            for until in range(said + 1, looked + 1):
-                note(told(seen._replace(states=seen.states[:until], tokens=seen.tokens[:until])))
-            trials, chosen = owed(seen.states[-1] if looked else None, plan.goal)
-            if looked > said or not trials:
+            seen, known = looks.look(plan.contenders, plan.goal)
+            if seen.states:
+                looks.record(plan.folder, seen)
+            for i in range(announced + 1, len(seen.states) + 1):
+                note(line(seen.upto(i)))
+            trials, chosen = upcoming(seen.states, plan.goal)
+            if len(seen.states) > announced or not trials:
                 mark(plan, seen.states[-1], chosen)
-            if not trials:
-                return seen, known
-            said = looked
-            lacking = _lacking(plan, known, trials, chosen)
-            if why := budget.told(plan, [(of, _owed(plan, known, of, trials)) for of in lacking]):
-                return _unpaid(why, seen), known
-            shares = _shares([plan.contenders[k] for k in np.flatnonzero(chosen)])
-            groups = [lacking] if shares and lacking else [[of] for of in lacking]
-            many = len(lacking)
-            if not any(_sample(plan, of, trials, many, stop, residents, shares) for of in groups):
-                if _stands_still(plan, known):
-                    return _unpaid("what is left of the budget begins no attempt", seen), known
-                time.sleep(_WAIT_S)
-
-
-def _owed(plan: Plan, known: Outcomes, contender: Contender, trials: int) -> int:
-    """Attempts that a model lacks up to so many trials; 0 of questions that are not prepared."""
-    place = plan.contenders.index(contender)
-    return int((known.codes[place, :, :trials] < 0).sum())
-
-
-def _stands_still(plan: Plan, before: Outcomes) -> bool:
-    """Whether a budget kept every run from beginning anything, and nobody else is at work."""
-    runs = [run for contender in plan.contenders for run in contender.runs]
-    if not runs[0].cfg.budget.given or any(sessions.alive(run.path) for run in runs):
-        return False
-    now = data.of_contenders(plan.contenders, plan.goal.trials).codes
-    return now.shape == before.codes.shape and bool((now == before.codes).all())
-
-
-def _unpaid(why: str, seen: Course) -> Course:
-    """Say that no more is sampled, with what was seen until then.
-
-    Raises UserError: that was nothing.
-    """
-    if not seen.states:
+            announced = len(seen.states)
+            if not trials or (why := samplers.sample(seen, known)):
+                break
+    for run in (run for contender in plan.contenders for run in contender.runs):
+        if data.is_prepared(run):
+            tidy.leave(runfolder.opened(run.path))  # attempts that were sampled ahead stay, unused
+    if why and not seen.states:
         raise UserError(f"{why}; there was no look yet, and what was sampled is kept")
-    warn(why)
-    return seen
+    if why:
+        warn(why)
+    return seen, known
 
 
 def begin(plan: Plan) -> None:
@@ -100,6 +81,7 @@ def begin(plan: Plan) -> None:
     """
     path, new = plan.folder / RECORD, record_of(plan)
     plan.folder.mkdir(parents=True, exist_ok=True)
+    atomic.sweep(plan.folder)
     with lease.held(plan.folder / "looks.lease", "beginning", wait=True):
         there = runfolder.read_json(path)
         if path.exists() and not there:
@@ -111,91 +93,18 @@ def begin(plan: Plan) -> None:
                     " use out=FOLDER for another, which reads the same runs"
                 )
         marked = new | {MARK: there.get(MARK) or new[MARK]}  # by another machine's key, perhaps
-        if there != marked:  # what the folder alone goes on with: as it was asked for last
+        if there != marked:  # what the folder alone goes on with: the settings given last
             runfolder.write_json(path, new)
     announce(plan)
 
 
 def announce(plan: Plan) -> None:
     """Say beforehand when one looks."""
-    goal = plan.goal
-    shown = ", ".join(map(str, goal.looks))
-    note(f"until={goal.cfg.until} of {len(goal.names)} models; looks after {shown} trials")
+    after = ", ".join(map(str, plan.goal.looks))
+    note(
+        f"until={plan.goal.cfg.until} of {len(plan.contenders)} models; looks after {after} trials"
+    )
     note(f"to watch it: {PROGRAM} status {shlex.quote(str(plan.folder))} --watch")
-
-
-def look(plan: Plan) -> tuple[Course, Outcomes]:
-    """Every look so far, from the grades; those that are new go on record."""
-    known = data.of_contenders(plan.contenders, plan.goal.trials)
-    course = looks.course([*states(known.codes, plan.goal)], known, plan.goal)
-    if course.states:
-        looks.record(plan.folder, course)
-    return course, known
-
-
-def _lacking(plan: Plan, known: Outcomes, trials: int, chosen: Bools) -> list[Contender]:
-    """The models that the next look waits for, those first that the fewest workers are at.
-
-    Of equal ones each task of Slurm begins with another, as they all may start at once.
-    """
-    lacks = (known.codes[:, :, :trials] < 0).any(axis=(1, 2)) | (not known.codes.shape[1])
-    places = np.flatnonzero(chosen & lacks)
-    start = int(os.environ.get("SLURM_ARRAY_TASK_ID", 0)) % max(1, len(places))
-    found = [plan.contenders[place] for place in np.roll(places, -start)]
-    return sorted(found, key=lambda of: sum(len(sessions.alive(run.path)) for run in of.runs))
-
-
-def _shares(contenders: Sequence[Contender]) -> dict[str, str]:
-    """The GPUs of each open model by its name, where all can be sampled at once; else nothing.
-
-    A model that has left leaves its GPUs to the others, which are then loaded anew on more.
-    """
-    configs = [run.cfg for of in contenders for run in of.runs]
-    sizes = [cfg.engine.tensor_parallel_size for cfg in configs]
-    gpus = devices.visible_gpus() if devices.on_gpus(configs[0]) else []
-    each = len(gpus) // len(contenders)
-    if len(contenders) == 1 or not each or AUTO in sizes or max(sizes) > each:
-        return {}
-    groups = devices.gpu_groups(gpus, len(contenders), each)
-    return dict(zip((of.name for of in contenders), groups, strict=True))
-
-
-def _sample(
-    plan: Plan,
-    contenders: Sequence[Contender],
-    trials: int,
-    lacking: int,
-    stop: stopping.StopFlag,
-    residents: Residents,
-    shares: Mapping[str, str],
-) -> bool:
-    """Make what models owe up to so many trials; whether the runs of one are whole now.
-
-    Where they are not, other processes are at the rest.
-    """
-    orders, of_all = [], sum(len(of.runs) for of in contenders)
-    for contender in contenders:
-        for run, settings in zip(contender.runs, contender.settings, strict=True):
-            if stop.signal_number:
-                said = f"stopped before {run.path}; the same command continues"
-                raise Interrupted(said, stop.signal_number)
-            so_many = data.reached(run, trials)
-            if not claims.any_free(data.with_trials(run, so_many)):
-                continue  # an engine would be loaded for nothing
-            note(f"{run.path}: up to {so_many} trials")
-            parts = lacking * len(contender.runs)
-            asked = [*settings, *budget.settings(plan, run, parts, at_once=of_all > 1)]
-            asked += [f"sampling.trials={so_many}", STAGES]
-            gpus = shares.get(contender.name)
-            orders.append(Order(contender.name, ["run", *asked], run.cfg, gpus))
-    for order, status in zip(orders, residents.run(orders) if orders else [], strict=True):
-        if status:
-            raise Unfinished(
-                f"{order.place} failed (see above); mend it, and the same command continues",
-                status,
-            )
-    whole = [data.of_contenders([contender], trials).codes for contender in contenders]
-    return any(codes.size and (codes >= 0).all() for codes in whole)
 
 
 def mark(plan: Plan, state: State, chosen: Bools) -> None:
@@ -203,19 +112,222 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
 
     Of a run that held more before, complete, all count, and nothing stopped it.
     """
+    cfg, folder = plan.goal.cfg, os.path.abspath(plan.folder)
     for k in np.flatnonzero(~chosen):
         trials = int(state.spent[k])
+        how = {"until": cfg.until, "method": cfg.method, "confidence": cfg.confidence}
+        how |= {"trials": trials, "folder": folder}
         for run in plan.contenders[k].runs:
             for left in run.path.glob("*.lease"):  # of one that was killed when all was graded
                 with suppress(lease.Taken), lease.held(left, "clearing up"):
                     pass
-            for folder in run.path.glob("*/"):
-                atomic.sweep(folder)
+            for of_table in run.path.glob("*/"):
+                atomic.sweep(of_table)
             so_many = data.reached(run, trials)
             runfolder.save(data.with_trials(run, so_many), *runfolder.TRIALS)
-            cfg = plan.goal.cfg
-            how = {"until": cfg.until, "method": cfg.method, "confidence": cfg.confidence}
-            how |= {"trials": trials, "folder": os.path.abspath(plan.folder)}
             manifest = runfolder.read_manifest(run)
             if so_many == trials and manifest.get(STOPPED) != how:
                 runfolder.write_json(run.manifest, manifest | {STOPPED: how})
+
+
+def complete(contender: Contender, trials: int) -> bool:
+    """Grade a model's attempts once all of so many trials are there; whether these are graded."""
+    runs = [data.with_trials(run, trials) for run in contender.runs]
+    if not all(data.is_prepared(run) and not runfolder.owed(run) for run in runs):
+        return False
+    ungraded = [run for run in runs if (outcomes.read(run, quiet=True).codes < 0).any()]
+    for run in ungraded:
+        with inside(), suppress(DamagedData):  # which was set aside, and is sampled anew
+            grading.grade(run)
+    return all((outcomes.read(run, quiet=True).codes >= 0).all() for run in ungraded)
+
+
+def claimable(contender: Contender, trials: int) -> bool:
+    """Return whether a worker that came now would find attempts of so many trials to begin."""
+    runs = [data.with_trials(run, trials) for run in contender.runs]
+    return any(
+        not data.is_prepared(run) or (bool(runfolder.owed(run)) and claims.any_free(run))
+        for run in runs
+    )
+
+
+def places(contenders: Sequence[Contender]) -> list[str | None]:
+    """Return the GPUs of each place, as CUDA_VISIBLE_DEVICES names them; None: all there are."""
+    configs = [run.cfg for contender in contenders for run in contender.runs]
+    if all(kind(cfg.engine.name).served for cfg in configs):
+        return [None] * len(contenders)
+    copies = [1 if cfg.engine.replicas == AUTO else cfg.engine.replicas for cfg in configs]
+    sizes = [cfg.engine.tensor_parallel_size for cfg in configs]
+    elsewhere = configs[0].cluster.address is not None
+    if elsewhere or AUTO in sizes or not devices.on_gpus(configs[0]):
+        return [None]
+    gpus, size = devices.visible_gpus(), max(map(math.prod, zip(copies, sizes, strict=True)))
+    return [*devices.gpu_groups(gpus, len(gpus) // size, size)] or [None]
+
+
+class Samplers:
+    """The processes that sample the models of a race, in each place a model at a time.
+
+    A place is as many GPUs as one engine takes, else the whole machine; each model on a server has
+    one of its own. Models stay in their places while there are enough, and take turns otherwise.
+    A file says how many trials of each run are wanted by now (`generate/race.py`): workers follow
+    it while they sample, so that none waits for a look, and leave when their model does.
+    """
+
+    def __init__(self, plan: Plan, stop: stopping.StopFlag) -> None:
+        self.plan, self.stop, self.residents = plan, stop, Residents()
+        self.file = atomic.draft(plan.folder / "wanted.json")
+        self.wanted: dict[str, list[int]] = {}  # what stands in it
+        self.gpus = places(plan.contenders)
+        self.loaded: list[int | None] = [None] * len(self.gpus)  # models by place
+        # By place: the model, its trials for the next look, and the attempts that it lacked then.
+        self.orders: dict[int, tuple[int, Order, int, int]] = {}
+        self.limited = bool(budget.given(plan.contenders))
+        self.stalled = np.zeros(len(plan.contenders), bool)  # models of which a budget begins none
+        self.start = int(os.environ.get("SLURM_ARRAY_TASK_ID", 0))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._want(np.zeros(len(self.plan.contenders), np.int64))
+        waited = time.monotonic()
+        while self.orders and time.monotonic() - waited < LEAVE_S:  # unless they load
+            self._ended(leaving=True)
+            time.sleep(WAIT_S / 10)
+        self.residents.__exit__()
+        self.file.unlink(missing_ok=True)
+
+    def sample(self, seen: Course, known: Outcomes) -> str:
+        """Sample until what the next look needs is graded; else return what a budget forbids.
+
+        Raises Unfinished and Interrupted: as `settle`.
+        """
+        contenders = self.plan.contenders
+        trials, chosen = upcoming(seen.states, seen.goal)
+        lacking = (known.codes[:, :, :trials] < 0).sum(axis=(1, 2))
+        if why := budget.exhausted(contenders, np.where(chosen, lacking, 0)):
+            return why
+        needed = chosen.copy()
+        self.stalled[:] = False
+        while True:
+            began = time.monotonic()
+            for k in np.flatnonzero(needed):
+                needed[k] = not complete(contenders[k], trials)
+            if not needed.any():
+                return ""
+            self._ended()
+            if self.stop.signal_number:
+                self._interrupt()
+            if self.limited and not self.orders and self.stalled[needed].all():
+                return "what is left of the budget begins no attempt"
+            turns = self._turns() if chosen.sum() > len(self.gpus) else None
+            first = np.where(chosen, trials, 0)
+            wanted = first if self.limited else schedule.wanted(seen, turns)
+            self._assign(
+                needed & ~self.stalled, first, wanted, 0 if self.limited else schedule.IDLE
+            )
+            time.sleep(max(WAIT_S, 4 * (time.monotonic() - began)))
+
+    def _assign(self, needed: Bools, first: Ints, wanted: Ints, idle: int) -> None:
+        """Say what is wanted, and give every free place a model that it can do something for."""
+        contenders, own = self.plan.contenders, {k for k, *_ in self.orders.values()}
+        at_work = np.array(
+            [sum(len(sessions.alive(run.path)) for run in of.runs) for of in contenders]
+        )
+        at_work = np.maximum(at_work, [k in own for k in range(len(contenders))])  # or just begun
+        self._want(wanted, 0 if (needed & (at_work == 0)).any() else idle)
+        for place in range(len(self.gpus)):
+            if place in self.orders:
+                continue
+            now = [needed[k] and claimable(of, first[k]) for k, of in enumerate(contenders)]
+            later = [first[k] < n and claimable(contenders[k], n) for k, n in enumerate(wanted)]
+            k = schedule.choose(
+                self.loaded[place], at_work, np.array(now), np.array(later), self.start
+            )
+            if k is None:
+                return
+            sharing = int(needed.sum()) * len(contenders[k].runs)
+            order = self._order(k, first[k], self.gpus[place], sharing)
+            note(f"{order.place}: up to {wanted[k]} trials")
+            lacked = self._lacks(k, int(first[k]))
+            self.residents.begin(order)
+            self.orders[place] = k, order, int(first[k]), lacked
+            self.loaded[place] = k
+            at_work[k] += 1
+
+    def _lacks(self, k: int, trials: int) -> int:
+        runs = [data.with_trials(run, trials) for run in self.plan.contenders[k].runs]
+        return sum(len(runfolder.owed(run)) if data.is_prepared(run) else 1 for run in runs)
+
+    def _order(self, k: int, trials: int, gpus: str | None, sharing: int) -> Order:
+        """The command that samples a model; where a budget is set, one of its runs."""
+        contender = self.plan.contenders[k]
+        settings, cfg = contender.command, contender.runs[0].cfg
+        if self.limited:
+            some = [data.with_trials(run, trials) for run in contender.runs]
+            lacks = [not data.is_prepared(run) or bool(runfolder.owed(run)) for run in some]
+            run, own = contender.runs[lacks.index(True)], contender.settings[lacks.index(True)]
+            at_once = len(self.gpus) > 1
+            settings = [*own, *budget.settings(self.plan.contenders, run, sharing, at_once)]
+            cfg = run.cfg
+        most = max(data.reached(run, self.plan.goal.trials) for run in contender.runs)
+        more = [f"sampling.trials={most}", f"race={quoted(str(self.file.absolute()))}", STAGES]
+        return Order(contender.name, ["run", *settings, *more], cfg, gpus)
+
+    def _want(self, wanted: Ints, idle: int = 0) -> None:
+        """Say how many trials of each model may be begun, and how many more by the idle."""
+        most = self.plan.goal.trials
+        found = {
+            str(run.path): [int(n), int(min(n + idle * (n > 0), most))]
+            for n, contender in zip(wanted, self.plan.contenders, strict=True)
+            for run in contender.runs
+        }
+        if found != self.wanted:
+            runfolder.write_json(self.file, found)
+            self.wanted = found
+
+    def _ended(self, leaving: bool = False) -> None:
+        """Take in which commands have ended. Raises Unfinished: one failed or was stopped."""
+        leaving = leaving or bool(self.stop.signal_number)
+        for place, (k, order, trials, lacked) in [*self.orders.items()]:
+            if (status := self.residents.ended(order)) is None:
+                continue
+            del self.orders[place]
+            if status and not leaving:
+                how = "was stopped" if status in STOPS else "failed (see above); mend it"
+                raise Unfinished(f"{order.place}: {how}; the same command continues", status)
+            if self.limited:  # another budget may begin something where one began nothing
+                self.stalled &= self._lacks(k, trials) == lacked
+                self.stalled[k] = self._lacks(k, trials) == lacked
+
+    def _interrupt(self) -> None:
+        """Stop all. Raises Interrupted."""
+        number = self.stop.signal_number
+        self._want(np.zeros(len(self.plan.contenders), np.int64))
+        if number != signal.SIGINT:  # a terminal's Ctrl-C reaches them, too
+            self.residents.stop(number)
+        while self.orders:
+            self._ended()
+            time.sleep(WAIT_S / 10)
+        raise Interrupted("stopped; the same command continues", number)
+
+    def _turns(self) -> Ints | None:
+        """Return the rounds (K,) that make loading a model `LOADING` of a turn; 0: not known yet.
+
+        None where engines stay loaded.
+        """
+        if not devices.on_gpus(self.plan.contenders[0].runs[0].cfg):
+            return None
+        found = []
+        for contender in self.plan.contenders:
+            runs = [run for run in contender.runs if data.is_prepared(run)]
+            said = [one for run in runs for one in sessions.sessions(run.path).values()]
+            loads = [one["load_s"] for one in said if one.get("attempts") and "load_s" in one]
+            worked = sum(one.get("lived_s", 0.0) for one in said) - sum(loads)
+            rounds = sum(one.get("attempts", 0) for one in said) / (
+                sum(len(run.questions) for run in runs) or 1
+            )
+            turn = max(loads, default=0.0) * (1 / schedule.LOADING - 1)
+            found.append(math.ceil(turn * rounds / worked) if worked > 0 else 0)
+        return np.array(found)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from bayes_at_n.pipeline.config.settle import (
     load,
     until,
 )
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import find, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
 LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
@@ -48,7 +49,7 @@ class Goal:
 
     @property
     def baseline(self) -> int | None:
-        """Where the model of until=above:MODEL is among the names."""
+        """Position of the model of until=above:MODEL among the names."""
         return self.names.index(self.until.model) if self.until.kind == "above" else None
 
     @property
@@ -63,11 +64,12 @@ class Goal:
 
 @dataclass(frozen=True)
 class Contender:
-    """One model: a run on each data set, and the settings that make it."""
+    """One model: a run on each data set."""
 
     name: str
     runs: list[Run]
-    settings: list[list[str]]
+    settings: list[list[str]]  # that make each run
+    command: list[str]  # that make all of them
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Plan:
 
 
 def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -> Goal:
-    """What is to be decided between models.
+    """Return what is to be decided between models.
 
     Raises UserError: not with these models.
     """
@@ -99,14 +101,15 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -
 
 
 def make(asked: Asked[SettleConfig]) -> Plan:
-    """The plan of what was asked for.
+    """Make the plan of a command.
 
     Raises UserError: a setting cannot work, two models have one folder, seeds are shared, or a
     run is there that was made with other settings.
     """
     if asked.cfg.folders:
         return _again(asked)
-    contenders = [_contender(settings, asked.datasets) for settings in asked.models]
+    sets = [one for one in asked.arguments if re.match(r"dataset\b", one)]
+    contenders = [_contender(settings, asked.datasets, sets) for settings in asked.models]
     runs = [run for contender in contenders for run in contender.runs]
     names, paths = [c.name for c in contenders], [run.path for run in runs]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -122,13 +125,15 @@ def make(asked: Asked[SettleConfig]) -> Plan:
     return Plan(goal(cfg, names, first.sampling.trials), contenders, folder, asked.arguments)
 
 
-def _contender(settings: list[str], datasets: Sequence[list[str]]) -> Contender:
-    """A model's run on each data set, with seeds that no two attempts share."""
+def _contender(
+    settings: list[str], datasets: Sequence[list[str]], together: Sequence[str]
+) -> Contender:
+    """Make a model's run on each data set, with seeds that no two attempts share."""
     if not any(setting.split("=")[0] in ("seeds", "sampling.seeds") for setting in settings):
         settings = [*settings, "sampling.seeds=independent"]
     combined = [[*settings, *chosen] for chosen in datasets]
     runs = [Run(compose.load(one)) for one in combined]
-    return Contender(runs[0].path.name, runs, combined)
+    return Contender(runs[0].path.name, runs, combined, [*settings, *together])
 
 
 def _check(cfg: RunConfig) -> None:
@@ -146,7 +151,7 @@ def _check(cfg: RunConfig) -> None:
 
 
 def _again(asked: Asked[SettleConfig]) -> Plan:
-    """The plan that a folder holds.
+    """Make the plan that a folder holds anew.
 
     Raises UserError: there is none, or other settings are given with it.
     """
@@ -166,8 +171,32 @@ def _again(asked: Asked[SettleConfig]) -> Plan:
     return there
 
 
+def opened(folder: Path) -> Plan:
+    """Open the plan that a folder holds, to read its runs.
+
+    Raises UserError: there is none, or it is damaged.
+    """
+    record = runfolder.read_json(folder / RECORD)
+    if not record:
+        raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
+    try:
+        cfg = SettleConfig(**{k: record[k] for k in ("until", "confidence", "margin", "method")})
+        of = Goal(cfg, record["models"], record["looks"][-1], record["looks"][0])
+        contenders = [
+            Contender(name, [_found(Path(record["cwd"], run)) for run in runs], [], [])
+            for name, runs in zip(of.names, record["runs"], strict=True)
+        ]
+        return Plan(of, contenders, folder, [])
+    except (LookupError, TypeError, ValueError) as error:
+        raise UserError(f"{folder / RECORD}: is damaged ({error})") from error
+
+
+def _found(path: Path) -> Run:
+    return runfolder.opened(path) if find.is_run(path) else Run(RunConfig(run_dir=str(path)))
+
+
 def record_of(plan: Plan) -> dict[str, Any]:
-    """What a folder holds of its plan; `arguments` and `cwd` are of the latest command."""
+    """Return what a folder holds of its plan; `arguments` and `cwd` are of the latest command."""
     return {
         "arguments": plan.arguments,
         MARK: trust.sign(json.dumps(plan.arguments)),

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import expect
-from bayes_at_n.pipeline.adaptive.expect import UNITS, Basis
+from bayes_at_n.pipeline.adaptive import forecast
+from bayes_at_n.pipeline.adaptive.forecast import UNITS, Basis
 from bayes_at_n.pipeline.adaptive.plan import Goal, Plan, goal
 from bayes_at_n.pipeline.adaptive.tables import question, spent_line
 from bayes_at_n.pipeline.base.console import note, percent, results
@@ -31,10 +31,10 @@ def plan(cfg: PlanConfig) -> None:
     a budget of what is not known.
     """
     if cfg.folders:
-        basis = expect.measured(cfg.folders, cfg, None, cfg.seed)
+        basis = forecast.measured(cfg.folders, cfg, None, cfg.seed)
     else:
         names = [f"model-{i}" for i in range(1, len(cfg.accuracies) + 1)]
-        basis = expect.assumed(cfg, names, cfg.questions)
+        basis = forecast.assumed(cfg, names, cfg.questions)
     _tell(basis, goal(cfg, basis.names, cfg.trials), cfg.budget)
 
 
@@ -54,9 +54,9 @@ def dry_run(planned: Plan, asked: Assumed) -> None:
         loaded = [questions.load(run.cfg.dataset)[0] for run in planned.contenders[0].runs]
         attempts = sum(map(len, loaded)) * goal.trials
         _estimate(asked, [contender.runs[0].cfg for contender in planned.contenders], attempts)
-        basis = expect.assumed(asked, goal.names, sum(map(len, loaded)))
+        basis = forecast.assumed(asked, goal.names, sum(map(len, loaded)))
     elif asked.folders or begun:
-        basis = expect.measured(asked.folders or begun, asked, goal.names, goal.cfg.seed)
+        basis = forecast.measured(asked.folders or begun, asked, goal.names, goal.cfg.seed)
     else:
         raise UserError(
             "--dry-run: what are these models like? assume=[0.6,0.5] names an accuracy for each,"
@@ -83,7 +83,7 @@ def _estimate(asked: Assumed, cfgs: Sequence[RunConfig], attempts: int) -> None:
 
 def _tell(basis: Basis, goal: Goal, budget: BudgetConfig) -> None:
     """Simulate, and print a table and sentences or one JSON object."""
-    found = expect.expect(basis, goal, budget)
+    found = forecast.expect(basis, goal, budget)
     table = _table(basis, goal, found)
     record = _record(basis, goal, budget, found) | {"models": table.rows}
     display.answer(record)

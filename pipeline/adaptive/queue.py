@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import RECORD, data, live, plan
-from bayes_at_n.pipeline.adaptive.race import owed, states
+from bayes_at_n.pipeline.adaptive import RECORD, data, live, looks, plan
+from bayes_at_n.pipeline.adaptive.race import upcoming
 from bayes_at_n.pipeline.cluster import submit as cluster
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import settle as config
@@ -34,11 +34,11 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
     planned = plan.make(config.load([one for one in settings if one not in stages]))
     goal, contenders = planned.goal, planned.contenders
     (live.announce if dry_run else live.begin)(planned)
-    *_, last = [None, *states(data.of_contenders(contenders, goal.trials).codes, goal)]
-    _, chosen = owed(last, goal)
+    seen = looks.look(contenders, goal)[0].states
+    _, chosen = upcoming(seen, goal)
     runs = []
     for k in np.argsort(~chosen, kind="stable").tolist():
-        least = goal.looks[0] if last is None else int(last.spent[k])
+        least = int(seen[-1].spent[k]) if seen else goal.looks[0]
         for run, of_run in zip(contenders[k].runs, contenders[k].settings, strict=True):
             cfg = compose.load([*of_run, *stages])
             cluster.place_engines(cfg, fixed=cfg.engine.replicas != AUTO)

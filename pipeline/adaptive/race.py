@@ -1,6 +1,6 @@
-"""From outcomes to decisions: what every look sees, trial by trial."""
+"""Turn outcomes into decisions: what every look sees, round by round of the trials."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from bayes_at_n.scoring.sequential import Look, MeanSequence, Race, Target
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 class State(NamedTuple):
@@ -23,8 +24,21 @@ class State(NamedTuple):
     known: Look
 
 
+class Course(NamedTuple):
+    """A race so far: L looks at K models."""
+
+    goal: Goal
+    states: list[State]
+    tokens: Ints  # (L, K) of each model by then; 0 where not known
+    questions: int
+
+    def upto(self, look: int) -> "Course":
+        """Return the course as it was after so many looks."""
+        return self._replace(states=self.states[:look], tokens=self.tokens[:look])
+
+
 class _Widths:
-    """until=width: each model by itself, until its interval is as narrow as asked."""
+    """until=width: each model by itself, until its interval is as narrow as requested."""
 
     def __init__(self, models: int, questions: int, confidence: float, width: float) -> None:
         self.sequences = [MeanSequence(questions, confidence) for _ in range(models)]
@@ -62,10 +76,10 @@ class _Widths:
 
 
 def states(outcomes: npt.ArrayLike, goal: Goal) -> Iterator[State]:
-    """What each look sees, the first to the last that the outcomes reach.
+    """Yield what each look sees, the first to the last that the outcomes reach.
 
     Args:
-        outcomes: (K, M, N) 1 correct, 0 not, -1 owed; trials beyond the goal's do not count. A
+        outcomes: (K, M, N) 1 correct, 0 not, -1 pending; trials beyond the goal's do not count. A
             model that has left needs no more of them.
 
     Example:
@@ -97,19 +111,19 @@ def states(outcomes: npt.ArrayLike, goal: Goal) -> Iterator[State]:
 
 
 def target(goal: Goal) -> Target | None:
-    """What is to be settled between the models; None of until=width, where each is by itself."""
+    """Return what is to be settled between models; None of until=width, each model by itself."""
     kind, k = goal.until.kind, goal.until.k
     return None if kind == "width" else Target(kind, k, goal.baseline)  # type: ignore[arg-type]
 
 
 def _race(goal: Goal, questions: int) -> Any:
-    level, asked = goal.cfg.confidence, target(goal)
-    if asked is None:
+    level, wanted = goal.cfg.confidence, target(goal)
+    if wanted is None:
         return _Widths(len(goal.names), questions, level, goal.until.width)
     return Race(
         len(goal.names),
         questions,
-        asked,
+        wanted,
         confidence=level,
         tie=goal.margin,
         method=goal.cfg.method,  # type: ignore[arg-type]
@@ -118,19 +132,63 @@ def _race(goal: Goal, questions: int) -> Any:
 
 
 def order(known: Look, goal: Goal) -> list[list[str]]:
-    """The names in groups that are not told apart, best first."""
+    """Return the names in groups that are not told apart, best first."""
     return [[goal.names[model] for model in group] for group in known.groups]
 
 
 def ended(state: State, goal: Goal) -> bool:
-    """Whether nothing more is sampled: all is decided, or all trials are used."""
+    """Return whether nothing more is sampled: all is decided, or all trials are used."""
     return state.known.settled or state.trials == goal.trials
 
 
-def owed(state: State | None, goal: Goal) -> tuple[int, Bools]:
-    """Up to which trial one samples next, and which models (K,); (0, none) where it has ended."""
-    if state is None:
+def upcoming(seen: Sequence[State], goal: Goal) -> tuple[int, Bools]:
+    """Return the trials of the next look and its models (K,); (0, none) where the race is over."""
+    if not seen:
         return goal.looks[0], np.ones(len(goal.names), bool)
-    if ended(state, goal):
+    if ended(seen[-1], goal):
         return 0, np.zeros(len(goal.names), bool)
-    return goal.looks[state.look], state.known.open
+    return goal.looks[seen[-1].look], seen[-1].known.open
+
+
+def leader(state: State) -> int:
+    """Return the model that is ahead: the highest mean of those that can be the best."""
+    known = state.known
+    return int(np.argmax(np.where(known.placed < 0, -1.0, known.mean)))
+
+
+def evidence(state: State, goal: Goal) -> Floats:
+    """Return the natural log of the e-value that decides each model (K,), NaN where none does.
+
+    A model is decided when it reaches `state.known.log_needed`: until=best for "it is not the
+    best", top:K for "it is in" or "it is out", above for "it differs from the baseline", and order
+    for the least certain of its pairs. Planned looks (method=looks) decide without e-values.
+    """
+    known, kind, count = state.known, goal.until.kind, len(goal.names)
+    if kind == "width":
+        return np.full(count, np.nan)
+    own = np.eye(count, dtype=bool)
+    pairs = np.where(own, -np.inf, known.log_e)
+    if kind == "best":
+        found = known.log_out if goal.cfg.method == "anytime" else pairs[leader(state)]
+        return np.where(np.arange(count) == leader(state), np.nan, found)
+    if kind == "top":
+        beaten_by, beats = -np.sort(-pairs, axis=0), -np.sort(-pairs, axis=1)
+        found = np.maximum(beaten_by[goal.until.k - 1], beats[:, count - goal.until.k - 1])
+        return np.asarray(found)
+    either = np.maximum(pairs, pairs.T)
+    if kind == "above":
+        return np.where(own[goal.baseline], np.nan, either[goal.baseline])
+    decided = known.better | known.better.T | known.tied
+    certain = np.where(decided, np.maximum(either, known.log_needed), either)
+    found = np.where(own, np.inf, certain).min(axis=1)
+    return np.asarray(found)
+
+
+def progress(state: State, goal: Goal) -> Floats:
+    """Return how far each model is decided (K,): 1 is there; NaN where nothing says so."""
+    known = state.known
+    if goal.until.kind == "width":
+        return np.minimum(1.0, goal.until.width / np.maximum(known.high - known.low, 1e-12))
+    if goal.cfg.method != "anytime":
+        return np.full(len(goal.names), np.nan)
+    return np.clip(evidence(state, goal) / known.log_needed, 0.0, 1.0)

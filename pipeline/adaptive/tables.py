@@ -1,15 +1,14 @@
-"""A race as people and programs read it: the leaderboard, the JSON object, the files."""
+"""Show a race: the leaderboard, sentences, the JSON object, the files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayes_at_n.pipeline.adaptive import looks
 from bayes_at_n.pipeline.adaptive.data import Outcomes
-from bayes_at_n.pipeline.adaptive.forecast import evidence, progress
-from bayes_at_n.pipeline.adaptive.looks import Course, of_models
 from bayes_at_n.pipeline.adaptive.plan import Goal
-from bayes_at_n.pipeline.adaptive.race import State, ended, order
+from bayes_at_n.pipeline.adaptive.race import Course, State, ended, evidence, progress
 from bayes_at_n.pipeline.base.console import count, counted, listed, percent
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.store import files
@@ -26,7 +25,7 @@ _NAMED = 6  # models that a sentence names, unless they are the result
 
 
 def question(goal: Goal) -> str:
-    """What is to be decided, and how surely, in words.
+    """Say what is to be decided, and how surely.
 
     >>> from bayes_at_n.pipeline.config.settle import SettleConfig
     >>> question(Goal(SettleConfig(until="top:2"), ["a", "b", "c"], trials=80, block=8))
@@ -43,7 +42,7 @@ def question(goal: Goal) -> str:
 
 
 def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
-    """The models in the order of their means: intervals, what was spent and saved, who is open.
+    """Tabulate models in the order of their means: intervals, spending, savings, who is open.
 
     `known`: the outcomes, for Bayes@N, which CSV and JSON hold.
     """
@@ -76,7 +75,7 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
 
 
 def departures(seen: Course) -> Table:
-    """When each model left: the looks after which fewer were open."""
+    """Tabulate when each model left: the looks after which fewer were open."""
     goal, states = seen.goal, seen.states
     rows, before = [], np.ones(len(goal.names), bool)
     for state, tokens in zip(states, seen.tokens, strict=True):
@@ -92,7 +91,7 @@ def departures(seen: Course) -> Table:
 
 
 def _standing(state: State, goal: Goal, model: int) -> str:
-    """Whether a model is open and how far from being decided, or what became of it and when."""
+    """Say whether a model is open and how far it is decided, or what became of it and when."""
     look, kind = state.known, goal.until.kind
     if look.open[model]:
         share = progress(state, goal)[model]
@@ -106,7 +105,7 @@ def _standing(state: State, goal: Goal, model: int) -> str:
 
 
 def _fate(state: State, goal: Goal, model: int) -> str:
-    """What was decided of a model that is not open: in, out, above, below, tied or done."""
+    """Return what was decided of a model that is not open: in, out, above, below, tied or done."""
     if goal.until.kind in ("order", "width"):
         return "done"
     words = ("tied", "above", "below") if goal.until.kind == "above" else ("tied", "in", "out")
@@ -114,53 +113,37 @@ def _fate(state: State, goal: Goal, model: int) -> str:
 
 
 def verdict(state: State, goal: Goal) -> str:
-    """What is decided, and what is not, in words."""
-    look, names, asked = state.known, goal.names, goal.until
+    """Say what is decided, and what is not."""
+    look, names, kind = state.known, goal.names, goal.until.kind
+    ordered = " > ".join(" = ".join(names[model] for model in group) for group in look.groups)
     if not look.settled:
         used = ", all trials are used" if ended(state, goal) else ""
-        left = [names[k] for k in np.flatnonzero(look.open)]
-        told = f"not settled{used}: {listed(left, _NAMED)} {_are(left)} open"
-        if asked.kind != "order" or len(look.groups) == 1:
-            return told
-        return f"{told}; so far {_ordered(look.groups, names)} (=: not told apart)"
-    apart = f"less than {counted(goal.cfg.margin, 'point')} apart"
-    if asked.kind == "width":
+        left = [names[model] for model in np.flatnonzero(look.open)]
+        said = f"not settled{used}: {listed(left, _NAMED)} {_are(left)} open"
+        partly = kind == "order" and len(look.groups) > 1
+        return f"{said}; so far {ordered} (=: not told apart)" if partly else said
+    if kind == "width":
         which = "every interval is" if len(names) > 1 else "the interval is"
-        return f"settled: {which} at most {asked.width:g} wide"
-    if asked.kind == "order":
-        tied = f" (=: {apart})" if len(look.groups) < len(names) else ""
-        return f"settled, from the best: {_ordered(look.groups, names)}{tied}"
+        return f"settled: {which} at most {goal.until.width:g} wide"
+    near = f"less than {counted(goal.cfg.margin, 'point')}"
+    if kind == "order":
+        tied = f" (=: {near} apart)" if len(look.groups) < len(names) else ""
+        return f"settled, from the best: {ordered}{tied}"
     ranked = [model for group in look.groups for model in group if model != goal.baseline]
-    fates = [_fate(state, goal, model) for model in ranked]
-    of = {
-        fate: [names[m] for m, one in zip(ranked, fates, strict=True) if one == fate]
-        for fate in ("in", "tied", "above", "below")
-    }
-    if asked.kind == "above":
-        parts = [
-            f"{listed(of[fate])} {_are(of[fate])} {how}"
-            for fate, how in (
-                ("above", f"better than {asked.model}"),
-                ("below", f"worse than {asked.model}"),
-                ("tied", f"{apart.removesuffix(' apart')} from {asked.model}"),
-            )
-            if of[fate]
-        ]
-        return f"settled: {'; '.join(parts)}"
-    if asked.kind == "best" or asked.k == 1:
-        if of["tied"]:
-            return f"settled: {listed(of['tied'])} are the best, {apart}"
-        return f"settled: {of['in'][0]} is the best"
-    if not of["tied"]:
-        return f"settled: the top {asked.k} are {listed(of['in'])} (their order was not asked)"
-    inside = f"{listed(of['in'])} {_are(of['in'])} in the top {asked.k}; " if of["in"] else ""
-    free = asked.k - len(of["in"])
-    share = f"for {counted(free, 'place')} of the top {asked.k}"
-    return f"settled: {inside}{listed(of['tied'])} are tied {share}, {apart}"
-
-
-def _ordered(groups: list[list[int]], names: list[str]) -> str:
-    return " > ".join(" = ".join(names[model] for model in group) for group in groups)
+    words = {"above": f"better than {goal.until.model}", "tied": f"{near} from {goal.until.model}"}
+    words["below"] = f"worse than {goal.until.model}"
+    if kind != "above" and goal.until.k > 1:
+        words = {
+            "in": f"in the top {goal.until.k}",
+            "tied": f"tied for the rest of it, {near} apart",
+        }
+    elif kind != "above":
+        words = {"in": "the best", "tied": f"the best, {near} apart"}
+    parts = []
+    for fate, how in words.items():
+        if of := [names[model] for model in ranked if _fate(state, goal, model) == fate]:
+            parts.append(f"{listed(of)} {_are(of)} {how}")
+    return f"settled: {'; '.join(parts)}"
 
 
 def _are(names: list[str]) -> str:
@@ -168,7 +151,7 @@ def _are(names: list[str]) -> str:
 
 
 def spending(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
-    """Attempts and tokens, of the matrices at the most trials and of those that were needed.
+    """Count attempts and tokens, of the matrices at the most trials and of those that were needed.
 
     Without complete matrices in `known` tokens of the most trials are those of a trial so far.
     """
@@ -185,7 +168,7 @@ def spending(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
 
 
 def spent_line(spent: dict[str, Any]) -> str:
-    """What was spent against a fixed number of trials, in words."""
+    """Say what was spent against a fixed number of trials."""
     share = spent["attempts"] / spent["fixed"]
     text = f"{spent['attempts']:,} of {spent['fixed']:,} attempts ({share:.1%})"
     if spent["tokens"]:
@@ -196,40 +179,26 @@ def spent_line(spent: dict[str, Any]) -> str:
     return text
 
 
-def told(seen: Course) -> str:
-    """The last look in a line."""
+def line(seen: Course) -> str:
+    """Say the last look in a line."""
     state = seen.states[-1]
     words = f"{verdict(state, seen.goal)}; {spent_line(spending(seen))}"
     return f"look {state.look}, {state.trials} trials: {words}"
 
 
 def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
-    """The JSON object: what is settled, what it cost, and every model's estimate."""
-    state, goal = seen.states[-1], seen.goal
-    look, decides = state.known, evidence(state, goal)
+    """Return the JSON object: the last look, what it cost, and how sure it is."""
     return {
-        "until": goal.cfg.until,
-        "settled": bool(look.settled),
-        "best": None if look.best is None else goal.names[look.best],
-        "order": order(look, goal),
+        **{key: getattr(seen.goal.cfg, key) for key in ("until", "confidence", "margin", "method")},
+        **looks.row(seen, -1),
         **spending(seen, known),
-        "confidence": goal.cfg.confidence,
-        "margin": goal.cfg.margin,
-        "method": goal.cfg.method,
         "looks": len(seen.states),
-        "trials": state.trials,
-        "questions": seen.questions,
         **({} if known is None else {"shared_seeds": known.shared_seeds}),
-        "log_needed": float(look.log_needed) if np.isfinite(look.log_needed) else None,
-        "models": [
-            model | {"log_e": float(decides[k]), "open": bool(look.open[k])}
-            for k, model in enumerate(of_models(seen, -1))
-        ],
     }
 
 
 def write(folder: Path, seen: Course, known: Outcomes) -> list[Path]:
-    """The leaderboard, the record and the picture, as files.
+    """Write the leaderboard, the record and the picture.
 
     Raises OSError: the folder cannot be written.
     """
@@ -238,7 +207,7 @@ def write(folder: Path, seen: Course, known: Outcomes) -> list[Path]:
 
 
 def picture(seen: Course) -> "Figure":
-    """Estimates, and what decides, over tokens spent, or attempts where those are not known."""
+    """Draw estimates, and what decides, over tokens spent, or attempts without these."""
     from bayes_at_n.pipeline.plots import settle as plots  # matplotlib takes half a second
 
     goal, known = seen.goal, [state.known for state in seen.states]

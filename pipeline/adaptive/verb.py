@@ -10,9 +10,8 @@ import numpy as np
 
 from bayes_at_n.pipeline.adaptive import data, live, looks, plan, preview, tables
 from bayes_at_n.pipeline.adaptive.data import Outcomes
-from bayes_at_n.pipeline.adaptive.looks import Course
 from bayes_at_n.pipeline.adaptive.plan import Goal
-from bayes_at_n.pipeline.adaptive.race import State, ended, states
+from bayes_at_n.pipeline.adaptive.race import Course, State, ended, order, states
 from bayes_at_n.pipeline.base.console import Meter, note, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -74,7 +73,7 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     if dry_run:
         return 0
     planned = plan.make(asked)
-    last = live.look(planned)[0].states[-1]
+    last = looks.look(planned.contenders, planned.goal)[0].states[-1]
     commands = []
     for contender, spent in zip(planned.contenders, last.spent.tolist(), strict=True):
         for made, of_run in zip(contender.runs, contender.settings, strict=True):
@@ -90,7 +89,7 @@ def replay(asked: Asked[SettleConfig]) -> None:
     """
     known = data.of_complete(asked.cfg.replay)
     goal = plan.goal(asked.cfg, known.names, known.codes.shape[2], block=1)
-    seen = looks.course([*states(known.codes, goal)], known, goal)
+    seen = looks.course(known, goal)
     record = tables.record(seen, known)
     if asked.cfg.permutations:
         record["permutations"] = _permuted(known, goal, asked.cfg.permutations)
@@ -125,19 +124,13 @@ def _permuted(known: Outcomes, goal: Goal, number: int) -> dict[str, Any]:
 
 
 def _decision(state: State, goal: Goal) -> str:
-    """What is decided, short enough to be counted."""
+    """Say what is decided, short enough to be counted."""
     if not state.known.settled:
         return "not settled"
-    names = goal.names
-    if goal.until.kind == "best":
-        best = state.known.best
-        return "tied" if best is None else names[best]
-    groups: Sequence[Sequence[int]] = state.known.groups
-    if goal.until.kind == "top":
+    groups = order(state.known, goal)
+    if goal.until.kind in ("best", "top"):
         groups = groups[:1]
-    if goal.until.kind == "width":
-        return "settled"
-    return " > ".join(" = ".join(sorted(names[k] for k in group)) for group in groups)
+    return " > ".join(" = ".join(sorted(group)) for group in groups)
 
 
 def _tell(seen: Course, record: dict[str, Any]) -> None:

@@ -8,17 +8,15 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from bayes_at_n.pipeline.adaptive import RECORD, looks, tables
+from bayes_at_n.pipeline.adaptive import looks, plan, tables
 from bayes_at_n.pipeline.adaptive.forecast import forecast
-from bayes_at_n.pipeline.adaptive.looks import Course
-from bayes_at_n.pipeline.adaptive.race import ended
+from bayes_at_n.pipeline.adaptive.race import Course, ended
 from bayes_at_n.pipeline.base.console import clock, count, results
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.status.watch import Above
-from bayes_at_n.pipeline.store import find, runfolder
+from bayes_at_n.pipeline.store import find
 
 
 def status(folder: Path, watching: bool, every: float | None) -> None:
@@ -26,8 +24,8 @@ def status(folder: Path, watching: bool, every: float | None) -> None:
 
     Raises UserError: the folder holds no race, or a damaged one.
     """
-    looks.load(folder)
     runs, about = partial(_runs, folder), partial(_about, folder)
+    about([])
     if watching:
         watch.watch(runs, every or watch.EVERY_S, about)
     else:
@@ -35,35 +33,29 @@ def status(folder: Path, watching: bool, every: float | None) -> None:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """The runs of a race that are begun, where the race was begun."""
-    plan = runfolder.read_json(folder / RECORD)
-    try:
-        paths = [Path(plan["cwd"], run) for of_model in plan["runs"] for run in of_model]
-    except (LookupError, TypeError) as error:
-        raise UserError(f"{folder / RECORD}: is damaged ({error})") from error
+    """List the runs of a race that are begun."""
+    paths = [run.path for contender in plan.opened(folder).contenders for run in contender.runs]
     return [path for path in paths if find.is_run(path)]
 
 
 def _about(folder: Path, running: Sequence[Progress]) -> Above:
-    seen = looks.load(folder)
+    seen, why = looks.of_folder(folder)
     goal = seen.goal
-    if not seen.states:
-        asked = tables.question(goal)
-        line = f"{folder}: {asked}; the first look is after {goal.looks[0]} trials"
-        record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
-        return Above(Text(line), record, False)
-    if why := looks.stale(folder, seen):
-        record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "stale": why}
-        return Above(Text(f"{folder}: {why}"), record, ended(seen.states[-1], goal))
+    record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
+    if why or not seen.states:
+        first = f"{tables.question(goal)}; the first look is after {goal.looks[0]} trials"
+        line = f"{folder}: {why or first}"
+        record |= {"stale": why} if why else {}
+        return Above(Text(line), record, bool(why))
     board, left = tables.leaderboard(seen), _left(seen, running)
-    lines = [f"{folder}: {tables.told(seen)}", *([_in_words(seen, left)] if left else [])]
+    lines = [f"{folder}: {tables.line(seen)}", *([_in_words(seen, left)] if left else [])]
     record = {"settle": str(folder), **tables.record(seen), "left": left}
     drawn = Group(display.to_rich(board, results.width), *map(Text, lines), Text())
     return Above(drawn, display.plain(record), ended(seen.states[-1], goal))
 
 
 def _left(seen: Course, running: Sequence[Progress]) -> dict[str, Any]:
-    """What is left by the forecast, at the speed of the workers; nothing where nobody knows."""
+    """Return what is left by the forecast, at the speed of the workers; {} where none is known."""
     found, speed = forecast(seen), sum(s.tokens_per_s for s in running)
     if found is None or ended(seen.states[-1], seen.goal):
         return {}

@@ -1,4 +1,4 @@
-"""What the verbs return: a run, its tables, models side by side. Files are read on demand."""
+"""Results of the verbs: a run, its tables, models side by side. Files are read on demand."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bayes_at_n.pipeline.api import given
+from bayes_at_n.pipeline.api.overrides import overrides
 from bayes_at_n.pipeline.base.console import inside, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import comparison
@@ -48,16 +48,16 @@ class Evaluation:
 
     @cached_property
     def matrix(self) -> Any:
-        """1 correct, 0 not, masked where owed: int8, shape (M, N), for all functions of `scoring`.
+        """Outcomes, 1 correct and 0 not, masked where pending: int8, shape (M, N).
 
-        ``matrix.filled(-1)`` is what `matrix.npz` holds.
+        All functions of `scoring` take it; ``matrix.filled(-1)`` is what `matrix.npz` holds.
         """
         return outcomes.correct(outcomes.read(self.run).codes)
 
     @property
     def questions(self) -> "Rows":
         """One row a question, in the order of the matrix's rows."""
-        assert self.run.questions is not None  # it says what is wrong with them
+        assert self.run.questions  # raises UserError where the file is damaged
         path = self.path / "questions.parquet"
         return Rows("questions", QUESTIONS, lambda _: parquet.whole(path, QUESTIONS).to_batches())
 
@@ -93,13 +93,13 @@ class Evaluation:
             warn(f"{self.run.path}: attempts: {damage}; they do not count")
 
     def scores(self, **settings: Any) -> dict[str, Any]:
-        """What `score` would save in `scores.json`, computed now; nothing is written.
+        """Return what `score` would save in `scores.json`, computed now; nothing is written.
 
         `settings`: of the command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing
         is graded.
         """
         with inside():
-            return scored(Run(load_folder(self.path, given.texts(settings))))[0]
+            return scored(Run(load_folder(self.path, overrides(settings), "score")))[0]
 
     def __repr__(self) -> str:
         trials = self.run.cfg.sampling.trials
@@ -160,7 +160,7 @@ class Comparison:
     """Models on the questions that they share."""
 
     cfg: AnalysisConfig
-    cohort: Cohort  # its `matrix()` is (L, M, N), masked where owed
+    cohort: Cohort  # its `matrix()` is (L, M, N), masked where pending
 
     @cached_property
     def tables(self) -> dict[str, Table]:

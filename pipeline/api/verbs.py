@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.adaptive.verb import run_until
-from bayes_at_n.pipeline.api import given
+from bayes_at_n.pipeline.api.overrides import of_run, overrides
 from bayes_at_n.pipeline.api.results import Comparison, Evaluation
 from bayes_at_n.pipeline.base.console import inside
 from bayes_at_n.pipeline.base.errors import UserError
@@ -48,7 +48,7 @@ def evaluate(
     until: str | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Do what is owed of a run, as the verb `run`, and return it.
+    """Do what is pending in a run, as the verb `run`, and return it.
 
     Args:
         model: a name of `configs/model/`; keys of its settings (``{"id": FOLDER_OR_HUB_ID}``); or a
@@ -83,7 +83,7 @@ def evaluate(
     if until is not None and function is not None:
         raise UserError(f"until={until}: samples in processes of its own, which have no function")
     with functions.known(function), inside(), _no_event_loop():
-        chosen = given.settings(model, dataset, name, settings)
+        chosen = of_run(model, dataset, name, settings)
         cfg = configured(chosen)
         if until is None:
             with tracked(Run(cfg)):
@@ -94,7 +94,7 @@ def evaluate(
 
 
 def load_run(folder: str | Path) -> Evaluation:
-    """The run in a folder, as it was last used. Raises UserError: it holds none, or a damaged one.
+    """Open the run in a folder, as it was last used. Raises UserError: none, or a damaged one.
 
     >>> load_run("no/folder")
     Traceback (most recent call last):
@@ -104,14 +104,14 @@ def load_run(folder: str | Path) -> Evaluation:
 
 
 def compare(runs: Sequence[Evaluation | str | Path], **settings: Any) -> Comparison:
-    """Runs of the same questions side by side, as the verb `compare`; writes nothing.
+    """Compare runs of the same questions, as the verb `compare`; writes nothing.
 
     Runs of several data sets are compared on all their questions together. `settings`: as on the
     command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing that can be compared.
     """
     if isinstance(runs, str | Path | Evaluation):
         raise UserError(f"compare: {runs} is no list; give a list of runs, or of their folders")
-    cfg = analysis.load(given.texts(settings))
+    cfg = analysis.load(overrides(settings))
     cfg.folders = [str(run.path if isinstance(run, Evaluation) else run) for run in runs]
     if not cfg.folders:
         raise UserError("compare: no run; give a list of them, or of their folders")
@@ -121,7 +121,7 @@ def compare(runs: Sequence[Evaluation | str | Path], **settings: Any) -> Compari
 
 @contextlib.contextmanager
 def _no_event_loop() -> Iterator[None]:
-    """Inside, servers can be asked though a loop runs in this thread, as in every notebook."""
+    """Let servers be asked although a loop runs in this thread, as in every notebook."""
     outer = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:

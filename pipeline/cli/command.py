@@ -182,6 +182,8 @@ def _several(command: Command, combinations: list[list[str]]) -> int:
             from bayes_at_n.pipeline.cli import runs
 
             runs.sample(configs, command.verb)
+            if configs[0].race:
+                return 0
     flags = [
         flag if flag in verb.words else f"--{flag.replace('_', '-')}" + f"={of}" * (of is not True)
         for flag, of in command.flags.items()

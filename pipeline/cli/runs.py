@@ -109,6 +109,8 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
                 try:
                     together(runs)
                 except UserError as error:
+                    if group[0].race:  # `settle` gives no command of its own afterwards
+                        raise
                     warn(str(error))
 
 
@@ -137,7 +139,7 @@ def grade(
 
     if file and out:
         return stage.grade_file(run.cfg, Path(file), Path(out))
-    if complete and (owed := len(runfolder.owed(run))) and not Allowance(run).told():
+    if complete and (owed := len(runfolder.owed(run))) and not Allowance(run).message():
         makers = len(sessions.alive(run.path))
         remedy = f"{makers} workers are at it" if makers else "see what ended the generate job"
         raise UserError(f"{run.path}: {owed} attempts are owed, so nothing is graded; {remedy}")

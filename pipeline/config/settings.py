@@ -326,6 +326,7 @@ class RunConfig:
     track: TrackConfig = field(default_factory=TrackConfig)
     stages: Stages = field(default_factory=lambda: [*STAGES])
     trust_parts: bool = False  # take back attempts that another model may have made; not kept
+    race: Named | None = None  # of `settle`: the file that says what it wants by now; not kept
     tag: FolderName | None = None  # tells protocols of one model and data set apart
     trust: Trust = "false"  # use what a folder says (`trust.py`); never kept
     run_dir: Named = MISSING

@@ -14,10 +14,10 @@ from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.engines import Completion
-from bayes_at_n.pipeline.generate.record import Session
 from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent
+from bayes_at_n.pipeline.workers.session import Session
 from bayes_at_n.pipeline.workers.spent import Spent
 
 
@@ -26,8 +26,8 @@ class Allowance:
 
     def __init__(self, run: Run, session: Session | None = None) -> None:
         self.run, self.session, self.budget = run, session, run.cfg.budget
-        self.flying: dict[int, float] = {}  # attempts in flight, and since when
-        self._looked, self._told, self._share = -math.inf, False, 0
+        self.in_flight: dict[int, float] = {}  # attempts in flight, and since when
+        self._looked, self._announced, self._share = -math.inf, False, 0
         self._alive: set[str] | None = None  # the other workers
         self._others = list[spent.Record]()  # what those say
         engine = run.cfg.engine
@@ -42,9 +42,9 @@ class Allowance:
         """Return how many attempts may be begun now, at most so many."""
         if not self.budget.given:
             return most
-        room, n = self._room(), self._in_flight()
-        if room == 0 and n and not self._told and self._spent().attempts > n:
-            self._told, (prompt, tokens, *_) = True, self._most
+        room, n = self._room(), self._everywhere()
+        if room == 0 and n and not self._announced and self._spent().attempts > n:
+            self._announced, (prompt, tokens, *_) = True, self._most
             more = Spent(n * prompt, n * tokens, self._longest * self._devices)
             then = self._words(spent.added([self._spent(), more]))
             note(f"budget reached: {self._standing()}; {n} in flight may make it {then}")
@@ -52,28 +52,28 @@ class Allowance:
 
     def began(self, position: int) -> None:
         """Count an attempt as in flight."""
-        self.flying[position] = time.monotonic()
-        self._record["in_flight"] = len(self.flying)
+        self.in_flight[position] = time.monotonic()
+        self._record["in_flight"] = len(self.in_flight)
         self._share -= 1
         if self._share == 0 and self._others and self.session:
             self.session.save()
 
     def ended(self, position: int, completion: Completion) -> None:
         """Count an attempt as in flight no more. Raises UserError: nobody says its tokens."""
-        self.flying.pop(position, None)
-        self._record["in_flight"] = len(self.flying)
+        self.in_flight.pop(position, None)
+        self._record["in_flight"] = len(self.in_flight)
         if completion.tokens is None and (keys := list(spent.costs(self.run.cfg))):
             raise UserError(f"budget.{keys[0]}: the server says no tokens; use budget.until")
 
     def over(self) -> bool:
         """Return whether nothing may be begun, and nothing in flight anywhere may change that."""
-        if not self.budget.given or self.flying:
+        if not self.budget.given or self.in_flight:
             return False
-        return self._room() == 0 and (self._late() or not self._in_flight())
+        return self._room() == 0 and (self._late() or not self._everywhere())
 
-    def told(self) -> str:
+    def message(self) -> str:
         """Say what a run keeps and owes whose budget is spent; empty until nothing is in flight."""
-        if not self.over() or self._in_flight():
+        if not self.over() or self._everywhere():
             return ""
         return f"the budget is spent: {self._standing()}; the same command with more goes on"
 
@@ -102,8 +102,8 @@ class Allowance:
         self._longest = max((one.get("longest_s", 0.0) for one in said.values()), default=0.0)
         self._share = -(-self._room() // (1 + len(alive)))  # also those that load may begin soon
 
-    def _in_flight(self) -> int:
-        return len(self.flying) + sum(int(o.get("in_flight", 0)) for o in self._others)
+    def _everywhere(self) -> int:
+        return len(self.in_flight) + sum(int(o.get("in_flight", 0)) for o in self._others)
 
     def _spent(self) -> Spent:
         lived = self.session.lived() if self.session else 0.0
@@ -112,7 +112,7 @@ class Allowance:
     def _late(self) -> bool:
         """Return whether an attempt as long as the longest so far would end after a limit."""
         now, moment, hours = time.monotonic(), self.budget.moment, self.budget.gpu_hours
-        longest = max(self._longest, now - next(iter(self.flying.values()), now))
+        longest = max(self._longest, now - next(iter(self.in_flight.values()), now))
         taken = self._spent().device_s + longest * self._devices
         late = moment is not None and time.time() + longest >= moment
         return late or (hours is not None and taken >= 3600 * hours)
@@ -121,9 +121,9 @@ class Allowance:
         """Return how many attempts all workers together may begin."""
         self._look()
         taken, room = self._spent(), 0.0 if self._late() else 1e9
-        each = taken if taken.attempts > self._in_flight() else self._most
+        each = taken if taken.attempts > self._everywhere() else self._most
         for key, cost in spent.costs(self.run.cfg).items():
             mean = max(cost(*each[:2]) / each.attempts, 1e-9)
             left = getattr(self.budget, key) - cost(*taken[:2])
-            room = min(room, left / mean - self._in_flight())
+            room = min(room, left / mean - self._everywhere())
         return math.ceil(max(0.0, room))

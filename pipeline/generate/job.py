@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base import lease
@@ -11,35 +10,40 @@ from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.engines import Completion
+from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.continuing import Continued
-from bayes_at_n.pipeline.generate.record import Session
 from bayes_at_n.pipeline.generate.tidy import leave, tidy
 from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
 from bayes_at_n.pipeline.prepare import questions_table
 from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
-from bayes_at_n.pipeline.store.columns import FINISHED
+from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat, home, stopping
 from bayes_at_n.pipeline.workers.claims import Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
+from bayes_at_n.pipeline.workers.session import Session, Slot
 
-LINGER_S = 120.0  # an idle worker stays so long, should one that is busy die
+# An idle worker stays so long, should one that is busy die: who died before has lost its claims.
+LINGER_S = lease.EXPIRE_S + 30.0
 MOST_TRIES = 3  # of an attempt that the engine gives back unfinished
 IDLE_S = 0.2
+RACE_S = 1.0
+GATHER_S = 0.1  # between two frames of a journal: what finishes together shares one,
+_MOST_IN_FRAME = 64  # attempts; some 25 MB of them at 32,768 tokens each
 _PROMPTS_AT_ONCE = 64
 
 
 class Job:
-    """A run while one worker samples what it owes.
+    """A run while one worker samples what is pending of it.
 
-    `number`: its place among the runs of the worker, which are so many; `replica`: the number of
-    the worker among those of one parent. As a context manager it ends the session, whatever
-    happens inside.
+    `number`: its place among the runs of the worker, which are so many; `slot`: of the worker, if a
+    supervisor has started it. As a context manager it ends the session, whatever happens inside.
     """
 
     def __init__(
-        self, run: Run, number: int, of: int, watch: Watch, replica: int | None = None
+        self, run: Run, number: int, of: int, watch: Watch, slot: Slot | None = None
     ) -> None:
         self.run, self.number, self.watch = run, number, watch
         self.rows = {row["question_id"]: row for row in run.questions}
@@ -47,14 +51,18 @@ class Job:
         self.place = {key: position for position, key in enumerate(self.keys)}
         self.continued = Continued(run)
         self.prompts = questions_table.prompts_of_trials(run)
-        self.session = Session(run, shards.worker_id(), replica, 1 / of)
+        self.session = Session(run.path, run.cfg, shards.worker_id(), slot, 1 / of)
         self.allowance = Allowance(run, self.session)
-        self.flying = self.allowance.flying
+        self.in_flight = self.allowance.in_flight
+        self.trials, self.later = race.trials(run), 0  # wanted now; attempts pending beyond these
         self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
         self.open = False  # whether it may still ask for attempts
-        self.error: Exception | None = None
+        self.error: UserError | None = None  # what ended it, while others go on
         self.writer: AttemptWriter | None = None
+        self._finished: list[Completion] = []  # not written yet
+        self._wrote = 0.0
         self._busy = time.monotonic()  # when there was last something to do
+        self._followed = time.monotonic()  # when the race was last asked
         self._asked = 0.0  # when it was last asked whether nothing is left
         self._rounds = 3  # of asking the table whether all that is marked done is there
         self._stack = contextlib.ExitStack()
@@ -64,11 +72,11 @@ class Job:
         self.beat = Heartbeat(self.run.path, self.session.worker, self.check)
         self._stack.enter_context(self.beat)
         self.watch.beats.append(self.beat)
-        self.claims = Claims(self.beat, self._owed)
+        self.claims = Claims(self.beat, self.trials * len(self.rows), self._pending)
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        with stopping.writable(self.run), self._stack:
+        with stopping.writable(self.run.path), self._stack:
             self.watch.beats.remove(self.beat)
             if error is not None:
                 self._end(error)
@@ -88,8 +96,18 @@ class Job:
             sessions.prove(self.run, good=False, own=self.session.worker)
             raise UserError(f"{error}. {sessions.suspects(self.run)}".strip()) from None
 
+    @property
+    def left(self) -> int:
+        """Attempts that are not known to be durable, wanted now or later."""
+        return len(self.claims.pending) + self.later
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether the model has left its race, so that nothing of it need be finished."""
+        return not self.trials
+
     def begin(self) -> None:
-        """Tidy up after the dead, and look for what is owed."""
+        """Tidy up after the dead, and look for what is pending."""
         tidy(self.run)
         runfolder.save(self.run, *runfolder.TRIALS)
         if not sessions.alive(self.run.path) - {self.session.worker}:
@@ -98,12 +116,12 @@ class Job:
         self.open = bool(needed or sessions.unproven(self.run))
 
     def loaded(self, engine: engines.Engine) -> None:
-        """Take up sampling with an engine that is ready, if anything is owed."""
+        """Take up sampling with an engine that is ready, if anything is pending."""
         if not self.open:
             return
         self.check()
         sessions.prove(self.run, good=True)
-        self.session.loaded(self.claims.left, engine.describe())
+        self.session.loaded(self.left, engine.describe())
         manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
         ending, about = runfolder.ending(self.run), origin.about(manifest)
         of = kind(self.run.cfg.engine.name)
@@ -114,7 +132,7 @@ class Job:
 
     def next(self, room: int, batch: int) -> engines.Request | None:
         """Return the next attempt to begin, or None where there is none right now."""
-        begun = len(self.flying)
+        begun = len(self.in_flight)
         most = min(room, begun + self.allowance.may_begin(room))
         position = self.claims.take(begun, most, batch)
         if position is None:
@@ -135,48 +153,54 @@ class Job:
         )
         return self.continued(request)
 
-    def ended(self, completion: engines.Completion) -> None:
+    def ended(self, completion: Completion) -> None:
         """Take what the engine made of a request."""
-        key = (completion.request.question_id, completion.request.trial)
-        position = self.place[key]
+        position, reason = self._place(completion), completion.finish_reason
         self.allowance.ended(position, completion)
-        if self.writer is None or self._lost(*key):
-            return
-        if completion.finish_reason in FINISHED:
-            self.writer.put(row_of(completion))
-            self.session.add(completion)
+        if reason in FINISHED:
+            self._finished.append(completion)
+            self.session.add(completion.finished - completion.started, **counts(completion))
+            if self.writer is not None and len(self._finished) >= _MOST_IN_FRAME:
+                self._write(self.writer)
             return
         reasons = self.unfinished.setdefault(position, [])
-        reasons.append(completion.finish_reason)
-        self.session.unfinished(completion, len(reasons))
-        if len(reasons) < MOST_TRIES:
+        reasons.append(reason)
+        times = self.session.record["unfinished"]
+        times[reason] = times.get(reason, 0) + 1
+        question_id, trial = self.keys[position]
+        about = {"question": question_id, "trial": trial, "reason": reason}
+        self.session.log("unfinished", **about, times=len(reasons))
+        if len(reasons) < MOST_TRIES:  # else left to others, who get it from `release`
             self.claims.again(position)
-        else:
-            self.claims.give_up(position)
 
     def tick(self, engine: engines.Engine) -> None:
         """Keep the folder and the record up to date."""
         if self.writer is not None:
             self.check()
-            self._settle(self.writer.tick)
-            state = "sampling" if self.flying else "waiting"
-            self.session.tick(state, len(self.flying), self.claims.left, engine.usage())
+            self._write(self.writer, GATHER_S)
+            state = "sampling" if self.in_flight else "waiting"
+            self._follow_race()
+            self.session.tick(state, self.left, in_flight=len(self.in_flight), usage=engine.usage())
 
     def nothing_left(self) -> bool:
         """Return whether this worker is done here; others may be at what is left."""
-        if self.writer is None or self.flying or time.monotonic() - self._asked < IDLE_S:
+        if self.writer is None or self.in_flight or time.monotonic() - self._asked < IDLE_S:
             return self.writer is None
         self._asked = time.monotonic()
-        self._settle(self.writer.sync)
-        if self.claims.left > len(self.claims.given_up):  # others are at it
+        self._write(self.writer)
+        self.writer.sync()
+        self._write(self.writer)
+        if self._follow_race(idle=True):
+            return False
+        if self.claims.pending - self._given_up():  # others are at it
             if self.allowance.over():
                 return True
-            if time.monotonic() - self._busy > LINGER_S and self.claims.steady():
-                note(f"{self.claims.left} attempts are left to other workers, who are at them")
+            if time.monotonic() - self._busy > LINGER_S:
+                note(f"{len(self.claims.pending)} attempts are left to other workers")
                 return True
             return False
         self._rounds -= 1
-        return self._rounds < 0 or self.claims.read() <= len(self.claims.given_up)
+        return self._rounds < 0 or self.claims.read() <= len(self._given_up())
 
     def close(self) -> None:
         """Make what is finished durable, and leave the rest to others."""
@@ -185,7 +209,11 @@ class Job:
             return
         self.writer = None
         try:
-            self._settle(writer.close, writer)
+            try:
+                self._write(writer)
+            finally:
+                writer.close()
+            self._write(writer)
         finally:
             with contextlib.suppress(OSError):  # then they are found to be a dead worker's
                 self.claims.release()
@@ -193,6 +221,7 @@ class Job:
     def prove(self, engine: engines.Engine, limit_s: float) -> bool:
         """Ask whether the model is the run's still: then what was written is, too."""
         if self.writer is not None:
+            self._write(self.writer)
             self.writer.cut()
         if same := engine.same(limit_s):
             sessions.prove(self.run, good=True, own=self.session.worker)
@@ -235,9 +264,9 @@ class Job:
 
     def check_finished(self) -> None:
         """Raise TryAgain where the engine gave attempts back that no other worker made."""
-        if not self.claims.given_up or not self.claims.read():
+        if not self._given_up() or not self.claims.read():
             return
-        reasons = [self.unfinished[position] for position in self.claims.given_up]
+        reasons = [self.unfinished[position] for position in self._given_up()]
         if reasons:
             times = Counter(reason for each in reasons for reason in each)
             said = ", ".join(f"{reason} {n} times" for reason, n in times.most_common())
@@ -247,21 +276,50 @@ class Job:
                 " the same command tries again"
             )
 
-    def _owed(self) -> Iterator[int]:
-        return (self.place[key] for key in runfolder.owed(self.run))
+    def _pending(self) -> list[int]:
+        every = runfolder.owed(self.run)
+        wanted = [self.place[key] for key in every if key[1] < self.trials]
+        self.later = len(every) - len(wanted)
+        return wanted
 
-    def _settle(self, write: Callable[[], None], writer: AttemptWriter | None = None) -> None:
-        """Hand what is finished to the disk, and only then call it done."""
-        writer = writer or self.writer
-        assert writer is not None
-        writer.drop(lambda row: self._lost(row["question_id"], row["trial"]))
-        write()
+    def _follow_race(self, idle: bool = False) -> bool:
+        """Take up what a race wants by now; return whether that is more than before."""
+        if self.run.cfg.race is None or (not idle and time.monotonic() - self._followed < RACE_S):
+            return False
+        before, self._followed = self.trials, time.monotonic()
+        wanted = race.trials(self.run, idle)
+        self.trials = max(wanted, before) if wanted else 0
+        if self.trials > before:
+            self.claims.total = self.trials * len(self.rows)
+            self.claims.read()
+        return self.trials > before
+
+    def _given_up(self) -> set[int]:
+        tried = (p for p, reasons in self.unfinished.items() if len(reasons) >= MOST_TRIES)
+        return self.claims.pending.intersection(tried)
+
+    def _place(self, completion: Completion) -> int:
+        return self.place[completion.request.question_id, completion.request.trial]
+
+    def _write(self, writer: AttemptWriter, wait_s: float = 0.0) -> None:
+        """Write what is finished, unless that was done just now; what the disk has is done."""
+        if time.monotonic() - self._wrote >= wait_s:
+            finished, self._finished, self._wrote = self._finished, [], time.monotonic()
+            lost = [one for one in finished if self.claims.lost(self._place(one))]
+            for one in lost:  # another worker's by now, because this process was suspended
+                self.session.log("dropped", question=one.request.question_id)
+            writer.append([row_of(one) for one in finished if one not in lost])
         for key in writer.durable():
             self.claims.durable(self.place[key])
 
-    def _lost(self, question_id: str, trial: int) -> bool:
-        """Whether an attempt is another worker's by now, because this process was suspended."""
-        lost = self.claims.lost(self.place[question_id, trial])
-        if lost:
-            self.session.log("dropped", question=question_id)
-        return lost
+
+def counts(completion: Completion) -> dict[str, int]:
+    """Count what a finished attempt adds to the record of its worker."""
+    prompt = completion.request.prompt_token_ids
+    return {
+        "attempts": 1,
+        "completion_tokens": completion.tokens or 0,
+        "truncated": int(completion.finish_reason in CUT),
+        "boxed": int("\\boxed" in completion.text),
+        "prompt_tokens": len(prompt or ()) or completion.prompt_tokens or 0,
+    }

@@ -2,19 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from bayes_at_n.pipeline.base.console import answering, asked, mention, note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.prepare import endpoint, models, raised_cap, sizing
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions
+from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import home
 from bayes_at_n.pipeline.workers.claims import any_free
-from bayes_at_n.pipeline.workers.stopping import StopFlag
+from bayes_at_n.pipeline.workers.place import Work
+from bayes_at_n.pipeline.workers.session import Slot
+from bayes_at_n.pipeline.workers.stopping import StopFlag, interrupted, writable
+from bayes_at_n.pipeline.workers.supervise import Task, supervise
 
 
 def generate(run: Run) -> bool:
@@ -31,8 +38,8 @@ def generate(run: Run) -> bool:
     """
     if not asked("several") or any_free(run):  # several were sampled together just now
         together([run])
-    left, others = len(runfolder.owed(run)), len(sessions.alive(run.path))
-    if spent := Allowance(run).told() if left else "":
+    left, others = len(race.pending(run)), len(sessions.alive(run.path))
+    if spent := Allowance(run).message() if left else "":
         leave(run, spent=True)
         note(f"generate: {spent}")
     elif left and not others:
@@ -45,49 +52,90 @@ def generate(run: Run) -> bool:
 
 
 def together(runs: Sequence[Run]) -> None:
-    """Sample what runs of one model and engine owe, by the same workers. Raises: as `generate`."""
-    owing = []
+    """Sample what is pending of runs of one model and engine, by the same workers.
+
+    Raises: as `generate`.
+    """
+    pending = []
     for run in runs:
         try:
-            owing += [run] if _owes(run) else []
+            pending += [run] if _is_pending(run) else []
         except UserError:  # of several, the others need not wait for it; its own command says why
             if len(runs) == 1:
                 raise
-    if not owing:
+    if not pending:
         return
-    first = owing[0].cfg
-    if first.cluster.address is not None and not kind(first.engine.name).served:
-        from bayes_at_n.pipeline.generate import on_ray
-
-        on_ray.supervise(owing, sample_here)
+    cfg = pending[0].cfg
+    if cfg.cluster.address is not None and not kind(cfg.engine.name).served:
+        _supervised(pending, sample_anywhere)
         return
-    owing = _fitted(owing)
-    if len(owing) > 1 or owing[0].cfg.engine.replicas > 1:
-        from bayes_at_n.pipeline.generate.supervise import supervise
-
-        supervise(owing)
+    pending = _fitted(pending)
+    if len(pending) > 1 or pending[0].cfg.engine.replicas > 1:
+        _supervised(pending, sample)
     else:
-        work(owing)
+        work(pending)
 
 
-def sample_here(runs: Sequence[Run], stop: StopFlag, replica: int) -> None:
-    """Sample in this process, as one of several workers, until nothing is owed or `stop` is set."""
-    work(_fitted(runs), stop, replica)
+def sample(configs: Sequence[RunConfig], stop: StopFlag, slot: Slot) -> None:
+    """Sample in this process, as one of several workers, until nothing is left or `stop` is set."""
+    work([*map(Run, configs)], stop, slot)
+
+
+def sample_anywhere(configs: Sequence[RunConfig], stop: StopFlag, slot: Slot) -> None:
+    """Sample as `sample`, on a node on which nothing is known of the engine yet."""
+    work(_fitted([*map(Run, configs)]), stop, slot)
+
+
+def _supervised(runs: Sequence[Run], what: Work) -> None:
+    first, budgets = runs[0], [Allowance(run) for run in runs if run.cfg.budget.given]
+
+    def pending() -> int:
+        return sum(len(race.pending(run)) for run in runs)
+
+    def is_over() -> bool:
+        return all(not race.pending(run) or Allowance(run).message() for run in runs)
+
+    with writable(first.path), home.staying(first.path, "attempts were sampled") as check:
+
+        def look() -> None:
+            check()
+            for budget in budgets:
+                budget.may_begin(0)  # says when one is reached
+
+        task = Task(
+            verb="generate",
+            model=first.cfg.model.name,
+            folders={run.path: len(run.keys) for run in runs},
+            pending=pending,
+            is_over=is_over,
+            look=look,
+            interrupted=partial(interrupted, runs),
+        )
+        logs = first.path / "logs" / shards.worker_id()
+        supervise(task, what, [run.cfg for run in runs], logs)
+        for run in runs:
+            if (run.path / sessions.CLAIMS).exists():
+                leave(run)  # the last worker was killed
 
 
 def _fitted(runs: Sequence[Run]) -> list[Run]:
-    """The runs with one engine that fits this machine, where their model is by then."""
-    if not kind(runs[0].cfg.engine.name).served:
-        models.download(runs[0].cfg.model)  # here and once: no worker waits for a download
-    settled = [_settled(run) for run in runs]
-    # Of several the one with the longest attempts decides what fits.
-    engine = min((run.cfg.engine for run in settled), key=lambda engine: engine.batch_size)
-    return [Run(replace(run.cfg, engine=engine)) for run in settled]
+    """Return the runs with an engine that fits this machine and the longest of their attempts."""
+    first = runs[0].cfg
+    if not kind(first.engine.name).served:
+        models.download(first.model)  # here and once: no worker waits for a download
+
+    def made() -> list[int]:
+        tables = (rowkeys.streamed(run, "attempts", ["completion_tokens"]) for run in runs)
+        return [n for table in tables for n in table["completion_tokens"].to_pylist() if n]
+
+    questions = [row for run in runs for row in run.questions]
+    engine = sizing.resolved(first, questions, made).engine
+    return [Run(replace(run.cfg, engine=engine)) for run in runs]
 
 
-def _owes(run: Run) -> bool:
+def _is_pending(run: Run) -> bool:
     """Check a run; return whether there is anything to sample."""
-    weights = endpoint.weights(run.cfg, endpoint.kept(run))
+    weights = endpoint.weights(run.cfg, endpoint.recorded(run))
     runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
         raise UserError(
@@ -114,14 +162,4 @@ def _owes(run: Run) -> bool:
         if (run.path / sessions.CLAIMS).exists() or any(run.path.glob(f"{LEAVING}*")):
             leave(run)  # the last worker may have been killed
         return False
-    return not Allowance(run).told()
-
-
-def _settled(run: Run) -> Run:
-    """The run with a number wherever its engine has "auto"; its model is on this machine."""
-
-    def made() -> list[int]:
-        tokens = rowkeys.streamed(run, "attempts", ["completion_tokens"])["completion_tokens"]
-        return list(tokens.drop_null().to_pylist())
-
-    return Run(sizing.resolved(run.cfg, run.questions, made))
+    return not Allowance(run).message()

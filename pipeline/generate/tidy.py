@@ -10,6 +10,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat, records
 
+PATIENCE_S = 3600.0  # with a worker elsewhere that may wake up, and would be harmed
 LEAVING = "leaving.lease"  # in the run folder: of the worker that is the last one out
 
 
@@ -49,7 +50,7 @@ def _seal(run: Run, patience: bool) -> None:
 
     @functools.cache
     def is_dead(worker: str) -> bool:
-        certain = not patience or heartbeat.surely_dead(run.path, worker)
+        certain = not patience or lease.expired(heartbeat.path_of(run.path, worker), PATIENCE_S)
         return certain and worker not in alive
 
     for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):

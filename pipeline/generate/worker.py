@@ -7,6 +7,7 @@ leave room in the batch, which the first of the next fill.
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,55 +15,50 @@ from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.console import Meter, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.generate.job import IDLE_S, Job
-from bayes_at_n.pipeline.generate.record import COUNTS, rate_and_shares
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat, stopping
 from bayes_at_n.pipeline.workers.heartbeat import Watch
+from bayes_at_n.pipeline.workers.session import COUNTS, Slot, in_words
 
 
 def work(
-    runs: Sequence[Run], stop: stopping.StopFlag | None = None, replica: int | None = None
+    runs: Sequence[Run], stop: stopping.StopFlag | None = None, slot: Slot | None = None
 ) -> None:
-    """Make attempts that runs of one engine owe until none is left that nobody else is at.
+    """Make what is pending of runs of one engine until none is left that nobody else is at.
 
-    A fault of one of several runs ends its own part; what ended with an error is raised at the end.
+    A fault of one of several runs ends its own part; the worst is raised at the end.
 
-    `stop`: set by the caller when the worker is to stop; without it signals do that. `replica`: the
-    number of this worker among those of one parent, which shows the progress.
+    Args:
+        runs: in the order of their requests.
+        stop: set by the caller when the worker is to stop; without it signals do that.
+        slot: where a supervisor has put this worker; it shows the progress then.
 
     Raises:
         UserError: the disk is full or read-only. Moved: the run folder was deleted or renamed.
         TryAgain: the engine cannot be loaded, broke, or gave attempts back unfinished.
         Interrupted: the worker was asked to stop; finished attempts are kept.
     """
-    jobs: list[Job] = []
-    errors: list[UserError] = []
+    jobs, errors = list[Job](), list[UserError]()
     with contextlib.ExitStack() as stack:
         flag = stop or stack.enter_context(stopping.requests())
         watch = stack.enter_context(Watch(lambda seconds: _give_up(jobs, seconds)))
         for number, run in enumerate(runs):
-            with _faults(run, errors, alone=len(runs) == 1):
-                jobs.append(stack.enter_context(Job(run, number, len(runs), watch, replica)))
-        _Worker(jobs, watch, flag, replica is None, errors).work()
+            try:
+                with stopping.writable(run.path):
+                    jobs.append(stack.enter_context(Job(run, number, len(runs), watch, slot)))
+            except UserError as error:
+                if len(runs) == 1:
+                    raise
+                warn(f"{run.path}: {error}")
+                errors.append(error)
+        _Worker(jobs, watch, flag, slot is None).work()
+    errors += [job.error for job in jobs if job.error is not None]
     if errors:
         raise max(errors, key=lambda error: error.exit_code)
 
 
-@contextlib.contextmanager
-def _faults(run: Run, errors: list[UserError], alone: bool) -> Iterator[None]:
-    """Inside, what is wrong with one run of several is said, and the others go on."""
-    try:
-        with stopping.writable(run):
-            yield
-    except UserError as error:
-        errors.append(error)
-        if alone:
-            raise
-        warn(f"{run.path}: {error}")
-
-
 def _give_up(jobs: Sequence[Job], seconds: float) -> None:
-    """The engine hangs: nothing but the end of the process frees its GPU."""
+    """End the process, for nothing else frees the GPU of an engine that hangs."""
     try:
         for job in jobs:
             job.session.end("failed", f"the engine did not answer for {seconds:.0f} s")
@@ -74,20 +70,14 @@ class _Worker:
     """The engine of one process, and the runs that it serves."""
 
     def __init__(
-        self,
-        jobs: Sequence[Job],
-        watch: Watch,
-        stop: stopping.StopFlag,
-        shown: bool,
-        errors: list[UserError],
+        self, jobs: Sequence[Job], watch: Watch, stop: stopping.StopFlag, shown: bool
     ) -> None:
         self.jobs, self.of_run = jobs, {job.number: job for job in jobs}
-        self.watch, self.stop, self.shown, self.errors = watch, stop, shown, errors
-        self.alone = len(jobs) == 1
+        self.watch, self.stop, self.shown = watch, stop, shown
         self.probed = self.began = time.monotonic()
 
     def work(self) -> None:
-        """Load the engine if anything is owed, sample, and add the log-probs of prompts."""
+        """Load the engine if anything is pending, sample, and add the log-probs of prompts."""
         self._each(Job.begin)
         if not any(job.open for job in self.jobs):
             return
@@ -108,8 +98,8 @@ class _Worker:
         cfg = self.jobs[0].run.cfg
         rows = [row for job in self.jobs if job.open for row in job.rows.values()]
         longest = max(len(row["prompt_token_ids"] or ()) + row["max_tokens"] for row in rows)
-        self.room = cfg.engine.in_flight or 3 * int(cfg.engine.batch_size)
         self.batch = int(cfg.engine.batch_size)
+        self.room = cfg.engine.in_flight or 3 * self.batch
         if self.shown and not engines.kept(cfg, longest):
             note(f"loading {cfg.model.name} with {cfg.engine.name} ...")
         try:
@@ -121,13 +111,16 @@ class _Worker:
 
     def _do(self, job: Job, action: Callable[..., Any], *given: Any) -> Any:
         """Have a run do something; what goes wrong ends its part where it is one of several."""
-        before = len(self.errors)
-        with _faults(job.run, self.errors, self.alone):
-            return action(*given)
-        job.error = self.errors[before]
-        with contextlib.suppress(Exception):
-            job.close()
-        return None
+        try:
+            with stopping.writable(job.run.path):
+                return action(*given)
+        except UserError as error:
+            if len(self.jobs) == 1:
+                raise
+            warn(f"{job.run.path}: {error}")
+            job.error = error
+            with contextlib.suppress(Exception):
+                job.close()
 
     def _each(self, action: Callable[[Job], Any]) -> None:
         for job in self.jobs:
@@ -140,7 +133,7 @@ class _Worker:
         meter = Meter("generate", total, total - self._left(), keep=True)
         with meter if self.shown else contextlib.nullcontext():
             try:
-                with stopping.engine_errors(self.jobs[0].run, self._excused):
+                with stopping.engine_errors(self.jobs[0].run.cfg.engine.name, self._excused):
                     self._drive(engine, meter)
                 sure = self._prove(engine)
             finally:
@@ -162,21 +155,21 @@ class _Worker:
                 continue
             self._share()
             for job in self.jobs:
-                if job.open or job.flying:
+                if job.open or job.in_flight:
                     self._do(job, job.tick, engine)
-            if self.stop.signal_number:
+            if self.stop.signal_number or all(job.unwanted for job in self.jobs):
                 return
             if engine.doubtful(time.monotonic() - self.probed):
                 self._prove(engine)
             self._show(meter)
 
     def _prove(self, engine: engines.Engine) -> bool:
-        """Whether the model is known to be that of the runs still."""
+        """Return whether the model is known to be that of the runs still."""
         self.probed = time.monotonic()
         return all([job.prove(engine, stopping.PROBE_S) for job in self.jobs if job.error is None])
 
     def _completions(self, engine: engines.Engine) -> Iterator[engines.Completion | None]:
-        """What the engine yields; only while it has control does its silence count."""
+        """Yield what the engine does; only while it has control does its silence count."""
         answers = engine.generate(self._requests())
         try:
             while True:
@@ -191,35 +184,36 @@ class _Worker:
                 answers.close()  # it may have to end what is under way
 
     def _requests(self) -> Iterator[engines.Request | None]:
-        """What to make next, as long as there is something; None: nothing right now."""
+        """Yield what to make next, as long as there is something; None: nothing right now."""
         while any(job.open for job in self.jobs):
             with self.watch.paused():
                 request = self._next()
             yield request
 
     def _next(self) -> engines.Request | None:
-        """The next attempt of the first run that has one; runs with nothing left are closed."""
-        flying = sum(len(job.flying) for job in self.jobs)
+        """Return an attempt of the first run that has one; close runs with nothing left."""
+        in_flight = sum(len(job.in_flight) for job in self.jobs)
         for job in self.jobs:
-            room = self.room - flying + len(job.flying)
+            room = self.room - in_flight + len(job.in_flight)
             if job.open and (request := self._do(job, job.next, room, self.batch)) is not None:
                 return request  # type: ignore[no-any-return]
         for job in self.jobs:
             if job.open and self._do(job, job.nothing_left):
                 self._do(job, job.close)
-        if not flying and any(job.open for job in self.jobs):
+        if not in_flight and any(job.open for job in self.jobs):
             time.sleep(IDLE_S)
         return None
 
     def _share(self) -> None:
-        """Divide the time from now on among the runs, by attempts under way."""
-        flying = sum(len(job.flying) for job in self.jobs)
+        """Divide the time from now on among the runs, by attempts in flight."""
+        in_flight = sum(len(job.in_flight) for job in self.jobs)
         idle = [job for job in self.jobs if job.open] or self.jobs
         for job in self.jobs:
-            job.session.bear(len(job.flying) / flying if flying else (job in idle) / len(idle))
+            share = len(job.in_flight) / in_flight if in_flight else (job in idle) / len(idle)
+            job.session.bear(share)
 
     def _left(self) -> int:
-        return sum(job.claims.left for job in self.jobs)
+        return sum(job.left for job in self.jobs)
 
     def _interrupt(self) -> None:
         """Raise Interrupted if the worker was asked to stop."""
@@ -232,16 +226,14 @@ class _Worker:
             meter.reach(meter.total - self._left(), self._detail)
 
     def _detail(self) -> str:
-        """Rates and shares for the progress line."""
-        records = [job.session.record for job in self.jobs]
-        attempts, tokens, boxed, truncated = (sum(r[name] for r in records) for name in COUNTS)
-        if not attempts:
-            return "no attempt finished yet"
-        rate = tokens / max(time.monotonic() - self.began, 1e-9)
-        return rate_and_shares(rate, attempts, boxed, truncated)
+        """Describe rates and shares for the progress line."""
+        counts = Counter[str]()
+        for job in self.jobs:
+            counts.update({name: job.session.record[name] for name in COUNTS})
+        return in_words(counts, time.monotonic() - self.began) or "no attempt finished yet"
 
     def _excused(self, error: Exception) -> bool:
-        """Ctrl-C reaches the engine's own processes too, which may fail before we stop."""
+        """Return whether we stop: Ctrl-C reaches the engine's processes, which may fail first."""
         for job in self.jobs:
             if job.writer is not None and job.writer.error is not None:
                 raise job.writer.error from error

@@ -7,9 +7,8 @@ handed over. What is slow, flushing to the disk and sealing into Parquet, has a 
 
 import contextlib
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,7 @@ from bayes_at_n.pipeline.store.origin import Metadata
 from bayes_at_n.pipeline.workers.home import Check
 
 SEAL_AT = 64 << 20  # bytes of a journal, and so the writer's largest piece of memory
-GATHER_S = 0.1  # between two frames: what finishes together shares one
 SYNC_S = 0.5  # between two flushes to the disk: what a power cut may cost
-_MOST_IN_FRAME = 64  # attempts; some 25 MB of them at 32,768 tokens each
 
 
 class AttemptWriter:
@@ -35,6 +32,10 @@ class AttemptWriter:
 
     `ending`: of their names, see `runfolder.ending`; `about`: what they say of themselves; `check`:
     of the run folder, before a journal is made there.
+
+    Attributes:
+        written: attempts in journals, which the death of this process does not lose.
+        error: what went wrong since, also in the writer's thread.
     """
 
     def __init__(
@@ -45,49 +46,23 @@ class AttemptWriter:
         about: Metadata | None = None,
         check: Check = lambda: None,
     ) -> None:
-        self.folder, self.worker, self.ending = folder, worker, ending
+        self.folder, self.worker, self.ending, self.check = folder, worker, ending, check
         self.columns = ATTEMPTS.with_metadata(about)
-        self.check = check
         self.error: OSError | None = None
-        self.written = 0  # attempts in journals: a dead process does not lose them
-        self._synced = 0  # of those, flushed to the disk: nothing loses them
+        self.written = self._synced = 0  # attempts; those that the disk has: nothing loses them
         self._unsynced: deque[tuple[str, int]] = deque()  # keys, in the order written
         self._sequence = 0
-        self._rows: list[dict[str, Any]] = []
-        self._flushed = 0.0
         self._journal: Journal | None = None
         self._full: deque[Journal] = deque()
         self._settling, self._closed = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="attempt-writer")
         self._thread.start()
 
-    def put(self, row: dict[str, Any]) -> None:
-        """Take one finished attempt; it is safe after the next `flush` or, soon, `tick`.
+    def append(self, rows: list[dict[str, Any]]) -> None:
+        """Write finished attempts: from here on the death of this process cannot lose them.
 
-        Raises OSError: as `flush`, which it calls when many attempts wait.
+        Raises OSError: something could not be written, now or since (a full disk, say).
         """
-        self._rows.append(row)
-        if len(self._rows) >= _MOST_IN_FRAME:
-            self.flush()
-
-    def drop(self, unwanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Forget attempts that were taken and are not written yet."""
-        self._rows = [row for row in self._rows if not unwanted(row)]
-
-    def tick(self) -> None:
-        """Flush unless it was done within the last tenth of a second; call it often.
-
-        Raises OSError: as `flush`.
-        """
-        if time.monotonic() - self._flushed >= GATHER_S:
-            self.flush()
-
-    def flush(self) -> None:
-        """Append what waits to the journal: from here on the death of this process cannot lose it.
-
-        Raises OSError: when something could not be written, now or since (a full disk, say).
-        """
-        rows, self._rows, self._flushed = self._rows, [], time.monotonic()
         if self.error is None and rows:
             with self._noted():
                 self._append(rows)
@@ -95,18 +70,14 @@ class AttemptWriter:
             raise self.error
 
     def cut(self) -> None:
-        """Seal what is written; the next attempt begins a new file. Raises OSError: as `flush`."""
-        self.flush()
+        """Seal what is written; the next attempt begins a new file. Raises OSError: as `append`."""
         self._hand_over()
         self.sync()
 
     def sync(self) -> None:
-        """Flush, and wait for the disk.
-
-        Raises OSError: as `flush`.
-        """
-        self.flush()
+        """Wait for the disk. Raises OSError: as `append`."""
         self._settle()
+        self.append([])
 
     def durable(self) -> Iterator[tuple[str, int]]:
         """The keys of attempts that have reached the disk since this was last asked."""
@@ -114,18 +85,14 @@ class AttemptWriter:
             yield self._unsynced.popleft()
 
     def close(self) -> None:
-        """Write what waits and seal the journal.
+        """Seal what is written.
 
         Raises OSError: when not everything could be written; what was written stays readable.
         """
-        try:
-            self.flush()
-        finally:
-            self._hand_over()
-            self._closed.set()
-            self._thread.join()
-        if self.error is not None:
-            raise self.error
+        self._hand_over()
+        self._closed.set()
+        self._thread.join()
+        self.append([])
 
     def _append(self, rows: list[dict[str, Any]]) -> None:
         if self._journal is None:

@@ -1,32 +1,82 @@
 """study and reproduce: the paper's experiments as files, and one page that compares them.
 
-Each study is a module of this package. What cannot be made from the runs at hand is left out and
-said; the rest goes on.
+A study is a function of a plan and of the cohorts at hand, one a data set; STUDIES names them. What
+cannot be made from the runs at hand is left out with a note; the rest goes on.
 """
 
 import gc
 import time
-from collections.abc import Iterator
-from importlib import import_module
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.base.console import clock, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.config.analysis import (
-    SIMULATED,
-    STUDIES,
-    AnalysisConfig,
-    StudyPlan,
-    study_plan,
-)
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config.analysis import SIMULATED, AnalysisConfig, StudyPlan, study_plan
 from bayes_at_n.pipeline.display import table as tabular
-from bayes_at_n.pipeline.paper import Result, listings, page
-from bayes_at_n.pipeline.paper.page import Section
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.paper import (
+    index,
+    methods,
+    orders,
+    printed,
+    schemata,
+    simulated,
+    spending,
+    studies,
+)
+from bayes_at_n.pipeline.paper.index import Section
+from bayes_at_n.pipeline.paper.studies import Result, text
 from bayes_at_n.pipeline.store import files
+
+
+class Study(NamedTuple):
+    """One of the paper's experiments."""
+
+    title: str  # on the page
+    make: Callable[[StudyPlan, list[Cohort]], Result]  # raises UserError: cohorts lack something
+
+
+STUDIES = {
+    "coins": Study("Table 1, Fig. 2 of version 000: biased coins as models", simulated.coins),
+    "separation": Study("Fig. 3: trials to tell two close models apart", simulated.separation),
+    "priors": Study("Fig. 2 of version 001: older models as a prior", simulated.priors),
+    "ranks": Study("Table 2: ranks with and without uncertainty", orders.ranks),
+    "tau": Study("Fig. 4: Kendall's tau with the gold ranking", orders.tau),
+    "convergence": Study("Figs. 1, 5, 6, 9, Tables 8 to 10: convergence@n", orders.convergence),
+    "rubrics": Study("Fig. 7: ranks under each rubric, all data sets", schemata.rubrics),
+    "cost": Study("Table 7, Fig. 8: GPU-hours and tokens", spending.cost),
+    "rankings": Study("Rankings by other methods", methods.agreement),
+}
+
+
+def listings(cohorts: list[Cohort]) -> Result:
+    """Make the tables that hold no measurement: Table 3, and Table 6 where there are runs."""
+    content = printed.read("table3")
+    heads = {"method": "method", "who": "according to"} | {key: key for key in content["columns"]}
+    rows = [
+        dict(zip(heads, (method, who, *cells), strict=True))
+        for method, by in content["methods"].items()
+        for who, cells in by.items()
+    ]
+    title = "Table 3: what each method gives"
+    tables = {"table3": Table(title, [text(*head) for head in heads.items()], rows)}
+    if cohorts:
+        short_names = printed.short_names()
+        columns: dict[Column, list[Any]] = {
+            Column("id", "ID"): list(short_names),
+            text("short", "short name"): list(short_names.values()),
+        }
+        for one in cohorts:
+            names = dict(zip(studies.paper_numbers(one), one.names, strict=True))
+            columns[text(one.dataset, one.dataset)] = [names.get(number) for number in short_names]
+        notes = ["a run is one of these models when its folder's or its model's name says so"]
+        title = "Table 6: the paper's models and the runs at hand"
+        tables["table6"] = of_columns(title, columns, notes)
+    return Result(tables)
 
 
 def study(cfg: AnalysisConfig) -> None:
@@ -37,8 +87,7 @@ def study(cfg: AnalysisConfig) -> None:
     """
     plan = study_plan(cfg)
     names = cfg.study.names()
-    simulated = set(names) <= set(SIMULATED)
-    cohorts, no_runs = ([], "") if simulated else _loaded(cfg)
+    cohorts, no_runs = ([], "") if {*names} <= {*SIMULATED} else _loaded(cfg)
     folder = Path(cfg.out or f"{cfg.runs}/_studies").expanduser()
     saved: dict[str, Any] = {}
     faults: dict[str, str] = {}
@@ -54,7 +103,7 @@ def study(cfg: AnalysisConfig) -> None:
         note(f"saved {', '.join(saved)} in {folder}")
     if not faults:
         return
-    by_fault: dict[str, list[str]] = {}  # studies that lack the same are said in one go
+    by_fault: dict[str, list[str]] = {}  # studies that lack the same, in one clause
     for name, fault in faults.items():
         by_fault.setdefault(fault or no_runs, []).append(name)
     lines = "; ".join(f"{', '.join(of)}: {fault}" for fault, of in by_fault.items())
@@ -92,13 +141,13 @@ def reproduced(
     left_out += [f"{name}: {fault}" for name, fault in faults.items() if fault]
     if not sections:
         raise UserError(f"no study can be made: {'; '.join(left_out)}")
-    sections.append(_save(folder, "listings", listings.study(plan, cohorts)))
+    sections.append(_save(folder, "listings", "Tables 3 and 6", listings(cohorts)))
     # What lacks only runs counts as lacking them, not as left out.
     made = {section.name for section in sections} | {n for n, fault in faults.items() if not fault}
-    compared = page.comparison(numbers, {*STUDIES} - made)
-    texts = {"index.html": page.page(sections, compared, left_out)}
+    compared = index.comparison(numbers, {*analysis.STUDIES} - made)
+    texts = {"index.html": index.page(sections, compared, left_out)}
     files.write(folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts)
-    for finding, number, records in page.counts(compared):
+    for finding, number, records in index.counts(compared):
         note(f"{finding}: {number} printed numbers, {records} of them need the authors' records")
     results.print(str(folder / "index.html"))
     tabular.answer({"page": str(folder / "index.html"), "numbers": numbers, "left_out": left_out})
@@ -106,7 +155,7 @@ def reproduced(
 
 
 def _loaded(cfg: AnalysisConfig) -> tuple[list[Cohort], str]:
-    """Cohorts, or none and why; raises where runs were named and cannot be read."""
+    """Read cohorts, or return none and why; raise where runs were named and cannot be read."""
     try:
         return cohort.load(cfg), ""
     except UserError as error:
@@ -119,31 +168,26 @@ def _loaded(cfg: AnalysisConfig) -> tuple[list[Cohort], str]:
 def _each(
     names: list[str], plan: StudyPlan, cohorts: list[Cohort], folder: Path, faults: dict[str, str]
 ) -> Iterator[Section]:
-    """Make and save studies.
-
-    Those that cannot be made are put into `faults` with why: "" for want of any runs.
-    """
+    """Make and save studies; `faults` gets why one cannot be made: "" for want of any runs."""
     for name in names:
         if not cohorts and name not in SIMULATED:
             faults[name] = ""
             continue
         try:
-            result = studies.run(name, plan, cohorts)
+            result = STUDIES[name].make(plan, cohorts)
         except UserError as error:
             faults[name] = str(error)
             warn(f"study {name} is left out: {error}")
             continue
-        section = _save(folder, name, result)
+        section = _save(folder, name, STUDIES[name].title, result)
         result.figures.clear()
         gc.collect()  # figures hold memory in cycles, and a study may have drawn forty
         yield section
 
 
-def _save(folder: Path, name: str, result: Result) -> Section:
+def _save(folder: Path, name: str, title: str, result: Result) -> Section:
     tables = {files.file_stem(key): table for key, table in result.tables.items()}
     figures = {files.file_stem(key): figure for key, figure in result.figures.items()}
     record = {"numbers": result.numbers, "notes": result.notes}
     files.write(folder, name, record, tables, figures)
-    module = import_module(f"bayes_at_n.pipeline.paper.{name}")
-    title = (module.__doc__ or name).split("\n")[0].rstrip(".")
     return Section(name, title, result.notes, tables, list(figures), result.numbers)

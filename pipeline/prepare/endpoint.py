@@ -1,4 +1,4 @@
-"""A model that a server holds, before it is asked anything: through which interface, how long."""
+"""Know the model of a run as its engine has it: loaded here, or held by a server."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,54 +34,54 @@ class Facts:
 
 
 def facts(run: Run, tokenizer: Any | None) -> Facts | None:
-    """What the run's server is, asked once: a prepared folder needs no server.
+    """Return what the run's server reports, asked once: a prepared folder needs no server.
 
     `tokenizer`: the model's, or None where there is none. Returns None for engines that load the
     model themselves; a function is a server of chat turns. Raises UserError: the server does not
     have the model, or does not take what `engine.api` says.
     """
-    if not kind(run.cfg.engine.name).served:
+    engine = kind(run.cfg.engine.name)
+    if not engine.served:
         return None
-    if kind(run.cfg.engine.name).in_process:
+    if engine.in_process:
         return Facts("chat", run.cfg.model.id)
-    if known := kept(run):
+    if known := recorded(run):
         if known.api != "chat" and tokenizer is None:
             models.tokenizer(run.cfg.model)  # says why it cannot be loaded any more
-        asked = run.cfg.engine.api
-        return known if asked == "auto" else replace(known, api=asked)
+        api = run.cfg.engine.api
+        return known if api == "auto" else replace(known, api=api)
     ids = None if tokenizer is None else tokenizer("1 + 1 =", add_special_tokens=False)["input_ids"]
+    reported: Facts = engine.made_by.facts(run.cfg, ids)
+    return reported
 
-    found: Facts = kind(run.cfg.engine.name).made_by.facts(run.cfg, ids)
-    return found
 
-
-def kept(run: Run) -> Facts | None:
-    """What `prepare` has learnt; None for other engines, and before it."""
+def recorded(run: Run) -> Facts | None:
+    """Return what `prepare` has recorded; None for other engines, and before it."""
     known = runfolder.read_manifest(run).get(KEY)
-    if not known or not kind(run.cfg.engine.name).served:
-        return None
-    return Facts(**known)
+    return Facts(**known) if known and kind(run.cfg.engine.name).served else None
 
 
 def tokenizer(cfg: RunConfig) -> Any | None:
-    """The model's tokenizer; None where a server has the model and its tokenizer cannot be had.
+    """Load the model's tokenizer; None where a server has the model and it cannot be had.
 
     Raises UserError: it cannot be loaded and is needed.
     """
-    if kind(cfg.engine.name).in_process:
+    engine = kind(cfg.engine.name)
+    if engine.in_process:
         return None
-    needed = not kind(cfg.engine.name).served or cfg.prompt.kind == "plain" or cfg.prompt.prefix
-    if needed or cfg.model.tokenizer is not None or cfg.engine.api in ("completions", "generate"):
-        return models.tokenizer(cfg.model)
     try:
         return models.tokenizer(cfg.model)
     except UserError as error:  # a hosted model's name; or a network that is down
+        needed = not engine.served or cfg.prompt.kind == "plain" or cfg.prompt.prefix
+        named = cfg.model.tokenizer is not None or cfg.engine.api in ("completions", "generate")
+        if needed or named:
+            raise
         note(f"no tokenizer here, so chat turns are sent ({error})")
         return None
 
 
 def weights(cfg: RunConfig, known: Facts | None) -> str:
-    """What tells the model from others: its weights, or the name that it is served under."""
+    """Return what tells the model from others: its weights, or the name that it is served under."""
     if not kind(cfg.engine.name).served:
         return models.fingerprint(cfg.model)
     name = cfg.engine.served_name or (known.served_name if known else cfg.model.id)

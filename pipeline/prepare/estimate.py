@@ -109,7 +109,7 @@ def gpu_hardware(words: str, number: int, where: str, memory: int | None = None)
     known = [name for name in _GPUS if re.search(rf"(?<![a-z0-9]){name}(?![0-9])", words, re.I)]
     name = known[0] if known else "H100"
     size, bandwidth, speed = _GPUS[name]
-    which = name if known else f"which is not said: as an {name}"
+    which = name if known else f"not named: as an {name}"
     described = f"{counted(number, 'GPU')} ({which}) {where}"
     return Hardware(described, number, memory or size * 10**9, bandwidth * 1e12, speed * 1e12)
 
@@ -125,7 +125,7 @@ def cluster_hardware(cluster: ClusterConfig) -> Hardware:
     >>> cluster_hardware(ClusterConfig(gpus=4, workers=2, options=["--constraint=a100"])).name
     '8 GPUs (A100) of cluster=default'
     >>> cluster_hardware(ClusterConfig()).name
-    '1 GPU (which is not said: as an H100) of cluster=default'
+    '1 GPU (not named: as an H100) of cluster=default'
     """
     where = f"of cluster={cluster.name}"
     if not cluster.gpus:
@@ -307,9 +307,8 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
         cut: raised_cap.Cut = {}
     else:
         rows = built.rows()
-        identity = questions_table.identity(run, built)
-        runfolder.check_same(run, identity, raising=True)
-        cut = raised_cap.check(run, built, identity)
+        runfolder.check_same(run, built.identity, raising=True)
+        cut = raised_cap.check(run, built)
         results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
         results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
         longest = max(_prompt_lengths(rows))

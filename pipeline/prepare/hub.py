@@ -17,12 +17,12 @@ class NotHere(UserError):
 
 
 @contextlib.contextmanager
-def from_hub(what: str, remedy: str, asked: bool = True, done: str = "loaded") -> Iterator[None]:
+def from_hub(what: str, remedy: str, online: bool = True, action: str = "loaded") -> Iterator[None]:
     """Turn what libraries raise about hub, network and files into one line; they raise many kinds.
 
-    `asked`: whether the hub is. Where it does not answer the first time, it is not asked again.
+    `online`: whether the hub is asked. Where it does not answer the first time, it is not again.
     """
-    why = _unreachable() if asked else ""
+    why = _unreachable() if online else ""
     try:
         yield
     except UserError:
@@ -35,9 +35,9 @@ def from_hub(what: str, remedy: str, asked: bool = True, done: str = "loaded") -
                 "Ask for access on its page at huggingface.co, then `hf auth login`, or HF_TOKEN in"
                 " the environment"
             )
-        offline = asked and (why or os.environ.get("HF_HUB_OFFLINE", "0") != "0")
+        offline = online and (why or os.environ.get("HF_HUB_OFFLINE", "0") != "0")
         kind = NotHere if offline else UserError
-        raise kind(f"{what}: could not be {done}: {message}. {remedy}") from error
+        raise kind(f"{what}: could not be {action}: {message}. {remedy}") from error
     if why:
         _note_once(f"{why}, HF_HUB_OFFLINE=1 spares the attempt")
 

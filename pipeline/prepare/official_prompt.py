@@ -28,7 +28,7 @@ def fetch(prompt: OfficialPrompt) -> Path:
     path = _path(prompt)
     if read(prompt) is None:
         url = f"{SOURCE}/{prompt.file}"
-        with from_hub(url, "Check verifier.official and the network", asked=False):
+        with from_hub(url, "Check verifier.official and the network", online=False):
             source = _download(url)
             if (digest := hashlib.sha256(source).hexdigest()) != prompt.sha256:
                 raise UserError(

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,10 +36,9 @@ class Built(NamedTuple):
     """The questions table and what it was made with."""
 
     table: pa.Table
+    identity: dict[str, Any]  # what the run is: settings, weights, every question and prompt
     server: Facts | None  # None: the engine has the model
-    examples: list[Example]  # to choose from
-    weights: str  # what tells the model from others
-    tokenizer: dict[str, Any] | None  # what its tokenizer is
+    tokenizer: dict[str, Any] | None  # what the model's is
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows."""
@@ -50,6 +49,7 @@ class Built(NamedTuple):
 class _Chat(NamedTuple):
     """A question as a model gets it: its options in their order, and the chat turns."""
 
+    question: Question
     choices: list[str]
     gold: str
     turns: list[dict[str, str]]
@@ -70,15 +70,18 @@ def build(run: Run) -> Built:
         warn(f"model.trust_remote_code=true: Python code that {cfg.model.id} brings will run")
     context = _context(cfg, server)
     examples = shots.load(cfg)
+    chats = [_chat(cfg, question, shots.of(cfg, examples, question)) for question in loaded]
     texts = {f"example {i}": [e.problem, *e.choices, e.solved] for i, e in enumerate(examples, 1)}
-    chats = ((one, _chat(cfg, one, shots.of(cfg, examples, one))) for one in loaded)
-    if server is not None and server.api == "chat":
-        rendered = _sent(cfg, chats)
+    prompts: Iterator[_Prompt]
+    if server is not None and server.api == "chat":  # which renders them itself
+        _check_turns(cfg)
+        prompts = ((json.dumps(chat.turns, ensure_ascii=False), None) for chat in chats)
     else:
         texts |= {f"{one.id}: the problem": [one.problem, *one.choices] for one in loaded}
-        rendered = _rendered(cfg, chats, tokenizer)
+        prompts = _rendered(cfg, chats, tokenizer)
     _refuse_control_tokens(cfg, tokenizer, texts)
-    rows = (_row(cfg, tokenizer, context, *one) for one in rendered)
+    pairs = zip(chats, prompts, strict=True)
+    rows = (_row(cfg, tokenizer, context, chat, prompt) for chat, prompt in pairs)
     batches = []
     while some := list(itertools.islice(rows, parquet.ROWS_PER_GROUP)):  # lists of ids are large
         batches.append(pa.Table.from_pylist(some, QUESTIONS))
@@ -90,25 +93,24 @@ def build(run: Run) -> Built:
             f" of {context}: clamped for {clamped} questions, down to {min(limits)}"
         )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
-    return Built(table, server, examples, endpoint.weights(cfg, server), described)
+    identity = _identity(cfg, table, examples, endpoint.weights(cfg, server))
+    return Built(table, identity, server, described)
 
 
-def identity(run: Run, built: Built) -> dict[str, Any]:
-    """Return what the run is: its settings, the model's weights, every question and prompt."""
+def _identity(
+    cfg: RunConfig, table: pa.Table, examples: list[Example], weights: str
+) -> dict[str, Any]:
+    """Return settings, weights, and hashes of examples, questions and prompts."""
     hashes, prompts = dict[str, str](), dict[str, str]()
     names = ["question_id", "question_hash", "prompt_token_ids", "prompt"]
-    for batch in built.table.select(names).to_batches():
+    for batch in table.select(names).to_batches():
         for name, digest, ids, prompt in zip(*map(pa.Array.to_pylist, batch.columns), strict=True):
             hashes[name], prompts[name] = digest, runfolder.short_hash(str(ids or prompt))
-    chosen = [(example.prompt, example.solved) for example in built.examples]
-    chosen = chosen[: run.cfg.prompt.shots]  # for a question that is none of them
-    return {
-        **runfolder.identity(run.cfg),
-        **({"prompt.shots_hash": runfolder.short_hash(json.dumps(chosen))} if chosen else {}),
-        "model.weights": built.weights,
-        "questions": hashes,
-        "prompts": prompts,
-    }
+    identity = runfolder.identity(cfg)
+    if examples:  # those of a question that is none of them
+        chosen = [(example.prompt, example.solved) for example in examples[: cfg.prompt.shots]]
+        identity["prompt.shots_hash"] = runfolder.short_hash(json.dumps(chosen))
+    return identity | {"model.weights": weights, "questions": hashes, "prompts": prompts}
 
 
 def messages(row: Mapping[str, Any]) -> list[dict[str, str]] | None:
@@ -139,13 +141,11 @@ def _chat(cfg: RunConfig, question: Question, examples: list[Example]) -> _Chat:
     text = fill(cfg.prompt.template, question.problem, choices=options(choices))
     before = [(example.prompt, example.solved) for example in examples]
     role = "user" if cfg.prompt.kind == "plain" else cfg.prompt.system_role
-    return _Chat(choices, gold, turns(text, cfg.model.system, role, before))
+    return _Chat(question, choices, gold, turns(text, cfg.model.system, role, before))
 
 
-def _sent(
-    cfg: RunConfig, chats: Iterable[tuple[Question, _Chat]]
-) -> Iterator[tuple[Question, _Chat, _Prompt]]:
-    """Yield questions with the chat turns that a server renders. Raises UserError: it cannot."""
+def _check_turns(cfg: RunConfig) -> None:
+    """Refuse what a server of chat turns cannot do."""
     if cfg.prompt.kind == "plain" or cfg.prompt.prefix:
         which = "kind=plain" if cfg.prompt.kind == "plain" else f"prefix={cfg.prompt.prefix!r}"
         raise UserError(
@@ -153,33 +153,29 @@ def _sent(
             " only token ids say where an answer begins; a server that takes them is asked with"
             " engine.api=completions"
         )
-    for question, chat in chats:
-        yield question, chat, (json.dumps(chat.turns, ensure_ascii=False), None)
 
 
-def _rendered(
-    cfg: RunConfig, chats: Iterable[tuple[Question, _Chat]], tokenizer: Any
-) -> Iterator[tuple[Question, _Chat, _Prompt]]:
-    """Yield questions with their prompts through the model's template; if plain, their text."""
+def _rendered(cfg: RunConfig, chats: list[_Chat], tokenizer: Any) -> Iterator[_Prompt]:
+    """Yield the prompts of chats through the model's template; if plain, their text."""
     model, prefix = cfg.model, cfg.prompt.prefix
     if cfg.prompt.kind == "plain":
-        for question, chat in chats:
+        for chat in chats:
             text = "".join(turn["content"] for turn in chat.turns)
-            yield question, chat, plain(tokenizer, text + prefix)
+            yield plain(tokenizer, text + prefix)
         return
-    chats, ahead = itertools.tee(chats)
-    contents = (chat.turns for _, chat in ahead)
+    contents = (chat.turns for chat in chats)
     prompts = render(tokenizer, contents, model.chat_template_kwargs, model.template_date, prefix)
-    for question, chat in chats:
+    for chat in chats:
         try:
-            yield question, chat, next(prompts)
+            yield next(prompts)
         except PromptError as error:
             remedy = ""
             if not getattr(tokenizer, "chat_template", None):
                 remedy = "; a base model takes prompt.kind=plain (prompt=base)"
             elif model.system is not None and cfg.prompt.system_role == "system":
                 remedy = "; if it refuses the system role, set prompt.system_role=user"
-            raise UserError(f"{question.id}, model {model.id}: {error}{remedy}") from error
+            name = f"{chat.question.id}, model {model.id}"
+            raise UserError(f"{name}: {error}{remedy}") from error
 
 
 def _refuse_control_tokens(
@@ -196,15 +192,10 @@ def _refuse_control_tokens(
 
 
 def _row(
-    cfg: RunConfig,
-    tokenizer: Any,
-    context: int | None,
-    question: Question,
-    chat: _Chat,
-    rendered: _Prompt,
+    cfg: RunConfig, tokenizer: Any, context: int | None, chat: _Chat, rendered: _Prompt
 ) -> dict[str, Any]:
     """Return a row of the table. Raises UserError: its prompt is too long, or cannot be used."""
-    prompt, ids = rendered
+    question, (prompt, ids) = chat.question, rendered
     size = len(prompt.encode()) if ids is None else len(ids)  # no token is less than a byte
     if chat.choices and cfg.prompt.shuffle == "trial":
         size += _SLACK * len(chat.choices)

@@ -45,11 +45,10 @@ def prepare(run: Run) -> None:
             runfolder.save_config(run)
     else:
         built = questions_table.build(run)
-        identity = questions_table.identity(run, built)
         run.path.mkdir(parents=True, exist_ok=True)
-        runfolder.claim(run, identity)
+        runfolder.claim(run, built.identity)
         with runfolder.settling(run):
-            _save(run, built, identity)
+            _save(run, built)
         run = Run(run.cfg)
     mention(f"prepared {len(run.questions)} questions in {run.path}")
     answer({"run": run.path, "questions": len(run.questions)})
@@ -62,20 +61,20 @@ def prefetch(run: Run) -> None:
     Raises UserError: when something cannot be had.
     """
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
-    found: dict[str, Any] = {"model": models.download(model)}
-    results.print(f"model    {model.id}: {found['model']}")
+    parts: dict[str, Any] = {"model": models.download(model)}
+    results.print(f"model    {model.id}: {parts['model']}")
     loaded, _ = questions.load(dataset)
     shots.load(run.cfg)
     where = find_local(dataset.path) or "in the Hugging Face cache"
     results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {where}")
-    found |= {"dataset": where, "questions": len(loaded)}
+    parts |= {"dataset": where, "questions": len(loaded)}
     if verifier.id is not None:
-        found["verifier"] = models.download(verifier_as_model(run.cfg).model)
-        results.print(f"verifier {verifier.id}: {found['verifier']}")
+        parts["verifier"] = models.download(verifier_as_model(run.cfg).model)
+        results.print(f"verifier {verifier.id}: {parts['verifier']}")
         if verifier.prompt == OFFICIAL:
-            found["prompt"] = official_prompt.fetch(verifier.official)
-            results.print(f"prompt   {verifier.official}: {found['prompt']}")
-    answer(found)
+            parts["prompt"] = official_prompt.fetch(verifier.official)
+            results.print(f"prompt   {verifier.official}: {parts['prompt']}")
+    answer(parts)
     note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")
 
 
@@ -84,7 +83,7 @@ def count_questions(run: Run) -> int:
     if _is_prepared(run):
         return len(run.questions)
     built = questions_table.build(run)
-    runfolder.check_same(run, questions_table.identity(run, built), raising=True)
+    runfolder.check_same(run, built.identity, raising=True)
     return int(built.table.num_rows)
 
 
@@ -130,18 +129,18 @@ def _state(path: Path) -> list[Any]:
     return [[str(one), parquet.fingerprint(one)] for one in files]
 
 
-def _save(run: Run, built: Built, identity: dict[str, Any]) -> None:
+def _save(run: Run, built: Built) -> None:
     """Check what the folder holds now, and write the files that say what it holds from now on."""
-    runfolder.check_same(run, identity, raising=True)
-    raised_cap.check(run, built, identity)
+    runfolder.check_same(run, built.identity, raising=True)
+    raised_cap.check(run, built)
     runfolder.save_config(run)  # first: whoever finds questions reads it
     _save_table(run, built)
     manifest = runfolder.read_manifest(run)
     manifest.setdefault("created_with", describe())
-    if raised := runfolder.raised(run, identity):
+    if raised := runfolder.raised(run, built.identity):
         one = {"from": raised[0], "to": raised[1], "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         manifest[runfolder.RAISED] = [*manifest.get(runfolder.RAISED, []), one]
-    manifest[origin.IDENTITY] = identity
+    manifest[origin.IDENTITY] = built.identity
     if built.server is not None:
         manifest[endpoint.KEY] = asdict(built.server)
     manifest["tokenizer"] = built.tokenizer

@@ -130,7 +130,7 @@ def push(repo: str, folder: Path) -> str:
         raise UserError(f"push={repo}: no token of the hub; `hf auth login`, or set HF_TOKEN")
     note(f"export: uploading {folder} to {repo}")
     remedy = f"{folder} is whole; the same command uploads it"
-    with from_hub(f"push={repo}", remedy, asked=False, done="uploaded"):
+    with from_hub(f"push={repo}", remedy, online=False, action="uploaded"):
         api = huggingface_hub.HfApi()
         url = api.create_repo(repo, repo_type="dataset", private=True, exist_ok=True)
         # What an export before left there and this one lacks goes.

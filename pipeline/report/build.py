@@ -12,44 +12,31 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 import webbrowser
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import Meter, clock, note, results
-from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.console import Meter, clock, counted, note, results
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
-from bayes_at_n.pipeline.compare.cohort import Cohort, Member
-from bayes_at_n.pipeline.compare.comparison import rankings, tables_of
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.report import (
-    attempts,
-    categories,
-    data,
-    figures,
-    overview,
-    races,
-    single,
-    texts,
-)
-from bayes_at_n.pipeline.report.names import bdi, shown
+from bayes_at_n.pipeline.report import attempts, panels, single, texts
+from bayes_at_n.pipeline.report.panels import Panel
 from bayes_at_n.pipeline.store import files
+from bayes_at_n.pipeline.store.outcomes import OWED
 
 FOLDER = Path(__file__).parent
-SCRIPTS = (
-    *("report.js", "map.js", "reader.js", "maths.js", "prose.js", "attempt.js", "question.js"),
-    *("tokens.js", "start.js"),
-)
+PARTS = ("page", "files", "map", "reader", "maths", "prose", "attempt", "question", "tokens")
+DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _STAMP = re.compile(r"\d{8}T\d{6}(-[0-9a-f]{8})?")
 READ_S = 3600.0  # a page that was replaced may be open in a browser, and loads attempts so long
-Panel = dict[str, Any]  # a tab: title, notices, tables, figures; of one data set its counts, too
 
 
 def report(cfg: AnalysisConfig, open: bool = False) -> None:
@@ -77,40 +64,43 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     """
     runs = [cohort.members[0].run.path for cohort in cohorts if cohort.members]
     out, links = files.folder_of(cfg, "report", runs)
-    cohorts = [shown(cohort) for cohort in cohorts]
-    stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
-    side = out / "attempts" / stamp
     out.mkdir(parents=True, exist_ok=True)
-    members = [member.run for cohort in cohorts for member in cohort.members]
-    if cfg.report.single and cfg.report.trials is None:
-        cfg = replace(cfg, report=replace(cfg.report, trials=single.most_trials(members)))
+    path = _write_single(cohorts, cfg, out) if cfg.report.single else _write(cohorts, cfg, out)
+    files.publish(out, links)
+    return path
+
+
+def _write(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path:
+    """Write the page and its side files, of which only a page that is there keeps any."""
+    stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+    side, path = out / "attempts" / stamp, out / "index.html"
     try:
-        count = sum(len(cohort.members) for cohort in cohorts)
-        with texts.processes() as mapped, Meter("report", count) as meter:
-            panels = [_panel(c, cfg, side / str(i), mapped, meter) for i, c in enumerate(cohorts)]
-        settled = [*races.panels(cohorts, panels[0]["notices"])]
-        page, path = _page(cohorts, cfg, panels, stamp, settled), out / "index.html"
-        if cfg.report.single:
-            room = single.LIMIT - len(page.encode()) - single.SPARE
-            sampled = max((cohort.outcomes.shape[2] for cohort in cohorts), default=0)
-            held = single.pack(side, room, sampled)
-            if held.left_out:
-                note(f"report: {held.left_out}")
-            page, path = _page(cohorts, cfg, panels, stamp, settled, held), out / "report.html"
-            shutil.rmtree(side, ignore_errors=True)
-            with contextlib.suppress(OSError):  # another report has side files there
-                side.parent.rmdir()
-        else:
-            if any(cohort.members for cohort in cohorts):
-                os.utime(side)  # it must be there, and count as young
-            _sweep(out)
+        shown = _together(cohorts, cfg, _datasets(cohorts, cfg, side, cfg.report.trials))
+        page = _page(cohorts, cfg, shown, stamp)
+        if any(cohort.members for cohort in cohorts):
+            os.utime(side)  # it must be there, and count as young
+        _sweep(out)
         atomic.write_text(path, page)
-        files.publish(out, links)
     except BaseException:
         if stamp.encode() not in _there(out):
             shutil.rmtree(side, ignore_errors=True)
         raise
     return path
+
+
+def _write_single(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path:
+    """Write the page with as much of its side files as fits."""
+    runs = [member.run for cohort in cohorts for member in cohort.members]
+    trials = cfg.report.trials or single.most_trials(runs)
+    sampled = max((cohort.outcomes.shape[2] for cohort in cohorts), default=0)
+    with tempfile.TemporaryDirectory(prefix="bayes-at-n-report-") as side:
+        shown = _together(cohorts, cfg, _datasets(cohorts, cfg, Path(side), trials))
+        room = single.LIMIT - len(_page(cohorts, cfg, shown).encode()) - single.SPARE
+        held = single.pack(Path(side), room, sampled)
+    if held.left_out:
+        note(f"report: {held.left_out}")
+    atomic.write_text(out / "report.html", _page(cohorts, cfg, shown, held=held))
+    return out / "report.html"
 
 
 def _sweep(out: Path) -> None:
@@ -129,103 +119,103 @@ def _sweep(out: Path) -> None:
 
 
 def _there(out: Path) -> bytes:
-    """The page in a folder, which names its side files; nothing where there is none."""
+    """Read the page in a folder, which names its side files; nothing where there is none."""
     index = out / "index.html"
     return index.read_bytes() if index.exists() else b""
 
 
-def _panel(
-    cohort: Cohort, cfg: AnalysisConfig, stem: Path, mapped: texts.Mapped, meter: Meter
-) -> Panel:
-    """The tab of one data set; side files, whose names begin as `stem` says, are written."""
-    notices = [*cohort.differences, *cohort.warnings]
-    labelled, labels = categories.labelled(cohort, cfg, notices)
-    models = [{"name": name, "side": bool(cohort.members), "note": None} for name in cohort.names]
-    lengths: list[data.Lengths] = [(None, None)] * len(models)
-    indexes = []
-    for i, (model, member) in enumerate(zip(models, cohort.members, strict=False)):
-        place = labelled.names.index(member.name) if member in labelled.members else None
-        own = stem.with_name(f"{stem.name}-{i}")
-        index, model["note"], notes = _member(member, cfg, own, place, mapped)
-        model["reasoning_end"] = member.run.cfg.model.reasoning_end
-        lengths[i] = data.mean_lengths(index.table)
-        notices += [f"{member.name}: {line}" for line in notes]
-        indexes.append(index)
-        meter.advance(1)
-    counts = data.counts(cohort, cfg.report.texts) | {"models": models}
-    if indexes:
-        gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
-        golds = [gold[qid] for qid in cohort.members[0].question_ids]
-        counts |= attempts.write_index(stem, indexes, labels, golds)
-    tables = data.tables(cohort, cfg, labelled if labels else None)
-    return {
-        "title": cohort.dataset,
-        "name": cohort.dataset,
-        "notices": notices,
-        "counts": counts,
-        "first": overview.first(cohort, cfg, tables),
-        "rubrics": overview.rubrics(labelled.names, labels, tables["leaderboard"]),
-        "tables": [data.table(table) for table in tables.values()],
-        "figures": [*figures.figures(cohort, tables, lengths, cfg.scoring.headline)],
-    }
+def _datasets(
+    cohorts: list[Cohort], cfg: AnalysisConfig, side: Path, trials: int | None
+) -> list[Panel]:
+    """Make the panels of all data sets; what is beside the page is written into a folder.
 
-
-def _member(
-    member: Member, cfg: AnalysisConfig, stem: Path, place: int | None, mapped: texts.Mapped
-) -> tuple[attempts.Indexed, str | None, list[str]]:
-    """Write the texts of one run.
-
-    Returns its numbers, why there are no texts, and notes for the page.
+    `trials`: of each question so many have texts; None: all.
     """
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    ids, run, reason = member.question_ids, member.run, None
-    keys, index, notes = attempts.index(run, ids, cfg.report.texts)
-    files: Any = -1
-    if not cfg.report.texts:
-        reason = "The report was made without texts (report.texts=false)."
-    elif not any(run.attempts.glob("*")):
-        reason = "This run holds outcomes only: no texts were imported."
-    else:
-        texts.write_prompts(run, ids, stem)
-        files = texts.write_responses(run, ids, keys, stem, cfg.report.trials, mapped)
-        atomic.write_text(stem.with_name("katex.js"), _library(), sync=False)
-    return attempts.Indexed(keys, index, files, place), reason, notes
+    made = [panels.dataset(cohort, cfg) for cohort in cohorts]
+    members = [
+        (i, m, member) for i, of in enumerate(cohorts) for m, member in enumerate(of.members)
+    ]
+    if members:
+        side.mkdir(parents=True, exist_ok=True)
+    tables, jobs = list[list[pa.Table]]([] for _ in cohorts), []
+    for i, m, member in members:
+        (panel, rubrics), run, ids = made[i], member.run, member.question_ids
+        codes = [code[m] for _, code in rubrics.values()]
+        own = attempts.index(run, ids, cfg.report.texts, m, codes)
+        panel["notices"] += [f"{member.name}: {line}" for line in own.notes]
+        end = run.cfg.model.reasoning_end
+        panel["counts"]["models"][m] |= {"side": True, "note": own.without, "reasoning_end": end}
+        tables[i].append(own.table)
+        upto = trials if own.without is None else 0
+        jobs.append(texts.Job(run.cfg, ids, own.keys, side / f"{i}-{m}", upto))
+    with Meter("report", len(jobs)) as meter:
+        for (i, m, _), files in zip(members, texts.write_all(jobs), strict=True):
+            tables[i][m] = tables[i][m].append_column("file", pa.array(files, pa.int32()))
+            meter.advance(1)
+    if any(job.trials != 0 for job in jobs):
+        atomic.write_text(side / "katex.js", _library(), sync=False)
+    for i, (cohort, (panel, rubrics)) in enumerate(zip(cohorts, made, strict=True)):
+        if cohort.members:
+            gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
+            golds = [gold[qid] for qid in cohort.members[0].question_ids]
+            panel["counts"] |= attempts.write_numbers(side / str(i), tables[i], rubrics, golds)
+    return [panel for panel, _ in made]
+
+
+def _together(cohorts: list[Cohort], cfg: AnalysisConfig, datasets: list[Panel]) -> list[Panel]:
+    """Add the panels that several data sets share, and those of races."""
+    made = [*datasets]
+    if len(cohorts) > 1:
+        together = panels.together(cohorts, cfg)
+        made.insert(0 if together["first"] else len(made), together)
+    return [*made, *panels.settled(cohorts, datasets[0]["notices"])]
 
 
 def _library() -> str:
-    """What draws mathematics, as a side file."""
+    """Read what draws mathematics, as a side file."""
     return (FOLDER / "katex.min.js").read_text(encoding="utf-8") + '\nbayesReport("katex",true);\n'
+
+
+def summary(cohorts: list[Cohort]) -> str:
+    """Say how much there is, in a line.
+
+    >>> from bayes_at_n.pipeline.compare.cohort import from_arrays
+    >>> summary([from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])])
+    '2 models, 1 question, 3 graded attempts'
+    """
+    models = {name for cohort in cohorts for name in cohort.names}
+    graded = sum(int((cohort.outcomes != OWED).sum()) for cohort in cohorts)
+    questions = sum(len(cohort.question_ids) for cohort in cohorts)
+    parts = [(len(models), "model"), (questions, "question"), (graded, "graded attempt")]
+    if len(cohorts) > 1:
+        parts.insert(1, (len(cohorts), "data set"))
+    return ", ".join(counted(n, noun) for n, noun in parts)
 
 
 def _page(
     cohorts: list[Cohort],
     cfg: AnalysisConfig,
-    panels: list[Panel],
-    stamp: str,
-    settled: list[Panel],
+    shown: list[Panel],
+    stamp: str = "",
     held: single.Packed | None = None,
 ) -> str:
-    counts = [panel["counts"] for panel in panels]
-    if len(cohorts) > 1:
-        together = _pooled(cohorts, cfg)
-        panels = [together, *panels] if together["first"] else [*panels, together]
-    names = [cohort.dataset for cohort in cohorts]
-    headline = Markup("Reasoning models on ") + Markup(", ").join(map(bdi, names))
+    """Render the page, with what it holds of its side files if it has none."""
+    counts = [panel["counts"] for panel in shown if panel["counts"]]
     readable = any(model["side"] for count in counts for model in count["models"])
     css = (FOLDER / "report.css").read_text(encoding="utf-8")
-    code = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    js = f'"use strict";\n(() => {{\n{code}\n}})();\n'
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined
-    )
-    environment.filters["bdi"] = bdi
+    code = "\n".join((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in PARTS)
+    library = (FOLDER / "preact.min.js").read_text(encoding="utf-8")
+    js = f'{library}\n(() => {{\n"use strict";\n{code}\n}})();\n'
+    loader = FileSystemLoader(FOLDER)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters["visible"] = visible
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
     text = environment.get_template("template.html").render(
-        title=cfg.report.title or f"Reasoning models on {', '.join(names)}",
-        headline=cfg.report.title or headline,
-        summary=data.summary(cohorts),
+        title=cfg.report.title,
+        names=[cohort.dataset for cohort in cohorts],
+        summary=summary(cohorts),
         footer=time.strftime("Made %Y-%m-%d %H:%M by bayes-at-n."),
-        panels=[*panels, *settled],
-        readable=readable,
+        panels=shown,
         policy=_policy(css, js, *([_library()] if held else [])),
         held=held,
         css=Markup(css),
@@ -233,34 +223,24 @@ def _page(
         data={
             "stamp": stamp,
             "readable": readable,
-            "rows": attempts.ROWS,
             "datasets": counts,
             "single": held and held.left_out,
         },
     )
-    return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates become "?"
+    return visible(text).encode("utf-8", "replace").decode("utf-8")  # lone surrogates become "?"
 
 
-def _pooled(cohorts: list[Cohort], cfg: AnalysisConfig) -> Panel:
-    """The tab of all data sets together; a notice where no model is in all of them."""
-    notices = [f"{c.dataset}: {line}" for c in cohorts for line in (*c.differences, *c.warnings)]
-    panel: Panel = {"title": "All data sets", "name": "=all", "notices": notices, "counts": None}
-    panel |= {"first": None, "rubrics": {}}
-    try:
-        together = cohorts_of.pooled(cohorts)
-        tables = tables_of(together, cfg)
-        ranked = rankings(cohorts, cfg, together)
-        panel["first"] = overview.first(together, cfg, tables)
-        panel["tables"] = [data.table(table) for table in (*tables.values(), ranked)]
-        panel["figures"] = [*figures.figures(together, tables, [], cfg.scoring.headline)]
-    except UserError as error:
-        notices.append(str(error))
-        panel |= {"tables": [], "figures": []}
-    return panel
+def visible(text: str) -> str:
+    r"""Write controls of writing direction out: no name turns the text about it round.
+
+    >>> visible("a\u202eb")
+    'a⟨U+202E⟩b'
+    """
+    return DIRECTIONS.sub(lambda mark: f"⟨U+{ord(mark[0]):04X}⟩", text)
 
 
 def _policy(css: str, *js: str) -> str:
-    """What the page may do: run its own scripts and those beside it, use its own styles.
+    """Say what the page may do: run its own scripts and those beside it, use its own styles.
 
     `style` attributes are allowed for matplotlib's SVG; `file:` is for browsers to which a file on
     disk is not of the page's own origin. Nothing may be fetched, sent or framed.

@@ -4,89 +4,72 @@ const [WIDE, NARROW] = [26, 3]; // pixels of a cell with a number, and of one wi
 const TALL = 700; // pixels that cells with numbers may take
 
 function drawMap(panel, dataset) {
-  const place = panel.querySelector(".map");
-  if (!place || place.firstChild) return;
+  const box = panel.querySelector(".map");
+  if (!box || box.firstChild) return;
   const order = panel.querySelector(".map-order");
   const data = page.datasets[dataset];
   let drawn = "";
-  const draw = () => {
-    const { columns, bare } = mapSize(data, place);
+  const drawCells = () => {
+    const { columns, bare } = mapSize(data, box);
     const size = [columns, bare, order.value].join();
-    if (size === drawn || !place.clientWidth) return;
+    if (size === drawn || !box.clientWidth) return;
     drawn = size;
-    place.classList.toggle("bare", bare);
-    place.replaceChildren(...mapTables(data, columns, order.value === "1"));
-    place.querySelector("tbody a")?.setAttribute("tabindex", "0");
+    box.classList.toggle("bare", bare);
+    render(mapTables(data, columns, order.value === "1"), box);
+    if (!box.querySelector("[tabindex='0']")) box.querySelector("tbody a")?.setAttribute("tabindex", "0");
   };
-  order.addEventListener("change", draw);
-  place.addEventListener("keydown", (event) => moveInMap(place, event));
+  order.addEventListener("change", drawCells);
+  box.addEventListener("keydown", (event) => moveInMap(box, event));
   for (const [kind, shown] of [["pointerover", true], ["focusin", true], ["pointerout", false], ["focusout", false]]) {
-    place.addEventListener(kind, (event) => tell(data, shown && event.target.closest("[data-q]")));
+    box.addEventListener(kind, (event) => tell(data, shown && event.target.closest("[data-q]")));
   }
   // After what stands above it is painted: of 10,000 cells it takes a while.
-  new ResizeObserver(() => setTimeout(draw)).observe(place);
+  new ResizeObserver(() => setTimeout(drawCells)).observe(box);
 }
 
 // How many columns a line has, all lines about as long, and whether cells go without a number.
-function mapSize(data, place) {
-  const names = parseFloat(getComputedStyle(place).getPropertyValue("--names")) * 16;
-  const across = (least) => Math.max(1, Math.floor((place.clientWidth - names) / least));
+function mapSize(data, box) {
+  const names = parseFloat(getComputedStyle(box).getPropertyValue("--names")) * 16;
+  const across = (least) => Math.max(1, Math.floor((box.clientWidth - names) / least));
   const lines = (least) => Math.ceil(data.questions.length / across(least));
   const bare = lines(WIDE) > 1 && lines(WIDE) * (data.models.length + 4) * WIDE > TALL;
   return { bare, columns: Math.ceil(data.questions.length / lines(bare ? NARROW : WIDE)) };
 }
 
-function share(data, model, question) {
-  const graded = data.graded[model][question];
-  return graded ? data.correct[model][question] / graded : null;
-}
-
-const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
-const mean = (numbers) => sum(numbers) / Math.max(numbers.length, 1);
-
 function mapTables(data, columns, hardestFirst) {
-  const all = (q) => mean(data.models.map((_, m) => share(data, m, q)).filter((one) => one !== null));
+  const mean = (numbers) => sum(numbers) / Math.max(numbers.length, 1);
+  const share = (m, q) => (data.graded[m][q] ? data.correct[m][q] / data.graded[m][q] : null);
   const questions = data.questions.map((_, q) => q);
-  const means = questions.map(all);
+  const models = data.models.map((_, m) => m);
+  const means = questions.map((q) => mean(models.map((m) => share(m, q)).filter((one) => one !== null)));
+  const scores = models.map((m) => mean(questions.map((q) => share(m, q) ?? 0)));
+  models.sort((a, b) => scores[b] - scores[a]);
   if (hardestFirst) questions.sort((a, b) => means[a] - means[b]);
-  const scores = data.models.map((_, m) => mean(questions.map((q) => share(data, m, q) ?? 0)));
-  const models = data.models.map((_, m) => m).sort((a, b) => scores[b] - scores[a]);
-  const tables = [];
-  for (let at = 0; at < questions.length; at += columns) {
-    const some = questions.slice(at, at + columns);
-    const row = (name, cells) => el("tr", {}, el("th", { scope: "row", title: name }, named(name)), ...cells);
-    const head = el("tr", {}, el("th", { scope: "col", "aria-label": "model" }),
-      ...some.map((q) => el("th", { scope: "col", "data-q": q },
-        el("a", { href: address(data.name, "", data.questions[q]), tabindex: -1 }, named(data.questions[q])))));
-    const every = row("mean of all", some.map((q) => cellOf(means[q], el("span", { "data-q": q }))));
-    const rows = models.map((m) => row(data.models[m].name, some.map((q) => mapCell(data, m, q))));
-    const table = el("table", { "aria-label": `Share of correct attempts, ${data.name}` },
-      el("thead", {}, head), el("tbody", {}, ...(models.length > 1 ? [every] : []), ...rows));
-    table.style.setProperty("--columns", String(columns));
-    table.style.setProperty("--own", String(some.length));
-    tables.push(table);
-  }
-  return tables;
-}
 
-function cellOf(part, cell) {
-  cell.append(part === null ? "–" : String(Math.round(100 * part)));
-  cell.style.setProperty("--share", String(Math.round(100 * part)));
-  return el("td", {}, cell);
-}
-
-function mapCell(data, m, q) {
-  const { name, side } = data.models[m];
-  const label = `${name}, ${data.questions[q]}: ${data.correct[m][q]} of ${data.graded[m][q]} correct`;
-  const opens = side ? { tabindex: -1, href: address(data.name, name, data.questions[q], 0) } : { role: "img" };
-  const cell = el(side ? "a" : "span", { "aria-label": label, "data-q": q, ...opens });
-  if (side) {
-    cell.addEventListener("click", () => {
-      reading.cell = cell;
-      rove(cell.closest(".map"), cell);
-    });
-  }
-  return cellOf(share(data, m, q), cell);
+  const cell = (part, tag, attributes) => html`<td><${tag} style=${{ "--share": Math.round(100 * part) }}
+    ...${attributes}>${part === null ? "–" : Math.round(100 * part)}<//></td>`;
+  const ofModel = (m) => (q) => {
+    const { name, side } = data.models[m];
+    const label = `${name}, ${data.questions[q]}: ${data.correct[m][q]} of ${data.graded[m][q]} correct`;
+    const open = ({ currentTarget }) => {
+      reading.cell = currentTarget;
+      rove(currentTarget.closest(".map"), currentTarget);
+    };
+    return cell(share(m, q), side ? "a" : "span", { "aria-label": label, "data-q": q, ...(side
+      ? { tabindex: -1, href: address(data.name, name, data.questions[q], 0), onClick: open } : { role: "img" }) });
+  };
+  const row = (name, cells) => html`<tr><th scope="row" title=${name}>${named(name)}</th>${cells}</tr>`;
+  const head = (q) => html`<th scope="col" data-q=${q}>
+    <a href=${address(data.name, "", data.questions[q])} tabindex="-1">${named(data.questions[q])}</a></th>`;
+  const lines = Array.from({ length: Math.ceil(questions.length / columns) },
+    (_, i) => questions.slice(i * columns, (i + 1) * columns));
+  return lines.map((line) => html`<table aria-label=${`Share of correct attempts, ${data.name}`}
+    style=${{ "--columns": columns, "--own": line.length }}>
+    <thead><tr><th scope="col" aria-label="model"></th>${line.map(head)}</tr></thead>
+    <tbody>
+      ${models.length > 1 && row("mean of all", line.map((q) => cell(means[q], "span", { "data-q": q })))}
+      ${models.map((m) => row(data.models[m].name, line.map(ofModel(m))))}
+    </tbody></table>`);
 }
 
 // What a cell is, and how its question begins, beside the cell that is pointed at or has the focus.
@@ -95,7 +78,8 @@ function tell(data, cell) {
   tip.hidden = !cell;
   if (!cell) return;
   const q = Number(cell.dataset.q);
-  tip.replaceChildren(el("b", {}, cell.getAttribute("aria-label") ?? data.questions[q]), el("span", { dir: "auto" }, data.asked[q] ?? ""));
+  render(html`<b>${cell.getAttribute("aria-label") ?? data.questions[q]}</b>
+    <span dir="auto">${data.problems[q] ?? ""}</span>`, tip);
   const box = cell.getBoundingClientRect();
   const [wide, high] = [tip.offsetWidth, tip.offsetHeight];
   tip.style.left = `${Math.max(4, Math.min(box.left, innerWidth - wide - 12))}px`;
@@ -103,7 +87,7 @@ function tell(data, cell) {
   cell.setAttribute("aria-describedby", "tip");
 }
 
-function moveInMap(place, event) {
+function moveInMap(group, event) {
   const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
   const cell = event.target.closest("td");
   if (!step || !cell) return;
@@ -114,5 +98,5 @@ function moveInMap(place, event) {
   // At the end of a line the next one goes on.
   const other = step[1] > 0 ? table.nextElementSibling : table.previousElementSibling;
   const next = other?.tBodies[0].rows[cell.parentElement.sectionRowIndex];
-  rove(place, beside ?? (step[1] && next?.cells[step[1] > 0 ? 1 : next.cells.length - 1].querySelector("a")));
+  rove(group, beside ?? (step[1] && next?.cells[step[1] > 0 ? 1 : next.cells.length - 1].querySelector("a")));
 }

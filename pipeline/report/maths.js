@@ -2,6 +2,17 @@
 // What models wrote is hostile: KaTeX trusts nothing and expands little here, and of what it makes
 // only sound elements and attributes get into the page. What fails stays as it was written.
 
+function el(tag, attributes, ...children) {
+  return elementOf("http://www.w3.org/1999/xhtml", tag, attributes, ...children);
+}
+function elementOf(namespace, tag, attributes, ...children) {
+  const element = document.createElementNS(namespace, tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null) element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 const MOST = { expressions: 500, nodes: 2000, depth: 60 }; // of a part of a text; of an expression
 const SPANS = new RegExp([

@@ -8,7 +8,6 @@ const near = new IntersectionObserver((changes) => changes.filter((change) => ch
   near.unobserve(target);
   drawings.get(target)();
 }), { rootMargin: "600px" });
-const library = () => side("katex", () => Boolean(window.katex?.render)); // that draws mathematics
 
 // Where a part of a text from `at` on ends: at a blank line, which no expression holds, else at the
 // end of a line or a word; never inside its answer, or a character.
@@ -35,33 +34,41 @@ function fillPart(part, text, spans, [from, to]) {
   }
 }
 
-function prose(text, answer = null, from = 0, to = text.length) {
-  const block = el("div", { class: "prose", dir: "auto" });
-  for (let at = from, end; at < to; at = end) {
-    end = partEnd(text, at, to, answer);
-    const own = text.slice(at, end);
-    const marked = answer && answer[0] >= at && answer[1] <= end ? [answer[0] - at, answer[1] - at] : [0, 0];
-    const part = el("div", { class: "part", style: `--lines: ${Math.ceil(own.length / 90) + own.split("\n").length}` });
-    fillPart(part, own, [], marked);
-    drawings.set(part, () => fillPart(part, own, spansOf(own, marked), marked));
-    near.observe(part);
-    block.append(part);
+// A text, which is made once: Preact leaves it alone.
+class Prose extends Component {
+  shouldComponentUpdate() { return false; }
+  componentDidMount() {
+    const { text, answer, from, to } = this.props;
+    for (let at = from, end; at < to; at = end) {
+      end = partEnd(text, at, to, answer);
+      const own = text.slice(at, end);
+      const marked = answer && answer[0] >= at && answer[1] <= end ? [answer[0] - at, answer[1] - at] : [0, 0];
+      const part = el("div", { class: "part", style: `--lines: ${Math.ceil(own.length / 90) + own.split("\n").length}` });
+      fillPart(part, own, [], marked);
+      drawings.set(part, () => fillPart(part, own, spansOf(own, marked), marked));
+      near.observe(part);
+      this.base.append(part);
+    }
   }
-  return block;
+  render() { return html`<div class="prose" dir="auto"></div>`; }
+}
+function prose(text, key = null, { answer = null, from = 0, to = text.length } = {}) {
+  return html`<${Prose} key=${key} text=${text} answer=${answer} from=${from} to=${to} />`;
 }
 
 // A response, its reasoning apart: up to the last marker of its model, or of others. It is closed
 // where something follows.
-function folded({ text, lengths }, answer, own) {
+function folded(text, lengths, answer, own) {
   const marker = [own, ...MARKERS].find((one) => one && text.includes(one));
   const end = marker ? text.lastIndexOf(marker) + marker.length : /^\s{0,99}(<think>|<\|channel\|>)/.test(text) ? text.length : 0;
-  if (!end) return [prose(text, answer)];
+  if (!end) return prose(text, null, { answer });
   let [at, tokens] = [0, 0];
   while (lengths && at < end && tokens < lengths.length) at += lengths[tokens++];
   const size = lengths ? `${count(tokens)} of ${count(lengths.length)} tokens` : `${count(end)} of ${count(text.length)} characters`;
   const over = text.slice(end).trim() !== "";
-  return [el("details", { class: "reasoning", open: over ? null : "" },
-    el("summary", {}, `Reasoning${over ? "" : ", without an end"}: ${size}`), prose(text, answer, 0, end)), prose(text, answer, end)];
+  return [html`<details class="reasoning" open=${!over}>
+    <summary>Reasoning${over ? "" : ", without an end"}: ${size}</summary>${prose(text, null, { answer, to: end })}</details>`,
+  prose(text, null, { answer, from: end })];
 }
 
 // To the answer that was graded, wherever it stands.

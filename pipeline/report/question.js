@@ -3,77 +3,72 @@
 const MOST_ANSWERS = 20; // that the histogram shows
 const CELLS = 200; // of a model's row: of more trials some share a cell
 
-async function drawQuestion(token, question) {
-  const { dataset } = reading;
-  const data = page.datasets[dataset];
-  const [first, end] = rowsOf(question);
-  const rows = Array.from({ length: end - first }, (_, i) => first + i);
-  const correct = rows.filter((row) => textAt("outcome", row) === "correct").length;
-  const asked = [facts([["gold", rows.length ? gold(first) : null], ["correct", `${count(correct)} of ${count(rows.length)} attempts`]])];
+// The title of a question, and its parts.
+function questionView(question) {
+  const data = dataset();
+  const attempts = attemptsOf(question);
+  const correct = attempts.filter(({ outcome }) => outcome === "correct").length;
   const source = data.models.findIndex(({ note }) => note === null);
-  try {
-    const [prompts] = source < 0 ? [] : await Promise.all([side(`${dataset}-${source}-p`, soundTexts), library()]);
-    if (prompts) asked.unshift(prose(prompts.rows[question]?.problem ?? ""));
-  } catch (error) {
-    asked.push(el("p", { role: "alert" }, error.message));
-  }
-  if (reading.token !== token) return false;
-  showAttempt(el("div", { class: "head" }, el("h3", { tabindex: -1 }, named(data.questions[question])),
-    moves(["← Previous", "p", () => stepAside(0, -1)], ["Next →", "n", () => stepAside(0, 1)])),
-  card("Problem", ...asked), card("Answers", ...histogram(rows, question, data)), card("Trials", ...strips(rows, data)));
-  document.title = `${data.questions[question]}, all answers`;
-  return true;
+  const problem = source >= 0 && orFault(() => {
+    const [prompts] = need(`${reading.dataset}-${source}-p`, "katex");
+    return prose(prompts.rows[question]?.problem ?? "", `${reading.dataset}/${question}`);
+  });
+  return [`${data.questions[question]}, all answers`,
+    html`<div class="head"><h3 tabindex="-1">${named(data.questions[question])}</h3>
+      ${moves(["← Previous", "p", () => stepAside(0, -1)], ["Next →", "n", () => stepAside(0, 1)])}</div>`,
+    card("Problem", problem, facts([["gold", attempts[0]?.gold ?? null],
+      ["correct", `${count(correct)} of ${count(attempts.length)} attempts`]])),
+    card("Answers", ...histogram(attempts, question, data)), card("Trials", ...strips(attempts, data))];
 }
 
 // Each answer with its grade: how many gave it, and how many of each model; a number lists them.
-function histogram(rows, question, { models }) {
-  const found = new Map();
-  for (const row of rows) {
-    const key = JSON.stringify([textAt("outcome", row), textAt("answer", row)]);
-    if (!found.has(key)) found.set(key, { row, all: 0, of: models.map(() => 0) });
-    found.get(key).all += 1;
-    found.get(key).of[at("m", row)] += 1;
-  }
-  const answers = [...found.values()].sort((a, b) => b.all - a.all);
-  const lines = answers.slice(0, MOST_ANSWERS).map(({ row, all, of }) => {
-    const [answer, outcome] = [textAt("answer", row), textAt("outcome", row)];
-    const [glyph, kind] = GLYPHS[outcome] ?? ["·", "dim"];
+function histogram(attempts, question, { models }) {
+  const groups = Map.groupBy(attempts, ({ outcome, answer }) => JSON.stringify([outcome, answer]));
+  const answers = [...groups.values()].sort((a, b) => b.length - a.length);
+  const line = (group) => {
+    const [{ outcome, answer }] = group;
+    const [glyph, kind] = glyphOf(outcome);
     const wanted = { outcome, text: `=${answer ?? ""}` };
-    const cell = (number, model, ...bar) => el("td", { class: bar.length ? "text" : null }, ...bar,
-      number ? el("a", { href: addressOf(model, question, null, wanted) }, count(number)) : "");
-    return el("tr", { "aria-current": wanted.text === reading.wanted.text ? "true" : null },
-      el("th", { scope: "row", class: "text", title: answer }, el("span", { class: kind }, `${glyph} `),
-        answer === null ? el("i", {}, words(outcome ?? "not graded")) : named(visible(answer))),
-      cell(all, -1, el("span", { class: `bar ${kind}`, style: `width: ${(9 * all) / answers[0].all}rem` }), " "), ...of.map((number, model) => cell(number, model)));
-  });
-  const heads = ["answer", "all", ...models.map(({ name }) => name)].map((head, i) => el("th", { scope: "col", class: i < 2 ? "text" : null, title: i < 2 ? null : head }, named(head)));
+    const link = (number, model) => number > 0
+      && html`<a href=${addressOf(model, question, null, wanted)}>${count(number)}</a>`;
+    return html`<tr aria-current=${wanted.text === reading.wanted.text ? "true" : null}>
+      <th scope="row" class="text" title=${answer}><span class=${kind}>${glyph} </span>
+        ${answer === null ? html`<i>${words(outcome ?? "not graded")}</i>` : named(visible(answer))}</th>
+      <td class="text"><span class=${`bar ${kind}`} style=${`width: ${(9 * group.length) / answers[0].length}rem`}></span>
+        ${" "}${link(group.length, -1)}</td>
+      ${models.map((_, model) => html`<td>${link(group.filter(({ m }) => m === model).length, model)}</td>`)}</tr>`;
+  };
   const rest = answers.slice(MOST_ANSWERS);
-  return [el("div", { class: "scroll" }, el("table", { class: "answers" }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...lines))),
-    rest.length ? el("p", { class: "hint" }, `${count(rest.length)} rarer answers, of ${count(sum(rest.map(({ all }) => all)))} attempts, are in the list.`) : null];
+  return [html`<div class="scroll"><table class="answers">
+    <thead><tr><th scope="col" class="text">answer</th><th scope="col" class="text">all</th>
+      ${models.map(({ name }) => html`<th scope="col" title=${name}>${named(name)}</th>`)}</tr></thead>
+    <tbody>${answers.slice(0, MOST_ANSWERS).map(line)}</tbody></table></div>`,
+  rest.length > 0 && html`<p class="hint">${count(rest.length)} rarer answers, of ${count(sum(rest.map(({ length }) => length)))} attempts, are in the list.</p>`];
 }
 
 // A row of cells for each model. What the filters leave out is pale.
-function strips(rows, data) {
-  const width = Math.ceil((rows.reduce((last, row) => Math.max(last, at("t", row)), 0) + 1) / CELLS);
+function strips(attempts, data) {
+  const width = Math.ceil((attempts.reduce((most, { t }) => Math.max(most, t), 0) + 1) / CELLS);
   const cells = data.models.map(() => []);
-  for (const row of rows) (cells[at("m", row)][Math.floor(at("t", row) / width)] ??= []).push(row);
-  const body = el("tbody", {}, ...cells.map((own, m) => el("tr", {}, el("th", { scope: "row", title: data.models[m].name }, named(data.models[m].name)),
-    ...Array.from(own, (group) => el("td", {}, group ? trialCell(group) : null)))));
-  body.querySelector("a")?.setAttribute("tabindex", "0");
-  const table = el("table", { class: "strips" }, body);
-  table.addEventListener("keydown", (event) => moveInMap(table, event));
-  return [el("p", { class: "hint" }, `A cell is ${width === 1 ? "a trial" : `${width} trials, with their shares from below, and opens the first of them`}: `,
-    ...["correct", "wrong", "without a valid answer"].flatMap((name, i) => [el("span", { class: `bar ${["good", "bad", "dim"][i]}` }), ` ${name} `])),
-  el("div", { class: "scroll" }, table)];
+  for (const attempt of attempts) (cells[attempt.m][Math.floor(attempt.t / width)] ??= []).push(attempt);
+  const reached = cells.flat().find(Boolean)?.[0]; // by Tab
+  const text = width === 1 ? "a trial" : `${width} trials, with their shares from below, and opens the first of them`;
+  const kind = (name, look) => html`<span class=${`bar ${look}`}></span> ${name}${" "}`;
+  return [html`<p class="hint">A cell is ${text}: ${kind("correct", "good")}${kind("wrong", "bad")}${kind("without a valid answer", "dim")}</p>`,
+    html`<div class="scroll"><table class="strips" onKeyDown=${(event) => moveInMap(event.currentTarget, event)}><tbody>
+      ${cells.map((own, m) => html`<tr><th scope="row" title=${data.models[m].name}>${named(data.models[m].name)}</th>
+        ${Array.from(own, (group) => html`<td>${group && trialCell(group, reached)}</td>`)}</tr>`)}</tbody></table></div>`];
 }
 
-function trialCell(group) {
-  const kinds = group.map((row) => (GLYPHS[textAt("outcome", row)] ?? ["·", "dim"])[1]);
+function trialCell(group, reached) {
+  const kinds = group.map(({ outcome }) => glyphOf(outcome)[1]);
   const [good, bad] = ["good", "bad"].map((kind) => kinds.filter((one) => one === kind).length);
+  const [first] = group;
   const shown = group.find(passes);
-  const row = shown ?? group[0];
-  const label = group.length === 1 ? `trial ${at("t", row)}: ${words(textAt("outcome", row) ?? "not graded")}, ${visible(textAt("answer", row) ?? "no answer")}`
-    : `trials ${at("t", group[0])} to ${at("t", group.at(-1))}: ${good} correct, ${bad} wrong, ${group.length - good - bad} without a valid answer`;
-  return el("a", { href: rowAddress(row), tabindex: -1, title: label, "aria-label": label, class: shown === undefined ? "pale" : null,
-    style: `--g: ${(100 * good) / group.length}%; --b: ${(100 * (good + bad)) / group.length}%` });
+  const label = group.length === 1
+    ? `trial ${first.t}: ${words(first.outcome ?? "not graded")}, ${visible(first.answer ?? "no answer")}`
+    : `trials ${first.t} to ${group.at(-1).t}: ${good} correct, ${bad} wrong, ${group.length - good - bad} without a valid answer`;
+  return html`<a href=${addressOfAttempt(shown ?? first)} tabindex=${first === reached ? 0 : -1} title=${label}
+    aria-label=${label} class=${shown === undefined ? "pale" : null}
+    style=${`--g: ${(100 * good) / group.length}%; --b: ${(100 * (good + bad)) / group.length}%`}></a>`;
 }

@@ -1,296 +1,319 @@
 // The attempt reader: which attempts are listed, and moving between them. The address says it all:
 // #dataset/model/question/trial?filters, where an empty model or question is all of them, and without
-// a trial a question is shown, or a list. A widget changes the address, and an address the widgets.
+// a trial a question is shown, or a list. A widget changes the address, and an address what is drawn.
 
-// `wanted`: what is listed, texts as in the address, model and question as numbers, -1 for all; `files`:
-// of rows of the data set; `rows`: those listed, as `listed` says; `row`: the one that is shown; `from`, `to`:
-// which of them the list has; `pane`: what is drawn; `token`: of the address that is being opened; `cell`: of the map, from which
-// an attempt was opened; `entering`: it takes the focus; `redraw`: draws its response again.
-const reading = { dataset: null, wanted: { model: -1, question: -1 }, files: [], rows: [], row: -1, from: 0, to: 0, listed: null, hash: null,
-  pane: null, token: null, cell: null, entering: false, redraw: null };
-const PAGE = 200; // rows of the list that are made at a time
-const MOST_ROWS = 500000; // that are loaded for a list
-const FILTERS = ["outcome", "agreement", "end", "from", "to", "text", "in", "sort"]; // of the address; widgets are by-NAME
-const COUNTED = { model: (row) => at("m", row), outcome: (row) => textAt("outcome", row), agreement, end: (row) => at("cut", row) };
-const GROUPS = new Map([["-1", () => true], ["", () => true], ["differ", (value) => value === "grader" || value === "verifier"],
-  ["!correct", (value) => value !== null && value !== "correct"]]);
-const fits = (wanted, value) => GROUPS.get(String(wanted))?.(value) ?? String(value) === String(wanted);
+// `wanted`: what the list holds, texts as in the address, model and question as numbers, -1 for all; `found`: the
+// attempts of the list, as `listed` says, and `counts` by filter; `attempt`: the open one; `drawn`: what is in the
+// page, of the list `from` to `to`; `cell`: of the map, that opened it; `entering`: its heading gets the focus.
+const reading = { dataset: null, wanted: {}, found: [], counts: null, listed: null, line: "", searching: false,
+  attempt: null, hash: null, drawn: {}, cell: null, entering: false };
+const PAGE = 200; // attempts of the list that are made at a time
+const MOST_FILES = 122; // that are loaded for a list: of 500,000 attempts, or of a question more
+const FILTERS = ["outcome", "agreement", "end", "from", "to", "text", "in", "sort"]; // of the address
 const GLYPHS = { correct: ["✓", "good"], wrong: ["✗", "bad"], no_answer: ["∅", "dim"],
   unparsable: ["?", "dim"], timeout: ["…", "dim"], error: ["!", "bad"] };
-const words = (text) => text.replaceAll("_", " ");
-const fixed = (number, digits) => (number === null ? "–" : number.toFixed(digits));
-const count = (number) => number.toLocaleString("en");
+const glyphOf = (outcome) => GLYPHS[outcome] ?? ["·", "dim"];
+const dataset = () => page.datasets[reading.dataset];
+const modelOf = ({ m }) => dataset().models[m].name;
+const questionOf = ({ q }) => dataset().questions[q];
 
-// Values of a row of the data set; those of a coded column {values, codes} have -1 for none.
-const fileOf = (row) => Math.floor(row / page.rows);
-const at = (name, row) => reading.files[fileOf(row)][name][row % page.rows];
-const coded = ({ values, codes }, place) => values[codes[place]] ?? null;
-const textAt = (name, row) => coded(reading.files[fileOf(row)][name], row % page.rows);
+// The attempts of a question, or of all of them: the first so many. Throws PENDING, as `need`.
+const filesOf = () => Math.ceil(dataset().questions.length / dataset().per_file);
+function attemptsOf(question) {
+  const one = Math.floor(question / dataset().per_file);
+  const numbers = question < 0 ? Array.from({ length: Math.min(filesOf(), MOST_FILES) }, (_, i) => i) : [one];
+  const all = need(...numbers.map((number) => `${reading.dataset}-q${number}`)).flat();
+  return question < 0 ? all : all.filter(({ q }) => q === question);
+}
 
 // The address of what `wanted` lists: with a trial of an attempt beside the list.
 function addressOf(model, question, trial = null, wanted = reading.wanted) {
-  const data = page.datasets[reading.dataset];
+  const { name: own, models, questions } = dataset();
   const query = new URLSearchParams(FILTERS.filter((name) => wanted[name]).map((name) => [name, wanted[name]]));
   if (trial !== null) for (const name of ["model", "question"]) if (wanted[name] < 0) query.set(`${name}s`, "all");
-  const path = address(data.name, data.models[model]?.name ?? "", data.questions[question] ?? "", ...(trial === null ? [] : [trial]));
-  return String(query) ? `${path}?${query}` : path;
+  const names = [models[model]?.name ?? "", questions[question] ?? "", ...(trial === null ? [] : [trial])];
+  return address(own, ...names) + (String(query) ? `?${query}` : "");
 }
-const firstAddress = (dataset) => address(page.datasets[dataset].name, "");
-const rowAddress = (row) => addressOf(at("m", row), at("q", row), at("t", row));
-
-// Options of a select: pairs of text and value.
-function fill(id, options, chosen) {
-  byId(id).replaceChildren(...options.map((option) => new Option(...option)));
-  byId(id).value = chosen;
-}
-const numbered = (names, all) => [...(all ? [[all, -1]] : []), ...names.map((name, i) => [name, i])];
-
-// First and end of the rows of a question, or of all of them: the first so many.
-function rowsOf(question) {
-  const { starts } = page.datasets[reading.dataset];
-  const [first, end] = question < 0 ? [0, starts.at(-1)] : [starts[question], starts[question + 1]];
-  return [first, Math.min(end, first + MOST_ROWS)];
-}
-
-// Pickers and list are filled as far as an address is known, before what is wrong with it is said.
-async function openReader(query, datasetName, modelName, questionName = "", trial = "") {
-  const token = {};
-  Object.assign(reading, { token, hash: location.hash });
-  const known = page.datasets.findIndex((data) => data.name === datasetName);
-  const dataset = Math.max(known, 0);
-  const data = page.datasets[dataset];
-  if (reading.dataset !== dataset) clear(dataset);
-  const model = data.models.findIndex(({ name }) => name === modelName);
-  const question = data.questions.indexOf(questionName);
-  const wanted = { ...Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""])),
-    model: trial && query.get("models") === "all" ? -1 : model, question: trial && query.get("questions") === "all" ? -1 : question };
-  reading.wanted = wanted;
-  for (const name of FILTERS) if (byId(`by-${name}`).value !== wanted[name]) byId(`by-${name}`).value = wanted[name];
-  const listed = JSON.stringify([dataset, wanted]);
-  if (reading.listed !== listed) {
-    fill("by-dataset", numbered(page.datasets.map(({ name }) => name)), dataset);
-    fill("by-question", numbered(data.questions, "all questions"), wanted.question);
-    fill("by-model", numbered(data.models.map(({ name }) => name), "all models"), wanted.model);
-  }
-  let [first, end] = [0, 0];
-  const complain = (text) => say("Not shown", text, "alert");
-  try {
-    if (known < 0 || (modelName && model < 0)) throw new Error(`There is no model ${modelName} in ${datasetName} here.`);
-    if (!data.starts) throw new Error(`${datasetName} has outcomes only: no attempts were kept to read.`);
-    [first, end] = rowsOf(Math.max(question, 0));
-    await Promise.all([loadRows(rowsOf(wanted.question)), loadRows([first, end])]);
-    if (reading.token === token && reading.listed !== listed) await list(token, listed);
-  } catch (error) {
-    if (reading.token !== token) return null;
-    clear(dataset);
-    return complain(error.message);
-  }
-  if (reading.token !== token) return null;
-  const rows = Array.from({ length: trial && question >= 0 ? end - first : 0 }, (_, i) => first + i);
-  reading.row = rows.find((row) => at("m", row) === model && at("t", row) === Number(trial)) ?? -1;
-  markCurrent();
-  if (questionName && question < 0) return complain(`There is no question ${questionName} in ${datasetName} here.`);
-  if (trial && reading.row < 0) return complain(`${modelName} has no trial ${trial} of ${questionName}: it is owed, or out of range.`);
-  if (!reading.rows.length) return say("Nothing found", "No attempt passes these filters. Reset lists all of them.");
-  const pane = `${dataset}/${question}/${reading.row}`;
-  if (question < 0) return say("No attempt is open", "Choose one of the list, or press j. A question alone shows what all models answered.");
-  if (trial && reading.pane === pane) return null; // only the list is another
-  const sound = await (trial ? drawAttempt(token) : drawQuestion(token, question));
-  if (reading.token !== token) return null; // before it was drawn
-  if (reading.pane !== pane && matchMedia("(max-width: 800px)").matches) byId("attempt").scrollIntoView(); // it is below the list
-  reading.pane = sound ? pane : null;
-  return null;
-}
-
-async function loadRows([first, end]) {
-  const { files, dataset } = reading;
-  const numbers = Array.from({ length: end > first ? fileOf(end - 1) - fileOf(first) + 1 : 0 }, (_, i) => fileOf(first) + i);
-  await Promise.all(numbers.map(async (number) => { files[number] ??= await side(`${dataset}-i${number}`, soundIndex); }));
-}
-
-// Nothing of another data set may stay: neither its list nor its attempt.
-function clear(dataset) {
-  reading.entering ||= ["list", "attempt"].some((id) => byId(id).contains(document.activeElement));
-  Object.assign(reading, { dataset, files: [], rows: [], row: -1, listed: null, pane: null, redraw: null });
-  markCurrent();
-  byId("list-count").textContent = "";
-  byId("attempt").replaceChildren();
-}
-
-function say(title, text, role = null) {
-  Object.assign(reading, { redraw: null, pane: null });
-  document.title = ownTitle;
-  showAttempt(el("section", {}, el("h3", { tabindex: -1 }, title), el("p", { role }, visible(text))));
-}
+const firstAddress = (number) => address(page.datasets[number].name, "");
+const addressOfAttempt = ({ m, q, t }) => addressOf(m, q, t);
 
 // What the verifier says: its likeliest label, or null; who of the two says correct alone; and how sure
 // the verifier is, from 0 to 1, that the grader is wrong.
-function verifierSays(row) {
-  const shares = ["a", "b", "c"].map((name) => at(name, row));
-  return shares.includes(null) ? null : "ABC"[shares.indexOf(Math.max(...shares))];
+function labelOf({ a, b, c }) {
+  return [a, b, c].includes(null) ? null : "ABC"[[a, b, c].indexOf(Math.max(a, b, c))];
 }
-function agreement(row) {
-  const [outcome, label] = [textAt("outcome", row), verifierSays(row)];
-  if (label === null || outcome === null) return null;
-  return (outcome === "correct") === (label === "A") ? "same" : outcome === "correct" ? "grader" : "verifier";
+function agreement(attempt) {
+  const label = labelOf(attempt);
+  if (label === null || attempt.outcome === null) return null;
+  const right = attempt.outcome === "correct";
+  return right === (label === "A") ? "same" : right ? "grader" : "verifier";
 }
-function against(row) {
-  const a = at("a", row);
-  return a === null ? null : textAt("outcome", row) === "correct" ? 1 - a : a;
-}
+const against = ({ a, outcome }) => (a === null ? null : outcome === "correct" ? 1 - a : a);
+
+// Filters whose choices are counted, and values that stand for several.
+const COUNTED = { model: ({ m }) => m, outcome: ({ outcome }) => outcome, agreement, end: ({ cut }) => cut };
+const GROUPS = new Map([["-1", () => true], ["", () => true],
+  ["differ", (value) => value === "grader" || value === "verifier"],
+  ["!correct", (value) => value !== null && value !== "correct"]]);
+const fits = (wanted, value) => GROUPS.get(String(wanted))?.(value) ?? String(value) === String(wanted);
+const least = (number) => number ?? Infinity;
+const most = (number) => (number === null ? Infinity : -number);
+const ORDERS = { short: ({ tokens }) => least(tokens), long: ({ tokens }) => most(tokens),
+  sure: ({ bits }) => least(bits), unsure: ({ bits }) => most(bits), differ: (attempt) => most(against(attempt)) };
 
 // A text in answers and names or, behind "=", an answer itself.
-function hasText(row, text) {
-  const answer = textAt("answer", row) ?? "";
+function hasText(attempt, text) {
+  const answer = attempt.answer ?? "";
   if (text.startsWith("=")) return answer === text.slice(1);
-  const data = page.datasets[reading.dataset];
-  return [answer, data.questions[at("q", row)], data.models[at("m", row)].name].some((one) => one.toLowerCase().includes(text.toLowerCase()));
+  const names = [answer, questionOf(attempt), modelOf(attempt)];
+  return names.some((one) => one.toLowerCase().includes(text.toLowerCase()));
 }
 
-// The filters that a row fails: those that are counted by name, all others as "rest".
-function failed(row, { from, to, text, ...wanted }) {
-  const bits = at("bits", row);
-  const rest = fits(wanted.question, at("q", row)) && (from === "" || (bits !== null && bits >= Number(from)))
-    && (to === "" || (bits !== null && bits <= Number(to))) && (!text || wanted.in || hasText(row, text));
-  return [...Object.keys(COUNTED).filter((name) => !fits(wanted[name], COUNTED[name](row))), ...(rest ? [] : ["rest"])];
+// The filters that an attempt fails: those that are counted by name, all others as "rest".
+function failed(attempt, { from, to, text, ...wanted }) {
+  const { bits, q } = attempt;
+  const rest = fits(wanted.question, q) && (from === "" || (bits !== null && bits >= Number(from)))
+    && (to === "" || (bits !== null && bits <= Number(to))) && (!text || wanted.in || hasText(attempt, text));
+  const names = Object.keys(COUNTED).filter((name) => !fits(wanted[name], COUNTED[name](attempt)));
+  return rest ? names : [...names, "rest"];
 }
-const passes = (row) => !failed(row, reading.wanted).length;
+const passes = (attempt) => !failed(attempt, reading.wanted).length;
 
-const last = (number, sign) => (number === null ? Infinity : sign * number);
-const ORDERS = new Map(Object.entries({ short: (row) => last(at("tokens", row), 1), long: (row) => last(at("tokens", row), -1),
-  sure: (row) => last(at("bits", row), 1), unsure: (row) => last(at("bits", row), -1), differ: (row) => last(against(row), -1) }));
-async function list(token, listed) {
+// The attempts that pass, in order, and by filter how many each of its values would list.
+function list(attempts, listed) {
   const { wanted } = reading;
-  const [first, end] = rowsOf(wanted.question);
   const counts = Object.fromEntries(Object.keys(COUNTED).map((name) => [name, new Map()]));
-  let rows = [];
-  for (let row = first; row < end; row += 1) {
-    const names = failed(row, wanted);
-    if (!names.length) rows.push(row);
-    for (const name of names.length ? names : Object.keys(COUNTED)) { // what another choice would list
-      if (names.length < 2 && name !== "rest") counts[name].set(COUNTED[name](row), (counts[name].get(COUNTED[name](row)) ?? 0) + 1);
-    }
-  }
-  if (wanted.text && wanted.in) rows = await inResponses(rows, wanted.text.toLowerCase(), token);
-  if (reading.token !== token) return;
-  const order = ORDERS.get(wanted.sort);
-  const keys = new Map(order && rows.map((row) => [row, order(row)]));
-  if (order) rows.sort((a, b) => keys.get(a) - keys.get(b) || a - b);
-  Object.assign(reading, { rows, listed });
-  showCounts(wanted.text && wanted.in ? null : counts, [...counts.outcome.keys(), wanted.outcome]);
-  const left = wanted.question < 0 && page.datasets[reading.dataset].starts.at(-1) > end ? `; of the first ${count(end)}: choose a question for the others` : "";
-  byId("list-count").textContent = `${count(rows.length)} of ${count(end - first)} attempts${left}`;
-}
-
-// The rows whose responses hold a text: files are read one after another, and few are kept.
-async function inResponses(rows, text, token) {
-  const byFile = new Map();
-  for (const row of rows.filter((one) => at("file", one) >= 0)) {
-    const name = `${reading.dataset}-${at("m", row)}-${at("file", row)}`;
-    if (!byFile.get(name)?.push(row)) byFile.set(name, [row]);
-  }
   const found = [];
-  let done = 0;
-  for (const [name, own] of byFile) {
-    const texts = await side(name, soundTexts);
-    if (reading.token !== token) return [];
-    found.push(...own.filter((row) => texts.rows[`${at("q", row)}/${at("t", row)}`]?.text.toLowerCase().includes(text)));
-    byId("list-count").textContent = `Searched ${count(done += own.length)} of ${count(rows.length)} responses: ${count(found.length)} found`;
-  }
-  return found.sort((a, b) => a - b);
-}
-
-// What each choice would list, if that is known; outcomes to choose are those that there are.
-function showCounts(counts, there) {
-  const outcomes = [...new Set(there)].filter((name) => name && name !== "!correct" && name !== "correct").sort();
-  fill("by-outcome", [["any", ""], ["correct", "correct"], ["not correct", "!correct"], ...outcomes.map((name) => [words(name), name])], reading.wanted.outcome);
-  for (const name of Object.keys(COUNTED)) {
-    for (const option of byId(`by-${name}`).options) {
-      option.dataset.name ??= option.text;
-      const numbers = counts && [...counts[name]].map(([value, number]) => (fits(option.value, value) ? number : 0));
-      option.text = option.dataset.name + (counts ? ` (${count(sum(numbers))})` : "");
+  for (const attempt of attempts) {
+    const names = failed(attempt, wanted);
+    if (!names.length) found.push(attempt);
+    if (names.length > 1 || names[0] === "rest") continue;
+    for (const name of names.length ? names : Object.keys(COUNTED)) {
+      const value = COUNTED[name](attempt);
+      counts[name].set(value, (counts[name].get(value) ?? 0) + 1);
     }
   }
+  const order = ORDERS[wanted.sort];
+  if (order) found.sort((a, b) => (order(a) < order(b) ? -1 : order(a) > order(b) ? 1 : 0));
+  const left = wanted.question < 0 && filesOf() > MOST_FILES ? "; of the first: choose a question for the others" : "";
+  const of = `of ${count(attempts.length)} attempts${left}`;
+  Object.assign(reading, { listed, found, counts, line: `${count(found.length)} ${of}` });
+  if (wanted.text && wanted.in) search(found, of, listed);
 }
 
-// The list is made anew, about the attempt that is shown, which is scrolled into sight in its box.
-function markCurrent() {
-  const focused = byId("list").contains(document.activeElement);
-  byId("list").replaceChildren();
-  const place = reading.rows.indexOf(reading.row);
-  reading.from = reading.to = Math.max(0, place - PAGE / 2);
-  moreRows();
-  const current = byId("list").querySelector("[aria-current]");
-  if (!current) return;
-  if (focused) current.focus({ preventScroll: true });
-  const box = byId("list").parentElement;
-  const from = current.getBoundingClientRect().top - box.getBoundingClientRect().top;
+// Keep the attempts whose responses hold a text: files are read one after another, and few are kept.
+async function search(attempts, of, listed) {
+  const text = reading.wanted.text.toLowerCase();
+  const byFile = Map.groupBy(attempts.filter(({ file: number }) => number >= 0), ({ m, file: number }) => `${reading.dataset}-${m}-${number}`);
+  const hits = new Set();
+  let done = 0;
+  Object.assign(reading, { found: [], searching: true });
+  for (const [name, own] of byFile) {
+    const texts = file(name);
+    await texts.loading;
+    if (reading.listed !== listed) return;
+    const holds = ({ q, t }) => texts.value?.rows[`${q}/${t}`]?.text.toLowerCase().includes(text);
+    own.filter(holds).forEach((attempt) => hits.add(attempt));
+    reading.line = `Searched ${count(done += own.length)} of ${count(attempts.length)} responses: ${count(hits.size)} found`;
+    draw();
+  }
+  const found = attempts.filter((attempt) => hits.has(attempt));
+  Object.assign(reading, { found, line: `${count(found.length)} ${of}`, searching: false });
+  draw();
+}
+
+// Read the address as far as it is known. Throws what keeps it from being shown; the list is there if it can be.
+function open() {
+  const [datasetName, modelName = "", questionName = "", trial = ""] = parts();
+  const query = new URLSearchParams(location.hash.split("?")[1] ?? "");
+  const known = page.datasets.findIndex(({ name }) => name === datasetName);
+  const { models, questions, per_file: listable } = page.datasets[Math.max(known, 0)];
+  const model = models.findIndex(({ name }) => name === modelName);
+  const question = questions.indexOf(questionName);
+  const all = (name) => trial && query.get(name) === "all";
+  const wanted = { ...Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""])),
+    model: all("models") ? -1 : model, question: all("questions") ? -1 : question };
+  if (reading.dataset !== Math.max(known, 0)) files.clear();
+  Object.assign(reading, { dataset: Math.max(known, 0), wanted, hash: location.hash, attempt: null });
+  const listed = JSON.stringify([datasetName, model < 0 && modelName, wanted]);
+  if (reading.listed !== listed) Object.assign(reading, { listed: null, found: [], counts: null, line: "", searching: false });
+  if (known < 0 || (modelName && model < 0)) throw new Error(`There is no model ${modelName} in ${datasetName} here.`);
+  if (!listable) throw new Error(`${datasetName} has outcomes only: no attempts were kept to read.`);
+  const attempts = attemptsOf(wanted.question);
+  if (reading.listed !== listed) list(attempts, listed);
+  if (questionName && question < 0) throw new Error(`There is no question ${questionName} in ${datasetName} here.`);
+  if (trial) reading.attempt = attemptsOf(question).find(({ m, t }) => m === model && t === Number(trial)) ?? null;
+  if (trial && !reading.attempt) throw new Error(`${modelName} has no trial ${trial} of ${questionName}: it is owed, or out of range.`);
+  return question;
+}
+
+// What stands beside the list: its name, the page's title, its parts. Throws PENDING.
+function paneOf() {
+  const say = (title, text, role = null) => [title + text, ownTitle, html`<section>
+    <h3 tabindex="-1">${title}</h3><p role=${role}>${visible(text)}</p></section>`];
+  try {
+    const question = open();
+    const { found, searching, attempt } = reading;
+    if (!found.length && !searching) return say("Nothing found", "No attempt passes these filters. Reset lists all of them.");
+    if (question < 0) return say("No attempt is open", "Choose one of the list, or press j. A question alone shows what all models answered.");
+    return [location.hash.split("?")[0], ...(attempt ? attemptView(attempt) : questionView(question))];
+  } catch (error) {
+    if (error === PENDING) throw error;
+    return say("Not shown", error.message, "alert");
+  }
+}
+
+// What `make` returns, or why it cannot. Throws PENDING.
+function orFault(make) {
+  try {
+    return make();
+  } catch (error) {
+    if (error === PENDING) throw error;
+    return html`<section><p role="alert">${error.message}</p></section>`;
+  }
+}
+
+// Draw what the address names, when all of it is there: each file that comes draws it again.
+function draw() {
+  const box = byId("reader");
+  if (!page.readable || box.hidden) return;
+  try {
+    drawPane(box, ...paneOf());
+  } catch (error) {
+    if (error !== PENDING) throw error;
+  }
+}
+
+function drawPane(box, pane, title, ...nodes) {
+  const { found, attempt, drawn } = reading;
+  const current = found.indexOf(attempt);
+  if (drawn.found !== found || (current >= 0 && (current < drawn.from || current >= drawn.to))) {
+    const from = Math.max(0, current - PAGE / 2);
+    Object.assign(drawn, { found, from, to: Math.min(found.length, from + PAGE) });
+  }
+  const focused = box.contains(document.activeElement);
+  render(html`<h2 class="panel-title">Attempts</h2>${filters()}<div class="reader">${listView()}
+    <article id="attempt" tabindex="-1" aria-live="off">${nodes}</article></div>`, box);
+  document.title = title;
+  // The focus is never lost: the heading gets it where an attempt was opened from the map, or what held it is gone.
+  if (reading.entering || (focused && !box.contains(document.activeElement))) {
+    byId("attempt").querySelector("h3").focus({ preventScroll: !reading.entering });
+    reading.entering = false;
+  }
+  const link = drawn.attempt !== attempt && box.querySelector("#list [aria-current]");
+  if (link) scrollInBox(link, link.closest(".list"));
+  const below = matchMedia("(max-width: 800px)").matches; // the list is above it
+  if (below && drawn.pane !== pane && pane.startsWith("#")) byId("attempt").scrollIntoView();
+  Object.assign(drawn, { attempt, pane });
+}
+
+function scrollInBox(item, box) {
+  const from = item.getBoundingClientRect().top - box.getBoundingClientRect().top;
   if (from < 0 || from > box.clientHeight - 40) box.scrollTop += from - box.clientHeight / 2;
 }
 
-function moreRows(earlier = false) {
-  const { rows, from, to } = reading;
-  if (earlier) reading.from = Math.max(0, from - PAGE);
-  else reading.to = Math.min(rows.length, to + PAGE);
-  const made = (earlier ? rows.slice(reading.from, from) : rows.slice(to, reading.to)).map(listItem);
-  byId("list")[earlier ? "prepend" : "append"](...made);
-  byId("earlier").hidden = reading.from === 0;
-  byId("more").hidden = reading.to === rows.length;
+function listView() {
+  const { found, drawn, line } = reading;
+  const { from, to } = drawn;
+  const more = (change) => () => { Object.assign(drawn, change); draw(); };
+  return html`<div class="list">
+    <p id="list-count" role="status">${line}</p>
+    <button type="button" id="earlier" hidden=${from === 0} onClick=${more({ from: Math.max(0, from - PAGE) })}>Show earlier</button>
+    <ol id="list" aria-label="Attempts found">${found.slice(from, to).map(listItem)}</ol>
+    <button type="button" id="more" hidden=${to === found.length} onClick=${more({ to: Math.min(found.length, to + PAGE) })}>Show more</button>
+  </div>`;
 }
 
-function listItem(row) {
-  const outcome = textAt("outcome", row) ?? "not graded";
-  const data = page.datasets[reading.dataset];
-  const [model, question] = [data.models[at("m", row)].name, data.questions[at("q", row)]];
-  const [glyph, kind] = GLYPHS[outcome] ?? ["·", "dim"];
-  const [answer, tokens, bits] = [textAt("answer", row), at("tokens", row), at("bits", row)];
-  const facts = reading.wanted.sort === "differ" ? [`grader wrong: ${fixed(against(row), 3)}`]
+function listItem(attempt) {
+  const { wanted } = reading;
+  const { answer, tokens, bits, m, q, t } = attempt;
+  const [model, question] = [modelOf(attempt), questionOf(attempt)];
+  const outcome = attempt.outcome ?? "not graded";
+  const [glyph, kind] = glyphOf(outcome);
+  const facts = wanted.sort === "differ" ? [`grader wrong: ${fixed(against(attempt), 3)}`]
     : [tokens === null ? null : `${count(tokens)} tok`, bits === null ? null : `${bits.toFixed(2)} b`];
-  return el("li", {}, el("a", { href: rowAddress(row), "aria-current": row === reading.row ? "true" : null },
-    el("span", { class: kind, role: "img", "aria-label": words(outcome), title: words(outcome) }, glyph),
-    el("span", { class: "given", title: answer }, answer === null ? words(outcome) : named(visible(answer))),
-    el("span", {}, facts.filter(Boolean).join(" · ")),
-    el("span", { class: "of", title: `${model} · ${question}` }, reading.wanted.model < 0 ? el("span", {}, named(model)) : null,
-      reading.wanted.question < 0 ? el("span", {}, named(question)) : null, el("span", {}, `trial ${at("t", row)}`))));
+  return html`<li key=${`${m}/${q}/${t}`}><a href=${addressOfAttempt(attempt)} aria-current=${attempt === reading.attempt ? "true" : null}>
+    <span class=${kind} role="img" aria-label=${words(outcome)} title=${words(outcome)}>${glyph}</span>
+    <span class="given" title=${answer}>${answer === null ? words(outcome) : named(visible(answer))}</span>
+    <span>${facts.filter(Boolean).join(" · ")}</span>
+    <span class="of" title=${`${model} · ${question}`}>
+      ${wanted.model < 0 && html`<span>${named(model)}</span>`}
+      ${wanted.question < 0 && html`<span>${named(question)}</span>`}
+      <span>trial ${t}</span></span></a></li>`;
 }
 
-// Moving: along the list; to another question or model at the same trial.
-function step(by) {
-  const { rows, row } = reading;
-  if (!rows.length) return;
-  const place = rows.indexOf(row);
-  const next = place < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(Math.max(place + by, 0), rows.length - 1);
-  if (rows[next] !== row) location.hash = rowAddress(rows[next]);
+// The widgets: choices with how many attempts they would list, where that is known.
+function filters() {
+  const { wanted, counts } = reading;
+  const { models, questions } = dataset();
+  const select = (name, label, options, chosen = wanted[name]) => {
+    const known = wanted.text && wanted.in ? null : counts?.[name];
+    const size = (value) => ` (${count(sum([...known].map(([of, number]) => (fits(value, of) ? number : 0))))})`;
+    return html`<label>${label} <select id=${`by-${name}`} value=${chosen}>${options.map(([text, value]) => (
+      html`<option value=${value}>${text}${known ? size(value) : ""}</option>`))}</select></label>`;
+  };
+  const numbered = (names, ...all) => [...all, ...names.map((name, i) => [name, i])];
+  const outcomes = new Set([...(counts?.outcome.keys() ?? []), wanted.outcome]);
+  const others = [...outcomes].filter((name) => name && name !== "!correct" && name !== "correct").sort();
+  const number = (name, label, hint) => html`<input id=${`by-${name}`} aria-label=${label} type="number" min="0"
+    step="0.05" placeholder=${hint} value=${wanted[name]} />`;
+  return html`<form class="filters" id="filters" aria-label="Which attempts" onInput=${choose} onReset=${reset}
+    onSubmit=${(event) => event.preventDefault()}>
+    ${select("dataset", "Data set", numbered(page.datasets.map(({ name }) => name)), reading.dataset)}
+    ${select("model", "Model", numbered(models.map(({ name }) => name), ["all models", -1]))}
+    ${select("question", "Question", numbered(questions, ["all questions", -1]))}
+    ${select("outcome", "Outcome", [["any", ""], ["correct", "correct"], ["not correct", "!correct"],
+      ...others.map((name) => [words(name), name])])}
+    ${select("agreement", "Grader and verifier", [["any", ""], ["disagree", "differ"],
+      ["grader correct, verifier not", "grader"], ["verifier correct, grader not", "verifier"], ["agree", "same"]])}
+    ${select("end", "Ended", [["any", ""], ["by itself", "0"], ["truncated", "1"]])}
+    <fieldset><legend>Bits per token</legend>
+      ${number("from", "at least", "from")}${" "}${number("to", "at most", "to")}</fieldset>
+    <label>Search <input id="by-text" type="search" placeholder="text, or =answer" autocomplete="off" value=${wanted.text} /></label>
+    ${select("in", "in", [["answers and names", ""], ["responses", "responses"]])}
+    ${select("sort", "Order", [["by question", ""], ["shortest first", "short"], ["longest first", "long"],
+      ["fewest bits per token first", "sure"], ["most bits per token first", "unsure"],
+      ["verifier surest that the grader is wrong", "differ"]])}
+    <button type="reset">Reset</button></form>`;
 }
-function stepAside(models, questions) {
-  const { row, wanted, dataset } = reading;
-  const [model, question, trial] = row < 0 ? [Number(wanted.model), Number(wanted.question), null] : [at("m", row), at("q", row), at("t", row)];
-  const [there, asked] = [page.datasets[dataset].models[model + models], page.datasets[dataset].questions[question + questions]];
-  if (models ? there : asked !== undefined) location.hash = addressOf(model + models, question + questions, trial);
-}
-const readerKeys = { j: () => step(1), k: () => step(-1), n: () => stepAside(0, 1), p: () => stepAside(0, -1),
-  m: () => stepAside(1, 0), M: () => stepAside(-1, 0), t: () => setHeat(!heat), a: toAnswer, f: () => byId("by-outcome").focus(),
-  "/": () => byId("by-text").focus(), q: () => { if (reading.row >= 0) location.hash = addressOf(-1, at("q", reading.row), null, {}); },
-  Escape: () => { location.hash = address(tabs[overview].dataset.name); } };
 
+function choose({ target }) {
+  if (target.id === "by-dataset") {
+    location.hash = firstAddress(Number(target.value));
+    return;
+  }
+  const values = [...FILTERS, "model", "question"].map((name) => [name, byId(`by-${name}`).value]);
+  follow(Object.fromEntries(values), target.localName === "input");
+}
+function reset(event) { // data set and attempt stay
+  event.preventDefault();
+  follow({ ...Object.fromEntries(FILTERS.map((name) => [name, ""])), model: -1, question: -1 }, false);
+}
 // The attempt that is shown stays where it passes; without it a question is shown, or the list alone.
 function follow(wanted, typed) {
   reading.wanted = wanted;
-  const hash = reading.row >= 0 && passes(reading.row) ? rowAddress(reading.row) : addressOf(wanted.model, wanted.question);
+  const { attempt } = reading;
+  const hash = attempt && passes(attempt) ? addressOfAttempt(attempt) : addressOf(wanted.model, wanted.question);
   if (typed) location.replace(hash);
   else location.hash = hash;
 }
 
-if (page.readable) {
-  byId("filters").addEventListener("submit", (event) => event.preventDefault());
-  byId("filters").addEventListener("reset", (event) => { // data set and attempt stay
-    event.preventDefault();
-    follow({ ...Object.fromEntries(FILTERS.map((name) => [name, ""])), model: -1, question: -1 }, false);
-  });
-  byId("filters").addEventListener("input", ({ target }) => {
-    if (target.id === "by-dataset") location.hash = firstAddress(Number(target.value));
-    else follow(Object.fromEntries([...FILTERS, "model", "question"].map((name) => [name, byId(`by-${name}`).value])), target.localName === "input");
-  });
-  byId("more").addEventListener("click", () => moreRows());
-  byId("earlier").addEventListener("click", () => moreRows(true));
+// Moving: along the list; to another question or model at the same trial.
+function step(by) {
+  const { found, attempt } = reading;
+  if (!found.length) return;
+  const current = found.indexOf(attempt);
+  const next = current < 0 ? (by > 0 ? 0 : found.length - 1) : Math.min(Math.max(current + by, 0), found.length - 1);
+  if (found[next] !== attempt) location.hash = addressOfAttempt(found[next]);
 }
+function stepAside(models, questions) {
+  const { attempt, wanted } = reading;
+  const { m, q, t } = attempt ?? { m: Number(wanted.model), q: Number(wanted.question), t: null };
+  const there = models ? dataset().models[m + models] : dataset().questions[q + questions];
+  if (there !== undefined) location.hash = addressOf(m + models, q + questions, t);
+}
+const readerKeys = { j: () => step(1), k: () => step(-1), n: () => stepAside(0, 1), p: () => stepAside(0, -1),
+  m: () => stepAside(1, 0), M: () => stepAside(-1, 0), t: () => setHeat(!heat), a: toAnswer,
+  f: () => byId("by-outcome").focus(), "/": () => byId("by-text").focus(),
+  q: () => { if (reading.attempt) location.hash = addressOf(-1, reading.attempt.q, null, {}); },
+  Escape: () => { location.hash = address(tabs[overview].dataset.name); } };

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bayes_at_n.pipeline.report.texts import stored
 from bayes_at_n.pipeline.store.runfolder import Run
 
 LIMIT = 10_000_000  # bytes: in a mail a third more, of the 20 or 25 million that servers take
 SPARE = 500  # of it for saying what is left out
-_TEXTS = re.compile(r"\d+-\d+-\d+")
-_ORDER = tuple(map(re.compile, (r"katex", r"\d+-i\d+", r"\d+-\d+-p", r"\d+-d\d+", r".*")))
+_ORDER = (r"katex", r"\d+-q\d+", r"\d+-\d+-p", r"\d+-\d+-\d+")  # of use
+_TEXTS = len(_ORDER) - 1
 
 
 class Packed(NamedTuple):
@@ -32,7 +33,7 @@ def most_trials(runs: Sequence[Run]) -> int | None:
 
     Shards are compressed, and hold log-probs, too: texts of four limits do not fit into one.
     """
-    size = sum(path.stat().st_size for run in runs for path in run.attempts.glob("*"))
+    size = stored(runs)
     trials = max((run.cfg.sampling.trials for run in runs), default=0)
     return None if size <= 4 * LIMIT else max(1, 4 * LIMIT * trials // size)
 
@@ -42,12 +43,11 @@ def pack(side: Path, room: int, sampled: int) -> Packed:
 
     `sampled`: of how many trials a question has at most.
     """
-    files: dict[str, str] = {}
-    lost, texts = [], []
-    for path in sorted(side.glob("*.js"), key=_place):
-        if _TEXTS.fullmatch(path.stem):
+    files, lost, texts = dict[str, str](), list[str](), list[Path]()
+    for path in sorted(side.glob("*.js"), key=_order):
+        if _order(path)[0] == _TEXTS:
             texts.append(path)
-        elif (taken := _size(path.stem, packed := _packed(_value(path)))) <= room:
+        elif (taken := size(path.stem, packed := _packed(_value(path)))) <= room:
             room -= taken
             files[path.stem] = packed
         else:
@@ -62,27 +62,27 @@ def pack(side: Path, room: int, sampled: int) -> Packed:
     return Packed(files, f"{limit}: {', '.join(lost)}" if lost else "")
 
 
-def _place(path: Path) -> tuple[int, list[int]]:
-    """Where a side file comes in the order of use."""
-    kind = next(k for k, pattern in enumerate(_ORDER) if pattern.fullmatch(path.stem))
+def _order(path: Path) -> tuple[int, list[int]]:
+    """Sort side files by their kind, in the order of use, and by their numbers."""
+    kind = next(k for k, pattern in enumerate(_ORDER) if re.fullmatch(pattern, path.stem))
     return kind, [*map(int, re.findall(r"\d+", path.stem))]
 
 
 def _texts(paths: Sequence[Path], trials: int, room: int) -> dict[str, str] | None:
-    """Files with the texts of the first trials; None where they do not fit."""
+    """Pack files with the texts of the first trials; None where they do not fit."""
     files = {}
     for path in paths:
         rows = json.loads(_value(path))["rows"]
         kept = {key: row for key, row in rows.items() if int(key.partition("/")[2]) < trials}
         files[path.stem] = _packed(json.dumps({"rows": kept}, separators=(",", ":")))
-        room -= _size(path.stem, files[path.stem])
+        room -= size(path.stem, files[path.stem])
         if room < 0:
             return None
     return files
 
 
 def _value(path: Path) -> str:
-    """The JSON that a side file hands over; the library as it is, a script."""
+    """Read the JSON that a side file hands over; the library as it is, a script."""
     text = path.read_text(encoding="utf-8")
     return text if path.stem == "katex" else text.partition(",")[2].removesuffix(");\n")
 
@@ -91,5 +91,6 @@ def _packed(text: str) -> str:
     return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
-def _size(name: str, packed: str) -> int:
-    return len(packed) + len(name) + 60  # of the element that holds it
+def size(name: str, packed: str) -> int:
+    """Count the bytes of the element that holds a side file."""
+    return len(packed) + len(name) + 60

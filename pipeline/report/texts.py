@@ -1,20 +1,20 @@
 """Problems, prompts and responses of a run, in side files of about half a megabyte.
 
-Responses are written by processes, a share of the run's parts each: what takes time is to read and
-decode tables, and to write JSON. Texts stay as they are; the page finds what is in them.
+Responses are written by processes, a run each: what takes time is to read and decode tables, and to
+write JSON. Texts stay as they are; the page finds what is in them.
 """
 
 import contextlib
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import children, environment
 from bayes_at_n.pipeline.base.console import warn
@@ -29,29 +29,36 @@ from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.verifiers import LETTERS
 
 FILE_BYTES = 1 << 19
-SHARE_BYTES = 32 << 20  # of parts, as they lie on the disk: a second of work, about
+SMALL = 32 << 20  # bytes of attempts that one process writes as soon as others have started
 MOST_PROCESSES = 8  # each holds some 150 MB, and a disk is no faster for more
 _COLUMNS = ("question_id", "trial", "text", "token_ids", "logprobs")
-Mapped = Callable[..., Iterator[Any]]  # `map`, in this process or in others
-# Of each attempt that was written its number and that of its file; what could not be read.
-Written = tuple[list[tuple[int, int]], parquet.Damage]
 
 
-@contextlib.contextmanager
-def processes() -> Iterator[Mapped]:
-    """A `map` that is shared by a process a core; of one item, the built-in.
+class Job(NamedTuple):
+    """What one process writes: the texts of a run, of some of its attempts."""
 
-    Raises UserError: one of the processes was killed.
+    cfg: RunConfig
+    ids: list[str]  # of the M questions that are compared, as the run calls them
+    keys: Ints  # of the K attempts, see `rowkeys.encode`
+    stem: Path  # of the side files, without their number and ending
+    trials: int | None  # of each question the first so many have texts; None: all; 0: no prompt
+
+
+def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
+    """Write prompts and responses of runs, by a process a core; few of them by this process.
+
+    Yields for each job of each of the K attempts the number of its file, or -1. Raises OSError: the
+    disk is full, or may not be written. UserError: one of the processes was killed.
     """
     context = multiprocessing.get_context("spawn")  # this process has threads
-    with children.tamed():
-        pool = ProcessPoolExecutor(min(environment.cores(), MOST_PROCESSES), mp_context=context)
-
-        def mapped(function: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
-            return map(function, items) if len(items) < 2 else pool.map(function, items)
-
+    workers = max(1, min(environment.cores(), MOST_PROCESSES, len(jobs)))
+    alone = workers == 1 or stored(Run(job.cfg) for job in jobs) < SMALL
+    with children.tamed(), ProcessPoolExecutor(workers, mp_context=context) as pool:
         try:
-            yield mapped
+            for files, damage in map(write, jobs) if alone else pool.map(write, jobs):
+                if damage:
+                    warn(f"attempts: {damage}; run `generate` to make them again")
+                yield files
         except BrokenProcessPool:
             raise UserError(
                 "a process that wrote side files of the report was killed, by hand or for want of"
@@ -61,129 +68,92 @@ def processes() -> Iterator[Mapped]:
             pool.shutdown(cancel_futures=True)
 
 
-def write_prompts(run: Run, question_ids: list[str], stem: Path) -> None:
-    """Write problems and exact prompts with their surprisal, in order."""
-    rows = {}
-    by_id = {row["question_id"]: row for row in run.questions}
-    for number, qid in enumerate(question_ids):
-        row = by_id[qid]
-        logprobs = np.array(row["prompt_logprobs"] or (), float)  # None becomes NaN
-        prompt, ids = row["prompt"] or "", np.array(row["prompt_token_ids"] or (), np.int64)
-        rows[number] = {
-            "problem": row["problem"] or "",
-            "prompt": prompt,
-            **_tokens(prompt, ids, logprobs, _decoder(run.cfg)),
-        }
-    attempts.write(stem, "-p", {"rows": rows})
-
-
-def write_responses(
-    run: Run, ids: list[str], keys: Ints, stem: Path, trials: int | None, mapped: Mapped
-) -> Ints:
-    """Write the responses of a run, of the attempts with these keys among questions of these ids.
-
-    `stem` is the path of the side files, without their number and ending; of each question only the
-    first so many `trials` are written, None for all; `mapped` comes from :func:`processes`.
-
-    Returns for each of the K attempts the number of its file, or -1. Raises OSError: the disk is
-    full, or may not be written.
-    """
-    shares = _shares(run)
-    write = partial(_write, run.cfg, (ids, keys), stem, trials, len(shares))
-    files, damage = np.full(keys.size, -1), parquet.Damage()
-    for written, unreadable in mapped(write, list(enumerate(shares))):
-        places, numbers = np.array(written, np.int64).reshape(-1, 2).T
-        new = files[places] < 0  # of an attempt that is there twice the first counts
-        files[places[new]] = numbers[new]
-        damage.lines |= unreadable.lines
-    if damage.lines:
-        warn(f"attempts: {damage}; run `generate` to make them again")
-    return files
-
-
-def _shares(run: Run) -> list[set[str]]:
-    """Stems of the run's parts and journals, in reading order, of some megabytes each."""
-    shares: list[set[str]] = []
+def stored(runs: Iterable[Run]) -> int:
+    """Sum the bytes of the attempts of runs on the disk."""
     size = 0
-    for path in shards.files(run.attempts):
-        if not shares or size >= SHARE_BYTES:
-            shares, size = [*shares, set()], 0
-        shares[-1].add(shards.stem(path))
-        with contextlib.suppress(OSError):  # sealed meanwhile, into a part of the same stem
+    for path in (path for run in runs for path in shards.files(run.attempts)):
+        with contextlib.suppress(OSError):  # sealed meanwhile, into a part of another name
             size += path.stat().st_size
-    return shares
+    return size
 
 
-def _write(
-    cfg: RunConfig,
-    known: tuple[list[str], Ints],
-    stem: Path,
-    trials: int | None,
-    step: int,
-    share: tuple[int, set[str]],
-) -> Written:
-    """Write share k of `step` shares of a run; its files are numbered k, k + step, k + 2 step, …"""
-    run, (number, stems) = Run(cfg), share
-    asked = {row["question_id"]: row for row in run.questions}
-    rows: dict[str, Any] = {}
-    size, written, damage = 0, [], parquet.Damage()
-    for attempt, key, text, token_ids, logprobs in _attempts(run, *known, stems, trials, damage):
-        order = runfolder.as_shown(cfg, asked[key[0]], key[1]).get("order", ())
-        rows["{}/{}".format(*divmod(int(known[1][attempt]), 1 << 32))] = {
+def write(job: Job) -> tuple[Ints, str]:
+    """Write prompts and responses of one run.
+
+    Returns of each of the K attempts the number of its file, or -1, and what was unreadable.
+    """
+    files, damage = np.full(job.keys.size, -1), parquet.Damage()
+    if job.trials == 0:
+        return files, ""
+    run, model = Run(job.cfg), models.tokenizer_source(job.cfg.model)
+    decoder = tokens.decoder(model.id, model.revision)
+    by_id = {row["question_id"]: row for row in run.questions}
+    _write_prompts(job, [by_id[qid] for qid in job.ids], decoder)
+    rows, size, number = dict[str, Any](), 0, 0
+    for attempt, qid, trial, text, ids, logprobs in _responses(run, job, damage):
+        order = runfolder.as_shown(job.cfg, by_id[qid], trial).get("order", ())
+        rows[f"{job.keys[attempt] >> 32}/{trial}"] = {
             "order": " ".join(LETTERS[place] for place in order),
             "text": text,
-            **_tokens(text, token_ids, logprobs, _decoder(cfg), cfg.prompt.prefix),
+            **of_tokens(decoder, text, ids, logprobs, job.cfg.prompt.prefix),
         }
-        written.append((attempt, number))
-        size += len(text) + 2 * len(token_ids)
+        files[attempt] = number
+        size += len(text) + 5 * len(ids)
         if size >= FILE_BYTES:
-            attempts.write(stem, f"-{number}", {"rows": rows})
-            rows, size, number = {}, 0, number + step
+            attempts.write(job.stem, f"-{number}", {"rows": rows})
+            rows, size, number = {}, 0, number + 1
     if rows:
-        attempts.write(stem, f"-{number}", {"rows": rows})
-    return written, damage
+        attempts.write(job.stem, f"-{number}", {"rows": rows})
+    return files, str(damage)
 
 
-def _attempts(
-    run: Run,
-    ids: list[str],
-    keys: Ints,
-    stems: set[str],
-    trials: int | None,
-    damage: parquet.Damage,
-) -> Iterator[tuple[int, tuple[str, int], str, Any, Any]]:
-    """Attempt, its key, text, tokens and log-probs, one at a time: token lists stay small."""
-    asked = pa.array(ids, pa.string())
-    for batch in shards.batches(
-        run.attempts, ATTEMPTS, _COLUMNS, damage, only=lambda path: shards.stem(path) in stems
-    ):
-        places = rowkeys.rows_of(rowkeys.encode(batch, asked), keys)
-        if trials is not None:
-            places = np.where(batch["trial"].to_numpy() < trials, places, -1)
+def _write_prompts(job: Job, questions: list[Any], decoder: tokens.Decoder | None) -> None:
+    """Write problems and exact prompts with their surprisal, in order."""
+    rows = {}
+    for number, row in enumerate(questions):
+        logprobs = np.array(row["prompt_logprobs"] or (), float)  # None becomes NaN
+        prompt, ids = row["prompt"] or "", np.array(row["prompt_token_ids"] or (), np.int64)
+        known = of_tokens(decoder, prompt, ids, logprobs)
+        rows[number] = {"problem": row["problem"] or "", "prompt": prompt, **known}
+    attempts.write(job.stem, "-p", {"rows": rows})
+
+
+def _responses(
+    run: Run, job: Job, damage: parquet.Damage
+) -> Iterator[tuple[int, str, int, str, Any, Any]]:
+    """Stream number, key, text, tokens and log-probs of attempts: token lists stay small."""
+    known, order = pa.array(job.ids, pa.string()), np.argsort(job.keys)
+    for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage):
+        places = rowkeys.rows_of(rowkeys.encode(batch, known), job.keys, order)
+        if job.trials is not None:
+            places[batch["trial"].to_numpy() >= job.trials] = -1
         for i in np.flatnonzero(places >= 0).tolist():
             token_ids, logprobs = (
                 values.values.to_numpy(zero_copy_only=False) if values.is_valid else np.empty(0)
                 for values in (batch["token_ids"][i], batch["logprobs"][i])
             )
             question, trial, text = (batch[name][i].as_py() for name in _COLUMNS[:3])
-            yield int(places[i]), (question, trial), text or "", token_ids, logprobs
+            yield int(places[i]), question, trial, text or "", token_ids, logprobs
 
 
-def _decoder(cfg: RunConfig) -> tokens.Decoder | None:
-    model = models.tokenizer_source(cfg.model)
-    return tokens.decoder(model.id, model.revision)
-
-
-def _tokens(
-    text: str, token_ids: Any, logprobs: Any, decoder: tokens.Decoder | None, prefix: str = ""
-) -> dict[str, Any]:
-    """Lengths of tokens in UTF-16, packed, and their surprisal; null and "" where not known.
+def of_tokens(
+    decoder: tokens.Decoder | None, text: str, ids: Any, logprobs: Any, prefix: str = ""
+) -> dict[str, str | None]:
+    """List lengths of tokens in UTF-16, None where they are not known, and `bits`, in hundredths.
 
     A `prefix` that the model was given stands as one token of unknown surprisal.
     """
-    lengths, levels = None, tokens.UNKNOWN * bool(prefix) + tokens.levels(logprobs)
-    if decoder is not None and len(token_ids) and len(logprobs) == len(token_ids):
-        lengths = tokens.lengths(text.removeprefix(prefix), token_ids, decoder)
-    if lengths is not None and prefix:
+    lengths, bits = None, tokens.surprisal(logprobs)
+    if decoder is not None and len(ids) and len(logprobs) == len(ids):
+        lengths = tokens.lengths(text.removeprefix(prefix), ids, decoder)
+    if prefix:
+        bits = np.insert(bits, 0, -1)
+    if prefix and lengths is not None:
         lengths = np.insert(lengths, 0, tokens.utf16(prefix))
-    return {"lengths": None if lengths is None else tokens.packed(lengths), "levels": levels}
+    return {"lengths": None if lengths is None else _joined(lengths), "bits": _joined(bits)}
+
+
+def _joined(numbers: Ints) -> str:
+    """Join whole numbers by commas; as JSON numbers they took as long as all else."""
+    texts = pa.array(numbers).cast(pa.string())
+    return str(pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), ",")[0])

@@ -4,140 +4,91 @@ let heat = stores.get("bayes-report-heat") === "1";
 function setHeat(on) {
   heat = on;
   stores.set("bayes-report-heat", on ? "1" : "0");
-  reading.redraw?.();
+  draw();
 }
 
-const STEPS = 12; // see tokens.py: level = 12 sqrt(bits), one character from "!" on, no backslash
-const ALPHABET = Array.from({ length: 94 }, (_, i) => String.fromCharCode(33 + i)).filter((c) => c !== "\\").join("");
-const TOP = 92; // of lengths: so many characters, and what the next letter says
 const EDGES = [0.05, 0.3, 1, 2, 4, 7]; // bits, of the colours h1 to h6
-const SURPRISING = 2; // bits
+const SURPRISING = 200; // hundredths of a bit, as tokens.py writes them
 const PART = [400, 3000]; // tokens of a part: at least, if a line ends; at most
-function bitsOf(letter) {
-  const level = ALPHABET.indexOf(letter);
-  return level < 0 ? null : (level / STEPS) ** 2;
-}
-
-// What tokens.py packed: a letter a token, and TOPs before those of long ones.
-function withLengths(texts) {
-  if (texts.lengths === null) return texts;
-  const lengths = [];
-  let long = 0;
-  for (const letter of texts.lengths) {
-    const length = ALPHABET.indexOf(letter);
-    if (length < TOP) lengths.push(long + length);
-    long = length < TOP ? 0 : long + TOP;
-  }
-  return { ...texts, lengths };
-}
+const READOUT = html`<span role="status">Point at a token, or Tab to it, to read its log-probability.</span>`;
 
 // The text token by token, the heat beneath each by its surprisal. Parts of it, cut after a line
 // end where there is one, are laid out only when they come into sight.
-function heated({ text, lengths, levels, answer }, readout) {
-  const group = el("div", { class: "prose tokens", dir: "auto", role: "group", "aria-label": "Tokens with their surprisal" });
+function heated(text, lengths, bits, answer) {
+  const parts = [[]];
   let at = 0;
-  let part = [];
-  const close = () => { group.append(el("div", { class: "part" }, ...part)); part = []; };
   lengths.forEach((length, i) => {
     if (!length) return;
-    const colour = EDGES.filter((edge) => bitsOf(levels[i]) >= edge).length;
+    const colour = EDGES.filter((edge) => bits[i] >= 100 * edge).length;
     const inside = answer && at < answer[1] && at + length > answer[0];
-    const classes = [colour ? `h${colour}` : null, inside ? "answer" : null].filter(Boolean).join(" ");
-    part.push(el("span", { "data-i": i, class: classes || null }, text.slice(at, at + length)));
+    const own = parts.at(-1);
+    own.push(html`<span data-i=${i} tabindex=${at ? null : 0}
+      class=${(colour ? `h${colour}` : "") + (inside ? " answer" : "") || null}>${text.slice(at, at + length)}</span>`);
     at += length;
-    if (part.length >= PART[1] || (part.length >= PART[0] && text[at - 1] === "\n")) close();
+    if (own.length >= PART[1] || (own.length >= PART[0] && text[at - 1] === "\n")) parts.push([]);
   });
-  part.push(text.slice(at));
-  close();
-  readable(group, levels, readout);
-  return group;
+  parts.at(-1).push(text.slice(at));
+  const tell = (event) => tellToken(event.target.closest("[data-i]"), bits);
+  return html`<div class="prose tokens" dir="auto" role="group" aria-label="Tokens with their surprisal"
+    onPointerOver=${tell} onClick=${tell} onfocusin=${tell} onKeyDown=${(event) => moveInTokens(event, bits)}>
+    ${parts.map((part) => html`<div class="part">${part}</div>`)}</div>`;
 }
 
-// Read tokens by pointer; one of them can be reached by Tab, and arrows move from it.
-function readable(group, levels, readout) {
-  const tell = (event) => tellToken(readout, event.target.closest("[data-i]"), levels);
-  for (const kind of ["pointerover", "click", "focusin"]) group.addEventListener(kind, tell);
-  group.querySelector("[data-i]")?.setAttribute("tabindex", "0");
-  group.addEventListener("keydown", (event) => {
-    const pieces = [...group.querySelectorAll("[data-i]")];
-    const at = pieces.indexOf(event.target);
-    const surprising = (piece) => bitsOf(levels[piece.dataset.i]) >= SURPRISING;
-    const target = {
-      ArrowRight: () => pieces[at + 1],
-      ArrowLeft: () => pieces[at - 1],
-      ArrowDown: () => pieces.slice(at + 1).find(surprising),
-      ArrowUp: () => pieces.slice(0, Math.max(at, 0)).findLast(surprising),
-      Home: () => pieces[0],
-      End: () => pieces.at(-1),
-    }[event.key];
-    if (!target || at < 0) return;
-    event.preventDefault();
-    rove(group, target());
-  });
+// One of the tokens can be reached by Tab, and arrows move from it.
+function moveInTokens(event, bits) {
+  const pieces = [...event.currentTarget.querySelectorAll("[data-i]")];
+  const at = pieces.indexOf(event.target);
+  const surprising = (piece) => bits[piece.dataset.i] >= SURPRISING;
+  const target = {
+    ArrowRight: () => pieces[at + 1],
+    ArrowLeft: () => pieces[at - 1],
+    ArrowDown: () => pieces.slice(at + 1).find(surprising),
+    ArrowUp: () => pieces.slice(0, Math.max(at, 0)).findLast(surprising),
+    Home: () => pieces[0],
+    End: () => pieces.at(-1),
+  }[event.key];
+  if (!target || at < 0) return;
+  event.preventDefault();
+  rove(event.currentTarget, target());
 }
 
-function tellToken(readout, piece, levels) {
+function tellToken(piece, bits) {
   if (!piece) return;
   const { i } = piece.dataset;
-  const bits = bitsOf(levels[i]);
-  const surprisal = bits === null ? "no log-prob" : `log p ≈ −${(bits * Math.LN2).toFixed(2)} (${bits.toFixed(2)} bits)`;
+  const known = bits[i] / 100;
+  const surprisal = bits[i] < 0 ? "no log-prob" : `log p ≈ −${(known * Math.LN2).toFixed(2)} (${known.toFixed(2)} bits)`;
+  const readout = piece.closest("details, section").querySelector("[role=status]");
   const text = `token ${i}: ${JSON.stringify(visible(piece.textContent))}, ${surprisal}`;
   if (readout.textContent !== text) readout.textContent = text;
 }
 
-function readoutLine() {
-  return el("span", { role: "status" }, "Point at a token, or Tab to it, to read its log-probability.");
-}
-
 // Surprisal over token positions: the largest of each of at most 400 groups. A click, or Enter
 // after moving with arrows, goes to the first token of a group.
-function strip({ levels, lengths }, box) {
-  if (!levels) return null;
-  const bits = Array.from(levels, bitsOf);
+function Strip({ bits, lengths }) {
+  const [at, select] = useState(null);
   const width = Math.min(400, bits.length);
   const start = (i) => Math.floor((i * bits.length) / width);
-  const bars = Array.from({ length: width }, (_, i) => Math.max(0, ...bits.slice(start(i), start(i + 1))));
+  const bars = Array.from({ length: width }, (_, i) => Math.max(0, ...bits.slice(start(i), start(i + 1))) / 100);
   const top = Math.max(1, ...bars);
-  const cursor = svg("path", { class: "cursor" });
-  const slider = svg("svg", { class: "strip", viewBox: `0 0 ${width} 64`, preserveAspectRatio: "none", role: "slider",
-    tabindex: 0, "aria-label": `Surprisal of ${bits.length} tokens, at most ${top.toFixed(1)} bits`,
-    "aria-valuemin": 0, "aria-valuemax": width - 1 },
-  cursor, svg("path", { d: bars.map((bar, i) => `M${i} 64v${(-62 * bar) / top}h1V64z`).join("") }));
-  const readout = el("span", {}, `bits per token, up to ${top.toFixed(1)}`);
-  let at = 0;
-  const move = (to) => {
-    at = Math.min(Math.max(to, 0), width - 1);
-    const [first, last] = [start(at), start(at + 1) - 1];
-    const tokens = first === last ? `token ${first}` : `tokens ${first}–${last}, at most`;
-    slider.setAttribute("aria-valuenow", at);
-    slider.setAttribute("aria-valuetext", `${tokens}: ${bars[at].toFixed(2)} bits`);
-  };
-  const select = (to) => {
-    move(to);
-    readout.textContent = slider.getAttribute("aria-valuetext");
-    cursor.setAttribute("d", `M${at} 0h1V64h-1z`);
-  };
-  const open = () => {
+  const [first, last] = [start(at ?? 0), start((at ?? 0) + 1) - 1];
+  const tokens = first === last ? `token ${first}` : `tokens ${first}–${last}, at most`;
+  const text = `${tokens}: ${bars[at ?? 0].toFixed(2)} bits`;
+  const open = ({ target }) => {
     if (lengths === null) return;
     if (!heat) setHeat(true);
-    const piece = [...box.querySelectorAll("[data-i]")].find(({ dataset }) => Number(dataset.i) >= start(at));
-    rove(box, piece);
+    const group = target.closest("section").querySelector(".tokens");
+    const piece = [...group.querySelectorAll("[data-i]")].find(({ dataset }) => Number(dataset.i) >= start(Number(target.value)));
+    rove(group, piece);
     piece?.scrollIntoView({ block: "center" });
   };
-  move(0);
-  slider.addEventListener("click", (event) => {
-    const area = slider.getBoundingClientRect();
-    select(Math.floor(((event.clientX - area.left) / area.width) * width));
-    open();
-  });
-  slider.addEventListener("keydown", (event) => {
-    const to = { ArrowRight: at + 1, ArrowUp: at + 1, ArrowLeft: at - 1, ArrowDown: at - 1, PageDown: at - 20,
-      PageUp: at + 20, Home: 0, End: width - 1 }[event.key];
-    if (to === undefined && event.key !== "Enter") return;
-    event.preventDefault();
-    if (to === undefined) open();
-    else select(to);
-  });
-  return el("div", {}, slider, el("div", { class: "axis" }, el("span", {}, "token 0"), readout,
-    el("span", {}, `token ${bits.length - 1}`)));
+  return html`<div class="chart">
+    <svg viewBox=${`0 0 ${width} 64`} preserveAspectRatio="none" aria-hidden="true">
+      ${at !== null && html`<path class="cursor" d=${`M${at} 0h1V64h-1z`} />`}
+      <path d=${bars.map((bar, i) => `M${i} 64v${(-62 * bar) / top}h1V64z`).join("")} /></svg>
+    <input type="range" class="strip" min="0" max=${width - 1} value=${at ?? 0} aria-valuetext=${text}
+      aria-label=${`Surprisal of ${bits.length} tokens, at most ${top.toFixed(1)} bits`}
+      onInput=${({ target }) => select(Number(target.value))} onClick=${open}
+      onKeyDown=${(event) => event.key === "Enter" && open(event)} />
+    <div class="axis"><span>token 0</span><span>${at === null ? `bits per token, up to ${top.toFixed(1)}` : text}</span>
+      <span>token ${bits.length - 1}</span></div></div>`;
 }

@@ -41,7 +41,7 @@ DEFAULTS["engine.args"] = {}
 SERVER = "server.json"  # in the run folder: how the server answered that the run began with
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
 UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader` of the engine that failed
-_ONCE: dict[str, Any] = {"labels": LabelsConfig(), "trust_parts": False}
+_ONCE: dict[str, Any] = {"labels": LabelsConfig(), "trust_parts": False, "race": None}
 
 
 @dataclass(frozen=True)

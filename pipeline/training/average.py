@@ -1,4 +1,4 @@
-"""The element-wise mean of weights that are never in memory: block by block, each file read once.
+"""The element-wise mean of weights, block by block: each file is read once and never held whole.
 
 Threads read ahead. What is in memory are a few blocks of every checkpoint, however large it is.
 """
@@ -43,7 +43,7 @@ def write(sources: Sequence[Weights], file: Path, out: Path) -> Iterator[int]:
 
 
 def average(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """The element-wise mean of float tensors of shape (n,), added in float64 and rounded once.
+    """Average float tensors of shape (n,) element by element, in float64, rounded once.
 
     To the nearest number of `dtype`, ties to even. torch goes from float64 to 16 bits through
     float32; what that rounds to a tie is then rounded wrongly: 1 + 2^-8 + 2^-32 becomes 1 in
@@ -79,7 +79,7 @@ def average(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
 def _blocks(
     sources: Sequence[Weights], file: Path, threads: ThreadPoolExecutor
 ) -> "Iterator[tuple[str, list[Future[torch.Tensor]]]]":
-    """Name and parts of every block, in the order of a file of the newest checkpoint."""
+    """Yield name and parts of every block, in the order of a file of the newest checkpoint."""
     length = max(1, _BLOCK // len(sources))
     # Bytes of 64-bit numbers, in turn; of shorter ones the rest is never touched.
     buffers = itertools.cycle(torch.empty(_AHEAD, len(sources), 8 * length, dtype=torch.uint8))
@@ -87,13 +87,13 @@ def _blocks(
         count = math.prod(newest.shape) if newest.file == file else 0
         tensors = [source.tensors[name] for source in sources]
         for first in range(0, count, length):
-            places = zip(tensors, next(buffers), strict=True)
+            slots = zip(tensors, next(buffers), strict=True)
             last = min(first + length, count)
-            yield name, [threads.submit(_read, t, first, last, buffer) for t, buffer in places]
+            yield name, [threads.submit(_read, t, first, last, buffer) for t, buffer in slots]
 
 
 def _read(tensor: Tensor, first: int, last: int, buffer: torch.Tensor) -> torch.Tensor:
-    """Elements of a tensor, in a buffer of bytes; those that are no floats stay bytes."""
+    """Read elements of a tensor into a buffer of bytes; those that are no floats stay bytes."""
     width = tensor.size // math.prod(tensor.shape)
     part = buffer[: (last - first) * width]
     with tensor.file.open("rb", buffering=0) as file:

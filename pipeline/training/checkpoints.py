@@ -1,4 +1,4 @@
-"""Checkpoints, Hugging Face folders with safetensors: finding them, and which file is what."""
+"""Checkpoints, Hugging Face folders with safetensors: finding them, and their files."""
 
 import glob
 import itertools
@@ -31,7 +31,7 @@ _MEAN = f"is itself a mean ({MANIFEST}); to take it, name it outright"
 
 
 class Checkpoint(NamedTuple):
-    """A folder with a model, and the step that its name tells (`step-3900`: 3900)."""
+    """A folder with a model, and the step in its name (`step-3900`: 3900)."""
 
     path: Path
     name: str
@@ -39,7 +39,7 @@ class Checkpoint(NamedTuple):
 
 
 def find(patterns: Sequence[str], last: int | None = None) -> list[Checkpoint]:
-    """The checkpoints that patterns name, each once: a folder rather than a link to it.
+    """Find the checkpoints that patterns name, each once: a folder rather than a link to it.
 
     Patterns (checkpoints, folders that hold some, or globs) keep their order; what one of them
     finds is in `natural` order. The `last` so many count; default: all. Merged checkpoints that a
@@ -73,7 +73,7 @@ def find(patterns: Sequence[str], last: int | None = None) -> list[Checkpoint]:
 
 
 def problem(folder: Path) -> str | None:
-    """Why a folder is no checkpoint, with a remedy; None for one that is."""
+    """Return why a folder is no checkpoint, with a remedy; None for one that is."""
     names = {path.name for path in folder.iterdir()}
     if len(names & {WEIGHTS, INDEX}) != 1:
         weights = sorted(name for name in names if _MODEL_FILES.fullmatch(name))
@@ -90,7 +90,7 @@ def problem(folder: Path) -> str | None:
 
 
 def leaving(folder: Path) -> str | None:
-    """Why a checkpoint must not be copied, with a remedy: a link that leads out of it; else None.
+    """Return why a checkpoint must not be copied: a link that leads out of it; else None.
 
     Links of the hub's cache lead from `snapshots/COMMIT/` to `blobs/` beside it.
     """
@@ -111,7 +111,7 @@ def leaving(folder: Path) -> str | None:
 
 
 def index(folder: Path) -> dict[str, str]:
-    """Which tensor is in which file, as the index says; empty without one, UserError if damaged."""
+    """Read the file of each tensor from the index; empty without one, UserError if damaged."""
     files = read_json(folder / INDEX).get("weight_map") if (folder / INDEX).is_file() else {}
     if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise UserError(f"{folder / INDEX}: damaged: no weight_map of file names; copy it again")
@@ -119,12 +119,12 @@ def index(folder: Path) -> dict[str, str]:
 
 
 def fingerprint(folder: Path) -> str:
-    """The fingerprint of a folder's weights, as manifests of runs have it."""
+    """Compute the fingerprint of a folder's weights, as manifests of runs have it."""
     return models.fingerprint(ModelConfig(name="", id=str(folder)))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file that somebody else wrote; UserError where it is none."""
+    """Read a JSON object from a file that somebody else wrote; UserError where it is none."""
     try:
         return foreign.read_json(path)
     except ValueError as error:
@@ -132,7 +132,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _candidates(pattern: str) -> list[tuple[Path, str | None]]:
-    """What one pattern names, in natural order, each with what is wrong with it."""
+    """List the folders that one pattern names, in natural order, each with why it is none."""
     folder = find_local(pattern)
     if folder is None:
         within = _glob(pattern)

@@ -66,7 +66,7 @@ def weights(window: Window) -> str | None:
         return fingerprint(window.path)
     if not (record := runfolder.read_json(_record(window))):
         return None
-    if problem := merge.differing(record, window.sources):
+    if problem := merge.sources_mismatch(record, window.sources):
         remedy = _RENAME if problem.others else _BRING_BACK
         raise UserError(f"{_record(window)}: {problem.clause}; {remedy}")
     return str(record["weights"])
@@ -77,7 +77,7 @@ def present(window: Window) -> bool:
 
     Raises UserError: something else is in the place of merged weights.
     """
-    problem = merge.why_not(window.path, window.sources) if window.size > 1 else None
+    problem = merge.mismatch(window.path, window.sources) if window.size > 1 else None
     if problem and os.path.lexists(window.path):
         remedy = _RENAME if problem.others else _DELETE
         raise UserError(f"{window.path}: {problem.clause}; {remedy}")

@@ -1,7 +1,7 @@
 """merge: the mean of the weights of checkpoints, as a checkpoint that any engine can load.
 
-Averaging the last N checkpoints of a training takes out what the last steps left in the weights by
-chance: noise that is independent from checkpoint to checkpoint loses variance by a factor of N.
+Averaging the last N checkpoints removes noise of the last steps from the weights: noise that is
+independent from checkpoint to checkpoint loses variance by a factor of N.
 
 Source: Li et al., "Model merging in pre-training of large language models" (2025); MaP, eq. 3-6.
 """
@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.training.checkpoints import MANIFEST, fingerprint
 from bayes_at_n.pipeline.training.weights import Weights
 
 
-class Doubt(NamedTuple):
+class Mismatch(NamedTuple):
     """Why weights are not, or not surely, the mean of some checkpoints as these are now."""
 
     clause: str  # to follow the name of the weights, such as "was made before PATH changed"
@@ -34,10 +34,10 @@ class Doubt(NamedTuple):
 
 
 def run(cfg: MergeConfig) -> None:
-    """the mean of the weights of a training's last checkpoints, as a checkpoint of its own"""
+    """Average the weights of the last checkpoints of a training run into a checkpoint."""
     out = Path(cfg.out).expanduser()
     sources = [checkpoint.path for checkpoint in checkpoints.find(cfg.checkpoints, cfg.last)]
-    if why_not(out, sources) is None:
+    if mismatch(out, sources) is None:
         note(f"{out}: is already the mean of these {len(sources)} checkpoints; nothing to do")
         with contextlib.suppress(OSError, lease.Taken), _held(out):
             pass  # a merge that was killed at its end left its lease
@@ -88,32 +88,32 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def why_not(out: Path, sources: Sequence[Path]) -> Doubt | None:
-    """Why there is no mean of checkpoints, oldest first, in a folder; None where there is."""
+def mismatch(out: Path, sources: Sequence[Path]) -> Mismatch | None:
+    """Return why a folder does not hold the mean of checkpoints, oldest first; None if it does."""
     if not (out / MANIFEST).is_file():
-        return Doubt(f"has no {MANIFEST}" if os.path.lexists(out) else "does not exist")
+        return Mismatch(f"has no {MANIFEST}" if os.path.lexists(out) else "does not exist")
     try:
         manifest = yaml.safe_load((out / MANIFEST).read_text(encoding="utf-8"))
-        own, doubt = manifest["weights"], differing(manifest, sources)
-        if doubt or fingerprint(out) == own:
-            return doubt
-        return Doubt("was changed after merging")
+        own, problem = manifest["weights"], sources_mismatch(manifest, sources)
+        if problem or fingerprint(out) == own:
+            return problem
+        return Mismatch("was changed after merging")
     except (TypeError, KeyError, ValueError, yaml.YAMLError):
-        return Doubt(f"its {MANIFEST} is damaged")
+        return Mismatch(f"its {MANIFEST} is damaged")
     except (OSError, UserError) as error:
-        return Doubt(f"cannot be compared: {error}")
+        return Mismatch(f"cannot be compared: {error}")
 
 
-def differing(record: Mapping[str, Any], sources: Sequence[Path]) -> Doubt | None:
-    """How the sources that `merge.yaml` names are not these; the same bytes elsewhere are."""
+def sources_mismatch(record: Mapping[str, Any], sources: Sequence[Path]) -> Mismatch | None:
+    """Return how the sources in `merge.yaml` differ from these; the same bytes elsewhere do not."""
     recorded = {source["path"]: source["weights"] for source in record["sources"]}
     present = _fingerprints(sources)
     if [*recorded.values()] == [*present.values()]:
         return None
     if [*recorded] != [*present]:
-        return Doubt(f"is the mean of other checkpoints: {', '.join(recorded)}", others=True)
+        return Mismatch(f"is the mean of other checkpoints: {', '.join(recorded)}", others=True)
     changed = next(path for path in present if present[path] != recorded[path])
-    return Doubt(f"was made before {changed} changed")
+    return Mismatch(f"was made before {changed} changed")
 
 
 def remove(out: Path) -> None:
@@ -131,7 +131,7 @@ def _temporary(out: Path) -> Path:
 
 
 def _fingerprints(sources: Sequence[Path]) -> dict[str, str]:
-    """What the weights in some folders are now, by real path."""
+    """Compute the fingerprints of the weights in some folders as they are now, by real path."""
     return {path: fingerprint(Path(path)) for path in map(os.path.realpath, sources)}
 
 
@@ -162,7 +162,7 @@ def _check_room(out: Path, needed: int) -> None:
 
 
 def _write(inputs: Sequence[Weights], folder: Path, signals: Sequence[int]) -> None:
-    """Weights of the mean, and the newest checkpoint's other files."""
+    """Write the weights of the mean, and the newest checkpoint's other files."""
     from bayes_at_n.pipeline.training import average  # with torch, which takes seconds
 
     newest, written = inputs[-1], 0
@@ -179,7 +179,7 @@ def _write(inputs: Sequence[Weights], folder: Path, signals: Sequence[int]) -> N
 
 
 def _finish(folder: Path, sources: dict[str, str]) -> None:
-    """Write what the mean is and was made from, `merge.yaml`; make all survive a power cut."""
+    """Write `merge.yaml`, which identifies the mean and its sources; sync all files to disk."""
     content = {
         "made_by": f"bayes-at-n {environment.version('bayes-at-n')}, {environment.commit()}",
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.store import find
 from bayes_at_n.pipeline.store.find import natural
-from bayes_at_n.pipeline.training.stacks import TWIN
+from bayes_at_n.pipeline.training.protocols import TWIN
 
 
 class Pairs(NamedTuple):

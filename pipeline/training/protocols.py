@@ -1,17 +1,25 @@
-"""Protocols of evaluation: metrics, greedy decoding beside them, and what their trials cost."""
+"""Protocols of evaluation: metrics, greedy decoding beside them, their cost, and stacks of runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bayes_at_n.pipeline.base.console import console, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import cohort as cohorts
+from bayes_at_n.pipeline.compare import differences
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.trajectory import PriceSettings
-from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.training.stacks import Tokens
+from bayes_at_n.pipeline.store import find, outcomes, shards
+from bayes_at_n.pipeline.store.runfolder import Run, opened
 from bayes_at_n.scoring.metrics import cost, table
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 
+TWIN = "-greedy"  # ends the name of a greedy run beside a sampled one
 AVG, BAYES = "avg", "bayes"
 PASS = "pass@"  # begins the names of Pass@k
 AVERAGES = (AVG, BAYES, f"{PASS}1")
@@ -28,7 +36,7 @@ GREEDY = replace(AVERAGE, name="greedy", label="greedy", interval=_without_inter
 
 
 def metrics(names: Iterable[str]) -> list[Metric]:
-    """avg and bayes, with which all others are compared, and then those named.
+    """List avg and bayes, with which all others are compared, and then those named.
 
     >>> [metric.title(80) for metric in metrics(["pass@2", "avg", "maj@4"])]
     ['avg@80', 'Bayes@80', 'Pass@2', 'Maj@4']
@@ -37,12 +45,12 @@ def metrics(names: Iterable[str]) -> list[Metric]:
 
 
 def passes(names: Iterable[str], trials: int) -> list[int]:
-    """The k of every Pass@k among metrics that so many trials are enough for, smallest first."""
+    """List the k of every Pass@k that so many trials are enough for, smallest first."""
     return sorted(m.k for m in metrics(names) if m.name.startswith(PASS) and m.k <= trials)
 
 
 def largest_k(names: Iterable[str]) -> int:
-    """The largest k of Pass@k among names of metrics; 1 without any.
+    """Find the largest k of Pass@k among names of metrics; 1 without any.
 
     >>> largest_k(["avg", "pass@2", "pass@16", "maj@64"])
     16
@@ -50,10 +58,31 @@ def largest_k(names: Iterable[str]) -> int:
     return max((int(m.removeprefix(PASS)) for m in names if m.startswith(PASS)), default=1)
 
 
+class Tokens(NamedTuple):
+    """Mean tokens of an evaluation; None where some run does not record it, as imported ones."""
+
+    prompt: float | None
+    completion: float | None  # of an attempt
+
+
+def tokens(runs: Sequence[Run]) -> Tokens:
+    """Average over runs the tokens of their prompts and their completions."""
+    usages = [outcomes.usage(run) for run in runs]
+    return Tokens(
+        _mean([usage.prompt_mean for usage in usages]),
+        _mean([usage.completion_mean for usage in usages]),
+    )
+
+
+def _mean(means: Sequence[float | None]) -> float | None:
+    known = [mean for mean in means if mean is not None]
+    return float(np.mean(known)) if known and len(known) == len(means) else None
+
+
 def evaluation_cost(
     used: Tokens, questions: int, trials: float, prices: PriceSettings
 ) -> float | None:
-    """What `trials` attempts at every question by one model cost, at prices per million tokens.
+    """Price `trials` attempts at every question by one model; prices are per million tokens.
 
     None where the tokens are not known. Source: MaP, appendix C.
     """
@@ -61,3 +90,45 @@ def evaluation_cost(
         return None
     each = cost.sampling_cost(used.prompt, used.completion, trials, **vars(prices))
     return float(each * questions / outcomes.MILLION)
+
+
+def stacked(folders: Sequence[Path], like: Cohort | None = None) -> Cohort:
+    """Read runs as one stack of outcomes, in the order of their folders.
+
+    `like`: a stack that must be of the same questions. Raises UserError: runs of several data sets;
+    a run that cannot be read, is not graded, or holds other questions than the others.
+    """
+    with console.capture():  # a run that is left out is an error here, and one line is enough
+        stacks = cohorts.load(AnalysisConfig(folders=[str(folder) for folder in folders]))
+    if len(stacks) > 1:
+        raise UserError(
+            f"the runs are of several data sets ({', '.join(stack.dataset for stack in stacks)});"
+            " name runs of one"
+        )
+    [stack] = stacks
+    if left_out := [line for line in stack.warnings if " is left out: " in line]:
+        raise UserError(left_out[0])
+    first = (like or stack).members[0].run
+    others = {row["question_hash"] for row in first.questions}
+    for run in (member.run for member in stack.members):
+        own = {row["question_hash"] for row in run.questions}
+        if own != others:
+            raise UserError(
+                f"{run.path}: of its {len(own)} questions {len(own & others)} are among the"
+                f" {len(others)} of {first.path}; evaluate all models on the same questions"
+            )
+    for line in stack.warnings:
+        warn(line)
+    return stack
+
+
+def greedy_twins(sampled: Sequence[Path]) -> list[Path] | None:
+    """Find the greedy runs beside run folders; None unless each has one that is graded."""
+    folders = [path.with_name(path.name + TWIN) for path in sampled]
+    if not all(map(find.is_run, folders)):
+        return None
+    runs = [opened(folder) for folder in folders]
+    # None: of imported records that do not state it
+    temperatures = [differences.protocol(run)["sampling.temperature"] for run in runs]
+    greedy = not any(temperatures) and all(shards.files(run.grades) for run in runs)
+    return folders if greedy else None

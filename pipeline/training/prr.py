@@ -20,9 +20,17 @@ from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.store import files, find
 from bayes_at_n.pipeline.training import pairing, protocols
 from bayes_at_n.pipeline.training.pairing import Pairs, distinct
-from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS
+from bayes_at_n.pipeline.training.protocols import (
+    AVG,
+    BAYES,
+    GREEDY,
+    PASS,
+    Tokens,
+    greedy_twins,
+    stacked,
+    tokens,
+)
 from bayes_at_n.pipeline.training.rows import Row, Rows, page, records, where
-from bayes_at_n.pipeline.training.stacks import Tokens, greedy_twins, stacked, tokens
 from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.ranking.ranks import ranks

@@ -6,7 +6,6 @@ Plan, evaluate what is pending, analyse, save.
 import shlex
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -54,28 +53,17 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
             return
         planned.out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=planned.out).close()  # fails now, not after hours
-        note(_line(planned, lacking))
+        done = sum(run.finished for run in lacking.values())
+        note(
+            f"trajectory of {planned.label}: {len(lacking)} runs in {_folders(planned)}, {done}"
+            f" finished, {len(lacking) - done} pending"
+        )
         evaluate.evaluate(planned, lacking, given.cfg.merge.keep)
         metrics = protocols.metrics(given.cfg.metrics)
         read = tracks.read(planned, metrics)
         if short := [m.title() for m in metrics if m.k > read[0].trials]:
             note(f"{', '.join(short)} left out, as there are only {read[0].trials} trials")
         save(read, given, planned, warnings)
-
-
-def _line(planned: Series, lacking: Work) -> str:
-    """Describe the plan in one line."""
-    finished = sum(run.finished for run in lacking.values())
-    sizes = Counter(window.size for window in {e.window for e in planned.evaluations})
-    models = [
-        f"{count} checkpoints" if size == 1 else f"{count} windows of {size}"
-        for size, count in sorted(sizes.items())
-    ]
-    how = "sampled and greedy" if any(e.greedy for e in planned.evaluations) else "sampled"
-    return (
-        f"trajectory of {planned.label}: {' and '.join(models)}, {how}: {len(lacking)} runs in"
-        f" {_folders(planned)}, {finished} finished, {len(lacking) - finished} pending"
-    )
 
 
 def _folders(planned: Series) -> str:

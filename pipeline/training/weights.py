@@ -1,4 +1,4 @@
-"""The tensors of checkpoints as their headers tell them, and whether they have a mean."""
+"""The tensors of checkpoints by the headers of their files, and the check that they have a mean."""
 
 import json
 import re
@@ -49,11 +49,11 @@ class Weights(NamedTuple):
 
 
 def read(folder: Path) -> Weights:
-    """What the headers of a checkpoint's files say; UserError where they or the index cannot be."""
-    places, tensors = index(folder), dict[str, Tensor]()
-    for file in sorted({*places.values()}) or [WEIGHTS]:
+    """Read the headers of a checkpoint's files; UserError if they or the index are damaged."""
+    file_of, tensors = index(folder), dict[str, Tensor]()
+    for file in sorted({*file_of.values()}) or [WEIGHTS]:
         header = _header(folder / file)
-        wrong = [name for name, place in places.items() if (place == file) != (name in header)]
+        wrong = [name for name, own in file_of.items() if (own == file) != (name in header)]
         if wrong := [*wrong, *(tensors.keys() & header.keys())]:
             raise UserError(
                 f"{folder / file}: {wrong[0]} is not where {INDEX} says; copy the checkpoint again"
@@ -63,7 +63,7 @@ def read(folder: Path) -> Weights:
 
 
 def _header(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file in the order of their bytes."""
+    """Read the tensors of a file in the order of their bytes."""
     try:
         with safe_open(path, framework="pt"), path.open("rb") as file:  # it checks the header
             data = 8 + int.from_bytes(file.read(8), "little")
@@ -81,9 +81,9 @@ def _header(path: Path) -> dict[str, Tensor]:
 
 
 def check_alike(sources: Sequence[Weights]) -> None:
-    """Warn when the newest of some checkpoints, oldest first, lacks a tokenizer.
+    """Check that checkpoints, oldest first, have a mean; warn if the newest has no tokenizer.
 
-    Raises UserError: they have no mean, as they differ in configuration, vocabulary, or names,
+    Raises UserError: they differ in configuration, vocabulary, or names,
     shapes or kinds of tensors.
     """
     *olders, newest = sources
@@ -130,7 +130,7 @@ def _same_config(newest: Path, older: Path) -> None:
 
 
 def _lasting(value: Any) -> Any:
-    """A configuration without what is volatile, wherever in it, or has no value."""
+    """Strip a configuration of volatile keys, at any depth, and of those without a value."""
     if not isinstance(value, dict):
         return value
     return {
@@ -139,7 +139,7 @@ def _lasting(value: Any) -> Any:
 
 
 def _vocabulary(path: Path) -> bytes:
-    """Which token has which number, where the file says so; elsewhere the file itself."""
+    """Read the numbers of tokens from `tokenizer.json`; of other files the bytes."""
     if path.name != "tokenizer.json":
         return path.read_bytes()
     content = read_json(path)

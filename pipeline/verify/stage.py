@@ -1,14 +1,12 @@
 """verify: a verifier's label probabilities for every attempt, raw and calibrated.
 
-Each distinct text is judged once, by a prefill; verdicts are derived from its log-probs. An attempt
-takes a few dozen bytes of memory: texts are read to be hashed, and again to be judged.
+Each distinct text is judged once, by a prefill; verdicts are derived from its log-probs.
 """
 
-import contextlib
-import hashlib
-import itertools
 import json
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +14,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import atomic, engines, lease
+from bayes_at_n.pipeline.base import engines, lease
 from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
-from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import models, sizing
-from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, shards
-from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS, VERDICTS
+from bayes_at_n.pipeline.store import graded, rowkeys, runfolder, sessions, shards
+from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
-from bayes_at_n.pipeline.store.origin import metadata
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.tables import Inputs, Part, keys_of, parts
-from bayes_at_n.pipeline.verify import asker, calibrate, prompts
+from bayes_at_n.pipeline.store.tables import Inputs, Part, parts
+from bayes_at_n.pipeline.verify import calibrate, prompts, texts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
-from bayes_at_n.pipeline.verify.prompts import Candidate
+from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
+from bayes_at_n.pipeline.verify.texts import Plan
 from bayes_at_n.pipeline.workers import home
+from bayes_at_n.pipeline.workers.stopping import StopFlag
+from bayes_at_n.pipeline.workers.supervise import Task, supervise
 from bayes_at_n.verifiers.judge import calibration, guards
 from bayes_at_n.verifiers.judge.labels import LABELS
 
 _VERSION = 1  # of how prompts are written and encoded; another one makes other log-probs
-_MADE_BY = b"made_by"
-Text = tuple[str, Candidate]  # its hash, and what is judged
-_ROWS, _CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, together
-_EACH = 16  # batches at least that each of several replicas gets, so that they end together
 
 
 def verify(run: Run) -> None:
@@ -119,101 +115,61 @@ def folder(run: Run, made_by: dict[str, Any]) -> Path:
     return run.path / "label_logprobs" / runfolder.short_hash(json.dumps(made_by, sort_keys=True))
 
 
-def read(folder: Path) -> tuple[pa.Table, str]:
-    """Read the log-probs of a folder, and by which weights they are; empty without any."""
-    damage, batches, loaded = parquet.Damage(), list[pa.RecordBatch](), ""
-    for path in shards.files(folder):
-        batches += parquet.read(path, LABEL_LOGPROBS, LABEL_LOGPROBS.names, damage)
-        loaded = loaded or json.loads(metadata(path).get(_MADE_BY, b"{}")).get("loaded", "")
-    if damage.lines:
-        warn(f"{folder}: {damage}; set aside, those texts are judged again")
-        shards.set_aside(damage, LABEL_LOGPROBS)
-    return pa.Table.from_batches(batches, LABEL_LOGPROBS), str(loaded)
-
-
-def survey(run: Run, template: str) -> pa.Table:
-    """Read all attempts in the order of question and trial, and hash what is judged of each.
-
-    Columns: `key` (`rowkeys.encode`), `part` (stem of its file), `judged` (hash of its text; empty:
-    unreadable), `bytes` of the text, `truth` (`true_labels`), grades. With judge=unmatched only
-    what the rule grader does not accept. Raises UserError: grades that are needed are not there.
-    """
-    judge, listed = run.cfg.dataset.judge, parts(run.attempts)
-    with_answer = prompts.uses_answer(template)
-    try:
-        of = [keys_of(run, part) for part in listed]
-    except OSError as error:
-        if error.errno not in atomic.GONE:
-            raise
-        return survey(run, template)  # a journal was sealed since the listing
-    stems = np.repeat([part.stem for part in listed], [*map(len, of)])
-    keys, first = np.unique(np.concatenate(of), return_index=True)
-    keys, first = keys[keys >= 0], first[keys >= 0]
-    grades = graded.ruled(run, ["outcome", "box", *["answer"] * with_answer])
-    grades = rowkeys.aligned(run, grades, keys)
-    attempts = pa.table({"key": keys, "part": stems[first]} | grades)
-    if (ungraded := attempts["outcome"].null_count) and (judge == "unmatched" or with_answer):
-        why = "judge=unmatched and prompts with {answer} need grades: run `grade` first"
-        raise UserError(f"{run.path}: {ungraded} attempts are not graded; {why}")
-    if judge == "unmatched":
-        attempts = attempts.filter(graded.asks(judge, attempts["outcome"], attempts["box"]))
-    hashes, sizes = np.zeros(len(attempts), "S24"), np.zeros(len(attempts), np.int64)
-    for i, candidate in candidates(run, attempts):
-        hashes[i] = digest(candidate)
-        sizes[i] = sum(len(field.encode()) for field in candidate[1:])
-    attempts = attempts.append_column("judged", pa.array(hashes).cast(pa.string()))
-    attempts = attempts.append_column("bytes", pa.array(sizes))
-    return attempts.append_column("truth", calibrate.true_labels(attempts["outcome"], run))
-
-
-def digest(candidate: Candidate) -> str:
-    """Hash what is judged: question, gold answer, response and extracted answer."""
-    fields = [text.encode() for text in candidate[1:]]
-    lengths = repr([*map(len, fields)]).encode()
-    return hashlib.blake2b(b"".join([lengths, *fields]), digest_size=12).hexdigest()
-
-
-def candidates(run: Run, attempts: pa.Table) -> Iterator[tuple[int, Candidate]]:
-    """Stream what is judged of attempts and the places of these, with options as they saw them."""
-    damage, keys = parquet.Damage(), attempts["key"].to_pylist()
-    answers = attempts["answer"].to_pylist() if "answer" in attempts.column_names else []
-    for i, text in rowkeys.responses(run, attempts["key"].to_numpy(), damage):
-        shown = runfolder.as_shown(run.cfg, run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF)
-        extracted = runfolder.letter_shown(shown, answers[i] or "") if answers else ""
-        yield i, prompts.as_candidate(shown)._replace(response=text, answer=extracted)
-    if damage.lines:
-        warn(f"attempts: {damage}; they are left out until they are made again")
-
-
-def batches(texts: Iterable[Text], total: int, replicas: int) -> Iterator[asker.Batch]:
-    """Split texts and their hashes, `total` of them, into batches; several for each replica."""
-    most = _ROWS if replicas == 1 else min(_ROWS, 1 + total // (_EACH * replicas))
-    batch, size = list[Text](), 0
-    for text in itertools.chain(texts, [None]):
-        if text is not None:
-            batch.append(text)
-            size += len(text[1].response)
-        if batch and (text is None or len(batch) >= most or size >= _CHARACTERS):
-            batch.sort(key=lambda text: text[1].question)  # they share a prefix in the cache
-            yield [name for name, _ in batch], [candidate for _, candidate in batch]
-            batch, size = [], 0
-
-
 def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check) -> pa.Table:
     """Ask about texts that are not judged; return `calibrate.with_labels` of all attempts."""
-    place, attempts = folder(run, made_by), survey(run, template)
-    logprobs, loaded = read(place)
-    free, done = calibrate.probes(run), {"", *logprobs["judged"].to_pylist()}
-    probes = [digest(candidate) for candidate in free]
+    attempts, labels = texts.survey(run, template), Labels(folder(run, made_by))
+    free, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}
+    probes = [texts.digest(candidate) for candidate in free]
     new = {name: one for name, one in zip(probes, free, strict=True) if name not in done}
-    others = pc.is_in(attempts["judged"], value_set=pa.array([*done, *new]))
-    owed = attempts.filter(pc.invert(others))
-    owed = owed.take(np.unique(owed["judged"].to_numpy().astype("S"), return_index=True)[1])
-    judged, total = calibrate.with_labels(run, attempts, logprobs, probes), len(new) + len(owed)
+    pending = texts.distinct(attempts, [*done, *new])
+
+    def judged() -> pa.Table:
+        return calibrate.with_labels(run, attempts, labels.table, probes)
+
+    total, before = len(new) + len(pending), judged()
     if not total or not len(attempts):
-        return judged
-    v, judge = run.cfg.verifier, verifier_as_model(run.cfg)
-    cfg, weights = sizing.resolved(judge, ()), models.fingerprint(judge.model)
+        if len(before):
+            check(run, before)
+        return before
+    cfg = _fitted(run, labels.loaded)
+    turns = (prompts.fill(template, prompts.as_candidate(row))[0] for row in run.questions)
+    longest = pc.max(attempts["bytes"]).as_py() + max(len(turn.encode()) for turn in turns)
+    on_ray = cfg.cluster.address is not None
+    sizes_of = [len(one.response) for one in new.values()] + pending["bytes"].to_pylist()
+    starts = texts.batches(sizes_of, cfg.cluster.workers if on_ray else cfg.engine.replicas)
+    plan = Plan(labels.folder, made_by, [*new.items()], pending, starts, longest)
+
+    def look() -> int:
+        intact()
+        if made := labels.update():
+            check(run, judged())
+        return made
+
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    _clear(plan.folder)
+    try:
+        if on_ray or cfg.engine.replicas > 1:
+            _together(run, cfg, plan, look)
+        else:
+            with Meter("verify", total) as meter:
+                judge(plan, [cfg], StopFlag(), written=lambda: meter.advance(look()))
+        look()
+    finally:
+        _clear(plan.folder)
+    many = len(attempts) - len(before)
+    mention(f"verify: {many} attempts judged with {total} prompts, content-free ones included")
+    return judged()
+
+
+def _fitted(run: Run, loaded: str) -> RunConfig:
+    """Return the settings with the verifier, which is here, in the place of the model.
+
+    Raises UserError: log-probs that are there are by other weights.
+    """
+    v, model = run.cfg.verifier, verifier_as_model(run.cfg)
+    cfg, weights = model, models.fingerprint(model.model)
+    if cfg.cluster.address is None:
+        cfg = sizing.resolved(model, ())
     if v.trust_remote_code:
         warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
     if loaded not in ("", weights):
@@ -221,26 +177,29 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
         raise UserError(f"verifier.id={v.id}: {why}; set verifier.revision to one of them")
     if not engines.kind(cfg.engine.name).served:
         models.download(cfg.model)
-    hashes, pending = owed["judged"], len(attempts) - len(judged)
-    texts = ((hashes[i].as_py(), candidate) for i, candidate in candidates(run, owed))
-    todo = batches(itertools.chain(new.items(), texts), total, cfg.engine.replicas)
-    turns = (prompts.fill(template, prompts.as_candidate(row))[0] for row in run.questions)
-    most = pc.max(attempts["bytes"]).as_py() + max(len(turn.encode()) for turn in turns)
-    worker, number = shards.worker_id(), itertools.count()
-    answers = asker.answers(cfg, most, todo, f"{run.path}/logs/{worker}-verify-{{}}.stderr")
-    with Meter("verify", total) as meter, contextlib.closing(answers):
-        for rows, engine in answers:
-            intact()
-            logprobs = pa.concat_tables([logprobs, rows])
-            judged = calibrate.with_labels(run, attempts, logprobs, probes)
-            check(run, judged)
-            by = {"verifier": made_by, "loaded": models.fingerprint(cfg.model), "engine": engine}
-            columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(by)})
-            place.parent.mkdir(exist_ok=True)
-            parquet.write_part(place / f"{worker}-{next(number):05d}.parquet", rows.cast(columns))
-            meter.advance(len(rows))
-    mention(f"verify: {pending} attempts judged with {total} prompts, content-free ones included")
-    return judged
+    return cfg
+
+
+def _together(run: Run, cfg: RunConfig, plan: Plan, look: Callable[[], Any]) -> None:
+    """Have several workers judge a plan."""
+
+    task = Task(
+        verb="verify",
+        model=f"verifier {cfg.model.name}",
+        folders={plan.folder: len(plan.names)},
+        pending=lambda: len(missing(plan)),
+        is_over=lambda: not missing(plan),
+        look=look,
+        interrupted=lambda left, number: Interrupted(f"stopped. {KEPT}", number),
+    )
+    logs = run.path / "logs" / f"{shards.worker_id()}-verify"
+    supervise(task, partial(judge, plan), [cfg], logs)
+
+
+def _clear(folder: Path) -> None:
+    """Delete what workers leave of how they shared the work."""
+    for name in (sessions.CLAIMS, "sessions", "logs"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def check(run: Run, attempts: pa.Table) -> None:

@@ -20,34 +20,21 @@ from bayes_at_n.pipeline.store import sessions
 from bayes_at_n.pipeline.workers import home
 
 HEARTBEAT_S = 10.0
-HANG_S = 600.0  # no step of an engine takes that long,
-LOAD_S = 3600.0  # nor the loading of one
+HANG_S, LOAD_S = 600.0, 3600.0  # no step of an engine takes that long, nor the loading of one
 HUNG = 86  # exit status of a process whose engine does not answer
-PATIENCE_S = 3600.0
-
-
-def silence_s(engine: EngineConfig) -> float:
-    """The longest that an engine may be silent: a server is asked again for as long as it is given.
-
-    >>> silence_s(EngineConfig("vllm")) == HANG_S < silence_s(EngineConfig("openai"))
-    True
-    """
-    served = engines.kind(engine.name).served
-    return HANG_S + served * (engine.patience_s + engine.timeout_s)
 
 
 class Heartbeat:
-    """The file `claims/WORKER.lease` of a worker in one run: there while the block runs.
+    """The file `claims/WORKER.lease` of a worker in a folder: there while the block runs.
 
-    A `Watch` keeps it fresh. `check`: of the run folder, before the file is made again.
+    A `Watch` keeps it fresh. `check`: of the folder, before the file is made again.
     """
 
-    def __init__(self, run: Path, worker: str, check: home.Check = lambda: None) -> None:
-        self.check = check
-        self.path = run / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
+    def __init__(self, folder: Path, worker: str, check: home.Check = lambda: None) -> None:
+        self.check, self.path = check, path_of(folder, worker)
         self._token = lease.token(worker=worker)
         self._ahead = 0.0  # of the file server's clock before this process's own
-        self._gone = False
+        self._left = False
         self._changing = threading.Lock()  # no look makes the file anew while it is removed
 
     def __enter__(self) -> Self:
@@ -56,8 +43,7 @@ class Heartbeat:
 
     def __exit__(self, *_: object) -> None:
         with self._changing, suppress(OSError):
-            self._gone = True
-            os.utime(self.path, (0, 0))  # whatever is linked to it is free at once, everywhere
+            self._left = True
             self.path.unlink()
 
     def appear(self) -> None:
@@ -76,20 +62,20 @@ class Heartbeat:
     def touch(self) -> None:
         """Show that the worker lives, unless it has left."""
         with self._changing, suppress(OSError, UserError):
-            if not self._gone:
+            if not self._left:
                 self.appear()
 
     @property
     def now(self) -> float:
-        """The file server's time."""
+        """Return the file server's time, in Unix seconds."""
         return time.monotonic() + self._ahead
 
 
 class Watch:
-    """A thread that looks every `HEARTBEAT_S`: does the engine answer, and if so, who is alive.
+    """A thread that looks every `HEARTBEAT_S` whether the engine answers, and says who is alive.
 
-    `hung`: called by that thread, once, with the seconds, when what `awaiting` waits for did not
-    come in time; no heartbeat is touched any more.
+    `hung`: called by that thread, once, with the limit in seconds, when what `awaiting` waits for
+    did not come in time; no heartbeat is touched any more.
 
     Attributes:
         beats: the heartbeats that it touches, one a run; may be changed at any time.
@@ -112,11 +98,9 @@ class Watch:
 
     @contextmanager
     def awaiting(self, seconds: float | None = None) -> Iterator[None]:
-        """Inside, the engine has control, and gives it back within so many seconds or hangs.
+        """Give the engine control for at most so many seconds, by default `HANG_S`.
 
         Outside no time counts: a file system may stand still for as long as it likes.
-
-        `seconds`: the limit, `HANG_S` by default.
         """
         self._awaited = time.monotonic(), HANG_S if seconds is None else seconds
         try:
@@ -126,26 +110,19 @@ class Watch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Inside, the engine that is awaited waits for us, for requests say; time stands still."""
+        """Stop the time while the engine that is awaited waits for us; then it begins anew."""
         awaited, self._awaited = self._awaited, None
         try:
             yield
         finally:
             self._awaited = awaited and (time.monotonic(), awaited[1])
 
-    def got_on(self) -> None:
-        """The engine that is awaited shows that it works: its time begins anew."""
-        with self.paused():
-            pass
-
     def _look(self) -> None:
         awake = excused = time.monotonic()
         while not self._stop.wait(HEARTBEAT_S):
             now = time.monotonic()
-            if now - awake > 3 * HEARTBEAT_S:
-                # All of this process was suspended, or the file system held this thread up, and
-                # so perhaps the engine.
-                excused = now
+            if now - awake > 3 * HEARTBEAT_S:  # suspended, or held up by the file system,
+                excused = now  # and so perhaps the engine
             awake, awaited = now, self._awaited  # read once: the main thread changes it
             if awaited and now - max(awaited[0], excused) > awaited[1]:
                 self._hung(awaited[1])
@@ -154,21 +131,23 @@ class Watch:
                 beat.touch()
 
 
+def silence_s(engine: EngineConfig) -> float:
+    """Return how long a step may take, in seconds: a server is asked again for as long as given.
+
+    >>> silence_s(EngineConfig("vllm")) == HANG_S < silence_s(EngineConfig("openai"))
+    True
+    """
+    served = engines.kind(engine.name).served
+    return HANG_S + served * (engine.patience_s + engine.timeout_s)
+
+
+def path_of(folder: Path, worker: str) -> Path:
+    """Return where the heartbeat of a worker in a folder is."""
+    return folder / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
+
+
 def clear(folder: Path, now: float) -> None:
     """Delete all claims and the heartbeats of the dead; for whoever knows that no claim counts."""
     for path in folder.glob("[!.]*"):  # what starts with a dot is about to be renamed
         if path.suffix != lease.SUFFIX or lease.is_dead(path, now):
             path.unlink(missing_ok=True)
-
-
-def surely_dead(run: Path, worker: str) -> bool:
-    """As `lease.is_dead`, with patience: for what would harm a worker that wakes up after all."""
-    return lease.expired(run / sessions.CLAIMS / f"{worker}{lease.SUFFIX}", PATIENCE_S)
-
-
-def latest(run: Path, worker: str) -> float:
-    """When a worker last touched its heartbeat; 0 where there is none, as after its end."""
-    try:
-        return (run / sessions.CLAIMS / f"{worker}{lease.SUFFIX}").stat().st_mtime
-    except OSError:
-        return 0.0

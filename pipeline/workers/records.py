@@ -107,8 +107,16 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
         wall_s=wall_s,
         started=record.get("started"),
         updated=updated or None,
-        heard=max(updated, heartbeat.latest(folder, name)) or None,
+        heard=max(updated, _touched(folder, name)) or None,
     )
+
+
+def _touched(folder: Path, worker: str) -> float:
+    """Return when a worker last touched its heartbeat; 0 where there is none, as after its end."""
+    try:
+        return heartbeat.path_of(folder, worker).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _iso(seconds: float) -> str | None:

@@ -7,6 +7,7 @@ fails, or whose process dies, does not stop the others; a signal stops all.
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -76,12 +77,36 @@ class Residents:
         self.stdout, self.said = stdout, f"{os.environ.get(SAYS, '')} {said}"
         # By model and GPUs; the one used last comes last.
         self._processes: dict[tuple[str, str | None], _Process] = {}
+        self._busy = set[tuple[str, str | None]]()  # with what was begun and has not ended
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop(signal.SIGTERM)
         self._end([*self._processes])
+
+    def begin(self, order: Order) -> None:
+        """Give an order without waiting for it: `ended` says when it was followed."""
+        if order.cfg and devices.on_gpus(order.cfg):  # an engine takes all the memory that it may
+            others = [key for key in self._processes if key[0] != order.model]
+            self._end([key for key in others if key[1] == order.gpus])
+        self._asked((order.model, order.gpus), order)
+        self._busy.add((order.model, order.gpus))
+
+    def ended(self, order: Order) -> int | None:
+        """Return the exit status of what was begun; None while it goes on."""
+        process, answers = self._processes[order.model, order.gpus]
+        if not select.select([answers], [], [], 0)[0]:
+            return None
+        self._busy.discard((order.model, order.gpus))
+        line = answers.readline()
+        return _status(int(line) if line else process.wait())
+
+    def stop(self, number: int) -> None:
+        """Pass a signal on to whoever is at something."""
+        for key in self._busy:
+            self._processes[key].process.send_signal(number)
 
     def run(self, orders: Sequence[Order]) -> list[int]:
         """Follow orders as `follow` does. Raises Unfinished: one was stopped."""
@@ -111,8 +136,10 @@ class Residents:
         """The process that an order was given to."""
         found = self._processes.pop(key, None)
         if found is None or found.process.poll() is not None:  # it may have been killed meanwhile
-            while self._processes and psutil.virtual_memory().available < _LEAST:
-                self._end([next(iter(self._processes))])
+            while idle := [key for key in self._processes if key not in self._busy]:
+                if psutil.virtual_memory().available >= _LEAST:
+                    break
+                self._end(idle[:1])
             found = self._started(order)
         self._processes[key] = found
         assert found.process.stdin is not None
@@ -164,6 +191,11 @@ def run_all(commands: Sequence[Sequence[str]]) -> int:
     return max(failed.values(), default=0)
 
 
+def _status(code: int) -> int:
+    """The exit status of a process as a shell has it, 128 + n of signal n."""
+    return code if code >= 0 else 128 - code
+
+
 def _watched(processes: "Sequence[subprocess.Popen[Any]]", ends: Iterable[int]) -> list[int]:
     """Wait for the exit statuses of what processes do, 128 + n of signal n.
 
@@ -178,7 +210,7 @@ def _watched(processes: "Sequence[subprocess.Popen[Any]]", ends: Iterable[int]) 
             process.send_signal(number)
 
     with children.handled_by(heard):
-        statuses = [status if status >= 0 else 128 - status for status in ends]
+        statuses = [*map(_status, ends)]
     if asked:
         stop = AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]
         return [status if status in STOPPED else stop for status in statuses]

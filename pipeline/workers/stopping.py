@@ -7,6 +7,7 @@ import contextlib
 import errno
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 
 from bayes_at_n.pipeline.base import children
@@ -67,7 +68,7 @@ def at_once(flag: StopFlag) -> Iterator[None]:
 
 @contextlib.contextmanager
 def engine_errors(
-    run: Run, excused: Callable[[Exception], bool] = lambda error: False
+    engine: str, excused: Callable[[Exception], bool] = lambda error: False
 ) -> Iterator[None]:
     """Turn what an engine raises into one readable line.
 
@@ -82,20 +83,20 @@ def engine_errors(
             raise
         if not excused(error):
             raise TryAgain(
-                f"engine={run.cfg.engine.name} failed while generating: {one_line(error)}."
+                f"engine={engine} failed while generating: {one_line(error)}."
                 " Finished attempts are kept; the same command continues"
             ) from error
 
 
 @contextlib.contextmanager
-def writable(run: Run) -> Iterator[None]:
+def writable(folder: Path) -> Iterator[None]:
     """Turn what the disk refuses into one readable line."""
     try:
         yield
     except OSError as error:
         kind = UserError if error.errno in _FOR_A_PERSON else TryAgain
         raise kind(
-            f"{run.path}: {error.strerror or error}. Finished attempts that were written are kept;"
+            f"{folder}: {error.strerror or error}. Finished attempts that were written are kept;"
             " mend the disk (free space, permissions), then the same command continues"
         ) from error
 

@@ -18,7 +18,7 @@ import pytest
 from helpers import ROOT, Capsys, run_of
 
 import bayes_at_n
-from bayes_at_n.pipeline.api import given
+from bayes_at_n.pipeline.api import overrides
 from bayes_at_n.pipeline.api.verbs import compare, evaluate, load_run
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.cli.main import main
@@ -191,7 +191,7 @@ def test_what_is_no_list_of_texts_is_refused(returned: Any, told: str) -> None:
     def odd(prompts: list[str]) -> Any:
         return returned() if callable(returned) else returned
 
-    cfg = compose.load(given.settings(odd, "demo", "odd", {}))
+    cfg = compose.load(overrides.of_run(odd, "demo", "odd", {}))
     with known(odd):
         engine = CallableEngine(cfg, 9)
     asked = [Request(f"q{i}", 0, None, 9, None, [{"content": "1 + 1?"}]) for i in range(4)]
@@ -229,7 +229,7 @@ def test_what_a_function_cannot_do_is_said_before_anything_is_made(tmp_path: Pat
     with pytest.raises(UserError, match="in no job"):
         from bayes_at_n.pipeline.cluster.submit import place_engines
 
-        place_engines(compose.load(given.settings(echo, "demo", "echo", {})), fixed=False)
+        place_engines(compose.load(overrides.of_run(echo, "demo", "echo", {})), fixed=False)
 
 
 def test_questions_may_be_a_mapping_with_settings_of_their_own() -> None:
@@ -325,7 +325,9 @@ def test_a_run_is_made_in_any_thread() -> None:
     ["a b", "it's", "0100", "null", "${x}", "a,b", "[1]", "=", " ", "ü", "\\", 'a"b', "{1}"],
 )
 def test_texts_arrive_as_they_are(value: str) -> None:
-    settings = given.texts({"prompt": {"stop": [value, "x"]}, "dataset": {"gold_after": value}})
+    settings = overrides.overrides(
+        {"prompt": {"stop": [value, "x"]}, "dataset": {"gold_after": value}}
+    )
     if not value.strip():
         settings = settings[:1]
     cfg = compose.load(settings)

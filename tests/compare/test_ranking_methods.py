@@ -16,13 +16,14 @@ from scipy.stats import kendalltau
 from scorio import rank
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline import paper as studies
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts
 from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays
 from bayes_at_n.pipeline.compare.rankings import replicates, scores
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.analysis import METHODS
+from bayes_at_n.pipeline.paper import methods
+from bayes_at_n.pipeline.paper.studies import Result
 from bayes_at_n.scoring.metrics.table import parse
 from bayes_at_n.scoring.studies.convergence import tau_curve
 
@@ -278,7 +279,7 @@ def cohort(tensor: Any) -> Cohort:
     return from_arrays("made", *names, tensor)
 
 
-def rows(result: studies.Result, stem: str = "rankings_made", key: str = "method") -> Any:
+def rows(result: Result, stem: str = "rankings_made", key: str = "method") -> Any:
     return {row[key]: row for row in result.tables[stem].rows}
 
 
@@ -289,7 +290,7 @@ def test_the_tables_are_those_of_plain_loops(size: tuple[int, int, int], more: s
     """And for Bayes@N, of many models, those of `study name=tau`."""
     tensor, models = known(*size), range(size[0])
     asked = plan(f"ranking=borda,hodge_rank{more}", "ranking.replicates=12", "ranking.seconds=600")
-    found = studies.run("rankings", asked, [cohort(tensor)])
+    found = methods.agreement(asked, [cohort(tensor)])
     table, gold = rows(found), scoring.ranks(tensor.sum(axis=(1, 2)))
     own, last = borda(tensor), size[-1]
     drawn = list(replicates(tensor, 12, asked.seed))
@@ -320,7 +321,7 @@ def test_the_tables_are_those_of_plain_loops(size: tuple[int, int, int], more: s
         assert [table["bayes"][f"n{n}"] for n in (1, 4, last)] == pytest.approx(
             [curve.tau[n - 1] for n in (1, 4, last)]
         )
-        again = rows(studies.run("rankings", asked, [cohort(tensor)]))
+        again = rows(methods.agreement(asked, [cohort(tensor)]))
         assert all(again[name]["n4"] == row["n4"] for name, row in table.items())
 
 
@@ -334,7 +335,7 @@ def test_a_greedy_prior_is_one_more_trial_that_is_never_drawn_again(tmp_path: Pa
         run_of(tmp_path, f"{name}-greedy", one, *greedily)
     loaded = cohorts.load(analysis.load([f"runs={tmp_path}"]))
     asked = plan("ranking=borda", "ranking.replicates=12")
-    found = studies.run("rankings", asked, loaded)
+    found = methods.agreement(asked, loaded)
     assert {*rows(found, "rankings_sums")} == {"bayes", "borda"}  # of two models, not of four
     table = rows(found, "rankings_sums_greedy", "N")
     gold = scoring.ranks(tensor.sum(axis=(1, 2)))
@@ -356,7 +357,7 @@ def test_a_greedy_prior_is_one_more_trial_that_is_never_drawn_again(tmp_path: Pa
 
 def test_what_takes_too_long_is_cut_off_and_said() -> None:
     asked = plan("ranking=borda,davidson_luce_map", "ranking.seconds=0.1", "ranking.replicates=2")
-    found = studies.run("rankings", asked, [cohort(known(14, 6, 8))])
+    found = methods.agreement(asked, [cohort(known(14, 6, 8))])
     table = rows(found)
     assert [table[name]["replicates"] for name in ("borda", "davidson_luce_map")] == [2, 0]
     assert table["davidson_luce_map"]["n1"] is None
@@ -367,9 +368,9 @@ def test_what_takes_too_long_is_cut_off_and_said() -> None:
 def test_without_the_library_the_extra_is_named(monkeypatch: Any) -> None:
     monkeypatch.setitem(__import__("sys").modules, "scorio.rank", None)
     with pytest.raises(UserError, match=r"bayes-at-n\[rank\]"):
-        studies.run("rankings", plan(), [cohort(known())])
+        methods.agreement(plan(), [cohort(known())])
 
 
 def test_without_an_order_there_is_no_gold() -> None:
     with pytest.raises(UserError, match="one score"):
-        studies.run("rankings", plan(), [cohort(np.ones((3, 4, 5), np.int8))])
+        methods.agreement(plan(), [cohort(np.ones((3, 4, 5), np.int8))])

@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import to_markdown
-from bayes_at_n.pipeline.paper import paper
+from bayes_at_n.pipeline.paper import printed
 from bayes_at_n.pipeline.prepare import estimate
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.sessions import Totals
@@ -98,7 +98,7 @@ def test_which_gpus_a_cluster_has() -> None:
     assert (hardware.gpus, hardware.memory, hardware.bandwidth) == (16, 141 * 10**9, 4.8e12)
     named = ClusterConfig(options=["--gres=gpu:l40s:1"])
     assert estimate.cluster_hardware(named).bandwidth == 0.86e12
-    assert "not said" in estimate.cluster_hardware(ClusterConfig(name="site10")).name
+    assert "not named" in estimate.cluster_hardware(ClusterConfig(name="site10")).name
     cores = ClusterConfig(gpus=0, cpus=4)
     assert estimate.cluster_hardware(cores).name == "4 cores of cluster=default"
 
@@ -126,9 +126,9 @@ def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
     lines = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| ")]
     rows = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
-    kinds = [(title, 20, task) for task, title in paper.TASKS.items()] + [("total", 80, "total")]
+    kinds = [(title, 20, task) for task, title in printed.TASKS.items()] + [("total", 80, "total")]
     for title, runs, task in kinds:
-        tokens, hours = paper.values([f"cost.completion.{task}", f"cost.hours.{task}"])
+        tokens, hours = printed.values([f"cost.completion.{task}", f"cost.hours.{task}"])
         gpu = 1e6 * tokens / 2000 / 3600 + runs * 15 / 60
         disk = tokens * estimate.BYTES_PER_TOKEN / 1000
         shown = [f"{tokens:,.1f}", f"{hours:,.1f}", f"{disk:.1f}", f"{gpu:.0f}"]

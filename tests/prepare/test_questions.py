@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, arithmetic, write_questions
+from helpers import arithmetic, write_questions
 from huggingface_hub import constants
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -26,8 +26,6 @@ from bayes_at_n.pipeline.config.settings import (
 )
 from bayes_at_n.pipeline.prepare import hub, models, questions, shots
 from bayes_at_n.pipeline.prepare.questions import Question
-
-CONTESTS = ROOT.parent / "shared" / "data" / "contests"
 
 
 def load(path: Path, **settings: Any) -> tuple[list[Question], list[str]]:
@@ -81,12 +79,6 @@ def test_field_names_and_ids_can_be_chosen(tmp_path: Path) -> None:
     assert loaded[0].id == "sums-01"
 
 
-def test_limit(tmp_path: Path) -> None:
-    path = write_questions(tmp_path / "q.jsonl", arithmetic(5))
-    assert len(load(path, limit=3)[0]) == 3
-    assert len(load(path, limit=50)[0]) == 5
-
-
 def test_copies_of_a_question_are_left_out(tmp_path: Path) -> None:
     rows = line() + line(id="b") + line(id="c", answer="3") + line() + line(id="d", problem="x")
     path = written(tmp_path, rows)
@@ -111,42 +103,17 @@ def test_lost_backslashes_are_mended_and_reported(tmp_path: Path) -> None:
     assert "sums-01: answer: 1" in notes[1]
 
 
-@pytest.mark.parametrize(
-    ("sloppy", "gold", "slip"),
-    [
-        ("185\\", "185", "backslash"),
-        ("5.", "5", "full stop"),
-        ("$5", "5", "dollar"),
-        (r"\left(1,2)", "(1,2)", r"\left"),
-        (r"\frac{1}{2}}", r"\frac{1}{2}", "brace"),
-    ],
-)
-def test_a_sloppy_gold_is_mended_and_stays_the_same_question(
-    tmp_path: Path, sloppy: str, gold: str, slip: str
-) -> None:
-    (question,), notes = load(written(tmp_path, line(answer=sloppy)))
-    assert question.gold == gold and len(notes) == 1 and slip in notes[0]
-    assert question.hash == Question("a", question.problem, sloppy).hash  # of run folders of before
+def test_a_sloppy_gold_is_mended_and_stays_the_same_question(tmp_path: Path) -> None:
+    for sloppy, gold in {"5.": "5", "$5": "5", r"\frac{1}{2}}": r"\frac{1}{2}"}.items():
+        (question,), notes = load(written(tmp_path, line(answer=sloppy)))
+        assert question.gold == gold and len(notes) == 1
+        assert question.hash == Question("a", question.problem, sloppy).hash  # of earlier folders
 
 
-@pytest.mark.parametrize(
-    "gold",
-    [
-        r"\$5",
-        "$5$",
-        "0.5",
-        "1,2,...",
-        r"\{1\}",
-        r"\left.x\right|_0",
-        r"[1,2)",
-        r"\frac{1",
-        "Yes",
-        "$",
-    ],
-)
-def test_a_gold_without_a_slip_stays_as_it_is(tmp_path: Path, gold: str) -> None:
-    loaded, _ = load(written(tmp_path, line(answer=gold)))
-    assert (loaded[0].gold, loaded[0].published) == (gold, "")
+def test_a_gold_without_a_slip_stays_as_it_is() -> None:
+    golds = [r"\$5", "$5$", "0.5", "1,2,...", r"\{1\}", r"\left.x\right|_0", "[1,2)", "Yes", "$"]
+    for gold in golds:
+        assert questions.mend(gold) == (gold, [])
 
 
 def test_a_question_may_ask_for_a_form(tmp_path: Path) -> None:
@@ -170,7 +137,6 @@ def test_a_gold_that_cannot_be_graded_is_reported_and_kept(tmp_path: Path) -> No
 
 BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("empty file", "", ["holds no questions"]),
-    ("blank file", "\n \n", ["holds no questions"]),
     ("no problem", '{"id": 1, "answer": "2"}', ["line 1", "'problem'", "found id, answer"]),
     ("no id", line() + '{"problem": "p", "answer": "2"}', ["line 2", "dataset.fields.id=NAME"]),
     (
@@ -181,13 +147,10 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("workbook", b"PK\x03\x04", ["an Excel workbook", "save the sheet as CSV UTF-8"]),
     ("gzip", b"\x1f\x8b", ["an archive", "unpack the file"]),
     ("no Parquet", b"PAR1" + b"\xff" * 99, ["behind row 0", "no sound Parquet", "write the file"]),
-    ("empty object", "{}", ["line 1", "found none"]),
     ("empty gold", line() + line(id="b", answer=" "), ["line 2", "answer", "is empty"]),
-    ("null gold", line(answer=None), ["line 1", "answer", "is empty"]),
     ("NaN gold", line(answer=float("nan")), ["line 1", "answer", "is empty"]),
     ("empty problem", line(problem=""), ["line 1", "problem", "is empty"]),
     ("list gold", line(answer=["2"]), ["line 1", "'answer' is list", "expected text"]),
-    ("bool gold", line(answer=True), ["line 1", "bool"]),
     ("same id", line() + "\n" + line(problem="x"), ["line 1 and line 3", "'a'", "fields.id=null"]),
     ("same number", line(id=7) + line(id="07", problem="x"), ["line 1 and line 2", "sums-07"]),
     ("an array", "[1, 2]\n", ["item 1", "not an object"]),
@@ -195,9 +158,7 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("a deep array", "[" * 200_000, ["no JSON array"]),
     ("a string", line() + '"x"', ["line 2", "not an object"]),
     ("bad JSON", line() + "\n{nope}", ["line 3", "not JSON"]),
-    ("torn JSON", line()[:-5], ["line 1", "not JSON"]),
     ("deep JSON", line() + "[" * 200_000, ["line 2", "not JSON"]),
-    ("deep object", '{"a":' * 200_000, ["line 1", "not JSON"]),
     ("long integer", '{"id": ' + "9" * 5000 + "}", ["line 1", "not JSON"]),
     ("Latin-1", line().encode() + "é".encode("latin-1"), ["line 2", "UTF-8"]),
     ("UTF-16", line().encode("utf-16"), ["UTF-16", "CSV UTF-8"]),
@@ -295,14 +256,6 @@ def test_a_missing_file_is_named() -> None:
         load(Path("/nowhere/q.jsonl"))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
-    path = write_questions(tmp_path / "q.jsonl", arithmetic(1))
-    path.chmod(0)
-    with pytest.raises(PermissionError):
-        load(path)
-
-
 def test_the_hash_covers_problem_and_gold_only() -> None:
     a = Question("a", "1+1?", "2")
     assert a.hash == Question("b", "1+1?", "2").hash
@@ -319,18 +272,11 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
-def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> None:
+def test_a_local_folder_is_a_hugging_face_data_set(offline: Path) -> None:
     folder = offline / "mine"
     folder.mkdir()
     columns = {"Problem": ["1+1?", "2+2?"], "Answer": [2, 4], "extra": ["x", "y"]}
-    if kind == "parquet":
-        pq.write_table(pa.table(columns), folder / "train-00000-of-00001.parquet")
-    elif kind == "json":
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        write_questions(folder / "train.jsonl", rows)
-    else:
-        (folder / "train.csv").write_text("Problem,Answer,extra\n1+1?,2,x\n2+2?,4,y\n")
+    pq.write_table(pa.table(columns), folder / "train-00000-of-00001.parquet")
     names = FieldNames(id=None, problem="Problem", answer="Answer")
     loaded, notes = load(folder, split="train", fields=names)
     assert [(q.id, q.problem, q.gold) for q in loaded] == [
@@ -509,11 +455,3 @@ def test_an_empty_folder_is_refused(offline: Path) -> None:
     (offline / "empty").mkdir()
     with pytest.raises(UserError, match="could not be loaded"):
         load(offline / "empty")
-
-
-@pytest.mark.skipif(not CONTESTS.is_dir(), reason=f"no contest files in {CONTESTS.name}/")
-@pytest.mark.parametrize("name", ["aime24", "aime25", "brumo_2025", "hmmt_feb_2025"])
-def test_contest_files(name: str) -> None:
-    loaded, notes = load(CONTESTS / f"{name}.jsonl")
-    assert len({q.id for q in loaded}) == len({q.hash for q in loaded}) == 30
-    assert not notes

@@ -10,10 +10,6 @@ from tokenizers import processors
 from bayes_at_n.prompts import PromptError, Rendered, control_tokens, fill, plain, turns
 from bayes_at_n.prompts import render as render_all
 
-NO_SYSTEM = (
-    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
-    "{% endif %}" + CHATML
-)
 DATED = "Today is {{ strftime_now('%d %B %Y') }}. " + CHATML
 THINKING = CHATML + "{% if add_generation_prompt and enable_thinking %}<think>\n{% endif %}"
 HOSTILE = [
@@ -59,18 +55,6 @@ def test_a_problem_is_text_whatever_it_holds(tokenizer: Any, problem: str) -> No
     text, ids = render(tokenizer, turns(fill("Solve: {problem}", problem), None))
     assert f"Solve: {problem}<|im_end|>" in text
     assert tokenizer.decode(ids) == text
-
-
-def test_fill_leaves_other_braces_and_repeats() -> None:
-    assert fill("{problem} {} {x} {problem}", "{problem}") == "{problem} {} {x} {problem}"
-    assert fill(r"\boxed{}", "p") == r"\boxed{}"
-
-
-def test_a_template_that_rejects_the_system_role() -> None:
-    tokenizer = make_tokenizer(NO_SYSTEM)
-    with pytest.raises(PromptError, match="System role not supported"):
-        render(tokenizer, turns("Hi", "Be brief."))
-    assert "Be brief.\n\nHi" in render(tokenizer, turns("Hi", "Be brief.", "user")).text
 
 
 def test_no_template_is_an_error() -> None:

@@ -175,11 +175,9 @@ def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
     with writing(run, FIRST) as one, writing(run, SECOND) as two:
         gone = AttemptWriter(run.attempts, THIRD)
         for trial in range(10):
-            one.put(row("a", trial, finished=now - 10 * trial))
-            two.put(row("a", 20 + trial, finished=now - 3e5))  # days ago
-            gone.put(row("a", 40 + trial))
-        for writer in (one, two, gone):
-            writer.flush()
+            one.append([row("a", trial, finished=now - 10 * trial)])
+            two.append([row("a", 20 + trial, finished=now - 3e5)])  # days ago
+            gone.append([row("a", 40 + trial)])
         [found] = progress(run.path)
         gone.close()
     assert found.done == 30 and found.attempts_per_s == pytest.approx(10 / 1800, rel=0.02)
@@ -196,8 +194,7 @@ def test_a_worker_that_just_began_counts_from_its_beginning(tmp_path: Path) -> N
     session(run, FIRST, wall_s=50.0, updated=now, ended=False)
     with writing(run, FIRST) as writer:
         for trial in range(5):
-            writer.put(row("a", trial, finished=now))
-        writer.flush()
+            writer.append([row("a", trial, finished=now)])
         [found] = progress(run.path)
     assert found.seconds_left == pytest.approx(50, rel=0.1)
 

@@ -28,13 +28,11 @@ def test_a_journal_is_followed_and_then_found_sealed(tmp_path: Path) -> None:
     assert read(counts) == ["...", "..."]
     with writing(run, FIRST) as writer:
         for trial, answer in enumerate(("2", "3")):
-            writer.put(row("a", trial, answer))
-            writer.flush()
+            writer.append([row("a", trial, answer)])
             assert read(counts)[0] == "++."[: trial + 1] + "." * (2 - trial)
-        writer.put(row("b", 2, finish_reason="length"))
-        writer.put(row("b", 7))  # more trials than the run has now
-        writer.put(row("x", 0))  # no question of the run
-        writer.flush()
+        writer.append([row("b", 2, finish_reason="length")])
+        writer.append([row("b", 7)])  # more trials than the run has now
+        writer.append([row("x", 0)])  # no question of the run
         assert read(counts) == ["++.", "..+"]
         assert counts.finished[FIRST].size == 3 and counts.tokens.sum() == 15
     assert not list(run.attempts.glob("*.journal"))
@@ -44,8 +42,7 @@ def test_a_journal_is_followed_and_then_found_sealed(tmp_path: Path) -> None:
 def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "+1", "b": "0+"})
     with writing(run, FIRST) as writer:
-        writer.put(row("a", 0))
-        writer.flush()
+        writer.append([row("a", 0)])
         [growing] = run.attempts.glob("*.journal")
         counts = Counts(run)
         before = read(counts)
@@ -62,12 +59,10 @@ def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
 def test_a_torn_frame_is_read_when_it_is_whole(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=2")
     with writing(run, FIRST) as writer:
-        writer.put(row("a", 0))
-        writer.flush()
+        writer.append([row("a", 0)])
         [path] = run.attempts.glob("*.journal")
         first = path.stat().st_size
-        writer.put(row("a", 1))
-        writer.flush()
+        writer.append([row("a", 1)])
         whole = path.read_bytes()
         copy = make_run(tmp_path / "copy", {"a": ""}, "sampling.trials=2")
         copy.attempts.mkdir()
@@ -85,8 +80,7 @@ def test_of_two_equal_attempts_the_first_counts(order: tuple[str, str], tmp_path
     counts = Counts(run)
     for worker in order:
         with writing(run, worker) as writer:
-            writer.put(row("a", 0, "2" if worker == FIRST else "3", completion_tokens=9))
-            writer.flush()
+            writer.append([row("a", 0, "2" if worker == FIRST else "3", completion_tokens=9)])
             counts.look()  # as a journal
         read(counts)
     for one in (counts, Counts(run)):

@@ -155,8 +155,7 @@ def test_a_terminal_of_80_columns_until_the_run_is_done(tmp_path: Path) -> None:
             slurm={"job": "123456", "task": 78}, replica=7)  # fmt: skip
     with writing(run, FIRST) as writer:
         for trial in range(2, 1000):
-            writer.put(row("question", trial))
-        writer.flush()
+            writer.append([row("question", trial)])
         terminal = Terminal([str(tmp_path), "--watch"])
         screen = terminal.wait_for("are not graded yet")
         assert max(map(len, screen)) <= 80
@@ -174,7 +173,7 @@ def test_a_terminal_of_80_columns_until_the_run_is_done(tmp_path: Path) -> None:
         assert "gpu-node-0001 #7" in text and "sampling" in text
         assert max(map(len, text.splitlines())) <= 80
         for trial in range(1000, 2400):
-            writer.put(row("question", trial, "3"))
+            writer.append([row("question", trial, "3")])
     session(run, FIRST, host="gpu-node-0001", attempts=2400, ended=True, state="done")
     for one in (terminal, lone):
         assert one.end() == 0

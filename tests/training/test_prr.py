@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.records.importing import import_records
 from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.training import pairing, prr, stacks
+from bayes_at_n.pipeline.training import pairing, protocols, prr
 from bayes_at_n.pipeline.training.prr import pair_counts, reversals
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -328,7 +328,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys
 
 def test_an_import_that_is_named_greedy_is_taken_for_it(tmp_path: Path) -> None:
     sampled, warm = run_of(tmp_path, "a").path, run_of(tmp_path, "a-greedy")
-    assert stacks.greedy_twins([sampled]) is None
+    assert protocols.greedy_twins([sampled]) is None
     manifest = runfolder.read_json(warm.manifest) | {"imported": {"sampling_known": False}}
     runfolder.write_json(warm.manifest, manifest)
-    assert stacks.greedy_twins([sampled]) == [warm.path]
+    assert protocols.greedy_twins([sampled]) == [warm.path]

@@ -12,7 +12,7 @@ from helpers import Capsys
 
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.training import crossings, drawing, forms, stability, trajectory
-from bayes_at_n.pipeline.training.stacks import Tokens
+from bayes_at_n.pipeline.training.protocols import Tokens
 from bayes_at_n.pipeline.training.tracks import Track
 from bayes_at_n.scoring.metrics import table
 

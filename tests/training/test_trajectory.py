@@ -134,7 +134,7 @@ def test_the_demo_from_checkpoints_to_a_page(
     merge = [*own, f"checkpoints={DEMO}/step-3[789]00", "merge=2", "merge.keep=false"]
     assert main.main([*merge, "greedy=false"]) == 0
     told = capfd.readouterr()
-    assert "3 checkpoints and 2 windows of 2, sampled: 5 runs in runs/demo, 2 fin" in told.err
+    assert "5 runs in runs/demo, 2 finished" in told.err
     assert "evaluating 3 of 5: demo-step-3900\n" in told.err
     assert "evaluating 5 of 5: demo-step-3900-merge2, about" in told.err
     folders = sorted(path.name for path in (place / "runs/demo").glob("demo-*"))

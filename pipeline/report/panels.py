@@ -1,0 +1,313 @@
+"""What the page shows of one data set, of all of them together, and of each race of `settle`.
+
+A panel is a tab: its title, notices, tables and figures, and of one data set the counts of its map.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayes_at_n.pipeline.adaptive import RECORD, looks
+from bayes_at_n.pipeline.adaptive import tables as races
+from bayes_at_n.pipeline.base.console import collected
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import caps, comparison
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.conclusion import conclude
+from bayes_at_n.pipeline.compare.leaderboard import HEADLINE
+from bayes_at_n.pipeline.compare.rubrics import ByRubric
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.display import sides, style
+from bayes_at_n.pipeline.display import table as tabular
+from bayes_at_n.pipeline.display.table import Table
+from bayes_at_n.pipeline.plots.findings import most_often
+from bayes_at_n.pipeline.report import figures
+from bayes_at_n.pipeline.rubrics import categories
+from bayes_at_n.pipeline.rubrics.rubric import Rubric
+from bayes_at_n.pipeline.score.shown import apart, ordered
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED
+from bayes_at_n.scoring.numerics.inputs import Ints
+
+LONGEST = 300  # characters of a problem that the map shows
+Panel = dict[str, Any]
+Row = Mapping[str, Any]
+
+
+def dataset(cohort: Cohort, cfg: AnalysisConfig) -> tuple[Panel, ByRubric]:
+    """Make the panel of a data set, and assign the categories of its attempts.
+
+    Returns both; categories are of all models, -1 where one has none. Raises UserError: a question
+    that some model has no graded trial of.
+    """
+    notices = [*cohort.differences, *cohort.warnings]
+    part, of_rubrics = categorized(cohort, cfg, notices)
+    tables = comparison.tables_of(cohort, cfg)
+    if not cfg.scoring.caps:
+        tables |= caps.tables(cohort, cfg)
+    if "votes" not in tables and (swings := comparison.swings_of(cohort)) is not None:
+        tables["votes"] = swings
+    if of_rubrics:
+        tables["rubrics"] = cohort_rubrics.scores(part, cfg)
+    panel = _panel(
+        cohort.dataset,
+        cohort.dataset,
+        notices=notices,
+        counts=counts(cohort, cfg.report.texts),
+        first=first(cohort, cfg, tables),
+        rubrics=rubrics(part.names, of_rubrics, tables["leaderboard"]),
+        tables=[table(one) for one in tables.values()],
+        figures=[*figures.of_dataset(cohort, tables, cfg.scoring.headline)],
+    )
+    of_all = dict[str, tuple[Rubric, Any]]()
+    for name, (rubric, codes) in of_rubrics.items():
+        of_all[name] = rubric, np.full(cohort.outcomes.shape, -1, np.int8)
+        of_all[name][1][[cohort.names.index(model) for model in part.names]] = codes
+    return panel, of_all
+
+
+def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
+    """Make the panel of all data sets; a notice where no model is in all of them."""
+    notices = [f"{c.dataset}: {line}" for c in cohorts for line in (*c.differences, *c.warnings)]
+    panel = _panel("All data sets", "=all", notices=notices)
+    try:
+        pooled = cohorts_of.pooled(cohorts)
+        tables = comparison.tables_of(pooled, cfg)
+        ranked = comparison.rankings(cohorts, cfg, pooled)
+        drawn = [*figures.of_dataset(pooled, tables, cfg.scoring.headline)]
+        panel |= {"first": first(pooled, cfg, tables), "figures": drawn}
+        panel["tables"] = [table(one) for one in (*tables.values(), ranked)]
+    except UserError as error:
+        notices.append(str(error))
+    return panel
+
+
+def settled(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[Panel]:
+    """Make a panel for each race beside the runs whose models are all in the report.
+
+    What cannot be read is left out, and `notices` gets why.
+    """
+    for folder, names, of in _races(cohorts):
+        try:
+            seen, why = looks.of_folder(folder)
+        except UserError as error:
+            notices.append(str(error))
+            continue
+        if not (seen.states or why) or not names.issuperset(seen.goal.names):
+            continue
+        if why:
+            notices.append(f"{of}settle {folder.name} is left out: {why}")
+            continue
+        board, title, line = races.leaderboard(seen), f"{of}settle {folder.name}", races.line(seen)
+        shown = table(board) | {"title": board.title}
+        shown["notes"].insert(0, f"{line[0].upper()}{line[1:]}.")
+        caption = "Estimates, and what decides, over what was spent; a line ends where its model"
+        with style.narrow():
+            drawn = figures.figure(races.picture(seen), f"{caption} left.")
+        left = table(races.departures(seen))
+        yield _panel(title, f"={title}", tables=[shown, left], figures=[drawn])
+
+
+def _races(cohorts: Sequence[Cohort]) -> list[tuple[Path, set[str], str]]:
+    """List races beside runs, with the names of those runs, and whose data set they are of."""
+    beside: dict[Path, tuple[set[str], str]] = {}
+    for cohort in cohorts:
+        of = f"{cohort.dataset}: " if len(cohorts) > 1 else ""
+        for member in cohort.members:
+            runs = member.run.path.parent
+            for parent, label in ((runs, of), (runs.parent, "")):
+                beside.setdefault(parent / "_settle", (set(), label))[0].add(member.run.path.name)
+    return [
+        (record.parent, names, of)
+        for parent, (names, of) in beside.items()
+        for record in sorted(parent.glob(f"*/{RECORD}"))
+    ]
+
+
+def _panel(title: str, name: str, **parts: Any) -> Panel:
+    empty: Panel = {"notices": [], "counts": None, "first": None, "rubrics": {}}
+    return empty | {"title": title, "name": name, "tables": [], "figures": []} | parts
+
+
+def categorized(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[Cohort, ByRubric]:
+    """Assign categories under common thresholds; a damaged run costs the others none.
+
+    `notices`: why a run, or all of them, or a rubric is left out is added. Returns the part of the
+    cohort that has categories, and for it what :func:`pipeline.compare.rubrics.categories` returns.
+    """
+    if not cohort.members:
+        return cohort, {}
+    part = cohort
+    try:
+        with collected() as warnings:
+            try:
+                labels = cohort_rubrics.categories(part, cfg)
+            except UserError:
+                part = _with_signals(cohort, notices)
+                if not 0 < len(part.members) < len(cohort.members):
+                    raise
+                labels = cohort_rubrics.categories(part, cfg)
+    except UserError as error:
+        notices.append(f"No categories: {error}")
+        return part, {}
+    notices += warnings
+    return part, labels
+
+
+def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
+    """Keep the runs that have current signals; the others are named."""
+    kept = []
+    for i, member in enumerate(cohort.members):
+        try:
+            categories.scored(member.run)
+            kept.append(i)
+        except UserError as error:
+            notices.append(f"{member.name} has no categories: {error}")
+    return cohort.select(kept)
+
+
+def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
+    """Count correct and graded attempts of each model and question, for the page's map.
+
+    Returns `name`, `questions` (M), `correct` and `graded` (L lists of M numbers), `models`, of
+    which no attempts are beside the page yet, and `problems`: how they begin, none where no `texts`
+    are wanted.
+    """
+    rows = cohort.members[0].run.questions if texts and cohort.members else []
+    problems = {row["question_id"]: row["problem"] or "" for row in rows}
+    ids = cohort.members[0].question_ids if cohort.members else []
+    return {
+        "name": cohort.dataset,
+        "questions": cohort.question_ids,
+        "problems": [problems.get(qid, "")[:LONGEST] for qid in ids],
+        "correct": (cohort.outcomes == CORRECT).sum(axis=2).tolist(),
+        "graded": (cohort.outcomes != OWED).sum(axis=2).tolist(),
+        "models": [{"name": name, "side": False, "note": None} for name in cohort.names],
+    }
+
+
+def table(source: Table) -> dict[str, Any]:
+    """Shape a table for the template: cells with what is shown, and what sorts.
+
+    By default it is sorted by the first of its scores, which is the headline.
+    """
+    rows = source.rows
+    columns = [
+        column
+        for column in tabular.rounded(source)
+        if not column.wide and any(row.get(column.key) is not None for row in rows)
+    ]
+    texts = {
+        column.key
+        for column in columns
+        if column.align == "left" or any(isinstance(row.get(column.key), str) for row in rows)
+    }
+    by = next((c.key for c in columns if c.key in ("avg", "mu", "score", "mean")), "")
+    order = [float(row[by]) for row in rows if row.get(by) is not None]
+    is_sorted = len(order) == len(rows) and order == sorted(order, reverse=True)
+    return {
+        "title": source.title.partition(":")[0].capitalize(),
+        "notes": [*source.notes],
+        "columns": [
+            {
+                "title": f"{column.group} {column.title}".strip(),
+                "kind": "text" if column.key in texts else "number",
+                "sorted": column.key == by and is_sorted,
+            }
+            for column in columns
+        ],
+        "rows": [
+            [(tabular.shown(c, row.get(c.key)), _sort_key(row.get(c.key))) for c in columns]
+            for row in rows
+        ],
+    }
+
+
+def _sort_key(value: Any) -> str:
+    """Write a cell as JavaScript reads it; nothing where there is no value."""
+    return "" if tabular.plain(value) is None else str(value).replace("inf", "Infinity")
+
+
+def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> dict[str, Any]:
+    """Say in a sentence what is best and what of it is settled, over the forest of its models."""
+    rows, scores = comparison.with_best(tables), ordered(cfg.scoring.headline)
+    value, _, *ends = HEADLINE[scores[0]]
+    low, high = (of([row[key] for row in rows]) for of, key in zip((min, max), ends, strict=True))
+    return {
+        "sentence": conclude(cohort, cfg).sentence(),
+        "apart": apart({row["model"]: row["shrinkage"] for row in rows}),
+        "names": [{"avg": "avg", "bayes": "Bayes@N"}[score] for score in scores],
+        "ticks": ticks(low, high),
+        "rows": [
+            {
+                "model": row["model"],
+                "rank": row[f"rank_{cfg.scoring.rule}"],
+                "best": row.get("best"),
+            }
+            | {"bar": [row[key] for key in (ends[0], value, ends[1])]}
+            | {"other": row[HEADLINE[scores[1]][0]]}
+            for row in rows
+        ],
+    }
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Choose round numbers for an axis, the first and the last its ends.
+
+    >>> ticks(0.296, 0.522)
+    [0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55]
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    steps = MaxNLocator(6, steps=[1, 2, 5, 10])
+    return [round(float(tick), 9) for tick in steps.tick_values(low, max(high, low + 1e-3))]
+
+
+def rubrics(models: Sequence[str], of: ByRubric, board: Table) -> dict[str, Any]:
+    """Say who is best by each rubric, with `cards`: shares of each model's categories.
+
+    `of` is what :func:`pipeline.compare.rubrics.categories` returned for the `models`; cards have
+    them in the order of the `board`. Rubrics that classify all attempts alike share a card.
+    """
+    cards: dict[Any, dict[str, Any]] = {}
+    won: list[list[str]] = []
+    order = [models.index(row["model"]) for row in board.rows if row["model"] in models]
+    for rubric, codes in of.values():
+        counted = categories.counts(codes, len(rubric.categories))
+        ranks = cohort_rubrics.ranks(rubric, counted)
+        firsts = [] if ranks is None else [models[i] for i in order if ranks[i] == 1]
+        won += [firsts] if firsts else []
+        names, totals = [c.name for c in rubric.categories], counted.sum(axis=1)[order]
+        looks_of = sides.looks(names)
+        kept = [i for i in sides.order(names) if totals[:, i].any()]
+        bars = [_bar(row, names, looks_of, kept) for row in (*totals, totals.sum(axis=0))]
+        alike = str([(looks_of[i].side, totals[:, i].tolist()) for i in kept])
+        new: Panel = {"names": [], "text": rubric.description, "firsts": [], "legend": bars.pop()}
+        new["rows"] = [(models[i], bar) for i, bar in zip(order, bars, strict=True)]
+        card = cards.setdefault(alike, new)
+        card["names"].append(rubric.name)
+        if len(firsts) < len(order) and firsts not in [[], *card["firsts"]]:
+            card["firsts"].append(firsts)
+    finding = "Under each rubric"
+    if won and len(order) > 1:
+        finding = most_often(won, "under {} of {} rubrics")
+    return {"finding": finding, "cards": [*cards.values()]} if cards else {}
+
+
+def _bar(
+    counted: Ints, names: Sequence[str], looks_of: Sequence[sides.Look], kept: Sequence[int]
+) -> list[Row]:
+    """Shape attempts of C categories as a bar, of the `kept` ones in this order."""
+    shares = 100 * counted / max(counted.sum(), 1)
+    return [
+        {
+            "side": looks_of[i].side,
+            "shade": looks_of[i].shade,
+            "share": round(float(shares[i]), 2),
+            "text": f"{names[i].replace('_', ' ')}: {shares[i]:.1f} %",
+        }
+        for i in kept
+    ]

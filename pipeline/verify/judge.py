@@ -1,0 +1,225 @@
+"""Have a verifier judge texts: in this process, or as one of several workers with devices each.
+
+Each batch is written by the worker that judged it; one that another was at when that died is judged
+by the next.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base.console import fail, warn
+from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import models, sizing
+from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
+from bayes_at_n.pipeline.store.origin import metadata
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify.calibrate import label_columns
+from bayes_at_n.pipeline.verify.prompts import Prompts
+from bayes_at_n.pipeline.verify.texts import Plan, Text, read
+from bayes_at_n.pipeline.workers import heartbeat, home, stopping
+from bayes_at_n.pipeline.workers.claims import Claims
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
+from bayes_at_n.pipeline.workers.session import Session, Slot
+from bayes_at_n.verifiers.judge.labels import LABELS
+
+KEPT = "Verdicts that were written are kept; the same command continues"
+_MADE_BY = b"made_by"
+_SLACK = 1024  # tokens that the longest prompt is rounded up by
+_IDLE_S = 0.2
+
+
+class Labels:
+    """The log-probs of a verifier in a folder, as far as they are read.
+
+    Attributes:
+        table: rows of LABEL_LOGPROBS.
+        loaded: the weights that they are by; empty without any.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.loaded = folder, ""
+        self.table = LABEL_LOGPROBS.empty_table()
+        self._seen, damage = set[Path](), parquet.Damage()
+        self.update(damage)
+        if damage.lines:
+            warn(f"{folder}: {damage}; set aside, those texts are judged again")
+            shards.set_aside(damage, LABEL_LOGPROBS)
+            self._seen = {*shards.files(folder)}
+
+    def update(self, damage: parquet.Damage | None = None) -> int:
+        """Read parts that are new; return how many texts they hold."""
+        new = [path for path in shards.files(self.folder) if path not in self._seen]
+        batches, damage = list[pa.RecordBatch](), damage or parquet.Damage()
+        for path in new:
+            batches += parquet.read(path, LABEL_LOGPROBS, LABEL_LOGPROBS.names, damage)
+            made_by = json.loads(metadata(path).get(_MADE_BY, b"{}"))
+            self.loaded = self.loaded or str(made_by.get("loaded", ""))
+        self._seen.update(new)
+        fresh = pa.Table.from_batches(batches, LABEL_LOGPROBS)
+        self.table = pa.concat_tables([self.table, fresh])
+        return len(fresh)
+
+
+def missing(plan: Plan) -> set[str]:
+    """Read which texts of a plan are not judged yet."""
+    return {*plan.names}.difference(Labels(plan.folder).table["judged"].to_pylist())
+
+
+class Judge:
+    """The verifier, loaded, for turns of so many bytes. Raises as `engines.load` and `Prompts`."""
+
+    def __init__(self, cfg: RunConfig, longest: int) -> None:
+        self.cfg, context = cfg, models.context(cfg.model)
+        self.prompts = Prompts(cfg.verifier, models.tokenizer(cfg.model), context)
+        # No tokenizer makes more tokens than bytes.
+        tokens = longest + len(self.prompts.before) + len(self.prompts.after)
+        self.engine = engines.load_verifier(cfg, min(context, -(-tokens // _SLACK) * _SLACK))
+        about = models.describe_tokenizer(cfg.model, self.prompts.tokenizer)
+        self.described = self.engine.describe() | {"tokenizer": about}
+
+    def ask(self, texts: Sequence[Text], step: Callable[[], None]) -> pa.Table:
+        """Make rows of LABEL_LOGPROBS; `step` is called after every step of the engine.
+
+        Raises UserError: a question is too long; there are no log-probs. TryAgain: it breaks.
+        Interrupted: by `step`.
+        """
+        prompts = self.prompts.build([candidate for _, candidate in texts])
+        ids = [prompt.token_ids for prompt in prompts]
+        try:
+            logprobs = self.engine.next_logprobs(ids, self.prompts.label_ids, step)
+        except (UserError, Interrupted):
+            raise
+        except Exception as error:  # engines raise whatever their parts raise
+            e = self.cfg.engine
+            why = f"{e.key}={e.name} failed while verifying: {one_line(error)}"
+            raise TryAgain(f"{why}. {KEPT} (out of memory: lower {e.lighter})") from error
+        if not np.isfinite(logprobs).all():
+            which = f"verifier.id={self.cfg.verifier.id}"
+            raise UserError(f"{which}: log-probs are no numbers; try verifier.dtype=float32")
+        missing = len(LABELS) - logprobs.shape[1]  # a label that it does not have, it cannot say
+        logprobs = np.pad(logprobs, ((0, 0), (0, missing)), constant_values=-np.inf)
+        columns = {"judged": [name for name, _ in texts], "tokens": [*map(len, ids)]}
+        columns |= {"cut": [p.cut for p in prompts]} | label_columns(logprobs, "logprob_")
+        return pa.table(columns, schema=LABEL_LOGPROBS)
+
+
+def judge(
+    plan: Plan,
+    configs: Sequence[RunConfig],
+    stop: stopping.StopFlag,
+    slot: Slot | None = None,
+    written: Callable[[], None] = lambda: None,
+) -> None:
+    """Judge batches and write them, until none is left that no other worker is at.
+
+    Args:
+        plan: the texts.
+        configs: of the run, with the verifier in the place of its model.
+        stop: ends it within a batch, which is then judged again.
+        slot: where a supervisor has put this worker.
+        written: called after each part.
+
+    Raises UserError, TryAgain: as `Judge`. Interrupted: `stop` was set.
+    """
+    cfg, worker = sizing.resolved(configs[0], ()), shards.worker_id()
+    with contextlib.ExitStack() as stack:
+        run = Run(cfg)
+        intact = stack.enter_context(home.staying(run.path, "attempts were verified"))
+        watch = stack.enter_context(Watch(partial(_hung, cfg)))
+        share = stack.enter_context(_shared(plan, Session(plan.folder, cfg, worker, slot), watch))
+
+        def step() -> None:
+            with watch.paused():  # the engine shows that it works
+                if stop.signal_number:
+                    raise Interrupted(f"stopped. {KEPT}", stop.signal_number)
+
+        with watch.awaiting(heartbeat.LOAD_S):
+            verifier = Judge(cfg, plan.longest)
+        stack.callback(_leave, verifier, watch)
+        made_by = {"verifier": plan.made_by, "loaded": models.fingerprint(cfg.model)}
+        several = {"replicas": cfg.engine.replicas} if slot else {}
+        made_by |= {"engine": verifier.described | several}
+        columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(made_by)})
+        for number in share.claimed(verifier, step):
+            if texts := read(run, plan, number):
+                with watch.awaiting(heartbeat.silence_s(cfg.engine)):
+                    rows = verifier.ask(texts, step)
+                if share.claims.lost(number):
+                    continue
+                intact()
+                path = plan.folder / f"{worker}-{number:05d}.parquet"
+                parquet.write_part(path, rows.cast(columns))
+            share.made(number, len(texts))
+            written()
+
+
+class _Share:
+    """What one of several workers judges, and what it says of that."""
+
+    def __init__(self, plan: Plan, session: Session, beat: Heartbeat) -> None:
+        self.plan, self.session = plan, session
+        self.claims = Claims(beat, len(plan.starts), self._pending, most=1)
+        self.claims.read()
+
+    def claimed(self, verifier: Judge, step: Callable[[], None]) -> Iterator[int]:
+        """Yield batches to judge, and wait for those that others are at."""
+        self.session.loaded(self._left(), verifier.described)
+        while self.claims.pending:
+            if (number := self.claims.take(0, 1, 1)) is not None:
+                yield number
+            else:
+                step()
+                self.session.tick("waiting", self._left())
+                time.sleep(_IDLE_S)
+
+    def made(self, number: int, texts: int) -> None:
+        """Note that a batch is written."""
+        self.claims.durable(number)
+        self.session.add(0.0, attempts=texts)
+        self.session.tick("sampling", self._left())
+
+    def _left(self) -> int:
+        return sum(len(self.plan.span(number)) for number in self.claims.pending)
+
+    def _pending(self) -> list[int]:
+        names, left = self.plan.names, missing(self.plan)
+        spans = enumerate(map(self.plan.span, range(len(self.plan.starts))))
+        return [n for n, span in spans if not left.isdisjoint(names[span.start : span.stop])]
+
+
+@contextlib.contextmanager
+def _shared(plan: Plan, session: Session, watch: Watch) -> Iterator[_Share]:
+    """Take part in the work, and say at the end how it went."""
+    with Heartbeat(plan.folder, session.worker) as beat:
+        watch.beats.append(beat)
+        try:
+            yield _Share(plan, session, beat)
+        except BaseException as error:
+            session.end("failed", str(error))
+            raise
+        finally:
+            watch.beats.remove(beat)
+        session.end("done")
+
+
+def _hung(cfg: RunConfig, seconds: float) -> None:
+    try:  # to end this process: nothing else frees the GPU of its engine
+        fail(f"{cfg.engine.key}={cfg.engine.name} hangs: no answer in {seconds:g} s. {KEPT}")
+    finally:
+        os._exit(heartbeat.HUNG)
+
+
+def _leave(verifier: Judge, watch: Watch) -> None:
+    with watch.awaiting(), contextlib.suppress(Exception):  # its processes may be gone already
+        engines.leave(verifier.engine)

@@ -1,0 +1,142 @@
+"""Which texts of a run a verifier is to judge, and the batches in which it does.
+
+An attempt takes a few dozen bytes of memory: texts are read to be hashed, and again to be judged.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.tables import keys_of, parts
+from bayes_at_n.pipeline.verify import calibrate, prompts
+from bayes_at_n.pipeline.verify.prompts import Candidate
+
+ROWS, CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, together
+_EACH = 16  # batches at least that each of several workers gets, so that they end together
+Text = tuple[str, Candidate]  # its hash, and what is judged
+
+
+class Plan(NamedTuple):
+    """What is to be judged, each text once, and by whom."""
+
+    folder: Path  # of the log-probs
+    made_by: dict[str, Any]  # what is said of the verifier there
+    probes: list[Text]  # without content; they come first
+    attempts: pa.Table  # of `survey`, in the order of their files
+    starts: list[int]  # of batches, counted through probes and attempts
+    longest: int  # bytes of a turn, at most
+
+    @property
+    def names(self) -> list[str]:
+        """Return the hashes of all texts."""
+        return [*(name for name, _ in self.probes), *self.attempts["judged"].to_pylist()]
+
+    def span(self, batch: int) -> range:
+        """Return the texts of a batch."""
+        total = len(self.probes) + len(self.attempts)
+        return range(*[*self.starts, total][batch : batch + 2])
+
+
+def survey(run: Run, template: str) -> pa.Table:
+    """Read all attempts in the order of question and trial, and hash what is judged of each.
+
+    Columns: `key` (`rowkeys.encode`), `part` (stem of its file), `judged` (hash of its text; empty:
+    unreadable), `bytes` of the text, `place` in the order of files, `truth` (`true_labels`),
+    grades. With judge=unmatched only what the rule grader does not accept. Raises UserError: grades
+    that are needed are not there.
+    """
+    judge, listed = run.cfg.dataset.judge, parts(run.attempts)
+    with_answer = prompts.uses_answer(template)
+    try:
+        of = [keys_of(run, part) for part in listed]
+    except OSError as error:
+        if error.errno not in atomic.GONE:
+            raise
+        return survey(run, template)  # a journal was sealed since the listing
+    stems = np.repeat([part.stem for part in listed], [*map(len, of)])
+    keys, first = np.unique(np.concatenate(of), return_index=True)
+    keys, first = keys[keys >= 0], first[keys >= 0]
+    grades = graded.ruled(run, ["outcome", "box", *["answer"] * with_answer])
+    grades = rowkeys.aligned(run, grades, keys)
+    attempts = pa.table({"key": keys, "part": stems[first]} | grades)
+    if (ungraded := attempts["outcome"].null_count) and (judge == "unmatched" or with_answer):
+        why = "judge=unmatched and prompts with {answer} need grades: run `grade` first"
+        raise UserError(f"{run.path}: {ungraded} attempts are not graded; {why}")
+    if judge == "unmatched":
+        attempts = attempts.filter(graded.asks(judge, attempts["outcome"], attempts["box"]))
+    hashes = np.zeros(len(attempts), "S24")
+    sizes, places = np.zeros((2, len(attempts)), np.int64)
+    for place, (i, candidate) in enumerate(candidates(run, attempts)):
+        hashes[i], places[i] = digest(candidate), place
+        sizes[i] = sum(len(field.encode()) for field in candidate[1:])
+    attempts = attempts.append_column("judged", pa.array(hashes).cast(pa.string()))
+    attempts = attempts.append_column("bytes", pa.array(sizes))
+    attempts = attempts.append_column("place", pa.array(places))
+    return attempts.append_column("truth", calibrate.true_labels(attempts["outcome"], run))
+
+
+def digest(candidate: Candidate) -> str:
+    """Hash what is judged: question, gold answer, response and extracted answer."""
+    fields = [text.encode() for text in candidate[1:]]
+    lengths = repr([*map(len, fields)]).encode()
+    return hashlib.blake2b(b"".join([lengths, *fields]), digest_size=12).hexdigest()
+
+
+def candidates(run: Run, attempts: pa.Table, few: bool = False) -> Iterator[tuple[int, Candidate]]:
+    """Stream what is judged of attempts and the places of these, with options as they saw them.
+
+    `few`: as of `rowkeys.responses`.
+    """
+    damage, keys = parquet.Damage(), attempts["key"].to_pylist()
+    answers = attempts["answer"].to_pylist() if "answer" in attempts.column_names else []
+    for i, text in rowkeys.responses(run, attempts["key"].to_numpy(), damage, few):
+        shown = runfolder.as_shown(run.cfg, run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF)
+        extracted = runfolder.letter_shown(shown, answers[i] or "") if answers else ""
+        yield i, prompts.as_candidate(shown)._replace(response=text, answer=extracted)
+    if damage.lines:
+        warn(f"attempts: {damage}; they are left out until they are made again")
+
+
+def distinct(attempts: pa.Table, judged: Sequence[str]) -> pa.Table:
+    """Return an attempt of each text that is not `judged`, in the order of their files."""
+    rest = attempts.filter(pc.invert(pc.is_in(attempts["judged"], value_set=pa.array(judged))))
+    first = np.unique(rest["judged"].to_numpy().astype("S"), return_index=True)[1]
+    return rest.take(first).sort_by("place")
+
+
+def batches(sizes: Sequence[int], workers: int) -> list[int]:
+    """Cut texts of so many bytes into batches; return where each begins.
+
+    >>> batches([10, 10, CHARACTERS, 10], 1), len(batches([10] * 3000, 1))
+    ([0, 3], 3)
+    """
+    most = ROWS if workers == 1 else min(ROWS, 1 + len(sizes) // (_EACH * workers))
+    starts, first, size = list[int](), 0, 0
+    for i, of_text in enumerate(sizes, 1):
+        size += of_text
+        if i - first >= most or size >= CHARACTERS or i == len(sizes):
+            starts.append(first)
+            first, size = i, 0
+    return starts
+
+
+def read(run: Run, plan: Plan, batch: int) -> list[Text]:
+    """Read the texts of a batch, sorted by question; without those that are unreadable."""
+    span, n = plan.span(batch), len(plan.probes)
+    found = plan.probes[span.start : span.stop]
+    if span.stop > n:
+        first = max(0, span.start - n)
+        attempts = plan.attempts.slice(first, span.stop - n - first)
+        names = attempts["judged"].to_pylist()
+        found += [(names[i], candidate) for i, candidate in candidates(run, attempts, few=True)]
+    return sorted(found, key=lambda text: text[1].question)  # they share a prefix in the cache

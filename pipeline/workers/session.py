@@ -1,0 +1,173 @@
+"""What one worker does: its record in `sessions/`, where others read it, and its log in `logs/`."""
+
+import contextlib
+import json
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bayes_at_n.pipeline.base.console import count
+from bayes_at_n.pipeline.base.environment import describe
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.workers.devices import on_gpus
+
+SAVE_S = 5.0
+COUNTS = ("attempts", "completion_tokens", "boxed", "truncated")
+_RATE_S = 60.0  # the rate is that of the last minute
+
+
+class Slot(NamedTuple):
+    """Where a supervisor put a worker: the number of the slot, and a name of this start of it."""
+
+    number: int
+    start: str
+
+
+class Session:
+    """What one process did, and does now, in one folder.
+
+    `cfg`: of the engine; `share`: of the worker's time.
+
+    Attributes:
+        record: what `sessions/WORKER.json` holds; docs/cluster.md describes its keys.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        cfg: RunConfig,
+        worker: str,
+        slot: Slot | None = None,
+        share: float = 1.0,
+    ) -> None:
+        self.worker = worker
+        self._path = folder / "sessions" / f"{worker}.json"
+        self._log = folder / "logs" / f"{worker}.jsonl"
+        # Durations are by the clock that nobody sets; it says nothing to other processes.
+        self.began = self._saved = time.monotonic()
+        self._lived, self._counted, self._share = 0.0, self.began, share
+        self._sampling: float | None = None  # since when
+        self._recent: deque[tuple[float, int]] = deque()  # when, tokens so far
+        self.record: dict[str, Any] = {
+            "worker": worker,
+            "pid": os.getpid(),
+            "replica": slot and slot.number,
+            "start": slot and slot.start,
+            "slurm": _slurm(),
+            "owed": None,
+            "gpus": cfg.engine.tensor_parallel_size if on_gpus(cfg) else 0,
+            "state": "loading",
+            "started": time.time(),
+            "error": None,
+            **describe(),
+            "ended": False,
+            **dict.fromkeys(COUNTS, 0),
+            "unfinished": {},
+            "in_flight": 0,
+            "prompt_tokens": 0,
+            "longest_s": 0.0,
+        }
+        self.save()
+
+    def lived(self) -> float:
+        """Return the seconds that this run took of its worker, with the loading of the engine."""
+        now = time.monotonic()
+        self._lived += (now - self._counted) * self._share
+        self._counted = now
+        return self._lived
+
+    def bear(self, share: float) -> None:
+        """From now on this run takes such a share of its worker's time."""
+        self.lived()
+        self._share = share
+
+    def log(self, event: str, **more: Any) -> None:
+        """Append a line to the log."""
+        line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": event, **more}
+        with contextlib.suppress(OSError):
+            self._log.parent.mkdir(exist_ok=True)
+            with self._log.open("a") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def loaded(self, pending: int, engine: Mapping[str, Any]) -> None:
+        """Note that the engine is ready, and how much is pending."""
+        self._sampling = time.monotonic()
+        seconds = round(self._sampling - self.began, 3)
+        self.record |= {"owed": pending, "left": pending, "load_s": seconds, "engine": engine}
+        self.log("loaded", owed=pending, seconds=seconds, engine=engine)
+        self.save("sampling")
+
+    def add(self, seconds: float, **counts: int) -> None:
+        """Count one finished attempt, which took so long."""
+        for name, number in counts.items():
+            self.record[name] += number
+        self.record["longest_s"] = max(self.record["longest_s"], seconds)
+
+    def tick(self, state: str, left: int, **more: Any) -> None:
+        """Save the record every few seconds; call it often."""
+        self.record |= {"left": left, **more}
+        if time.monotonic() - self._saved > SAVE_S:
+            self.save(state)
+
+    def end(self, state: str, error: str | None = None) -> None:
+        """Save the last word: a record without it is of a worker that was killed."""
+        self.record |= {"ended": True, "error": error, "in_flight": 0}
+        attempts, tokens = self.record["attempts"], self.record["completion_tokens"]
+        self.log(state, attempts=attempts, tokens=tokens, error=error)
+        self.save(state)
+
+    def save(self, state: str | None = None) -> None:
+        """Write the record; a full disk is reported where attempts are lost."""
+        self._saved = time.monotonic()
+        self.record["state"] = state or self.record["state"]
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(exist_ok=True)
+            runfolder.write_json(self._path, self.now(), sync=self.record["ended"])
+
+    def now(self) -> dict[str, Any]:
+        """Return the record with its latest figures."""
+        now = time.monotonic()
+        self._recent.append((now, self.record["completion_tokens"]))
+        while self._recent[0][0] < now - _RATE_S and len(self._recent) > 1:
+            self._recent.popleft()
+        since, before = self._recent[0]
+        tokens = self.record["completion_tokens"] - before
+        lived = round(self.lived(), 3)
+        return self.record | {
+            "tokens_per_s": round(tokens / (now - since), 1) if now > since else 0.0,
+            "wall_s": round(now - self._sampling, 3) if self._sampling else 0.0,
+            "lived_s": lived,
+            "gpu_s": round(lived * self.record["gpus"], 3),
+            "updated": time.time(),
+        }
+
+
+def in_words(counts: Counter[str], seconds: float) -> str:
+    """Summarise attempts for the progress line, made in so many seconds; empty without tokens.
+
+    >>> made = {"attempts": 4, "completion_tokens": 13520, "boxed": 3, "truncated": 1}
+    >>> in_words(Counter(made), 2.0)
+    '6.76k tokens/s, 75% boxed, 25% truncated'
+    """
+    if not (attempts := counts["attempts"]) or not counts["completion_tokens"]:
+        return ""
+    boxed, truncated = counts["boxed"] / attempts, counts["truncated"] / attempts
+    rate = count(counts["completion_tokens"] / max(seconds, 1e-9))
+    return f"{rate} tokens/s, {boxed:.0%} boxed, {truncated:.0%} truncated"
+
+
+def _slurm() -> dict[str, Any] | None:
+    """Return which job and array task this is."""
+    job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        return None
+    task, restarts = os.environ.get("SLURM_ARRAY_TASK_ID"), os.environ.get("SLURM_RESTART_COUNT")
+    return {
+        "job": job,
+        "task": int(task) if task and task.isdigit() else None,
+        "restarts": int(restarts) if restarts and restarts.isdigit() else 0,
+    }

@@ -1,0 +1,149 @@
+"""Looks of a race: in the log, in `status` and in the report."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Capsys, add_grades
+from raced import QUESTIONS, TRIALS, begun, coins, seen_in
+from rich.console import Console
+from rich.text import Text
+
+from bayes_at_n.pipeline.adaptive import RECORD, looks
+from bayes_at_n.pipeline.adaptive.forecast import forecast
+from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.adaptive.race import Course, states
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.config.settle import SettleConfig
+from bayes_at_n.pipeline.report import panels
+from bayes_at_n.pipeline.status import watch
+from bayes_at_n.pipeline.status.watch import Above
+from bayes_at_n.pipeline.store import find, parquet
+from bayes_at_n.pipeline.store.columns import GRADES
+from bayes_at_n.pipeline.store.runfolder import Run
+
+
+def test_looks_stay_in_the_log(tmp_path: Path) -> None:
+    goal = Goal(SettleConfig(), ["a", "b"], TRIALS, block=4)
+    seen = seen_in(coins(0.6, 0.5), goal)
+    assert len(seen.states) > 2
+    looks.record(tmp_path, seen.upto(2))
+    before = (tmp_path / looks.FILE).read_bytes()
+    with (tmp_path / looks.FILE).open("ab") as file:
+        file.write(b'{"look": 3, "tri')  # a crash in the middle of a line
+    assert len(looks.read(tmp_path)) == 2
+    looks.record(tmp_path, seen)
+    assert (tmp_path / looks.FILE).read_bytes().startswith(before)
+    rows = looks.read(tmp_path)
+    assert [row["look"] for row in rows] == [state.look for state in seen.states]
+    assert rows[0]["models"][0]["tokens"] == 4 * 5 * QUESTIONS
+    looks.record(tmp_path, seen.upto(1))  # of a process that has not seen the others yet
+    assert looks.read(tmp_path) == rows
+    with pytest.raises(UserError, match="look 1 is on record"):
+        looks.record(tmp_path, seen_in(coins(0.0, 1.0), goal))
+
+
+def test_status_shows_a_race_and_writes_nothing(tmp_path: Path, capsys: Capsys) -> None:
+    folder = begun(tmp_path, "best", (0.7, 0.6, 0.1), trials=8)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert main.main(["status", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "look 1, 8 trials: not settled: a and b are open" in shown
+    assert "of 2,400 attempts (20.0%)" in shown and "forecast" in shown
+    assert "\nc " in shown and "out at 8 trials" in shown and "% there" in shown
+    assert " 160/800 " in shown and " 480/2400 " in shown
+    assert main.main(["status", str(folder), "--json"]) == 0
+    race, *runs = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (race["settled"], race["trials"], len(runs)) == (False, 8, 3)
+    assert race["left"]["trials"]["c"] == 8 < race["left"]["trials"]["a"]
+    assert race["models"][1]["log_e"] > -5 and race["log_needed"] > 3
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert main.main(["status", str(folder), "model=a"]) == 2
+    assert "one folder of `settle`" in capsys.readouterr().err
+
+
+def test_watching_ends_with_the_race(tmp_path: Path, capsys: Capsys) -> None:
+    folder = begun(tmp_path, "top:1", (0.9, 0.2), trials=TRIALS)  # its runs owe the other trials
+    assert main.main(["status", str(folder), "--watch"]) == 0
+    assert "settled: a is the best" in capsys.readouterr().out
+    (folder / looks.FILE).unlink()
+    for run in "ab":  # nor has any run been begun
+        shutil.rmtree(tmp_path / "sums" / run)
+    assert main.main(["status", str(folder)]) == 0
+    assert "the first look is after 8 trials" in capsys.readouterr().out
+
+
+def test_looks_at_outcomes_that_changed_are_stale(tmp_path: Path, capsys: Capsys) -> None:
+    folder = begun(tmp_path, "best", (0.9, 0.2), trials=TRIALS)
+    runs = [str(run) for run in find.within(tmp_path / "sums")]
+    notices: list[str] = []
+    for graded in ("anew", "not"):
+        for path in (tmp_path / "sums" / "a" / "grades").glob("*.parquet"):
+            rows = parquet.whole(path, GRADES).to_pylist()
+            anew = [row | {"outcome": "wrong"} for row in rows[: 9 if graded == "not" else None]]
+            add_grades(Run(load_folder(tmp_path / "sums" / "a", [])), path.stem, anew)
+        assert main.main(["status", str(folder)]) == 0
+        shown = capsys.readouterr().out
+        assert "stale: " in shown and "settled" not in shown and "a is the best" not in shown
+        assert main.main(["status", str(folder), "--json", "--watch"]) == 0
+        race, *_ = map(json.loads, capsys.readouterr().out.splitlines())
+        assert not race["settled"] and "look 1 is on record" in race["stale"]
+        if graded == "anew":
+            cohorts = cohort.load(AnalysisConfig(folders=runs))
+            assert not [*panels.settled(cohorts, notices)] and "stale: " in notices[0]
+
+
+def test_no_line_above_the_runs_is_cut() -> None:
+    screen = Console(file=io.StringIO(), width=30, soft_wrap=True)  # as a live display prints
+    screen.print(watch._drawn([], Above(Text("word " * 20), {}, False)))
+    assert screen.file.getvalue().count("word") == 20  # type: ignore[attr-defined]
+    assert max(map(len, screen.file.getvalue().splitlines())) <= 30  # type: ignore[attr-defined]
+
+
+def test_a_forecast_draws_evidence_on(tmp_path: Path) -> None:
+    goal = Goal(SettleConfig(), ["a", "b", "c"], 80, block=8)
+    [first, *_] = states(coins(0.9, 0.8, 0.7, trials=80), goal)
+
+    def at(look: int, b: float, c: float) -> Any:
+        known = first.known._replace(log_out=np.array([-9.0, b, c]), open=np.full(3, True))
+        known = known._replace(groups=[[0, 1, 2]], settled=False, log_needed=4.0)
+        return first._replace(look=look, trials=8 * look, spent=np.full(3, 8 * look), known=known)
+
+    tokens = np.array([[80, 160, 240], [160, 320, 480]])
+    seen = Course(goal, [at(1, 0.5, 1.0), at(2, 1.0, 3.0)], tokens, QUESTIONS)
+    # b needs 3 more at 0.5 in 8 trials, to 64; c needs 1 at 2 in 8 trials; a waits for b.
+    found = forecast(seen)
+    assert found is not None
+    assert found.trials.tolist() == [64, 64, 24]
+    assert found.tokens == 48 * 10 + 48 * 20 + 8 * 30
+    stuck = forecast(seen._replace(states=[at(1, 0.5, 1.0), at(2, 0.4, 3.0)]))
+    assert stuck is not None and stuck.trials.tolist() == [80, 80, 24]
+
+
+def test_the_report_has_a_tab_for_each_race_of_its_models(tmp_path: Path) -> None:
+    folder = begun(tmp_path, "order", (0.9, 0.2), trials=TRIALS)
+    for name, marks in (("damaged", "{}"), ("of-others", '"a"')):
+        shutil.copytree(folder, folder.parent / name)
+        record = folder.parent / name / RECORD
+        record.write_text(marks if marks == "{}" else record.read_text().replace('"a"', '"x"'))
+    looked = (folder.parent / "of-others" / looks.FILE).read_text().replace('"a"', '"x"')
+    (folder.parent / "of-others" / looks.FILE).write_text(looked)
+    notices: list[str] = []
+    runs = [str(run) for run in find.within(tmp_path / "sums")]
+    cohorts = cohort.load(AnalysisConfig(folders=runs))
+    [page] = panels.settled(cohorts, notices)
+    assert (page["title"], page["counts"]) == ("settle order", None)
+    board, left = page["tables"]
+    assert board["title"] == "In which order are they? 95 % sure"
+    assert "settled, from the best: a > b" in board["notes"][0]
+    assert [row[0][0] for row in left["rows"]] == ["a, b"]
+    assert "<svg" in page["figures"][0]["svg"]
+    assert len(notices) == 1 and "damaged" in notices[0]

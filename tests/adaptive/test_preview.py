@@ -1,0 +1,120 @@
+"""plan and settle --dry-run: what they expect, held against races that were run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Capsys
+from raced import coins, folders
+
+from bayes_at_n.pipeline.adaptive import forecast, plan, preview, verb
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config import settle as config
+from bayes_at_n.pipeline.config.settle import Assumed
+from bayes_at_n.scoring.sequential import Target, simulate
+
+
+def told(capsys: Capsys, *arguments: str) -> dict[str, Any]:
+    assert main.main([*arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_plan_expects_what_other_orders_take(tmp_path: Path, capsys: Capsys) -> None:
+    place = str(folders(tmp_path, coins(0.9, 0.7, 0.2)))
+    for until in ("best", "above:b"):
+        asked = [f"until={until}", "block=1"]
+        replayed = told(capsys, "settle", f"replay={place}", "permutations=20", *asked)
+        found = told(capsys, "plan", place, "trials=40", *asked)
+        orders = replayed["permutations"]
+        assert found["attempts"] / found["fixed"] == pytest.approx(orders["attempts"], rel=0.15)
+        assert found["settled"] > 0.95 and orders["decided"].get("not settled", 0) <= 1
+        assert found["tokens"] == pytest.approx(5 * found["attempts"], abs=5)
+    assert {m["model"]: m["above"] > 0.95 for m in found["models"]} == {
+        "a": True,
+        "b": False,
+        "c": False,
+    }
+
+
+def test_a_race_ends_before_it_costs_more_than_its_budget() -> None:
+    p = coins(0.7, 0.6, 0.5).mean(axis=-1)
+    cost = [[1.0], [2.0], [3.0]]
+    free, tight = (
+        simulate(p, Target("order"), runs=100, block=4, cost=cost, budget=budget)
+        for budget in (np.inf, 3000.0)
+    )
+    assert tight.total.max() <= 3000 < free.total.max() and tight.settled < free.settled
+    assert tight.cost == pytest.approx(tight.attempts * np.ravel(cost))
+    each = simulate(np.stack([p] * 100), Target("order"), runs=100, block=4, cost=cost)
+    assert (each.total == free.total).all() and (each.better == free.better).all()
+    undecided = 1 - each.better - each.better.T - each.tied - np.eye(3)
+    assert each.open.tolist() == pytest.approx([0.01, 0.02, 0.01])
+    assert undecided == pytest.approx(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]) / 100)
+
+
+def test_assumed_accuracies_are_met_and_costs_follow(capsys: Capsys) -> None:
+    basis = forecast.assumed(
+        Assumed([0.999, 0.3, 0.0], tokens=[100], speed=[10]), ["a", "b", "c"], 7
+    )
+    assert basis.accuracies == pytest.approx([0.999, 0.3, 0.0]) and (basis.p <= 1).all()
+    assert (np.diff(basis.p) >= 0).all()  # what is hard is hard for all
+    assert basis.costs["gpu_hours"] == pytest.approx(100 / 10 / 3600)
+    asked = ["plan", "accuracies=[0.9,0.5]", "tokens=1000", "speed=100", "trials=40", "price=2"]
+    found = told(capsys, *asked, "budget.gpu_hours=3")
+    assert 0 < found["gpu_hours"] <= 3 and found["gpu_hours"] == pytest.approx(
+        found["tokens"] / 100 / 3600
+    )
+    assert found["money"] == pytest.approx(2 * found["tokens"] / 1e6)
+    assert told(capsys, *asked, "until=width:0.2")["settled"] == 1
+    assert told(capsys, *asked, "until=width:0.02", "budget.tokens=480000")["settled"] == 0
+    assert main.main([*asked, "until=order", "method=looks"]) == 0
+    assert "GPU-hours" in capsys.readouterr().out
+
+
+def test_a_dry_run_writes_nothing(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dry = ["settle", "model=demo", "model.checkpoint=step-3900,step-0300", "--dry-run"]
+    assert main.main(dry) == 2 and "assume=" in capsys.readouterr().err
+    found = told(capsys, *dry, "assume=[0.5,0.1]", "assume.tokens=27", "engine.price_out=3")
+    assert found["settled"] == 1 and found["questions"] == 30 and found["money"] > 0
+    assert not [*tmp_path.iterdir()]
+    place = folders(tmp_path / "old", coins(0.9, 0.6), ["demo-step-3900", "demo-step-0300"])
+    found = told(capsys, *dry, f"assume.folders={place}")
+    assert [m["model"] for m in found["models"]] == ["demo-step-3900", "demo-step-0300"]
+    assert main.main([*dry, "tag=x", f"assume.folders={place}"]) == 2
+    assert "no graded attempts" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "accuracies"),
+        (["accuracies=[0.5,1.5]"], "accuracies"),
+        (["accuracies=[0.5,0.4]", "tokens=[1,2,3]"], "3 values for 2 models"),
+        (["accuracies=[0.5,0.4]", "budget.gpu_hours=3"], "tokens= and speed="),
+        (["accuracies=[0.5,0.4]", "tokens=9", "budget.tokens=99"], "first look"),
+        (["accuracies=[0.5,0.4]", "budget.tokens=3", "budget.money=1"], "has one"),
+        (["accuracies=[0.5]"], "two or more"),
+        (["accuracies=[0.5,0.4]", "until=first"], "until=first"),
+    ],
+)
+def test_what_cannot_be_planned(arguments: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        preview.plan(compose.load_as(config.PlanConfig, arguments))
+
+
+def test_assumptions_are_of_a_dry_run() -> None:
+    with pytest.raises(UserError, match="--dry-run only"):
+        verb.run(["model=demo,qwen3-4b", "assume=[0.5,0.4]"])
+    with pytest.raises(UserError, match="replay"):
+        verb.run(["replay=x"], dry_run=True)
+    assert plan.goal(
+        compose.load_as(config.PlanConfig, ["accuracies=[1,0]"]), ["a", "b"], 8
+    ).looks == [8]

@@ -1,0 +1,107 @@
+"""settle: what is decided from complete runs, and what is on record of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Capsys, run_of
+from raced import QUESTIONS, TRIALS, coins, folders
+
+from bayes_at_n.pipeline.adaptive import plan
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.config import settle
+from bayes_at_n.scoring.sequential import Race, Target
+
+
+def told(capsys: Capsys, *arguments: str) -> dict[str, Any]:
+    assert main.main(["settle", *arguments, "--json"]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_a_replay_decides_as_a_race_fed_by_hand(tmp_path: Path, capsys: Capsys) -> None:
+    outcomes = coins(0.9, 0.6, 0.55, 0.1)
+    place = folders(tmp_path, outcomes)
+    found = told(capsys, f"replay={place}", "until=best")
+    race, attempts = Race(4, QUESTIONS, Target("best")), 0
+    while not race.look().settled:
+        sampled = np.repeat(race.look().open[:, None].astype(int), QUESTIONS, axis=1)
+        race.add(outcomes[:, :, race.look().round] * sampled, sampled)
+        attempts += int(sampled.sum())
+    assert found["settled"] and found["best"] == "a" and found["order"][0] == ["a"]
+    assert sorted(found["order"][1]) == ["b", "c", "d"]
+    assert found["attempts"] == attempts < found["fixed"] == 4 * QUESTIONS * TRIALS
+    assert found["tokens"] == 5 * attempts
+    assert [m["mean"] for m in found["models"]] == pytest.approx(race.look().mean.tolist())
+    assert not [path for path in place.iterdir() if path.name.startswith("_")]
+
+
+def test_questions_that_not_all_models_have_are_told(tmp_path: Path, capsys: Capsys) -> None:
+    for name, questions in (("a", 9), ("b", 7)):
+        run_of(tmp_path, name, {f"q{q}": "10" * 5 for q in range(questions)})
+    found = told(capsys, f"replay={tmp_path / 'sums'}")
+    assert (found["questions"], found["fixed"]) == (7, 140)
+    assert main.main(["settle", f"replay={tmp_path / 'sums'}"]) == 0
+    assert "only the 7 questions count" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_folder_that_is_not_there_is_named(capsys: Capsys) -> None:
+    assert main.main(["settle", "replay=nowhere"]) == 2
+    assert capsys.readouterr().err.strip() == "error: nowhere: no such folder"
+
+
+def test_every_target_in_words_and_files(tmp_path: Path, capsys: Capsys, undrawn: None) -> None:
+    place = folders(tmp_path, coins(0.95, 0.6, 0.2))
+    found = told(capsys, f"replay={place}", "until=order")
+    assert found["order"] == [["a"], ["b"], ["c"]] and found["best"] == "a"
+    assert told(capsys, f"replay={place}", "until=top:2")["order"] == [["a", "b"], ["c"]]
+    assert told(capsys, f"replay={place}", "until=above:b")["order"] == [["a"], ["b"], ["c"]]
+    wide = told(capsys, f"replay={place}", "until=width:0.3")
+    assert wide["settled"] and all(m["high"] - m["low"] <= 0.3 for m in wide["models"])
+    assert not told(capsys, f"replay={place}", "until=width:0.001")["settled"]
+    planned = told(capsys, f"replay={place}", "until=best", "method=looks")
+    assert planned["best"] == "a" and planned["trials"] in (4, 8, 12, 16)  # of 40
+    out, orders = tmp_path / "out", ["permutations=5", f"out={tmp_path / 'out'}"]
+    assert main.main(["settle", f"replay={place}", *orders]) == 0
+    shown = capsys.readouterr().out
+    assert "a is the best" in shown and "in 5 orders of the trials: a 100.0%" in shown
+    saved = json.loads((out / "settle.json").read_text())
+    assert saved["files"] == [
+        *(f"leaderboard.{end}" for end in ("csv", "json", "md", "tex")),
+        "race.pdf",
+        "race.png",
+    ]
+
+
+def test_seeds_that_are_shared_are_warned_of(tmp_path: Path, capsys: Capsys) -> None:
+    for name, mark in (("a", "1"), ("b", "0")):
+        run_of(tmp_path, name, {f"q{q}": mark * 10 for q in range(9)}, "sampling.seeds=shared")
+    assert told(capsys, f"replay={tmp_path / 'sums'}")["shared_seeds"]
+    assert main.main(["settle", f"replay={tmp_path / 'sums'}"]) == 0
+    assert "share seeds" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["until=first"], "until=first"),
+        (["until=top:0"], "top:0"),
+        (["until=width:2"], "width:2"),
+        (["model=demo,qwen3-4b", "until=top:2"], "of 2 models"),
+        (["model=demo,qwen3-4b", "until=above:x"], "no such model"),
+        (["model=demo"], "two or more"),
+        (["model=demo,qwen3-4b", "sampling.seeds=shared"], "not independent"),
+        (["model=demo,demo"], "tag="),
+        (["model=demo,qwen3-4b", "run_dir=x"], "leave it out"),
+        (["permutations=3"], "replay"),
+        (["replay=x", "model=demo"], "model=demo"),
+        (["modle=demo"], "model"),
+    ],
+)
+def test_what_cannot_be(arguments: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        plan.make(settle.load(arguments))

@@ -1,0 +1,459 @@
+"""Several workers on one run folder: whoever dies, hangs, or comes twice, every attempt is made."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from forked import IN_FLIGHT, TRIALS, Attempts, Command, Forker, assert_whole, rows, stored
+from forked import SETTINGS as FORKED
+
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.prepare import sizing
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+
+FILES = {"config.yaml", "manifest.json", "questions.parquet"}  # of a run that is prepared
+SETTINGS = [*FORKED, f"sampling.trials={TRIALS}"]
+# What silence means, in seconds that a test can wait for.
+QUICK = """
+from bayes_at_n.pipeline.base import lease
+from bayes_at_n.pipeline.workers import heartbeat
+lease.EXPIRE_S, heartbeat.HEARTBEAT_S = 4.0, 0.5
+"""
+# A host of its own, whose clock is wrong: nobody can ask whether a process there lives.
+ELSEWHERE = (
+    QUICK
+    + """
+import socket, time
+true = time.time
+time.time = lambda: true() + {seconds}
+socket.gethostname = lambda: "{host}"
+"""
+)
+# The engine answers a few times and then never again. No real engine hangs when it is told to.
+HANGING = (
+    QUICK
+    + """
+from vllm.v1.engine.llm_engine import LLMEngine
+heartbeat.HANG_S = 3.0
+step, steps = LLMEngine.step, []
+def hanging(self):
+    steps.append(1)
+    if len(steps) > 40:
+        import time
+        time.sleep(600)
+    return step(self)
+LLMEngine.step = hanging
+"""
+)
+# vLLM forgets requests that are aborted: those of one trial once, those of one question always.
+# No request of this engine can be made to end with an error: that reason is put in.
+UNFINISHED = """
+from vllm.v1.engine.llm_engine import LLMEngine
+step, seen = LLMEngine.step, set()
+def once(name, ending):
+    new = name.endswith(ending) and name not in seen
+    seen.update([name] * new)
+    return new
+def aborting(self):
+    for name in list(self.output_processor.external_req_ids):
+        if "/demo-05/" in name or once(name, "/1"):
+            self.abort_request([name])
+    outputs = step(self)
+    for output in outputs:
+        if output.finished and once(output.request_id, "/2"):
+            output.outputs[0].finish_reason = "error"
+    return outputs
+LLMEngine.step = aborting
+"""
+# vLLM's own detector, on texts that repeat the last token once.
+REPETITION = """
+from vllm.sampling_params import RepetitionDetectionParams
+from bayes_at_n.pipeline.engines import vllm as engine
+plain = engine._sampling_params
+def detecting(cfg):
+    params = plain(cfg)
+    params.repetition_detection = RepetitionDetectionParams(max_pattern_size=1, min_count=2)
+    return params
+engine._sampling_params = detecting
+"""
+# Once, the file system does not answer: a pipe holds its reader until somebody writes to it.
+STALLED = """
+from pathlib import Path
+from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.workers import heartbeat
+heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.2, 3.0
+append, pipes = AttemptWriter.append, [Path("{pipe}")]
+def appending(self, rows):
+    if rows and pipes:
+        Path("{pipe}.reached").touch()
+        pipes.pop().read_text()
+    append(self, rows)
+AttemptWriter.append = appending
+"""
+
+
+@pytest.fixture
+def folder(prepared: Path, reference: tuple[Path, Attempts], tmp_path: Path) -> Path:
+    """A run that owes all attempts; log-probs of its prompts are there."""
+    folder = shutil.copytree(prepared, tmp_path / "run")
+    shutil.copy(reference[0] / "questions.parquet", folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "then", ["replaced", *(pytest.param(x, marks=pytest.mark.soak) for x in ("renamed", "deleted"))]
+)
+def test_a_folder_that_goes_while_it_is_sampled_is_not_made_again(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path, then: str
+) -> None:
+    moved, prepared = folder.with_name("moved"), shutil.copytree(folder, folder.with_name("other"))
+    command = start(folder, forker, hold=8)
+    before = command.held()
+    assert before
+    if then == "deleted":
+        shutil.rmtree(folder)
+    else:
+        folder.rename(moved)
+    if then == "replaced":  # by a run of others
+        prepared.rename(folder)
+    command.release()
+    assert command.wait() == 2
+    assert "was deleted, renamed or replaced" in command.text()
+    assert "Traceback" not in command.text()
+    if then == "replaced":
+        assert {path.name for path in folder.iterdir()} == FILES
+    else:
+        assert not folder.exists()
+    if then != "deleted":
+        assert stored(moved).items() >= before.items()
+        start(moved, forker).finish()
+        assert_whole(moved, reference[1])
+
+
+def start(folder: Path, forker: Forker | None, **more: Any) -> Command:
+    return Command(folder, forker, *SETTINGS, verb="generate", **more)
+
+
+def sessions(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted((folder / "sessions").glob("*.json"))]
+
+
+def both_sampling(commands: list[Command]) -> None:
+    """Wait until every worker is held with something finished."""
+    assert all([command.held() for command in commands]), [c.text()[-2000:] for c in commands]
+
+
+def test_two_submissions_at_once(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    two = [start(folder, forker, hold=0) for _ in range(2)]
+    both_sampling(two)
+    for command in two:
+        command.release()
+    for command in two:
+        command.finish()
+    assert_whole(folder, reference[1])
+    shares = [session["attempts"] for session in sessions(folder)]
+    assert len(shares) == 2 and min(shares) > 0 and sum(shares) == len(reference[1])
+    summary = json.loads((folder / "manifest.json").read_text())["generated"]
+    assert summary["attempts"] == len(reference[1])
+    for path in (folder / "logs").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [line["event"] for line in lines] == ["loaded", "done"]
+
+
+@pytest.mark.soak
+def test_a_whole_run_in_two_processes_ends_with_one_score(
+    forker: Forker, reference: tuple[Path, Attempts], prepared: Path, folder: Path
+) -> None:
+    stages = "stages=[prepare,generate,grade,score]"
+    shutil.copy(prepared / "questions.parquet", folder)  # one of the two adds the log-probs
+    two = [Command(folder, forker, *SETTINGS, stages) for _ in range(2)]
+    texts = [command.finish() for command in two]
+    assert_whole(folder, reference[1])
+    questions = [pq.read_table(f / "questions.parquet") for f in (folder, reference[0])]
+    assert str(questions[0].to_pylist()) == str(questions[1].to_pylist())  # of a NaN, too
+    assert (folder / "scores.json").exists()
+    assert any("avg@" in text for text in texts)
+
+
+def test_kill_9_of_one_worker_leaves_its_attempts_to_the_other(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    one, other = (start(folder, forker, hold=0) for _ in range(2))
+    both_sampling([one, other])
+    before = stored(folder)
+    one.kill()
+    other.release()
+    other.finish()
+    assert all(stored(folder)[key] == row for key, row in before.items())
+    assert_whole(folder, reference[1])
+    assert sorted(session["ended"] for session in sessions(folder)) == [False, True]
+
+
+@pytest.mark.soak
+def test_a_worker_that_is_suspended_is_followed_and_may_come_back(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    """Its heartbeat stops while its process lives."""
+    one, other = (start(folder, forker, before=QUICK, hold=0) for _ in range(2))
+    both_sampling([one, other])
+    one.signal(signal.SIGSTOP)
+    other.release()
+    other.finish()
+    assert len(stored(folder)) == len(reference[1])
+    one.release()
+    one.signal(signal.SIGCONT)
+    one.finish()
+    assert_whole(folder, reference[1], twice=True)
+    assert rows(folder) <= len(reference[1]) + IN_FLIGHT  # what one step ends
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_nodes_whose_clocks_differ(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path, seconds: int
+) -> None:
+    one = start(folder, forker, before=ELSEWHERE.format(seconds=seconds, host="n1"), hold=0)
+    other = start(folder, forker, before=ELSEWHERE.format(seconds=0, host="n2"), hold=0)
+    both_sampling([one, other])
+    one.kill()
+    other.release()
+    other.finish()
+    assert {session["hardware"]["host"] for session in sessions(folder)} == {"n1", "n2"}
+    assert_whole(folder, reference[1])
+
+
+def test_nodes_whose_clocks_differ_do_not_think_each_other_dead(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    hosts = {"n1": 3600, "n2": -3600}
+    two = [
+        start(folder, forker, before=ELSEWHERE.format(seconds=seconds, host=host), hold=0)
+        for host, seconds in hosts.items()
+    ]
+    both_sampling(two)
+    for command in two:
+        command.release()
+    for command in two:
+        command.finish()
+    assert_whole(folder, reference[1])  # nothing was made twice
+
+
+def test_an_engine_that_hangs_costs_its_worker_and_nothing_else(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    one = start(folder, forker, before=HANGING)
+    other = start(folder, forker, before=QUICK, hold=0)
+    assert one.wait() == 86
+    other.release()
+    other.finish()
+    assert_whole(folder, reference[1], twice=True)
+    [failed] = [session for session in sessions(folder) if session["state"] == "failed"]
+    assert "did not answer" in failed["error"] and failed["ended"]
+
+
+@pytest.mark.soak
+def test_a_file_system_that_stands_still_kills_no_worker(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    pipe = folder.with_name("pipe")
+    os.mkfifo(pipe)
+    command = start(folder, forker, before=STALLED.format(pipe=pipe))
+    while not Path(f"{pipe}.reached").exists():
+        assert command.alive(), command.text()[-2000:]
+        time.sleep(0.02)
+    [heart] = (folder / "claims").glob("*.lease")
+    for _ in range(30):  # heartbeats: twice what an engine may take
+        os.utime(heart, (1, 1))
+        while command.alive() and heart.stat().st_mtime == 1:
+            time.sleep(0.02)
+    os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # fails if nobody waits for it any more
+    command.finish()
+    assert_whole(folder, reference[1])
+
+
+def test_what_the_engine_does_not_finish_is_tried_again_and_then_owed(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    command = start(folder, forker, before=UNFINISHED)
+    assert command.wait() == 1, command.text()[-2000:]
+    said = " ".join(command.text().split())
+    assert "engine=vllm gave 3 attempts back unfinished, each 3 times (abort 9 times)" in said
+    assert "same command tries again" in said and "Traceback" not in said
+    owed = {key for key in reference[1] if key[0] == "demo-05"}
+    assert stored(folder) == {k: row for k, row in reference[1].items() if k not in owed}
+    [session] = sessions(folder)
+    assert session["unfinished"] == {"abort": 9 + 29, "error": 29}
+    assert session["state"] == "failed" and session["attempts"] == len(reference[1]) - TRIALS
+    start(folder, forker).finish()
+    assert_whole(folder, reference[1])
+
+
+def test_what_one_engine_does_not_finish_another_does(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    two = [start(folder, forker, before=before, hold=0) for before in (UNFINISHED, "")]
+    both_sampling(two)
+    for command in two:
+        command.release()
+    two[1].finish()
+    assert two[0].wait() in (0, 1)  # 1 if it had given up before the other was there
+    assert_whole(folder, reference[1])
+
+
+@pytest.mark.soak
+def test_preemptions_and_the_use_of_the_cache_are_seen(
+    forker: Forker, tiny_model: Path, tmp_path: Path
+) -> None:
+    """A cache of eight blocks, for eight sequences that grow to two to five of them."""
+    block = 32 * (sizing.cache_bytes(compose.load([]).model, 1) or 0)
+    small = ["engine.args.block_size=32", f"engine.args.kv_cache_memory_bytes={8 * block}"]
+    few = ["engine.batch_size=8", "sampling.trials=4", "stages=[prepare,generate]"]
+    command = Command(tmp_path / "run", forker, *few, *small)
+    command.finish()
+    [session] = sessions(tmp_path / "run")
+    usage = session["usage"]
+    assert session["attempts"] == 4 * 30
+    assert usage["preemptions"] > 0 and 0.5 < usage["cache_peak"] <= 1.0
+    assert usage["running"] == usage["waiting"] == 0
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["generated"]["preemptions"] == usage["preemptions"]
+    # Seen by `status` while it lives.
+    path = tmp_path / "run" / "sessions" / f"{session['worker']}.json"
+    path.write_text(json.dumps(session | {"ended": False, "usage": usage | {"cache": 0.93}}))
+    with Heartbeat(tmp_path / "run", session["worker"]):
+        said = Command(tmp_path / "run", forker, verb="status", logs=tmp_path).finish()
+    assert f"93%, {usage['preemptions']} preempted" in " ".join(said.split())
+
+
+def test_a_text_that_goes_round_in_circles_is_finished_and_cut_off(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path
+) -> None:
+    Command(folder, forker, *SETTINGS, "stages=[generate,grade]", before=REPETITION).finish()
+    found, columns = stored(folder), ["question_id", "trial", "finish_reason", "logprobs"]
+    attempts = pq.read_table(folder / "attempts", columns=columns).to_pylist()
+    boxes = {
+        (row["question_id"], row["trial"]): row["box"]
+        for row in pq.read_table(folder / "grades").to_pylist()
+    }
+    cut = set()
+    for row in attempts:
+        key = (row["question_id"], row["trial"])
+        ids, whole = found[key]["token_ids"], reference[1][key]["token_ids"]
+        assert ids == whole[: len(ids)] and len(row["logprobs"]) == len(ids)
+        circles = [n for n in range(2, len(whole) + 1) if whole[n - 1] == whole[n - 2]]
+        if row["finish_reason"] == "repetition":
+            cut.add(key)
+            assert len(ids) == circles[0] and boxes[key] == "truncated"
+        else:
+            assert ids == whole
+    assert found.keys() == reference[1].keys() and 0 < len(cut) < len(found)
+    [session] = sessions(folder)
+    lengths = sum(row["finish_reason"] == "length" for row in attempts)
+    assert session["truncated"] == len(cut) + lengths and session["unfinished"] == {}
+
+
+@pytest.mark.parametrize(
+    ("number", "environment"),
+    [
+        pytest.param(signal.SIGUSR1, {}, marks=pytest.mark.soak),
+        (signal.SIGTERM, {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}),
+    ],
+)
+def test_a_scheduler_s_warning_saves_and_asks_to_be_started_again(
+    forker: Forker,
+    reference: tuple[Path, Attempts],
+    folder: Path,
+    number: int,
+    environment: dict[str, str],
+) -> None:
+    command = start(folder, forker, environment=environment, hold=20)
+    just_before = command.held()
+    assert just_before
+    command.signal(number)
+    command.release()
+    assert command.wait() == 85, command.text()[-2000:]
+    assert stored(folder).items() >= just_before.items()
+    [session] = sessions(folder)
+    assert session["state"] == "stopped" and session["ended"]
+    slurm = {"job": "7", "task": None, "restarts": 1} if environment else None
+    assert session["slurm"] == slurm
+    start(folder, forker).finish()
+    assert_whole(folder, reference[1])
+
+
+@pytest.mark.parametrize("how", ["moved", pytest.param("copied", marks=pytest.mark.soak)])
+def test_a_folder_that_moved_while_idle(
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path, how: str
+) -> None:
+    command = start(folder, forker, hold=20)
+    assert command.held()
+    command.kill()  # its claims stay behind
+    before, there = stored(folder), folder.parent / "elsewhere" / "run"
+    (shutil.move if how == "moved" else shutil.copytree)(folder, there)
+    start(there, forker).finish()
+    assert stored(there).items() >= before.items()
+    assert_whole(there, reference[1])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, to be filled or made read-only."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "t", disk], check=False)
+    if made.returncode:
+        pytest.skip("only root may mount a file system")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_full_disk_stops_a_worker_and_loses_nothing(
+    forker: Forker,
+    reference: tuple[Path, Attempts],
+    prepared: Path,
+    small_disk: Path,
+    tmp_path: Path,
+) -> None:
+    folder = shutil.copytree(prepared, small_disk / "run")
+    command = start(folder, forker, logs=tmp_path, hold=20)
+    assert command.held()
+    size = shutil.disk_usage(small_disk).used // 1024 + 8
+    subprocess.run(["mount", "-o", f"remount,size={size}k", small_disk], check=True)
+    command.release()
+    assert command.wait() == 2
+    said, before = command.text(), stored(folder)
+    assert "No space left on device" in said and "same command continues" in said
+    assert "Traceback" not in said and len(before) >= 20
+    subprocess.run(["mount", "-o", "remount,size=16m", small_disk], check=True)
+    start(folder, forker, logs=tmp_path).finish()
+    assert stored(folder).items() >= before.items()
+    assert_whole(folder, reference[1])
+
+
+def test_a_read_only_folder_is_said_at_once(
+    forker: Forker, reference: tuple[Path, Attempts], small_disk: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(reference[0], small_disk / "run")
+    for part in (folder / "attempts").iterdir():
+        part.unlink()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    began = time.monotonic()
+    command = start(folder, forker, logs=tmp_path)
+    assert command.wait() == 2
+    said = command.text()
+    assert "Read-only file system" in said and str(folder) in said and "Traceback" not in said
+    assert "loading" not in said and time.monotonic() - began < 60
+    assert os.listdir(folder / "attempts") == []
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    start(folder, forker, logs=tmp_path).finish()
+    assert_whole(folder, reference[1])

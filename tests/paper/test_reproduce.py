@@ -1,0 +1,239 @@
+"""`study` and `reproduce` on real run folders, and the page that they write."""
+
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import make_run
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare.cohort import from_arrays
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.paper import printed, reproduce, schemata, spending
+from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+FEW = [
+    "preset=quick",
+    "study.matrices=5",
+    "study.tau_replicates=20",
+    "study.convergence_replicates=100",
+    "study.subset_replicates=20",
+    "study.coin_sets=10",
+    "study.separation_sets=5",
+    "study.separation_replicates=50",
+    "study.prior_replicates=100",
+]
+MARKS = {
+    "limo-v2": {"a": "1111111011", "b": "1011100101", "c": "00~0100000"},
+    "tiny": {"a": "1101010011", "b": "1000100101", "c": "0000000~~0"},
+    "sky-t1-32b-flash": {"a": "0001000011", "b": "0~00100001", "c": "0000000000"},
+}
+
+
+def make_runs(root: Path, *datasets: str, make: Callable[[Run], None] = signals.make) -> None:
+    for dataset in datasets:
+        for name, marks in MARKS.items():
+            run = make_run(
+                root / dataset / name,
+                marks,
+                f"dataset.name={dataset}",
+                f"model.name={name}",
+                f"model.id=/nowhere/{name}",
+            )
+            runfolder.write_json(_sessions(run.path) / "s.json", {"gpu_s": 7200.0, "wall_s": 3600})
+            make(run)
+
+
+def _sessions(folder: Path) -> Path:
+    made = folder / "sessions"
+    made.mkdir()
+    return made
+
+
+def quick(*names: str) -> analysis.StudyPlan:
+    return analysis.study_plan(analysis.load([*FEW, *names]))
+
+
+class Page(HTMLParser):
+    """Pictures, links and tags of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.pictures: list[str] = []
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        found = dict(attrs)
+        self.pictures += [str(found.get("src"))] * (tag == "img")
+        self.links += [str(found.get("href"))] * (tag == "a")
+
+
+def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys):
+    runs, out = tmp_path / "runs", tmp_path / "paper"
+    make_runs(runs, "sums", make=lambda run: None)  # it makes signals where there are none
+    reproduce.reproduce(analysis.load([f"runs={runs}", f"out={out}", *FEW]))
+    text = (out / "index.html").read_text()
+    page = Page(text)
+    assert len(page.pictures) > 10 and "script" not in page.tags
+    for name in page.pictures + [link for link in page.links if not link.startswith("#")]:
+        assert (out / name).is_file(), name
+    for name in analysis.STUDIES:
+        assert f'id="{name}"' in text
+    assert "<li>left out" not in text
+    told = capsys.readouterr()
+    assert str(out / "index.html") in told.out
+    assert "agrees: " in told.err
+    rows = json.loads((out / "printed.json").read_text())["rows"]
+    assert len(rows) == len(printed.numbers())
+    findings = {row["id"]: row["finding"] for row in rows}
+    assert findings["separation.rho.1.645"] == "agrees"
+    assert findings["cost.hours.aime24"] == "no records"
+    board = json.loads((out / "table6.json").read_text())["rows"]
+    assert {row["id"]: row["sums"] for row in board if row["sums"]} == {
+        2: "limo-v2",
+        6: "sky-t1-32b-flash",
+    }
+
+
+def test_cost_and_rubrics_are_sums_over_the_runs(tmp_path):
+    make_runs(tmp_path, "sums", "more")
+    made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
+    cost = spending.cost(quick(), made)
+    total = cost.tables["table7"].rows[-1]
+    assert total["attempts"] == 2 * 3 * 30
+    assert total["hours"] == pytest.approx(6 * 2.0)
+    assert total["completion"] == pytest.approx(180 * 5 / 1e6)
+    assert total["each"] == pytest.approx(8)
+    found = schemata.rubrics(quick(), made)
+    rows = {
+        row["model"]: row
+        for row in found.tables["fig7_scores"].rows
+        if row["rubric"] == "exact-match"
+    }
+    # Exact Match: 0 invalid (cut off), 1 wrong, 2 correct; Dirichlet(1, 1, 1) on each question.
+    weights = [c.weight for c in cohort_rubric("exact-match", made)]
+    for name, marks in MARKS.items():
+        means = [
+            sum(w * (1 + line.count(mark)) for w, mark in zip(weights, "~01", strict=True)) / 13
+            for line in marks.values()
+        ]
+        assert rows[name]["mu"] == pytest.approx(np.mean(means), rel=1e-12)
+    assert [rows[name]["rank"] for name in MARKS] == [1, 2, 3]
+
+
+def cohort_rubric(name, made):
+    from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+
+    return cohort_rubrics.categories(made[0], analysis.load([]))[name][0].categories
+
+
+def test_matrices_under_the_papers_names_are_compared_and_hostile_names_escaped(tmp_path):
+    rng = np.random.default_rng(0)
+    names = [*printed.short_names().values()]
+    data = (rng.random((20, 5, 8)) < np.linspace(0.95, 0.05, 20)[:, None, None]).astype(int)
+    ids = [f"q{i}" for i in range(5)]
+    known = from_arrays("aime25", names, ids, data)
+    hostile = from_arrays("<b>x</b>/..", ["<script>alert(1)</script>", "b"], ids, data[[0, 19]])
+    left_out: list[str] = []
+    found = reproduce.reproduced(
+        [known, hostile], quick(), ["ranks", "tau", "cost"], tmp_path, left_out
+    )
+    assert [line.split(":")[0] for line in left_out] == ["cost"]
+    scores = data.mean(axis=(1, 2))
+    assert found["ranks.001.LIMO-v2.aime25.plain"] == 1 + (scores > scores[1]).sum()
+    assert found["ranks.000.LIMO-v2.aime25.plain"] == 1 + (scores[:11] > scores[1]).sum()
+    rows = json.loads((tmp_path / "printed.json").read_text())["rows"]
+    findings = {row["id"]: row["finding"] for row in rows}
+    assert findings["ranks.001.row20.aime25.plain"] == "by construction"
+    assert findings["ranks.001.LIMO-v2.aime25.plain"] == "differs"  # it is second here
+    assert findings["ranks.000.LIMO-v2.aime24.ci"] == "no records"
+    assert findings["subset.5.1.aime25"] == findings["cost.attempts"] == "not made"
+    page = Page((tmp_path / "index.html").read_text())
+    assert not {"script", "b"} & page.tags
+    assert all((tmp_path / name).is_file() for name in page.pictures)
+    assert {path.parent for path in tmp_path.rglob("*.png")} == {tmp_path}
+
+
+def test_reproduce_without_runs_makes_what_is_simulated_and_says_so(tmp_path, capsys):
+    out = tmp_path / "paper"
+    reproduce.reproduce(
+        analysis.load([f"runs={tmp_path}/none", f"out={out}", *FEW, "name=separation,tau"])
+    )
+    assert "only the simulated" in capsys.readouterr().err
+    assert "needs runs" in (out / "index.html").read_text()
+    with pytest.raises(UserError, match="no such folder"):
+        reproduce.reproduce(analysis.load([f"runs={tmp_path}/none", "dataset=aime25", *FEW]))
+
+
+@pytest.mark.soak
+def test_study_saves_what_it_can_before_it_stops(tmp_path, capsys):
+    make_run(tmp_path / "runs" / "sums" / "only", {"a": "10"}, "dataset.name=sums")
+    out = tmp_path / "out"
+    for runs, said in (("runs", "ranks: .*two or more"), ("none", "ranks, cost: .*no such folder")):
+        names = "name=ranks,separation" + (",cost" if runs == "none" else "")
+        with pytest.raises(UserError, match=f"not made: {said}"):
+            reproduce.study(analysis.load([f"runs={tmp_path}/{runs}", f"out={out}", *FEW, names]))
+        assert f"saved separation in {out}" in capsys.readouterr().err
+        (out / "fig3.csv").unlink()
+    # None named: what runs cannot carry is no error.
+    reproduce.study(analysis.load([f"runs={tmp_path}/none", f"out={out}", *FEW]))
+    told = capsys.readouterr().err
+    assert f"coins, separation, priors in {out}" in told
+    assert "left out: ranks, tau, convergence, rubrics, cost: " in told
+    with pytest.raises(UserError, match="no such folder"):
+        reproduce.study(analysis.load([f"runs={tmp_path}/none", "dataset=x", *FEW, "name=tau"]))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit"),
+    [
+        (90, "minutes"),
+        *(pytest.param(*u, marks=pytest.mark.soak) for u in ((7200, "hours"), (1, "seconds"))),
+    ],
+)
+def test_hours_are_drawn_in_a_unit_that_shows_them_and_none_is_no_sum(tmp_path, seconds, unit):
+    make_runs(tmp_path, "sums")
+    sessions = sorted(tmp_path.rglob("sessions/s.json"))
+    for path in sessions:
+        runfolder.write_json(path, {"gpu_s": seconds})
+    made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
+    left, _ = spending.cost(quick(), made).figures["fig8"].axes[:2]
+    assert left.get_xlabel() == f"inference time (GPU-{unit})"
+    runfolder.write_json(sessions[0], {})
+    found = spending.cost(quick(), made)
+    [total] = [row for row in found.tables["table7"].rows if row["dataset"] == "total"]
+    assert total["hours"] is None and total["attempts"] == 90
+    assert sorted(r["hours"] or 0 for r in found.tables["fig8"].rows)[0] == 0
+    for path in sessions:
+        path.unlink()
+    found = spending.cost(quick(), made)
+    [only] = [axes for axes in found.figures["fig8"].axes if axes.get_xlabel()]
+    assert only.get_xlabel().startswith("completion tokens")
+    assert {tick.get_text() for tick in only.get_yticklabels()} == set(MARKS)
+    assert any("only tokens are drawn" in line for line in found.notes)
+
+
+def test_study_prints_its_tables_and_stops_where_a_named_one_cannot_be_made(tmp_path, capsys):
+    runs = tmp_path / "runs"
+    make_run(runs / "sums" / "only", {"a": "10"}, "dataset.name=sums")
+    out = tmp_path / "out"
+    reproduce.study(analysis.load([f"runs={runs}", f"out={out}", *FEW, "name=separation"]))
+    assert "telling LLM10 from LLM9" in capsys.readouterr().out
+    assert {p.name for p in out.iterdir()} >= {"fig3.csv", "fig3.tex", "fig3.pdf", "fig3.png"}
+    with pytest.raises(UserError, match="ranks need two or more"):
+        reproduce.study(analysis.load([f"runs={runs}", f"out={out}", *FEW, "name=ranks"]))
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(OSError, match=str(blocked)):
+        reproduce.study(analysis.load([f"out={blocked}", *FEW, "name=separation"]))

@@ -1,0 +1,131 @@
+"""The page and its folder: whole whatever fails or runs beside it."""
+
+import base64
+import hashlib
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Capsys
+
+from bayes_at_n.pipeline.compare.cohort import from_arrays
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.report import build, panels, single
+from bayes_at_n.pipeline.store import runfolder
+
+
+def side(out: Path) -> Path:
+    """The side files that the page of a report names; they must be there, and nothing half-made."""
+    [stamp] = re.findall(rb'"stamp": ?"([^"]+)"', (out / "index.html").read_bytes())
+    folder = out / "attempts" / str(stamp.decode())
+    assert [path.name for path in folder.glob("*.js")] == ["0-q0.js"] and not [*out.rglob("*.tmp")]
+    return folder
+
+
+@pytest.mark.usefixtures("unseen")
+def test_reports_into_one_place_are_each_whole(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set", "report.texts=false"])
+    ours, theirs = build._page, []
+
+    def late(*arguments: Any) -> str:  # another report begins later and ends before this one
+        monkeypatch.setattr(build, "_page", ours)
+        build.report(cfg)
+        theirs.append(side(tmp_path))
+        return ours(*arguments)
+
+    monkeypatch.setattr(build, "_page", late)
+    build.report(cfg)
+    last = side(tmp_path)
+    assert last != theirs[0] and theirs[0].is_dir()  # somebody may have that page open
+
+    # What no page has named for an hour goes: of a replaced report, of a killed one.
+    killed, notes = tmp_path / "attempts" / "20260101T000001", tmp_path / "attempts" / "notes"
+    for folder in (killed, notes):
+        folder.mkdir()
+    for folder in (last, theirs[0], killed, notes):
+        os.utime(folder, (0, 0))
+    build.report(cfg)
+    assert {*(tmp_path / "attempts").iterdir()} == {side(tmp_path), last, notes}
+    for path in side(tmp_path).iterdir():
+        assert "window.owned" not in path.read_text()
+
+
+@pytest.mark.usefixtures("unseen")
+@pytest.mark.parametrize("swapped", [pytest.param(False, marks=pytest.mark.soak), True])
+def test_a_report_that_fails_leaves_a_whole_one(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: bool
+) -> None:
+    cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set", "report.texts=false"])
+    build.report(cfg)
+    before, write = side(tmp_path), build.atomic.write_text
+
+    def fails(path: Path, text: str, sync: bool = True) -> None:
+        if path.name == "index.html":
+            if swapped:
+                write(path, text)
+            raise OSError("no space")
+        write(path, text, sync)
+
+    monkeypatch.setattr(build.atomic, "write_text", fails)
+    with pytest.raises(OSError, match="no space"):
+        build.report(cfg)
+    assert (side(tmp_path) != before) == swapped
+    assert len([*(tmp_path / "attempts").iterdir()]) == 1 + swapped
+
+
+def test_outcomes_without_runs(tmp_path: Path) -> None:
+    outcomes = np.random.default_rng(0).integers(0, 2, (3, 4, 5))
+    cohort = from_arrays("coins</script>", ["a", "b", "c\ud800"], list("wxyz"), outcomes)
+    cohort = replace(cohort, warnings=["<c> is left out: other questions"])
+    path = build.write([cohort], analysis.load([f"out={tmp_path}"]))
+    text = path.read_text(encoding="utf-8")
+    assert "&lt;c&gt; is left out: other questions</li>" in text
+    assert "</script>" not in text[text.index('id="page-data"') : text.index("</script>")]
+    assert panels.counts(cohort)["correct"] == outcomes.sum(axis=2).tolist()
+    assert not (tmp_path / "attempts").exists()
+
+
+def test_a_folder_that_cannot_be_written(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        build.report(analysis.load([f"runs={runs}", f"out={tmp_path / 'file' / 'out'}"]))
+
+
+def test_open_starts_a_browser_or_says_that_there_is_none(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(build.webbrowser, "open", opened.append)  # None, as where there is none
+    settings = [f"runs={runs}", f"out={tmp_path}", "dataset=other", "report.texts=false"]
+    build.report(analysis.load(settings), open=True)
+    assert opened == [(tmp_path / "index.html").resolve().as_uri()]
+    assert "no browser" in capsys.readouterr().err
+
+
+KATEX = "cMkvdD8LoxVzGF/RPUKAcvmm49FQ0oxwDF3BGKtDXcEc+T1b2N+teh/OJfpU0jr6"  # 0.16.22
+PREACT = "w94Y7k7ToXbmIx5Vi/LxHtprASwddoLhbR/0ZhekgNn8pP9VNRRHzmp2tqrALfKY"  # of htm 3.1.1
+
+
+@pytest.mark.parametrize("name, digest", [("katex", KATEX), ("preact", PREACT)])
+def test_libraries_are_the_published_ones(name: str, digest: str) -> None:
+    """Checksums are those by which pages that load them from elsewhere know them."""
+    library = (build.FOLDER / f"{name}.min.js").read_bytes()
+    if name == "katex":
+        library = library.partition(b"*/\n")[2]  # behind its license
+    assert base64.b64encode(hashlib.sha384(library).digest()).decode() == digest
+    assert not re.search(rb"\beval\(|new Function", library)
+
+
+def test_more_than_fits_is_not_even_written(monkeypatch: pytest.MonkeyPatch, runs: Path) -> None:
+    run = runfolder.Run(load_folder(runs / "set" / "evil", []))
+    assert single.most_trials([run]) is None
+    size = sum(path.stat().st_size for path in run.attempts.glob("*"))
+    monkeypatch.setattr(single, "LIMIT", size // 8 + 1)
+    assert single.most_trials([run]) == run.cfg.sampling.trials // 2

@@ -1,0 +1,86 @@
+"""What the page shows: its first screen, rubrics and figures."""
+
+import numpy as np
+import pytest
+
+from bayes_at_n.pipeline.compare import comparison
+from bayes_at_n.pipeline.compare.cohort import from_arrays
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.display.table import Table
+from bayes_at_n.pipeline.report import figures, panels
+from bayes_at_n.pipeline.rubrics import rubric
+
+
+def test_rubrics_that_part_all_attempts_alike_share_a_card() -> None:
+    names = ["invalid", "wrong", "correct"]
+    rows = [
+        {"index": i, "name": name, "when": "correct", "weight": i} for i, name in enumerate(names)
+    ]
+    one, two = (rubric.parse({"name": name, "categories": rows}) for name in ("one", "two"))
+    codes = np.array([[[1, 2, 2]], [[0, 1, 2]]], np.int8)
+    board = Table("", [], [{"model": "b"}, {"model": "a"}])
+    of = {"one": (one, codes), "two": (two, codes), "other": (two, codes[::-1])}
+    made = panels.rubrics(["a", "b"], of, board)
+    assert [card["names"] for card in made["cards"]] == [["one", "two"], ["two"]]
+    assert made["finding"] == "a is first under 2 of 3 rubrics, b under 1"
+    model, parts = made["cards"][0]["rows"][0]
+    assert model == "b" and [part["side"] for part in parts] == ["correct", "wrong", "invalid"]
+    assert sum(part["share"] for part in parts) == pytest.approx(100, abs=0.02)
+    assert [card["firsts"] for card in made["cards"]] == [[["a"]], [["b"]]]
+    even = panels.rubrics(["a", "b"], {"one": (one, codes[[0, 0]])}, board)
+    assert even["finding"] == "b and a are each first under 1 of 1 rubrics"
+    assert even["cards"][0]["firsts"] == []  # nobody is ahead
+
+
+def test_a_model_has_one_look_in_all_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(figures, "figure", lambda *_: {})
+    for module, name in ((figures.leaderboard, "rank_trajectories"), (figures.caps, "by_cap")):
+        monkeypatch.setattr(module, name, lambda first, *_: asked.append(list(first)))
+    rows = [{"model": name, "avg": 0, "avg_low": 0, "avg_high": 1, "attempts": 2} for name in "ba"]
+    limits = [{"model": name, "max_tokens": 8} for name in "aabb"]
+    tables = {"leaderboard": Table("", [], rows), "caps": Table("", [], limits)}
+    cohort = from_arrays("coins", ["a", "b"], ["q"], [[[1, 0]], [[1, 1]]])
+    assert list(figures.of_dataset(cohort, tables, "avg"))
+    limits_drawn, ranks_drawn = asked
+    assert [row["model"] for row in limits_drawn] == [*"bbaa"] and ranks_drawn == ["b", "a"]
+
+
+def test_ranks_of_many_trials_are_thinned() -> None:
+    outcomes = np.random.default_rng(3).integers(0, 2, (2, 1, 70_000), np.int8)
+    drawn = figures.settling(["a", "b"], outcomes)
+    assert len(drawn["svg"]) < 200_000 and "order of models" in drawn["title"]
+    said = figures.settling(["a", "b"], outcomes[:, :, :9], "a, b are not apart")["caption"]
+    assert said.endswith("By all 9 trials: a, b are not apart.")
+
+
+def test_the_headline_orders_the_first_screen() -> None:
+    brief = np.full((6, 20), -1)
+    brief[:, :2] = 1
+    long = np.where(np.arange(20) < 18, 1, 0) * np.ones((6, 1), int)
+    made = from_arrays("d", ["brief", "long"], [*"abcdef"], np.stack([brief, long]))
+    for headline, order in (("avg", ["brief", "long"]), ("bayes", ["long", "brief"])):
+        cfg = analysis.load([f"headline={headline}"])
+        tables = comparison.tables_of(made, cfg)
+        drawn = panels.first(made, cfg, tables)
+        assert [row["model"] for row in drawn["rows"]] == order
+        assert drawn["names"] == ["avg", "Bayes@N"][:: 1 if headline == "avg" else -1]
+        [best, _], [best_row, _] = tables["leaderboard"].rows, drawn["rows"]
+        key, other = ("avg", "mu") if headline == "avg" else ("mu", "avg")
+        assert best_row["bar"][1] == best[key] and best_row["other"] == best[other]
+        assert any("Bayes@N of" in line and "brief" in line for line in drawn["apart"])
+        of_page = panels.table(tables["leaderboard"])["columns"]
+        [by] = [c["title"] for c in of_page if c["sorted"]]
+        assert by == ("avg" if headline == "avg" else "μ")
+
+
+def test_ranks_settle_where_a_loop_says() -> None:
+    outcomes = np.random.default_rng(2).integers(0, 2, (4, 3, 12))
+    _, ranks, settled = figures.trajectories(outcomes)
+    slow = []
+    for n in range(1, 13):
+        scores = outcomes[:, :, :n].sum(axis=(1, 2))
+        slow.append([1 + int((scores > score).sum()) for score in scores])
+    assert ranks.T.tolist() == slow
+    last = max(n for n in range(1, 12) if slow[n - 1] != slow[-1]) + 1
+    assert settled == (last if last < 12 else None)

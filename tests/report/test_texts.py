@@ -1,0 +1,105 @@
+"""Side files: texts with the lengths and surprisal of their tokens."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import make_tokenizer
+from report_runs import MARKS, value
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import analysis
+from bayes_at_n.pipeline.report import build, texts, tokens
+from bayes_at_n.pipeline.store import runfolder
+
+
+def test_a_written_replacement_character_keeps_the_heat() -> None:
+    tokenizer = make_tokenizer()
+    decoder = tokens.of_tokenizer(tokenizer.backend_tokenizer)
+    for text in (
+        "a\ufffdb",
+        "\ufffd\ufffd€ \ufffd",
+        "é\ufffd" * 40,
+        "中\ufffd\U0001d465" * 9,
+        "\ufffd",
+    ):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        found = tokens.lengths(text, [*ids, tokenizer.eos_token_id], decoder)
+        assert found is not None and len(found) == len(ids) + 1
+        assert found.sum() == tokens.utf16(text)
+    # A character that was cut off by the end of the completion decodes to U+FFFD, too.
+    ids = tokenizer("ok €", add_special_tokens=False)["input_ids"][:-1]
+    assert tokens.lengths("ok \ufffd", ids, decoder).tolist() == [1, 1, 1, 0, 1]
+
+
+def test_lengths_cover_the_text_where_characters_share_tokens() -> None:
+    tokenizer = make_tokenizer()
+    decoder = tokens.of_tokenizer(tokenizer.backend_tokenizer)
+    text = "é \U0001d465 ok"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    found = tokens.lengths(text, [*ids, tokenizer.eos_token_id], decoder)
+    assert len(ids) == len(text.encode()) and found is not None
+    assert found.tolist() == [0, 1, 1, 0, 0, 0, 2, 1, 1, 1, 0]
+    assert tokens.lengths("another text", ids, decoder) is None
+    assert tokens.lengths(text, [*ids, -1, 10**9], decoder).tolist() == [*found, 0]  # of another
+    ids = tokenizer("4. Problem:", add_special_tokens=False)["input_ids"]  # with a stop string
+    assert tokens.lengths("4", ids, decoder).tolist() == [1, *[0] * 10]
+    made = texts.of_tokens(decoder, "So 4", ids, [-1.0] * 11, "So ")
+    assert made == {"lengths": "3,1" + ",0" * 10, "bits": "-1" + ",144" * 11}
+    assert texts.of_tokens(None, "", [], []) == {"lengths": None, "bits": ""}
+    text = "\u2713 4"
+    ids = tokenizer(f"{text}. Problem:", add_special_tokens=False)["input_ids"]
+    assert tokens.lengths(text, ids, decoder).tolist() == [0, 0, 1, 1, 1, *[0] * 10]
+
+
+@pytest.mark.usefixtures("unseen")
+def test_processes_write_a_run_each(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "SMALL", 0)
+    build.report(analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set"]))
+    files = {one.stem: value(one) for one in tmp_path.glob("attempts/*/0-*-*.js")}
+    assert files.keys() == {"0-0-p", "0-0-0", "0-1-p", "0-1-0"}
+    numbers, ids = value(next(tmp_path.glob("attempts/*/0-q0.js")))["columns"], [*MARKS]
+    places = [*zip(*(numbers[name] for name in ("m", "q", "t")), strict=True)]
+    for m, name in enumerate(("evil", "plain")):
+        run = runfolder.opened(runs / "set" / name)
+        rows = [row for path in run.attempts.glob("*") for row in pq.read_table(path).to_pylist()]
+        assert len(rows) == len(places) // 2
+        for row in rows:
+            q, t = ids.index(row["question_id"]), row["trial"]
+            file = numbers["file"][places.index((m, q, t))]
+            shown = files[f"0-{m}-{file}"]["rows"][f"{q}/{t}"]
+            assert shown["text"] == row["text"]
+            assert len(shown["bits"].split(",")) == len(row["logprobs"])
+
+
+def test_a_killed_process_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "SMALL", 0)
+    monkeypatch.setattr(texts, "stored", lambda runs: 1)
+    monkeypatch.setattr(texts, "write", signal.raise_signal)
+    with pytest.raises(UserError, match="killed"):
+        list(texts.write_all([signal.SIGKILL] * 2))
+
+
+@pytest.mark.usefixtures("unseen")
+def test_texts_of_the_first_trials_only(runs: Path, tmp_path: Path) -> None:
+    cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set", "report.trials=2"])
+    build.report(cfg)
+    [path] = tmp_path.glob("attempts/*/0-q0.js")
+    index = value(path)["columns"]
+    assert [file >= 0 for file in index["file"]] == [trial < 2 for trial in index["t"]]
+    with pytest.raises(UserError, match=r"report\.trials=0"):
+        build.report(analysis.load([f"runs={runs}", "report.trials=0"]))
+
+
+def test_side_files_are_ascii_and_json(index_html: Path) -> None:
+    files = sorted(index_html.parent.glob("attempts/*/?-*.js"))
+    assert len(files) == 8  # numbers of two data sets; prompts and texts of three runs
+    for path in files:
+        found = re.fullmatch(r'bayesReport\("([^"]+)",(.+)\);\n', path.read_bytes().decode("ascii"))
+        assert found is not None and found[1] == path.stem
+        json.loads(found[2])

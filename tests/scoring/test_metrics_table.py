@@ -1,0 +1,196 @@
+"""The table of metrics: every entry against its function, fractions, and repetitions."""
+
+import itertools
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import close, ragged
+
+from bayes_at_n import scoring
+from bayes_at_n.scoring.metrics import DEFAULT
+from bayes_at_n.scoring.metrics.metric import of_credit
+from bayes_at_n.scoring.metrics.table import FAMILIES, parse, parse_all
+from bayes_at_n.scoring.numerics.credit import at_least
+from bayes_at_n.scoring.numerics.results import normal_quantile
+
+ROWS = [[0, 1, 1, 0, 1, 0], [1, 1, 0, 1], [0] * 5, [1] * 7]
+# Every family, and the function of the package that it stands for.
+FUNCTIONS = {
+    "bayes": lambda R: scoring.bayes(R)[0],
+    "avg": lambda R: scoring.avg(R)[0],
+    "pass@3": lambda R: scoring.pass_at_k(R, 3),
+    "pass^3": lambda R: scoring.pass_hat_k(R, 3),
+    "g-pass@4": lambda R: scoring.g_pass_at_k(R, 4),
+    "g-pass@4:0.6": lambda R: scoring.g_pass_at_k_tau(R, 4, 0.6),
+    "mg-pass@4": lambda R: scoring.mg_pass_at_k(R, 4),
+    "mg-pass-integral@3": lambda R: scoring.mg_pass_at_k_integral(R, 3),
+    "maj@4": lambda R: scoring.maj_at_k(R, 4),
+    "max@2": lambda R: scoring.max_at_k(R, 2),
+    "auc@4": lambda R: scoring.auc_at_k(R, 4),
+    "naive-pass@3": lambda R: scoring.naive_pass_at_k(R, 3),
+    "spectrum@3:0.2:0.3:0.1": lambda R: scoring.threshold_spectrum_at_k(R, 3, [0.2, 0.3, 0.1]),
+    "geom@3:0.3:1": lambda R: scoring.geom_at_k(R, 3, 0.3, 1.0),
+    "geom-ds@3": lambda R: scoring.geom_ds_at_k(R, 3),
+    "geo-spectrum@4:0.3": lambda R: scoring.geo_spectrum_at_k(R, 4, 0.3),
+}
+
+
+# Of answers and not of outcomes; tested in test_votes.py.
+VOTES = {"cons@3", "cons-confidence@3", "cons-verifier@3", "best-confidence@3", "best-verifier@3"}
+
+
+def test_every_family_is_tested() -> None:
+    names = [*FUNCTIONS, *VOTES]
+    assert {parse(name).name.split(":")[0].rstrip("0123456789") for name in names} == {*FAMILIES}
+    assert {name for name in names if parse(name).of != ("outcomes",)} == VOTES
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_score_is_that_of_its_function(name: str) -> None:
+    metric, function = parse(name), FUNCTIONS[name]
+    close(metric.estimate(ragged(ROWS)), function(ragged(ROWS)))
+    summary = metric.summary(ragged(ROWS), confidence=0.9)
+    assert summary.value == metric.estimate(ragged(ROWS))
+    z = normal_quantile(0.9)
+    close(summary.low, max(0.0, summary.value - z * summary.sigma))
+    close(summary.high, min(1.0, summary.value + z * summary.sigma))
+    stack = np.random.default_rng(3).integers(0, 2, (2, 3, 5, 6))
+    for of_stack in (metric.estimate(stack), metric.summary(stack).value):
+        close(of_stack, function(stack))
+    assert metric.summary(stack).sigma.shape == (2, 3)
+    counts = scoring.Counts(np.stack([(stack == 0).sum(-1), stack.sum(-1)], axis=-1))
+    close(metric.summary(counts), metric.summary(stack))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_its_exact_tables_give_the_same_score(name: str) -> None:
+    metric, n = parse(name), 6
+    for correct in itertools.combinations_with_replacement(range(n + 1), 2):
+        means = [float(sum(part[c] for c in correct)) / 2 for part in metric.tables(n)]
+        score = math.prod(mean**power for mean, power in zip(means, metric.powers, strict=True))
+        close(metric.estimate([[1] * c + [0] * (n - c) for c in correct]), score)
+
+
+def test_posteriors_keep_their_own_intervals() -> None:
+    R = ragged(ROWS)
+    assert parse("bayes").summary(R) == scoring.bayes_ci(R, bounds=(0.0, 1.0))
+    assert parse("avg").summary(R) == scoring.covering_ci(R, bounds=(0.0, 1.0))
+    assert parse("bayes").k == 0 and parse("avg").k == 1
+
+
+def test_a_metric_of_a_users_own_is_the_mean_over_questions_of_its_function(
+    tmp_path: Path,
+) -> None:
+    code = tmp_path / "my-own.py"
+    code.write_text("""
+from fractions import Fraction
+from pathlib import Path
+from math import comb
+
+def any_of_two(correct, trials):
+    return 1 - Fraction(comb(trials - correct, 2), comb(trials, 2))
+
+def outside(correct, trials):
+    return 1 + correct
+
+def fails(correct, trials):
+    return 1 / 0
+""")
+    metric, pair = parse(f"{code}:any_of_two"), parse("pass@2")
+    assert (metric.key, metric.title()) == ("my_own.py_any_of_two", "any_of_two")
+    close(metric.summary(ragged(ROWS)), pair.summary(ragged(ROWS)))
+    assert metric.tables(6) == pair.tables(6)
+    for name, why in (("outside", "return 0 to 1"), ("fails", "ZeroDivision"), ("no", "KeyError")):
+        with pytest.raises(ValueError, match=f"{code}:{name}: .*{why}"):
+            parse(f"{code}:{name}").estimate([[0, 1]])
+    with pytest.raises(ValueError, match="No such file"):
+        parse(f"{tmp_path}/none.py:f").estimate([[0, 1]])
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_sigma_of_pass_at_k_is_the_one_of_its_function(k: int) -> None:
+    metric = parse(f"pass@{k}")
+    assert metric.summary(ragged(ROWS)).sigma == scoring.pass_at_k_sigma(ragged(ROWS), k)
+    close(metric.sampling_sigma(ragged(ROWS)), scoring.pass_at_k_sigma(ragged(ROWS), k))
+
+
+@pytest.mark.parametrize("name", ["pass^2", "g-pass@3:0.5", "mg-pass@4", "naive-pass@2", "geom@2"])
+def test_sigma_is_that_of_the_score_over_all_repetitions(name: str) -> None:
+    """Summed over every number of correct trials that a repetition may bring, with fractions."""
+    metric, variance = parse(name), Fraction(0)
+    for row in ROWS:
+        n, p = len(row), (sum(row) + Fraction(1, 2)) / (len(row) + 1)
+        chance = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+        scores = [Fraction(score) for score in metric.tables(n)[0]]
+        mean = sum(a * b for a, b in zip(chance, scores, strict=True))
+        variance += sum(a * (b - mean) ** 2 for a, b in zip(chance, scores, strict=True))
+    close(metric.summary(ragged(ROWS)).sigma, math.sqrt(variance) / len(ROWS))
+
+
+def test_sigma_of_a_blend_is_that_of_repetitions() -> None:
+    rng, N = np.random.default_rng(7), 40
+    rates = np.linspace(0.2, 0.9, 25)
+    correct = np.round(rates * N).astype(int)
+    R = [[1] * c + [0] * (N - c) for c in correct]
+    drawn = rng.binomial(N, (correct + 0.5) / (N + 1), (20_000, len(R)))
+    counts = scoring.Counts(np.stack([N - drawn, drawn], axis=-1))
+    for name in ("geom-ds@4", "geo-spectrum@4:0.3"):
+        metric = parse(name)
+        # First order: the curvature of the blend over so little spread is worth a percent.
+        assert metric.summary(R).sigma == pytest.approx(metric.estimate(counts).std(), rel=0.03)
+
+
+def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAMILIES, "two-of@", lambda k: of_credit(f"2 of {k}", at_least(2, k)))
+    metric = parse("two-of@3")
+    R = [[1, 1, 0, 0], [1, 0, 0, 0]]
+    assert (metric.title(4), metric.k, metric.key) == ("2 of 3", 3, "two_of_at_3")
+    close(metric.summary(R).value, 0.25)
+    assert [str(score) for score in metric.tables(4)[0]] == ["0", "0", "1/2", "1", "1"]
+
+
+def test_names_are_read_generously_and_written_one_way() -> None:
+    names = [" Pass@08", "pass@8", "G-pass@8:.50", "PASS^4"]
+    assert [metric.name for metric in parse_all(names)] == ["pass@8", "g-pass@8:0.5", "pass^4"]
+    assert [metric.name for metric in parse_all(DEFAULT)] == list(DEFAULT)
+    assert parse("g-pass@8:0.5").title(80) == "G-Pass@8 (0.5)"
+    assert (parse("bayes").title(80), parse("avg").title("N")) == ("Bayes@80", "avg@N")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("pas@8", "did you mean pass@8"),
+        ("pass", "did you mean pass"),
+        ("bayes@8", "did you mean bayes"),
+        ("mgpass@8", "did you mean mg-pass@8"),
+        ("nonsense", r"known: bayes, avg, pass@K"),
+        ("", "known"),
+        ("pass@0", "at least 1"),
+        ("pass@-1", "no such metric"),
+        ("pass@2000000", "at most"),
+        ("pass@8:0.5", "other arguments"),
+        ("g-pass@8:2", "from 0 to 1"),
+        ("g-pass@8:nan", "from 0 to 1"),
+        ("g-pass@8:x", "x"),
+        ("geom@2:-1:1", "0 or more"),
+        ("geo-spectrum@2:7", "from 0 to 1"),
+        ("spectrum@3:0.5", "3 numbers"),
+        ("spectrum@1:2", "between 0 and 1"),
+        ("spectrum@2:0.6:0.6", "at most 1"),
+    ],
+)
+def test_what_is_no_metric(name: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        parse(name)
+    assert "\n" not in str(caught.value) and str(caught.value).startswith(name)
+
+
+@pytest.mark.parametrize("name", ["pass@5", "pass^5", "geom@5", "geom-ds@5"])
+def test_too_few_trials_are_refused(name: str) -> None:
+    assert parse(name).k == 5
+    with pytest.raises(ValueError, match="trials"):
+        parse(name).estimate([[0, 1, 1]])

@@ -1,0 +1,393 @@
+"""Votes against enumeration in fractions, scorio's rules, closed forms, and on run folders."""
+
+import itertools
+import json
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scorio.aggregate
+from helpers import Capsys, add_grades, add_verdicts, again, close, make_run, ragged, run_of
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.grade import classes, stage
+from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store.columns import GRADES
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.training import forms, stability, tracks
+from bayes_at_n.pipeline.training.protocols import Tokens, stacked
+from bayes_at_n.pipeline.training.tracks import Track
+from bayes_at_n.scoring import Ballots, Counts
+from bayes_at_n.scoring.metrics.table import parse
+
+
+def elected(answers: Any, weights: Any) -> Fraction:
+    """What a vote is worth, in fractions."""
+    votes: Counter[int] = Counter()
+    for answer, weight in zip(answers, weights, strict=True):
+        votes[int(answer)] += Fraction(float(weight)) * bool(answer)
+    first = [answer for answer, cast in votes.items() if cast and cast == max(votes.values())]
+    return Fraction(1, len(first)) if 1 in first else Fraction(0)
+
+
+def best(answers: Any, scores: Any) -> Fraction:
+    able = [(s, a) for a, s in zip(answers, scores, strict=True) if a]
+    top = [a for s, a in able if s == max(able)[0]]
+    return Fraction(top.count(1), len(top)) if top else Fraction(0)
+
+
+def enumerated(rule: Any, answers: Any, scores: Any, k: int) -> float:
+    """The mean of a rule over all k-subsets."""
+    chosen = [*itertools.combinations(range(len(answers)), k)]
+    values = [rule(*([of[i] for i in subset] for of in (answers, scores))) for subset in chosen]
+    return float(sum(values) / len(values))
+
+
+def small(rng: np.random.Generator, n: int) -> tuple[Any, Any]:
+    """Answers and scores of one question, with ties of both."""
+    return rng.integers(0, rng.integers(2, min(n, 5) + 2), n), rng.integers(0, 5, n) / 4
+
+
+def test_all_are_what_enumeration_in_fractions_gives() -> None:
+    rng = np.random.default_rng(1)
+    for n in (1, 2, 3, 5, 6, 7, 7, 7, 8):
+        answers, scores = small(rng, n)
+        ballots = Ballots(answers[None], scores[None])
+        for k in range(1, n + 1):
+            close(scoring.cons_at_k([answers], k), enumerated(elected, answers, np.ones(n), k))
+            found, error = scoring.weighted_cons_at_k(ballots, k)
+            close(found, enumerated(elected, answers, scores, k))
+            assert error == 0
+            close(scoring.best_at_k(ballots, k), enumerated(best, answers, scores, k))
+
+
+def test_stacks_ragged_questions_and_counts_are_means_of_their_questions() -> None:
+    rng = np.random.default_rng(2)
+    rows = [small(rng, n)[0].tolist() for n in (4, 7, 5)]
+    each = [scoring.cons_at_k([row], 3) for row in rows]
+    close(scoring.cons_at_k(ragged(rows), 3), np.mean(each))
+    counts = Counts([[row.count(code) for code in range(7)] for row in rows])
+    close(scoring.cons_at_k(counts, 3), np.mean(each))
+    stack = rng.integers(0, 4, (2, 3, 6))
+    close(scoring.cons_at_k(stack, 4), [scoring.cons_at_k(R, 4) for R in stack])
+    ballots = Ballots(stack, rng.random(stack.shape))
+    assert scoring.best_at_k(ballots, 2).shape == (2,)
+    masked = np.ma.masked_array(stack, stack * 0 + np.arange(6) > 4)
+    close(
+        scoring.best_at_k(Ballots(masked, ballots.scores), 2),
+        scoring.best_at_k(Ballots(stack[..., :5], np.asarray(ballots.scores)[..., :5]), 2),
+    )
+
+
+def test_with_all_trials_they_choose_as_scorio_does() -> None:
+    rng = np.random.default_rng(3)
+    answers, scores = rng.integers(0, 6, (200, 9)), rng.random((200, 9))
+    given = np.where(answers == 0, None, answers).astype(object)
+    weighted = scorio.aggregate.weighted_majority_vote(given, scores)
+    close(scoring.weighted_cons_at_k(Ballots(answers, scores), 9)[0], np.mean(weighted == 1))
+    chosen = scorio.aggregate.best_of_n(given, scores)
+    close(scoring.best_at_k(Ballots(answers, scores), 9), np.mean(chosen == 1))
+    untied = [Counter(row[row > 0].tolist()).most_common(2) for row in answers]
+    sure = np.array([len(two) == 1 or two[0][1] > two[1][1] for two in untied])
+    majority = scorio.aggregate.majority_vote(given[sure])
+    close(scoring.cons_at_k(answers[sure], 9), np.mean(majority == 1))
+
+
+def test_many_trials_and_answers_lose_no_digit() -> None:
+    # All answers differ: whoever is drawn wins with 1 / k.
+    for k in (1, 2, 7, 40, 80):
+        close(scoring.cons_at_k([[*range(1, 81)]], k), 1 / 80)
+    # Two answers: the majority, and half of a tie.
+    half = [0.0, 0.0, 0.5, 1.0, 1.0]
+    R = np.array([[1] * 400 + [2] * 500])
+    tally = scoring.threshold_spectrum_at_k(R == 1, 4, np.diff(half).tolist())
+    close(scoring.cons_at_k(R, 4), tally)
+    # Eighty trials in forty answers, against the product of polynomials in whole numbers.
+    counts = [3, 9, *([4] * 6), *([2] * 16), *([1] * 12)]
+    assert sum(counts) == 80
+    close(scoring.cons_at_k(Counts([counts]), 40), whole_numbers(counts, 40), 1e-13)
+
+
+def whole_numbers(counts: list[int], k: int) -> float:
+    """Cons@k by counting subsets as whole numbers, ties by their number."""
+    from math import comb
+
+    total = Fraction(0)
+    for m in range(1, min(counts[1], k) + 1):
+        # ways[t][j]: choices of j attempts in which t rivals have m
+        ways = [[comb(counts[0], j) for j in range(k - m + 1)]]
+        for n in counts[2:]:
+            grown = [[0] * (k - m + 1) for _ in range(len(ways) + 1)]
+            for t, line in enumerate(ways):
+                for j, way in enumerate(line):
+                    for i in range(min(n, m, k - m - j) + 1) if way else ():
+                        grown[t + (i == m)][j + i] += way * comb(n, i)
+            while not any(grown[-1]):
+                grown.pop()
+            ways = grown
+        won = sum(Fraction(line[k - m], t + 1) for t, line in enumerate(ways))
+        total += comb(counts[1], m) * won
+    return float(total / comb(sum(counts), k))
+
+
+def test_one_attempt_is_no_vote() -> None:
+    rng = np.random.default_rng(4)
+    R, scores = rng.integers(0, 5, (30, 16)), rng.random((30, 16))
+    share, sigma = np.mean(R == 1), scoring.pass_at_k_sigma(R == 1, 1)
+    for name in ("cons@1", "cons-confidence@1", "best-verifier@1"):
+        arrays = {"answers": R, "confidence": scores, "verifier": scores}
+        metric = parse(name)
+        found = metric.summary(metric.given(arrays))
+        close(found.value, share)
+        assert found.sigma == pytest.approx(sigma, rel=0.15)
+    bayes = scoring.bayes_ci(R == 1)
+    found = scoring.cons_at_k_ci(R, 1, draws=4000)
+    assert found.value == pytest.approx(bayes.value, abs=0.01)
+    assert found.sigma == pytest.approx(bayes.sigma, rel=0.15)
+
+
+def test_random_subsets_are_as_near_as_their_error_says() -> None:
+    rng = np.random.default_rng(5)
+    answers, scores = rng.integers(1, 4, (40, 10)), rng.random((40, 10))
+    exact, none = scoring.weighted_cons_at_k(Ballots(answers, scores), 5)
+    found, error = scoring.weighted_cons_at_k(Ballots(answers, scores), 5, subsets=100)
+    assert none == 0 and 0 < error < 0.01
+    assert abs(found - exact) < 4 * error
+    same = scoring.weighted_cons_at_k(Ballots(answers, np.full(scores.shape, 0.1)), 5, subsets=100)
+    close(same, (scoring.cons_at_k(answers, 5), 0.0))
+
+
+@pytest.mark.parametrize("k", [4, 12])
+def test_sigma_is_that_of_repetitions(k: int) -> None:
+    """Sampled anew from the shares that the bootstrap takes: scores with them for weights."""
+    rng, N, M = np.random.default_rng(6), 12, 10
+    shares = rng.dirichlet([3, 6, 4, 2, 1], M)
+    drawn = [rng.choice(5, (60, N), p=p) for p in shares]
+    R = np.stack(drawn, axis=1)  # (60, M, N)
+    scores = np.where(R == 1, 0.2, 0) + rng.random(R.shape)
+    arrays = {"answers": R, "confidence": scores, "verifier": scores}
+    for name in (f"cons@{k}", f"cons-confidence@{k}", f"best-verifier@{k}"):
+        metric = parse(name)
+        values = metric.estimate(metric.given(arrays))
+        few = {key: of[:4] for key, of in arrays.items()}
+        sigma = metric.summary(metric.given(few)).sigma
+        assert np.mean(sigma) == pytest.approx(values.std(), rel=0.35)
+
+
+@pytest.mark.soak
+def test_intervals_hold_what_k_new_attempts_score() -> None:
+    """The truth is Cons@k of a million attempts; both intervals, by the simulation of runs."""
+    rng, N, M, k, runs = np.random.default_rng(7), 40, 20, 8, 300
+    shares = rng.dirichlet([0.5, 3, 1, 1, 0.5, 0.3], M)
+    truth = scoring.cons_at_k(Counts(np.round(shares * 4000).astype(int)), k)
+    held = {"bootstrap": 0, "posterior": 0}
+    for _ in range(runs):
+        counts = Counts(rng.multinomial(N, shares))
+        summaries = (parse(f"cons@{k}").summary(counts), scoring.cons_at_k_ci(counts, k))
+        for name, found in zip(held, summaries, strict=True):
+            held[name] += found.low <= truth <= found.high
+    assert 0.9 <= held["bootstrap"] / runs <= 1, held
+    assert 0.85 <= held["posterior"] / runs <= 1, held
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: scoring.cons_at_k([[0, 1, 9]], 1), "2 to N"),
+        (lambda: scoring.cons_at_k([[0, 1, -1]], 1), "2 to N"),
+        (lambda: scoring.cons_at_k([[0, 1, 2]], 4), "3 trials"),
+        (lambda: scoring.cons_at_k([[0, 1, 2]], 0), "at least 1"),
+        (lambda: scoring.best_at_k(Ballots([[1, 2]], [[0.5]]), 1), "shape"),
+        (lambda: scoring.best_at_k(Ballots([[1, 2]], [[0.5, np.nan]]), 1), "nan"),
+        (lambda: scoring.best_at_k(Ballots([[1, 9]], [[0.5, 0.1]]), 1), "2 to N"),
+        (lambda: scoring.best_at_k(Ballots([[1, 2]], [[0.5, 0.1]]), 3), "2 trials"),
+        (lambda: scoring.weighted_cons_at_k(Ballots([[1, 2]], [[0.5, -1]]), 1), "-1"),
+        (lambda: parse("cons@3").tables(8), "how many of 8"),
+    ],
+)
+def test_what_cannot_be_is_refused(call: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+# --- run folders -----------------------------------------------------------------------------
+
+# Of q1 the gold answer is 2; 1/3 is written in three ways, of which one takes algebra.
+SAID = {
+    "q1": ["2", r"\frac13", r"\frac{2}{6}", "1/3", "2", "7", None, "2.0"],
+    "q2": ["5", "x+1", "(x^2-1)/(x-1)", "x+1", "5", "5", "2", "2"],
+}
+
+
+def voted(root: Path, name: str = "a", *overrides: str, said: Any = None) -> Run:
+    """A graded run with signals, whose attempts gave these answers."""
+    said = SAID if said is None else said
+    texts = {q: [rf"\boxed{{{x}}}" if x else "?" for x in line] for q, line in said.items()}
+    run = make_run(
+        root / "sums" / name,
+        {q: "+" * len(line) for q, line in said.items()},
+        "grading.workers=1",
+        "dataset.name=sums",
+        f"model.name={name}",
+        *overrides,
+        texts=texts,
+    )
+    stage.grade(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return voted(tmp_path_factory.mktemp("voted"))
+
+
+def test_answers_are_classes_of_the_grader(run: Run) -> None:
+    found = classes.of(run)
+    assert found.codes.tolist() == [[1, 2, 2, 2, 1, 3, 0, 1], [2, 3, 3, 3, 2, 2, 1, 1]]
+    assert [len(texts) for texts in found.texts] == [2, 2] and found.texts[1] == ["5", "x+1"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "codes"),
+    [
+        ("number", ["2", "$7.00", "7", "7.0", "8"], [1, 2, 2, 2, 3]),
+        ("exact", ["2", "New  York", "New York.", "7", "7.0"], [1, 2, 2, 3, 4]),
+        ("math", ["2", "New  York", "7", "7.0", "8"], [1, 4, 2, 2, 3]),
+    ],
+)
+def test_answers_are_compared_as_their_kind_is(
+    tmp_path: Path, kind: str, texts: list[str], codes: list[int]
+) -> None:
+    run = voted(tmp_path, kind, f"dataset.answer={kind}", said={"q1": texts})
+    assert classes.of(run).codes.tolist() == [codes]
+
+
+def test_no_text_is_equal_by_way_of_another() -> None:
+    """Each joins the commonest that it equals: that both equal a third is not enough."""
+    counts = Counter({"b": 3, "a": 2, "c": 1})
+    codes, texts = classes._classes(["b", "a", "c"], counts, {("b", "a"), ("a", "c")})
+    assert codes == {"b": 2, "a": 2, "c": 3} and texts == ["b", "c"]
+
+
+def test_too_many_answers_vote_by_their_text(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classes, "MOST", 1)
+    assert len(classes.of(run).texts[0]) == 4  # wrong texts of q1
+
+
+def test_undecided_answers_go_by_their_text(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {"q1": "1uu0"})
+    rows = [("correct", "2"), ("unparsable", "x"), ("timeout", "x"), ("wrong", "3")]
+    table = [
+        {"question_id": "q1", "trial": i, "box": "boxed", "outcome": outcome, "answer": answer}
+        for i, (outcome, answer) in enumerate(rows)
+    ]
+    add_grades(run, "00000", table)
+    assert classes.of(run).codes.tolist() == [[1, 2, 2, 3]]
+
+
+NAMES = ("cons@4", "cons-confidence@8", "best-verifier@2")
+
+
+def verdicts(run: Run, a: dict[str, list[float]]) -> None:
+    add_verdicts(
+        run,
+        [
+            {"question_id": q, "trial": t, "a": p, "b": 0.0, "c": 1 - p}
+            for q, line in a.items()
+            for t, p in enumerate(line)
+        ],
+    )
+
+
+def test_score_shows_votes_and_says_what_they_lack(tmp_path: Path, capsys: Capsys) -> None:
+    run = voted(tmp_path)
+    asked = f"scoring.metrics=[avg,{','.join(NAMES)}]"
+    score(again(run, asked))
+    told = capsys.readouterr()
+    assert "Cons@4" in told.out and "signals" in told.err
+    signals.make(run)
+    score(again(run, asked))
+    assert "best-verifier@2: left out" in capsys.readouterr().err.replace("\n", " ")
+    certain = {"q1": [0.9, *[0.1] * 7], "q2": [0.9, 0.9, *[0.1] * 6]}
+    verdicts(run, certain)
+    signals.make(run)
+    score(again(run, asked))
+    scores = json.loads((run.path / "scores.json").read_text())
+    codes = classes.of(run).codes
+    close(scores["metrics"]["cons@4"]["value"], scoring.cons_at_k(codes, 4))
+    # All attempts are equally confident: the vote of all is 1/2 of a tie, and lost.
+    close(scores["metrics"]["cons-confidence@8"]["value"], 0.25)
+    assert scores["metrics"]["cons-confidence@8"]["error"] == 0
+    a = [certain["q1"], certain["q2"]]
+    close(scores["metrics"]["best-verifier@2"]["value"], scoring.best_at_k(Ballots(codes, a), 2))
+    # q1 is a tie of 2 and 1/3, q2 goes to 5, which a quarter of the attempts does not say.
+    [lost] = scores["votes"]
+    assert (lost["question_id"], lost["vote"], lost["wrong"]) == ("q2", "loses", "5")
+    close([lost["avg"], lost["value"], lost["share"]], [0.25, 0, 3 / 8])
+
+
+def test_outcomes_without_texts_have_no_votes(tmp_path: Path, capsys: Capsys) -> None:
+    run = make_run(tmp_path / "run", {"q1": "1100"})
+    rows = parquet.whole(next(run.grades.glob("*.parquet")), GRADES).to_pylist()
+    add_grades(run, "00000", [{**row, "answer": None} for row in rows])
+    with pytest.raises(UserError, match="2 wrong attempts have no text"):
+        classes.of(run)
+    score(again(run, "scoring.metrics=[avg,cons@2]"))
+    assert "cons@2: left out" in capsys.readouterr().err.replace("\n", " ")
+    assert "votes" not in json.loads((run.path / "scores.json").read_text())
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_compare_and_the_pool_show_votes(run: Run, capsys: Capsys) -> None:
+    root = run.path.parent.parent
+    swapped = {"q1": ["7", "7", "7", "2", "2", "8", "9", None], "q2": ["2"] * 8}
+    voted(root, "b", said=swapped)
+    run_of(root, "c", {"q1": "10", "q2": "11"}, dataset="other")
+    run_of(root, "a", {"q1": "10", "q2": "11"}, dataset="other")
+    metrics = "scoring.metrics=[cons@2,cons-verifier@2]"
+    assert main(["compare", f"runs={root}", metrics]) == 0
+    record = json.loads((root / "_compare" / "compare.json").read_text())
+    by_name = {d["dataset"]: {r["model"]: r for r in d["models"]} for d in record["datasets"]}
+    close(by_name["sums"]["a"]["cons_at_2"], scoring.cons_at_k(classes.of(run).codes, 2))
+    assert by_name["sums"]["a"]["cons_verifier_at_2"] is None
+    of_other = by_name["other"]["a"]["cons_at_2"]
+    close(
+        record["pooled"]["models"][0]["cons_at_2"],
+        (by_name["sums"]["a"]["cons_at_2"] + of_other) / 2,
+    )
+    votes_of = next(d["votes"] for d in record["datasets"] if d["dataset"] == "sums")
+    assert {row["model"] for row in votes_of} == {"a", "b"}
+    assert main(["prr", f"before={run.path}", f"after={run.path}", "metrics=[cons@2]"]) == 2
+    assert "outcomes only" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_trajectory_has_votes_where_all_its_runs_have_them(run: Run) -> None:
+    evidence = stacked([run.path]).votes
+    arrays = tracks._votes(evidence * 2, [parse("cons@2")], 8)
+    assert [*arrays] == ["answers"] and arrays["answers"].shape == (2, 2, 8)
+    close(arrays["answers"][1], classes.of(run).codes)
+
+
+def test_a_trajectory_shows_votes_and_draws_none_again() -> None:
+    answers = np.array([[[1, 2, 2, 3]], [[1, 1, 2, 3]], [[1, 1, 1, 2]]])
+    nothing = Tokens(None, None)
+    track = Track("", "sums", 1, np.arange(3), [*"abc"], answers == 1, None, nothing, nothing)
+    cfg = TrajectoryConfig(metrics=["cons@4", "cons-verifier@2"], replicates=100)
+    assert [m.name for m in track.metrics(cfg.metrics)] == ["avg", "bayes"]
+    track = track._replace(votes={"answers": answers})
+    rows = [r for r in stability.curve([track], cfg) if r["metric"] == "cons@4"]
+    close([row["value"] for row in rows], [0, 1, 1])
+    judged = stability.judge([track], cfg)
+    rows = judged["stability"]
+    [row] = [row for row in rows if (row["metric"], row["steps"]) == ("cons@4", "all")]
+    assert row["flat"] == 0.5 and row["tau_mean"] is None
+    assert any("not drawn again" in note for note in forms.stability(rows, cfg).notes)
+    assert {row["metric"] for row in judged["samples"]} == {"bayes"}

@@ -1,0 +1,118 @@
+"""Which folders are checkpoints, and in which order."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from helpers import Capsys
+from made_series import checkpoint
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.training import checkpoints
+from bayes_at_n.pipeline.training.checkpoints import INDEX, MANIFEST, WEIGHTS
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list[Path]:
+    return [checkpoint(tmp_path / f"step-{n}") for n in (1, 2, 3)]
+
+
+def names(patterns: Sequence[Path | str], last: int | None = None) -> list[str]:
+    return [c.name for c in checkpoints.find([str(p) for p in patterns], last)]
+
+
+def test_folders_in_order(tmp_path: Path, capsys: Capsys) -> None:
+    steps = [checkpoint(tmp_path / "training" / f"step-{n}") for n in (900, 1000, 20)]
+    (tmp_path / "training" / "logs").mkdir()
+    found = checkpoints.find([str(tmp_path / "training")])
+    assert [c.step for c in found] == [20, 900, 1000] and not capsys.readouterr().err
+    each_once = [steps[1], tmp_path / "training" / "step-*0"]
+    assert names(each_once) == ["step-1000", "step-20", "step-900"]
+
+
+def test_a_link_beside_the_folders_is_not_the_folder(tmp_path: Path, three: list[Path]) -> None:
+    (tmp_path / "latest").symlink_to("step-3")
+    (tmp_path / "a").symlink_to(three[0])
+    wanted = ["step-1", "step-2", "step-3"]
+    assert names([tmp_path]) == names([f"{tmp_path}/*"]) == wanted
+    assert names([tmp_path], last=2) == wanted[1:]
+    assert names([tmp_path / "latest", tmp_path]) == ["step-3", "step-1", "step-2"]
+    assert names([tmp_path / "latest"]) == ["latest"]
+    (tmp_path / "elsewhere").mkdir()
+    for i, path in enumerate(three):
+        (tmp_path / "elsewhere" / f"link-{9 - i}").symlink_to(path)
+    assert names([tmp_path / "elsewhere"]) == ["link-7", "link-8", "link-9"]
+
+
+def _no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def _no_shard(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "model-00001-of-00002.safetensors")
+    (folder / INDEX).write_text('{"weight_map": {"v": "model-00002-of-00002.safetensors"}}')
+
+
+def _bin_alone(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+    (folder / "config.json").unlink()
+
+
+@pytest.mark.parametrize("spoil", [_no_config, _no_shard, _bin_alone])
+def test_an_incomplete_checkpoint_does_not_shift_the_window(
+    tmp_path: Path, three: list[Path], capsys: Capsys, spoil: Callable[[Path], None]
+) -> None:
+    kept = [shutil.copytree(path, tmp_path / "kept" / path.name) for path in three]
+    for which, folder in enumerate(three):
+        spoil(folder)
+        for pattern in (str(tmp_path), f"{tmp_path}/step-*"):
+            if which == 0:
+                assert names([pattern]) == ["step-2", "step-3"]
+                assert "left out: " in capsys.readouterr().err
+                continue
+            with pytest.raises(UserError, match=f"step-{which + 1}: not a complete"):
+                names([pattern])
+            if which == 1:  # before those that count
+                assert names([pattern], last=1) == ["step-3"]
+            else:
+                with pytest.raises(UserError, match="not a complete"):
+                    names([pattern], last=1)
+        shutil.rmtree(folder)
+        shutil.copytree(kept[which], folder)
+
+
+def test_means_are_left_out_unless_named(tmp_path: Path, three: list[Path], capsys: Capsys) -> None:
+    mean = checkpoint(tmp_path / "step-9-mean")
+    (mean / MANIFEST).write_text("sources: []")
+    for pattern in (tmp_path, f"{tmp_path}/*"):
+        assert names([pattern]) == ["step-1", "step-2", "step-3"]
+        assert str(mean) in capsys.readouterr().err.replace("\n", "")
+    assert names([f"{tmp_path}/step-[0-9]", mean])[-1] == mean.name
+    assert not capsys.readouterr().err
+    with pytest.raises(UserError, match=MANIFEST):
+        names([f"{tmp_path}/*-mean"])
+
+
+def test_a_trainers_folder_holds_the_checkpoints(tmp_path: Path, three: list[Path]) -> None:
+    for path in three[0].iterdir():
+        shutil.copy(path, tmp_path)
+    assert names([tmp_path, three[0]]) == [tmp_path.name, "step-1"]
+    assert names([f"{tmp_path}/*"]) == ["step-1", "step-2", "step-3"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("{}/step-9", "step-1, step-2 and step-3"),
+        ("{}/step-1/config.json", "a file"),
+        ("Qwen/Qwen3-4B", "prefetch"),
+        ("{}/step-1/empty", WEIGHTS),
+    ],
+)
+def test_patterns_that_find_nothing(
+    tmp_path: Path, three: list[Path], pattern: str, words: str
+) -> None:
+    (three[0] / "empty").mkdir()
+    with pytest.raises(UserError, match=words):
+        names([pattern.format(tmp_path)])

@@ -1,0 +1,258 @@
+"""verifier.engine.replicas with real engines: the same verdicts, and replicas that are killed, hang
+or cannot start."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from forked import MAIN
+from helpers import again, make_run
+
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.base.program import ROOT
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.settings import verifier_as_model
+from bayes_at_n.pipeline.prepare import sizing
+from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import judge, stage
+from bayes_at_n.pipeline.workers import devices, process
+
+TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
+MARKS = {"q1": "001000010000", "q2": "000010000100"}
+PLAIN = ["engine=transformers", "engine.device=cpu", "verifier.dtype=float32"]
+TWO = "verifier.engine.replicas=2"
+TOLERANCE = 0.25  # of a log-prob in bf16: tests/verify/test_verify_stage.py
+
+
+def of_demo(folder: Path, model: Path, *more: str) -> Run:
+    template = folder.with_name("mine.txt")
+    template.write_text("Q: {question}\nGold: {gold}\n{response}\nA, B or C?\n")
+    of_verifier = [f"verifier.id={model}", f"verifier.prompt={template}", "verifier.least_mass=0"]
+    return make_run(folder, MARKS, "sampling.max_tokens=8", *of_verifier, *more, texts=TEXTS)
+
+
+@pytest.fixture
+def run(tmp_path: Path, tiny_model: Path) -> Run:
+    return of_demo(tmp_path / "run", tiny_model, *PLAIN)
+
+
+def verdicts(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
+    """By question and trial; every attempt once."""
+    table = pq.read_table(run.path / "verdicts").to_pylist()
+    found = {(row["question_id"], row["trial"]): row for row in table}
+    assert len(table) == len(found) == 24
+    return found
+
+
+def assert_same(found: Run, expected: Run, tolerance: float) -> None:
+    ours, theirs = verdicts(found), verdicts(expected)
+    assert ours.keys() == theirs.keys()
+    for key, row in ours.items():
+        for name in ("logprob_a", "logprob_b", "logprob_c", "base_a", "base_b", "base_c"):
+            np.testing.assert_allclose(row[name], theirs[key][name], atol=tolerance)
+        assert row["tokens"] == theirs[key]["tokens"]
+
+
+def at_work(parent: int | None = None) -> list[psutil.Process]:
+    """The replicas of this process, or of another."""
+    found = []
+    for child in psutil.Process(parent).children():
+        try:
+            if "bayes_at_n.pipeline.workers" in " ".join(child.cmdline()):
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+def when_written(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
+    """Do something when the first verdicts are on the disk."""
+    write, written = parquet.write_part, list[Path]()
+
+    def write_part(path: Path, table: Any, *more: Any) -> None:
+        write(path, table, *more)
+        if path.parent.parent.name == "label_logprobs":
+            written.append(path)
+            if len(written) == 1:
+                do()
+
+    monkeypatch.setattr(parquet, "write_part", write_part)
+
+
+@pytest.fixture(autouse=True)
+def nobody_left() -> Iterator[None]:
+    yield
+    left = at_work()
+    for one in left:
+        one.kill()
+    assert not left
+
+
+# Loads at once, and thinks otherwise of every candidate; the first that has answered dies or hangs.
+PRETENDED = """
+import contextlib, os, signal, time, zlib
+import numpy as np
+import pyarrow as pa
+from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
+from bayes_at_n.pipeline.verify import calibrate, judge
+class Judge:
+    answered = False
+    def __init__(self, cfg, most):
+        self.engine, self.described = self, {{"device": cfg.engine.device}}
+    def ask(self, texts, step):
+        step()
+        with contextlib.suppress(FileExistsError):
+            if self.answered:
+                os.close(os.open({ended!r}, os.O_CREAT | os.O_EXCL))
+                {ending}
+        self.answered = True
+        rngs = (np.random.default_rng(zlib.crc32(str(c).encode())) for _, c in texts)
+        logprobs = np.log([rng.dirichlet([1, 1, 1]) for rng in rngs]).astype(np.float32)
+        columns = {{"judged": [h for h, _ in texts], "tokens": [len(c.response) for _, c in texts]}}
+        columns |= {{"cut": [False] * len(logprobs)}}
+        columns |= calibrate.label_columns(logprobs, "logprob_")
+        return pa.table(columns, schema=LABEL_LOGPROBS)
+    def close(self):
+        pass
+judge.Judge = Judge
+"""
+MAIN_OF_WORKER = (
+    "from bayes_at_n.pipeline.workers import process; import sys; sys.exit(process.main())"
+)
+IMPATIENT = (
+    "from bayes_at_n.pipeline.workers import heartbeat as h; h.HEARTBEAT_S, h.HANG_S = 0.1, 2"
+)
+
+
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "by SIGKILL"),
+        ("time.sleep(3600)", "its engine hung"),
+        pytest.param("", "by SIGKILL", marks=pytest.mark.soak),  # a real one
+    ],
+)
+def test_two_replicas_give_the_same_verdicts_also_when_one_ends(
+    run: Run,
+    tmp_path: Path,
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    ending: str,
+    told: str,
+) -> None:
+    if ending:
+        code = PRETENDED.format(ended=str(tmp_path / "ended"), ending=ending)
+        program = f"{IMPATIENT}\n{code}{MAIN_OF_WORKER}"
+        monkeypatch.setattr(process, "PROGRAM", [sys.executable, "-c", program])
+        monkeypatch.setattr(judge, "Judge", judge.Judge)  # taken back at the end
+        exec(code, {})
+    else:
+        when_written(monkeypatch, lambda: at_work()[0].kill())
+    by_question = "verifier.calibration=question"
+    stage.verify(again(run, TWO, by_question))
+    said = capsys.readouterr().err
+    assert "loading verifier" in said and "2 replicas" in said
+    assert told in said and said.count("starting it again") == 1
+    assert "24 attempts judged with 30 prompts" in said
+    parts = list(run.path.glob("label_logprobs/*/*.parquet"))
+    engine = json.loads(pq.read_schema(parts[0]).metadata[b"made_by"])["engine"]
+    assert (engine["replicas"], engine["device"]) == (2, "cpu")
+    assert len(parts) > 4  # several for each
+    logs = [*(run.path / "logs").glob("*-verify-*")]
+    assert len(logs) == ("hung" in told)  # one that hangs says so
+    one = of_demo(tmp_path / "one", tiny_model, *PLAIN, by_question)
+    stage.verify(one)
+    assert_same(run, one, 1e-4)
+    stage.verify(again(run, by_question))  # how many judged is no part of what verdicts are
+    assert "nothing owed" in capsys.readouterr().err
+
+
+def test_replicas_that_all_die(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    dying = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
+    monkeypatch.setattr(process, "PROGRAM", [sys.executable, "-c", dying])
+    with pytest.raises(TryAgain, match=r"2 of 2 replicas"):
+        stage.verify(again(run, TWO))
+    said = capsys.readouterr().err
+    assert said.count("last words") == 2 * 2  # as a warning; the third time as an error
+
+
+@pytest.mark.soak
+def test_replicas_that_can_never_start_are_one_error(run: Run, capsys: Any) -> None:
+    with pytest.raises(TryAgain) as caught:
+        stage.verify(again(run, TWO, "verifier.engine.args.nonsense=1"))
+    assert str(caught.value).count("verifier.engine=transformers: could not load") == 1
+    assert "starting it again" not in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"verifier\.labels\.correct=AB") as bad:
+        stage.verify(again(run, TWO, "verifier.labels.correct=AB"))
+    assert bad.value.exit_code == 2
+
+
+# Stands still for good once the first verdicts are on the disk.
+HELD = """
+import signal
+from bayes_at_n.pipeline.store import parquet
+def write_part(path, table, *more, write=parquet.write_part):
+    write(path, table, *more)
+    while path.parent.parent.name == "label_logprobs":
+        signal.pause()
+parquet.write_part = write_part
+"""
+
+
+def command(folder: Path, *more: str, before: str = "") -> "subprocess.Popen[bytes]":
+    program = [sys.executable, "-c", before + MAIN, "verify", str(folder), *more]
+    return subprocess.Popen(program, cwd=ROOT, start_new_session=True)
+
+
+@pytest.mark.soak
+def test_replicas_end_with_a_killed_parent_and_nothing_is_lost_or_doubled(run: Run) -> None:
+    parent = command(run.path, TWO, before=HELD)
+    while not (parts := list(run.path.glob("label_logprobs/*/*.parquet"))):
+        assert parent.poll() is None
+        time.sleep(0.02)
+    family = at_work(parent.pid)
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    written = pq.read_table(parts[0].parent).to_pylist()
+    assert 0 < len(written) < 24
+    stage.verify(again(run, TWO))
+    assert len(verdicts(run)) == 24
+    there = pq.read_table(parts[0].parent).to_pylist()
+    assert all(row in there for row in written)
+    assert len(there) == len({row["judged"] for row in there}) == 24 + 3
+
+
+@pytest.mark.soak
+def test_two_replicas_of_vllm_give_the_same_verdicts(tmp_path: Path, tiny_model: Path) -> None:
+    both = [of_demo(tmp_path / name, tiny_model) for name in ("one", "two")]
+    for run, more in zip(both, ([], [TWO]), strict=True):
+        assert command(run.path, *more).wait() == 0
+    assert_same(both[1], both[0], TOLERANCE)
+
+
+def test_what_is_said_of_devices_names_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.environment, "version", lambda name: None)  # a build for GPUs
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+
+    def shares(*overrides: str) -> list[dict[str, str]]:
+        cfg = verifier_as_model(compose.load(["engine.tensor_parallel_size=2", *overrides]))
+        cfg = sizing.resolved(cfg, ())
+        return [share.environment for share in devices.shares(cfg)]
+
+    both = [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "5"}]
+    assert shares() == shares(TWO) == both
+    assert shares("verifier.engine.tensor_parallel_size=2") == [{"CUDA_VISIBLE_DEVICES": "4,5"}]
+    with pytest.raises(UserError, match=r"set verifier\.engine\.replicas=2, or ask for 3 GPUs"):
+        shares("verifier.engine.replicas=3")

@@ -1,0 +1,315 @@
+"""Claims: every attempt is taken once, whoever comes, goes, sleeps or dies."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import textwrap
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from bayes_at_n.pipeline.base.program import ROOT
+from bayes_at_n.pipeline.store import sessions
+from bayes_at_n.pipeline.workers import claims, heartbeat
+from bayes_at_n.pipeline.workers.claims import BLOCK, Claims
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+
+OWED = 10 * BLOCK + 5
+Made = dict[str, set[int]]  # by worker: what the table holds
+
+
+class Worker:
+    """A worker without an engine: what it has begun, and what it has made durable."""
+
+    def __init__(self, run: Path, name: str, made: Made, owed: int = OWED) -> None:
+        self.name, self.made, self.owed = name, made, owed
+        run.mkdir(exist_ok=True)
+        self.beat = Heartbeat(run, name).__enter__()
+        self.flying: list[int] = []
+        self.claims = Claims(self.beat, owed, self.lacking)
+        self.claims.read()
+
+    def lacking(self) -> set[int]:
+        """What is not made, whatever the claims say."""
+        return set(range(self.owed)).difference(*self.made.values())
+
+    def begin(self, room: int = 8, batch: int = 4) -> int | None:
+        position = self.claims.take(len(self.flying), room, batch)
+        if position is not None:
+            self.flying.append(position)
+        return position
+
+    def fill(self, room: int = 8, batch: int = 4) -> None:
+        while self.begin(room, batch) is not None:
+            pass
+
+    def end_one(self) -> None:
+        position = self.flying.pop(0)
+        if not self.claims.lost(position):
+            self.made.setdefault(self.name, set()).add(position)
+            self.claims.durable(position)
+
+    def die(self) -> None:
+        """As after kill -9: the process is no more, and all its files are there."""
+        fields = json.loads(self.beat.path.read_text())
+        self.beat.path.write_text(json.dumps(fields | {"pid": 2**22 + 1}))
+
+    def leave(self) -> None:
+        self.claims.release()
+        self.beat.__exit__()
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for the next look."""
+    monkeypatch.setattr(claims, "LOOK_S", 0.0)
+    monkeypatch.setattr(claims, "_SHARE", 8)  # large blocks, although there are few attempts
+
+
+@pytest.fixture
+def made() -> Made:
+    return {}
+
+
+def finish(*workers: Worker) -> None:
+    """Let all work in turn until nothing is left."""
+    for _ in range(10_000):
+        for worker in workers:
+            worker.fill()
+            if worker.flying:
+                worker.end_one()
+        if not any(worker.claims.pending for worker in workers):
+            return
+    raise AssertionError([worker.claims.pending for worker in workers])
+
+
+def everything(made: Made) -> list[int]:
+    return sorted(position for positions in made.values() for position in positions)
+
+
+def test_blocks_shrink_with_what_is_left(tmp_path: Path, made: Made) -> None:
+    one, _ = (Worker(tmp_path, name, made) for name in "ab")
+    one.fill(room=12, batch=12)
+    assert one.flying == list(range(12))  # in order
+    for _ in range(OWED):
+        one.fill()
+        one.end_one()
+    assert everything(made) == list(range(OWED)) and not one.claims.pending
+    starts = sorted(int(path.stem) for path in (tmp_path / "claims").glob("*.done"))
+    sizes = [end - start for start, end in zip(starts, [*starts[1:], OWED], strict=True)]
+    assert sizes == [min(BLOCK, max(1, (OWED - start) // 8)) for start in starts]
+    assert sizes[0] == BLOCK and sizes[-8:] == [1] * 8
+
+
+def test_two_numbers_of_trials_at_once(tmp_path: Path, made: Made) -> None:
+    few, many = (Worker(tmp_path, name, made, owed) for name, owed in (("a", 40), ("b", 100)))
+    third = Worker(tmp_path, "c", made, 70)
+    finish(few, many, third)
+    assert everything(made) == list(range(100))
+
+
+def test_alone_it_takes_what_it_has_room_for_and_then_waits(tmp_path: Path, made: Made) -> None:
+    one = Worker(tmp_path, "one", made)
+    one.fill(room=24)
+    assert len(one.flying) == 24
+    one.end_one()
+    assert one.begin(room=24) is None  # many at a time are cheaper
+    for _ in range(3):
+        one.end_one()
+    assert one.begin(room=24) is not None
+
+
+def test_beside_others_nobody_takes_more_than_a_share(tmp_path: Path, made: Made) -> None:
+    workers = [Worker(tmp_path, name, made, owed=64) for name in "abcd"]
+    for worker in workers:
+        worker.fill(room=300, batch=100)
+    flying = [len(worker.flying) for worker in workers]
+    assert max(flying) == 16 and sum(flying) > 55
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 20))]
+)
+def test_any_interleaving_makes_everything_once(tmp_path: Path, made: Made, seed: int) -> None:
+    """Workers come, leave in good order or die; no two of them ever hold one attempt."""
+    moments = random.Random(seed)
+    workers = [Worker(tmp_path, f"w{n}", made) for n in range(3)]
+    for step in range(1500):
+        worker = moments.choice(workers)
+        action = moments.random()
+        if action < 0.6:
+            worker.begin(room=20, batch=moments.choice([1, 4, 16]))
+        elif action < 0.96 and worker.flying:
+            worker.end_one()
+        elif action > 0.98 and len(workers) < 6:
+            workers.append(Worker(tmp_path, f"w-{step}", made))
+        elif action > 0.97 and len(workers) > 1:
+            workers.remove(worker)
+            moments.choice([worker.leave, worker.die])()
+        held = [block for w in workers for block in w.claims._mine]
+        assert len(held) == len(set(held))
+    finish(*workers)
+    assert everything(made) == list(range(OWED))  # known to be dead: nothing is made twice
+
+
+@pytest.mark.parametrize("others", ["are there", "have left"])
+def test_what_a_worker_makes_that_was_only_thought_dead_does_not_count(
+    tmp_path: Path, made: Made, others: str
+) -> None:
+    sleeper, other = (Worker(tmp_path, name, made, owed=40) for name in "ab")
+    sleeper.fill()
+    assert sleeper.flying
+    os.utime(sleeper.beat.path, (1, 1))
+    finish(other)
+    assert made["b"] == set(range(40))
+    if others == "have left":
+        heartbeat.clear(tmp_path / "claims", other.beat.now)
+        other.leave()
+    sleeper.beat.touch()
+    while sleeper.flying:
+        sleeper.end_one()
+    finish(sleeper)
+    assert "a" not in made
+
+
+@pytest.mark.parametrize("what", ["heartbeats", "one claim", "first claim", "folder"])
+def test_somebody_deletes_files_of_live_workers(tmp_path: Path, made: Made, what: str) -> None:
+    workers = [Worker(tmp_path, name, made) for name in "ab"]
+    for worker in workers:
+        worker.fill()
+    if what == "folder":
+        shutil.rmtree(tmp_path / "claims")
+    elif what == "heartbeats":
+        for worker in workers:
+            worker.beat.path.unlink()
+    else:
+        (tmp_path / "claims" / f"{BLOCK * (what == 'one claim'):08d}").unlink()
+    for _ in range(OWED):
+        for worker in workers:
+            worker.fill()
+            if worker.flying:
+                worker.end_one()
+    for worker in workers:
+        worker.claims.read()
+    finish(*workers)
+    # What was under way in that moment may be made twice, and nothing is left out.
+    assert set(everything(made)) == set(range(OWED)) and len(everything(made)) <= OWED + 8
+
+
+def test_a_listing_that_lacks_a_worker_s_own_claims(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Worker(tmp_path, "one", made)
+    one.fill()
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "listdir", lambda folder: [])
+        one.begin()
+    finish(one)
+    assert everything(made) == list(range(OWED))
+
+
+def test_what_one_gives_up_another_makes(tmp_path: Path, made: Made) -> None:
+    refused = {3, 5, BLOCK + 1, OWED - 1}
+    one, two = (Worker(tmp_path, name, made) for name in "ab")
+    times = dict.fromkeys(refused, 0)
+    while one.claims.pending != refused or min(times.values()) < 3:
+        one.fill()
+        position = one.flying[0]
+        if position not in refused:
+            one.end_one()
+            continue
+        one.flying.remove(position)
+        times[position] += 1
+        if times[position] < 3:
+            one.claims.again(position)
+    assert one.lacking() == refused and set(times.values()) == {3}
+    assert one.begin() is None and two.begin() is None and two.claims.read() == len(refused)
+    one.claims.release()  # it goes on in other runs
+    finish(two)
+    assert made["b"] == refused
+
+
+def test_what_is_marked_done_and_is_not_there_is_made_again(tmp_path: Path, made: Made) -> None:
+    """A node lost its power, or a part was damaged; other workers are alive all the time."""
+    workers = [Worker(tmp_path, name, made) for name in "ab"]
+    finish(*workers)
+    lost = {3, 4, 5, 40, 41, OWED - 1}
+    for positions in made.values():
+        positions -= lost
+    assert [worker.claims.pending for worker in workers] == [set(), set()]
+    assert [worker.claims.read() for worker in workers] == [len(lost)] * 2
+    finish(*workers)
+    assert everything(made) == list(range(OWED))
+
+
+def test_claims_that_say_nothing_are_free(tmp_path: Path, made: Made) -> None:
+    (folder := tmp_path / sessions.CLAIMS).mkdir()
+    (folder / "w.lease").symlink_to("gone")
+    (folder / "00000000").write_text("")
+    (folder / "00000001").symlink_to("gone")
+    finish(Worker(tmp_path, "one", made))
+    assert everything(made) == list(range(OWED))
+
+
+def test_who_is_alive(tmp_path: Path, made: Made) -> None:
+    assert sessions.alive(tmp_path) == set()
+    one, two = (Worker(tmp_path, name, made) for name in "ab")
+    assert sessions.alive(tmp_path) == {"a", "b"}
+    one.die()
+    assert sessions.alive(tmp_path) == {"b"}
+    two.leave()
+    assert sessions.alive(tmp_path) == set()
+
+
+RACER = """
+    import sys, time
+    from pathlib import Path
+    from bayes_at_n.pipeline.workers import claims
+    from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+    claims.LOOK_S = 0.05
+    folder, name, owed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    def lacking():
+        texts = [path.read_text() for path in folder.glob("*.made")]
+        return set(range(owed)).difference(*(map(int, text.split()) for text in texts))
+    with Heartbeat(folder, name) as beat, open(folder / f"{name}.made", "w") as file:
+        mine = claims.Claims(beat, owed, lacking)
+        mine.read()
+        while mine.pending:
+            position = mine.take(0, 1, 1)
+            if position is None:
+                time.sleep(0.01)
+                continue
+            print(position, file=file, flush=True)
+            mine.durable(position)
+    """
+
+
+def test_processes_that_race_for_every_claim(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(RACER), str(tmp_path)]
+    with ExitStack() as stack:
+        racers = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [*command, f"w{n}", "800"],
+                    cwd=ROOT,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+            )
+            for n in range(4)
+        ]
+        for racer in racers:
+            assert racer.stdout and racer.stdout.readline() == b"ready\n"
+        for racer in racers:
+            assert racer.stdin
+            racer.stdin.write(b"go\n")
+            racer.stdin.flush()
+        assert [racer.wait() for racer in racers] == [0] * 4
+    made = [int(line) for path in tmp_path.glob("*.made") for line in path.read_text().split()]
+    assert sorted(made) == list(range(800))

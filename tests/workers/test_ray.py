@@ -1,0 +1,112 @@
+"""Workers as Ray actors; all but the first tests need `make extras`."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from helpers import Capsys, make_run
+
+from bayes_at_n.pipeline.base.program import ROOT
+from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.workers import on_ray
+from bayes_at_n.pipeline.workers.resident import by_engine
+from bayes_at_n.pipeline.workers.session import Slot
+
+TRIALS = 40
+SLOW = ["engine.batch_size=4", "engine.in_flight=8"]  # that there is a middle
+DEMO = ["model=demo", "dataset=demo", f"trials={TRIALS}", "stages=[prepare,generate,grade,score]"]
+
+
+def test_cluster_ray_is_composed_and_needs_an_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    cfg = compose.load(["cluster=ray", "cluster.gpus=2", "engine.tensor_parallel_size=auto"])
+    [made] = [on_ray._for_actor(cfg)]
+    assert (cfg.cluster.address, made.engine.tensor_parallel_size) == ("auto", 2)
+    assert Path(made.run_dir).is_absolute()
+    monkeypatch.setitem(sys.modules, "ray", None)
+    command = ["submit", *DEMO, f"run_dir={tmp_path}/run", "cluster=ray", "cluster.gpus=0"]
+    assert main(command) == 2
+    assert "bayes-at-n[ray]" in capsys.readouterr().err
+    assert not list((tmp_path / "run").glob("attempts/*"))
+    assert main(["submit", str(tmp_path), "cluster=ray", "cluster.gpus=0"]) == 2  # folders, too
+    assert "bayes-at-n[ray]" in capsys.readouterr().err
+
+
+def test_a_node_that_does_not_see_the_run_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_ray, "SEEN_S", 0.0)
+    monkeypatch.setattr(on_ray.process, "caches", dict)
+    run = make_run(tmp_path / "run", {"a": "10"})
+    code, error = on_ray.Actor().work(lambda *_: None, [run.cfg], "logs/1.ray", ".", Slot(0, "x/1"))
+    assert code == 2 and str(run.path) in error
+    assert not (run.path / "sessions").exists()
+
+
+def test_examples_have_the_keys_of_their_programs() -> None:
+    """Checked by hand with KubeRay's CRD (v1) and the schema of SkyPilot 0.14.1 on 2026-11-28."""
+    text = (ROOT / "docs" / "cluster.md").read_text()
+    blocks = [yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", text, re.S)]
+    [job] = [one for one in blocks if one.get("kind") == "RayJob"]
+    [task] = [one for one in blocks if "num_nodes" in one]
+    assert job["apiVersion"] == "ray.io/v1"
+    assert job["spec"].keys() == {"entrypoint", "shutdownAfterJobFinishes", "rayClusterSpec"}
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster.keys() == {"rayVersion", "headGroupSpec", "workerGroupSpecs"}
+    [group] = cluster["workerGroupSpecs"]
+    counts = {"replicas", "minReplicas", "maxReplicas"}
+    assert group.keys() == {"groupName", "rayStartParams", "template"} | counts
+    assert task.keys() == {"name", "num_nodes", "resources", "volumes", "envs", "setup", "run"}
+    assert task["resources"].keys() == {"infra", "accelerators"}
+    for command in (job["spec"]["entrypoint"], task["run"].partition("bayes-at-n ")[2]):
+        words = re.findall(r"(?:model|dataset|cluster)\S*=\S+", command)
+        assert compose.load(words).cluster.address
+
+
+def test_runs_on_different_clusters_are_not_sampled_together() -> None:
+    addresses = ("auto", "auto", "node:6379")
+    configs = [compose.load([f"cluster.address={one}", "tag=x"]) for one in addresses]
+    assert [len(group) for group in by_engine(configs)] == [2, 1]
+
+
+def _rows(run: Path) -> list[dict[str, Any]]:
+    files = sorted((run / "attempts").glob("[!_]*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+@pytest.mark.extras
+def test_a_run_survives_ctrl_c_and_the_loss_of_a_node(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="no ray: make extras")
+    here = [sys.executable, "-m", "pipeline", "run", *DEMO, *SLOW, f"run_dir={tmp_path}/here"]
+    subprocess.run(here, check=True)
+    # In a network of its own: nothing else is found, and nothing is reached.
+    alone = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"']
+    if subprocess.run([*alone, "sh", "true"], check=False).returncode:
+        pytest.skip("this machine gives no network namespace")
+    script = [sys.executable, str(Path(__file__).with_name("ray_cluster.py"))]
+    subprocess.run([*alone, "sh", *script, f"{tmp_path}/run", *DEMO, *SLOW], check=True)
+
+    rows, expected = _rows(tmp_path / "run"), _rows(tmp_path / "here")
+    by_key = {(row["question_id"], row["trial"]): row for row in rows}
+    assert len(rows) == len(by_key) == len(expected) == 30 * TRIALS
+    others = {(row["question_id"], row["trial"]): row for row in expected}
+    assert {key: row["seed"] for key, row in by_key.items()} == {
+        key: row["seed"] for key, row in others.items()
+    }
+    assert sum(by_key[key]["text"] == others[key]["text"] for key in by_key) >= 0.99 * len(rows)
+    sessions = [json.loads(path.read_bytes()) for path in tmp_path.glob("run/sessions/*.json")]
+    assert sum(not session["ended"] for session in sessions) == 1
+    assert len(sessions) == 4  # of Ctrl-C, of two workers, and of one in the place of the lost
+    of_node, of_here = [
+        json.loads((tmp_path / name / "scores.json").read_text())["uniform_prior"]["avg"]
+        for name in ("run", "here")
+    ]
+    assert of_here["low"] < of_node["mean"] < of_here["high"]

@@ -1,0 +1,333 @@
+"""engine.replicas with real engines: work shared, and replicas and parents that are killed, hang,
+are stopped, or cannot start."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from forked import HELD
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import ROOT
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.workers import devices
+
+QUESTIONS = 30
+SHORT_EXPIRY = """
+from bayes_at_n.pipeline.base import lease
+from bayes_at_n.pipeline.workers import heartbeat
+heartbeat.HEARTBEAT_S, lease.EXPIRE_S = 0.5, 3.0
+"""
+
+
+REPLICA = "import sys\nfrom bayes_at_n.pipeline.workers import process\nsys.exit(process.main())"
+
+
+def program(everywhere: str = "", before: str = "", replica: str = REPLICA) -> str:
+    """The command, with code that comes first in all its processes, or in its replicas only."""
+    return f"""{everywhere}
+import sys
+from bayes_at_n.pipeline.cli import main as cli
+from bayes_at_n.pipeline.workers import process
+process.PROGRAM = [sys.executable, "-c", {everywhere + before + replica!r}]
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+# vLLM forgets what is aborted: one question's attempts always, all others' once.
+ABORTING = """
+from bayes_at_n.pipeline.engines.vllm_import import import_vllm
+import_vllm()
+from vllm.v1.engine.llm_engine import LLMEngine
+step, seen = LLMEngine.step, set()
+def aborting(self):
+    for name in list(self.output_processor.external_req_ids):
+        if "/" in name and ("/demo-05/" in name or name not in seen):
+            seen.add(name)
+            self.abort_request([name])
+    return step(self) if self.get_num_unfinished_requests() else []
+LLMEngine.step = aborting
+"""
+
+
+# The first replica's core is killed in the middle of sampling, however fast the machine is.
+KILLING = """
+import os, signal
+from bayes_at_n.pipeline.engines.vllm_import import import_vllm
+import_vllm()
+from vllm.v1.engine.llm_engine import LLMEngine
+step, steps = LLMEngine.step, 0
+def first():
+    try:  # of two that are equally fast one
+        os.close(os.open(MARK, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+def killing(self):
+    global steps
+    steps += 1
+    if steps == 20 and first():
+        [core] = self.engine_core.resources.engine_manager.processes
+        os.kill(core.pid, signal.SIGKILL)
+    return step(self)
+LLMEngine.step = killing
+"""
+
+
+class Command:
+    """`generate` with two replicas, in a process group of its own as under a shell.
+
+    `hold`: replicas stop when they have stored something, until `release`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *more: str,
+        hold: bool = False,
+        everywhere: str = "",
+        before: str = "",
+        replica: str = REPLICA,
+        **environment: str,
+    ) -> None:
+        self.folder, self.log = folder, folder.with_name(f"{time.time_ns()}.log")
+        self.holder = Path(f"{self.log}.held")
+        if hold:
+            self.holder.touch()
+            before += HELD.format(attempts=0, file=str(self.holder))
+        start = ["-c", program(everywhere, before, replica)]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *start, "generate", str(folder), "engine.replicas=2", *more],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **environment},
+            )
+
+    def held(self) -> dict[int, int]:
+        """Process ids of the replicas that are held, by number: once it is both."""
+        self.until(lambda: len(list(self.holder.parent.glob(f"{self.holder.name}.*"))) == 2)
+        return {session["replica"]: session["pid"] for session in sessions(self.folder)}
+
+    def release(self) -> None:
+        self.holder.unlink()
+
+    def until(self, true: Callable[[], Any], seconds: float = 300) -> Any:
+        """The first value that is true; the command must not end before."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if found := true():
+                return found
+            assert self.process.poll() is None, self.said()
+            time.sleep(0.02)
+        raise AssertionError(self.said())
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def ends(self, code: int) -> str:
+        assert self.process.wait(3000) == code, self.said()  # a hang, not a busy machine
+        assert "Traceback" not in self.said()
+        return self.said()
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(tmp_path: Path) -> Iterator[None]:
+    """A test that fails leaves no engines behind."""
+    yield
+    for process in psutil.process_iter(["cmdline"]):
+        if str(tmp_path) in " ".join(process.info["cmdline"] or []):
+            process.kill()  # the parent; the others end with it
+
+
+def prepared(folder: Path, trials: int, *more: str) -> Path:
+    settings = [f"run_dir={folder}", f"sampling.trials={trials}", *more]
+    # Few at a time: sampling takes long enough to be hit.
+    settings += ["engine.batch_size=8", "engine.in_flight=12"]
+    assert main.main(["prepare", *settings]) == 0
+    return folder
+
+
+def rows(folder: Path) -> list[tuple[str, int]]:
+    keys = []
+    for part in (folder / "attempts").glob("*.parquet"):
+        table = pq.read_table(part, columns=["question_id", "trial"])
+        keys += list(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
+    return keys
+
+
+def sessions(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(p.read_text()) for p in (folder / "sessions").glob("*.json")]
+
+
+def assert_whole(folder: Path, trials: int) -> None:
+    """Every attempt exactly once, in sealed parts, and nothing of the workers left."""
+    found = rows(folder)
+    assert len(found) == len(set(found)) == QUESTIONS * trials
+    assert {trial for _, trial in found} == set(range(trials))
+    assert not list((folder / "attempts").glob("*.journal"))
+    assert not (folder / "claims").exists()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("engine", "trials"), [("transformers", 3), ("vllm", 30)])
+def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
+    tiny_model: Path, tmp_path: Path, engine: str, trials: int
+) -> None:
+    folder, total = prepared(tmp_path / "run", trials, f"engine={engine}"), QUESTIONS * trials
+    command = Command(folder, hold=True)
+    killed = command.held()[0]
+    os.kill(killed, signal.SIGKILL)
+    command.release()
+    said = command.ends(0)
+    assert "by SIGKILL" in said and said.count("starting it again") == 1
+    assert f"generate: {total}/{total}" in said
+    assert f"loading demo-step-3900 with {engine}" in said
+    assert_whole(folder, trials)
+    made = sessions(folder)
+    assert sorted(s["replica"] for s in made) == [0, 0, 1]
+    assert [s["pid"] for s in made if not s["ended"]] == [killed]
+    parts = [path.name for path in (folder / "attempts").glob("*.parquet")]
+    at_work = {s["replica"] for s in made if any(p.startswith(s["worker"]) for p in parts)}
+    assert at_work == {0, 1}
+
+
+@pytest.mark.soak
+def test_what_engines_abort_is_made_again_or_owed(tiny_model: Path, tmp_path: Path) -> None:
+    folder = prepared(tmp_path / "run", 3)
+    said = Command(folder, before=ABORTING).ends(1)
+    found = rows(folder)
+    assert len(found) == len(set(found)) == (QUESTIONS - 1) * 3
+    assert not any(question == "demo-05" for question, _ in found)
+    assert "3 of 90 attempts are still owed" in said and "abort" in said
+    # How many: what a worker had lost to another by then, as when it was suspended, is not its own.
+    assert any(s["unfinished"].get("abort", 0) for s in sessions(folder))
+    Command(folder).ends(0)
+    assert_whole(folder, 3)
+
+
+@pytest.mark.soak
+def test_a_replica_whose_core_is_killed_is_started_again(tiny_model: Path, tmp_path: Path) -> None:
+    folder = prepared(tmp_path / "run", 30)
+    killing = KILLING.replace("MARK", repr(str(tmp_path / "killed")))
+    apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    said = Command(folder, before=killing, **apart).ends(0)
+    assert " ended with status 1: engine=vllm failed while generating" in said
+    assert "its process was killed by SIGKILL" in said and said.count("starting it again") == 1
+    assert_whole(folder, 30)
+
+
+@pytest.mark.soak
+def test_replicas_end_with_a_killed_parent(tiny_model: Path, tmp_path: Path) -> None:
+    """Processes of an engine die with their replica: tests/test_children.py."""
+    folder = prepared(tmp_path / "run", 8, "engine=transformers")
+    command = Command(folder, hold=True)
+    command.held()
+    family = psutil.Process(command.process.pid).children(recursive=True)
+    command.process.kill()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    command.process.wait()
+    Command(folder).ends(0)
+    assert_whole(folder, 8)
+
+
+@pytest.mark.soak
+def test_a_replica_that_hangs_is_replaced(tiny_model: Path, tmp_path: Path) -> None:
+    folder = prepared(tmp_path / "run", 8, "engine=transformers")
+    command = Command(folder, hold=True, everywhere=SHORT_EXPIRY)
+    number, hung = command.held().popitem()
+    os.kill(hung, signal.SIGSTOP)
+    command.release()
+    said = command.ends(0)
+    assert f"replica {number} was killed" in said
+    assert not psutil.pid_exists(hung)
+    assert_whole(folder, 8)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("slurm", "number", "code"), [("", "SIGINT", 130), ("7", "SIGTERM", 85)])
+def test_a_signal_to_the_parent_or_to_everyone_stops_all_once(
+    tiny_model: Path, tmp_path: Path, slurm: str, number: str, code: int
+) -> None:
+    """A terminal signals the parent's group, Slurm every process of a step."""
+    folder = prepared(tmp_path / "run", 16, "engine=transformers")
+    command = Command(folder, hold=True, **({"SLURM_JOB_ID": slurm} if slurm else {}))
+    command.held()
+    everyone = [command.process.pid]
+    if slurm:
+        everyone = [*psutil.Process(command.process.pid).children(recursive=True), *everyone]
+    for process in everyone:
+        os.kill(getattr(process, "pid", process), signal.Signals[number])
+    command.release()
+    said = command.ends(code)
+    found, total = rows(folder), QUESTIONS * 16
+    assert 0 < len(found) == len(set(found)) < total
+    assert f"stopped: {len(found)} of {total} attempts are kept" in said
+    assert f"the other {total - len(found)}" in said
+    assert all(s["ended"] and s["state"] == "stopped" for s in sessions(folder))
+    assert sum(s["attempts"] for s in sessions(folder)) == len(found)
+
+
+@pytest.mark.soak
+def test_replicas_that_can_never_start_are_one_error(tiny_model: Path, tmp_path: Path) -> None:
+    folder = prepared(tmp_path / "run", 1, "engine=transformers", "engine.args.nonsense=1")
+    command = Command(folder)
+    said = command.ends(1)
+    assert said.count("nonsense") <= 2 and said.count("could not load") == 1
+    assert "2 of 2 replicas were given up; 30 of 30" in said
+    assert len(sessions(folder)) == 2  # nobody was started again
+
+
+def test_replicas_that_die_at_once_are_given_up(tiny_model: Path, tmp_path: Path) -> None:
+    folder = prepared(tmp_path / "run", 1)
+    dying = "import os, sys; say = [os.environ[n] for n in ('VLLM_CACHE_ROOT', 'TRITON_CACHE_DIR')]"
+    dying += "; print('last words', *say, file=sys.stderr, flush=True); os.abort()"
+    fetch = "from bayes_at_n.pipeline.prepare import models as m\n"
+    fetch += "m.download = lambda _: print('fetched')\n"
+    here = {"TMPDIR": str(tmp_path), "VLLM_CACHE_ROOT": "/mine"}
+    said = Command(folder, replica=dying, everywhere=fetch, **here).ends(1)
+    assert said.count("fetched") == 1 and said.index("fetched") < said.index("last words")
+    assert f"last words /mine {tmp_path}/bayes-at-n-{os.getuid()}/triton\n" in said
+    assert said.count("starting it again") == 2 * 2 and said.count("last words") == 2 * 3
+    assert "by SIGABRT" in said and "30 of 30" in said
+
+
+def test_gpus_are_split_as_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.environment, "version", lambda name: None)  # a build for GPUs
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,GPU-8f,MIG-5a,3")
+    cfg = compose.load(["engine.replicas=2", "engine.tensor_parallel_size=2"])
+    found = [share.environment for share in devices.shares(cfg)]
+    assert found == [{"CUDA_VISIBLE_DEVICES": "0,GPU-8f"}, {"CUDA_VISIBLE_DEVICES": "MIG-5a,3"}]
+    cfg = compose.load(["engine.replicas=3", "engine.tensor_parallel_size=2"])
+    with pytest.raises(UserError, match=r"needs 6 GPUs.*engine\.replicas=2"):
+        devices.shares(cfg)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UserError, match=r"none can be used"):
+        devices.shares(cfg)
+
+
+def test_cores_are_split_and_threads_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 7, 8, 9})
+    cfg = compose.load(["engine=transformers", "engine.device=cpu", "engine.replicas=3"])
+    found = devices.shares(cfg)
+    assert sorted(core for share in found for core in share.cores) == [3, 4, 5, 6, 7, 8, 9]
+    assert [s.environment["OMP_NUM_THREADS"] for s in found] == ["2", "2", "3"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert {s.environment["OMP_NUM_THREADS"] for s in devices.shares(cfg)} == {"1"}
+    cfg = compose.load(["engine=transformers", "engine.device=cuda:1", "engine.replicas=2"])
+    with pytest.raises(UserError, match=r"write engine\.device=cuda"):
+        devices.shares(cfg)
