@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base import environment
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
-from bayes_at_n.pipeline.engines import Request, labels
+from bayes_at_n.pipeline.engines import Request
 from benchmarks import common
 
 VOCABULARY, USED = 151_936, 151_643  # rows of the embedding, and tokens of the tokenizer
@@ -143,7 +144,7 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
     other = random.integers(3, 448, (2, min(args.lengths))).tolist()
     for name, dtype in (("vllm", "bfloat16"), ("transformers", "bfloat16"), ("", "float32")):
         config = _config(args, name or "transformers", dtype)
-        engine = labels.load(config, max(args.lengths) + 8)
+        engine = engines.load_verifier(config, max(args.lengths) + 8)
         engine.next_logprobs(other, words, lambda: None)  # kernels are chosen and compiled
         row: dict[str, Any] = {"engine": name, "settings": engine.describe(), "tokens/s": {}}
         for length, given in prompts.items() if name else ():

@@ -33,7 +33,7 @@ _ARGUMENTS = [
     *("--logprobs-mode", "raw_logprobs"),
     *(
         "--worker-extension-cls",
-        "bayes_at_n.pipeline.engines.vllm_worker.Reporting",
+        "bayes_at_n.pipeline.engines.vllm_worker.WorkerExtension",
     ),  # asks for AMX tiles
     "--disable-uvicorn-access-log",
 ]

@@ -17,7 +17,7 @@ measured a second time with "Attempt 17." before every response: then all texts 
 the response on no two prompts share a prefix. That ratio owes nothing to judging texts once.
 
 Loading models is in no figure: the script loads one of each, and hands the stage its engine in the
-place of `pipeline.engines.labels.load`. The prefix cache is emptied before every measurement. A
+place of `pipeline.engines.load_verifier`. The prefix cache is emptied before every measurement. A
 round of warm-up is not counted.
 """
 
@@ -34,10 +34,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import verifier_as_model
-from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.generate.stage import generate
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.prepare import models
@@ -190,7 +190,7 @@ def _compare(args: argparse.Namespace, folder: Path, base: Run) -> dict[str, Any
     plain, most = Plain(base), max(len("".join(c).encode()) for _, c in attempts[DISTINCT])
     judge = verifier_as_model(base.cfg)
     longest = min(models.context(judge.model), -(-(most + 4096) // 1024) * 1024)
-    engine = labels.load(judge, longest)
+    engine = engines.load_verifier(judge, longest)
     variants, agree = {}, {}
     for name, run in runs.items():
         variants[f"stage, {name}"] = partial(_stage, run, engine, longest)
@@ -210,14 +210,14 @@ def _stage(run: Run, engine: Any, longest: int) -> dict[str, float]:
         shutil.rmtree(run.path / made, ignore_errors=True)
     with contextlib.suppress(AttributeError):  # only vLLM has one
         engine.llm.reset_prefix_cache()
-    before, hand = labels.load, Handed(engine, longest)
-    labels.load = hand.load
+    before, hand = engines.load_verifier, Handed(engine, longest)
+    engines.load_verifier = hand.load
     try:
         began, cpu = time.perf_counter(), time.process_time()
         verify(run)
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     finally:
-        labels.load = before
+        engines.load_verifier = before
     made = sum(1 for _ in _rows(run.path / "verdicts", VERDICTS))
     found = {"seconds": seconds, "cpu_s": cpu, "attempts": made}
     return found | {"engine_s": hand.seconds, "prompts": hand.prompts}

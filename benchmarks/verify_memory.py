@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import psutil
 
+from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.stage import verify
 from benchmarks import common
@@ -91,7 +91,7 @@ def _measure(
 
 
 def _one(args: argparse.Namespace, kind: str, folder: Path) -> None:
-    run, load, loaded = Run(common.run_config(args, folder)), labels.load, list[int]()
+    run, load, loaded = Run(common.run_config(args, folder)), engines.load_verifier, list[int]()
     process = psutil.Process()
 
     def noted(*given: Any) -> Any:
@@ -100,7 +100,7 @@ def _one(args: argparse.Namespace, kind: str, folder: Path) -> None:
         loaded.extend((process.memory_info().rss, cache))
         return engine
 
-    before, labels.load = process.memory_info().rss, noted
+    before, engines.load_verifier = process.memory_info().rss, noted
     verify(run)
     common.out.print(f"MEMORY {before} {loaded[0]} {peak()} {loaded[1]}")
 

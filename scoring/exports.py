@@ -4,8 +4,8 @@ from bayes_at_n.scoring.intervals.classical import bootstrap_ci, clustered_ci, w
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, Inflation, inflation
 from bayes_at_n.scoring.intervals.predicted import Corrected, prediction_powered
 from bayes_at_n.scoring.intervals.uncertainty import Uncertainty, uncertainty
-from bayes_at_n.scoring.metrics.ballots import Ballots, best_at_k, best_at_k_sigma
-from bayes_at_n.scoring.metrics.ballots import weighted_cons_at_k, weighted_cons_at_k_sigma
+from bayes_at_n.scoring.metrics.votes import Ballots, best_at_k, best_at_k_sigma
+from bayes_at_n.scoring.metrics.votes import weighted_cons_at_k, weighted_cons_at_k_sigma
 from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT, avg, avg_ci, bayes, bayes_ci
 from bayes_at_n.scoring.metrics.bayes import bayes_quantile_ci, down_weight, question_stderr
 from bayes_at_n.scoring.metrics.bayes import shrinkage
@@ -22,11 +22,11 @@ from bayes_at_n.scoring.metrics.passk import pass_at_k_ci, pass_hat_k, pass_hat_
 from bayes_at_n.scoring.metrics.passk import unanimous_at_k_ci
 from bayes_at_n.scoring.metrics.passk_variance import delta_variance, pass_at_k_sigma
 from bayes_at_n.scoring.metrics.passk_variance import posterior_variance, sampling_variance
-from bayes_at_n.scoring.metrics.thresholds import auc_at_k, auc_at_k_ci, g_pass_at_k_tau
-from bayes_at_n.scoring.metrics.thresholds import g_pass_at_k_tau_ci, maj_at_k, maj_at_k_ci
-from bayes_at_n.scoring.metrics.thresholds import mg_pass_at_k, mg_pass_at_k_ci
-from bayes_at_n.scoring.metrics.thresholds import mg_pass_at_k_integral, threshold_spectrum_at_k
-from bayes_at_n.scoring.metrics.thresholds import threshold_spectrum_at_k_ci
+from bayes_at_n.scoring.metrics.passk import auc_at_k, auc_at_k_ci, g_pass_at_k_tau
+from bayes_at_n.scoring.metrics.passk import g_pass_at_k_tau_ci, maj_at_k, maj_at_k_ci
+from bayes_at_n.scoring.metrics.passk import mg_pass_at_k, mg_pass_at_k_ci
+from bayes_at_n.scoring.metrics.passk import mg_pass_at_k_integral, threshold_spectrum_at_k
+from bayes_at_n.scoring.metrics.passk import threshold_spectrum_at_k_ci
 from bayes_at_n.scoring.metrics.votes import cons_at_k, cons_at_k_ci, cons_at_k_sigma
 from bayes_at_n.scoring.numerics.inputs import Counts
 from bayes_at_n.scoring.ranking.compare import Comparison, compare, compare_scores, paired_questions

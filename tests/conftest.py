@@ -53,6 +53,7 @@ ENGINE = (
     "stops",
     "verify_stage",
     "vllm_names",
+    "weights",
     "workers",
 )
 # These import torch and transformers, five seconds, which so but one of two processes does.

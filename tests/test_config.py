@@ -22,7 +22,6 @@ from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.resources import EngineConfig, VerifierEngineConfig
 from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
-from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.workers import devices
 
 PINNED = [3632199407060549, 1889024924597497, 3819281815181469, 5520591707402991]
@@ -210,7 +209,8 @@ def test_a_short_key_is_of_the_outermost_group() -> None:
 def test_an_unknown_engine_is_an_error_wherever_one_is_asked_for() -> None:
     cfg = compose.load([])
     cfg.engine.name = "transformer"  # settings refuse it before
-    for ask in (devices.on_gpus, partial(engines.load, longest=9), partial(labels.load, longest=9)):
+    loads = [partial(load, longest=9) for load in (engines.load, engines.load_verifier)]
+    for ask in (devices.on_gpus, *loads):
         with pytest.raises(UserError, match="did you mean transformers"):
             ask(cfg)
 

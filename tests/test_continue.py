@@ -179,21 +179,21 @@ def identity(run: Run, cap: int) -> dict[str, Any]:
     return runfolder.identity(run.cfg) | {"sampling.max_tokens": cap}
 
 
-def built(rows: list[dict[str, Any]]) -> Any:
-    """What is asked of the questions table that `prepare` has built."""
-    return SimpleNamespace(rows=lambda: rows)
+def built(run: Run, rows: list[dict[str, Any]], cap: int = 9) -> Any:
+    """What is used of the questions table that `prepare` has built."""
+    return SimpleNamespace(rows=lambda: rows, identity=identity(run, cap))
 
 
 def test_only_what_is_cut_below_its_own_limit_goes_on(tmp_path: Path) -> None:
     run = raised_run(tmp_path / "run")
     assert runfolder.continuing(run) == {}  # nothing was raised, whatever the lengths
-    assert raised_cap.check(run, built(rows(5)), identity(run, 5)) == {}
-    cut = raised_cap.check(run, built(rows(9)), identity(run, 9))
+    assert raised_cap.check(run, built(run, rows(5), 5)) == {}
+    cut = raised_cap.check(run, built(run, rows(9)))
     assert cut == {("a", 1): 5, ("b", 0): 5, ("b", 1): 5}
     clamped = [rows(9)[0], rows(5)[1]]
-    assert raised_cap.check(run, built(clamped), identity(run, 9)) == {("a", 1): 5}
+    assert raised_cap.check(run, built(run, clamped)) == {("a", 1): 5}
     add_attempts(run, {"c": "~"}, part="other")  # of a question that is not the run's
-    assert raised_cap.check(run, built(rows(9)), identity(run, 9)) == cut
+    assert raised_cap.check(run, built(run, rows(9))) == cut
     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {runfolder.RAISED: [{}]})
     said = differences.lines({"a": run}, outcomes.read(run).codes[None])
     assert said == ["attempts: 3 of a were truncated at less than its max_tokens now"]
@@ -212,23 +212,23 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
 
     run.cfg.engine.args["presence_penalty"] = 0.5
     with pytest.raises(UserError, match=r"presence_penalty counts .* \(tag=NAME\)"):
-        raised_cap.check(run, built(rows(9)), identity(run, 9))
+        raised_cap.check(run, built(run, rows(9)))
     run.cfg.engine.args.clear()
     with (
         heartbeat.Heartbeat(run.path, "0000000000000001-here-1"),
         pytest.raises(UserError, match="workers are making attempts with 5"),
     ):
-        raised_cap.check(run, built(rows(9)), identity(run, 9))
+        raised_cap.check(run, built(run, rows(9)))
     turns = [row | {"prompt_token_ids": None} for row in rows(9)]
     with pytest.raises(UserError, match="chat turns have none"):
-        raised_cap.check(run, built(turns), identity(run, 9))
+        raised_cap.check(run, built(run, turns))
     part = run.attempts / "00000.parquet"
     table = pa.Table.from_pylist(
         [row | {"token_ids": None} for row in pq.read_table(part).to_pylist()], schema=ATTEMPTS
     )
     parquet.write_part(part, table)
     with pytest.raises(UserError, match=r"cannot go on: token ids .*tag=NAME"):
-        raised_cap.check(run, built(rows(9)), identity(run, 9))
+        raised_cap.check(run, built(run, rows(9)))
     with pytest.raises(UserError, match=r"cannot go on: token ids .*tag=NAME"):
         continuing.stored(run, {("a", 1)})  # of trials that were not asked for when it was raised
     manifest = runfolder.read_manifest(run)

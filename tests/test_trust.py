@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, THREE, run_of
 
+from bayes_at_n.pipeline.api.verbs import load_run
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
@@ -18,6 +20,7 @@ from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.engines.client import Client, Rejected
 from bayes_at_n.pipeline.records.importing import import_records
+from bayes_at_n.pipeline.score.current import is_current
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -121,6 +124,29 @@ def test_code_of_a_folder_runs_when_the_user_says_so(tmp_path: Path, stopped: St
     assert main(["grade", str(folder), "trust=true"]) == 0 and ran.exists()
     runfolder.save_config(Run(load_folder(folder, ["trust=true"], "run")))
     assert main(["grade", str(folder)]) == 0  # it is this user's now
+
+
+def test_a_metric_of_a_folder_is_its_users_own(tmp_path: Path, stopped: Stopped) -> None:
+    code, ran = tmp_path / "m.py", tmp_path / "ran"
+    code.write_text(f"open({str(ran)!r}, 'w')\ndef most(correct, trials): return correct / trials")
+    metric = f"scoring.metrics=[{code}:most]"
+    folder = unmarked(run_of(tmp_path / "there", "evil", THREE, metric))
+    for words in (["score"], ["run", "stages=[score]"]):
+        assert "scoring.metrics=" in stopped(words[0], folder, *words[1:])
+    with pytest.raises(UserError, match=r"scoring\.metrics="):
+        load_run(folder).scores()
+    for verb in ("compare", "status", "export"):  # what only reads runs nothing
+        more = ["to=lm_eval", f"out={tmp_path / 'out'}"] if verb == "export" else []
+        assert main([verb, str(folder), *more]) == 0
+    copy = imported(tmp_path / "there", tmp_path / "runs") / "sums" / "evil"
+    assert str(code) not in (copy / "config.yaml").read_text() and not ran.exists()
+    assert main(["score", str(folder), metric]) == 0 and ran.exists()
+    scores = json.loads((folder / "scores.json").read_text())["metrics"]
+    assert scores[f"{code}:most"]["value"] == scores["avg"]["value"]
+    assert is_current(Run(load_folder(folder, [metric])))
+    code.write_text("def most(correct, trials): return 2")
+    assert not is_current(Run(load_folder(folder, [metric])))  # its file is another one now
+    assert "return0to1" in stopped("score", folder, metric)
 
 
 def test_import_keeps_what_a_run_was_and_nothing_that_acts(

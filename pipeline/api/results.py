@@ -99,7 +99,7 @@ class Evaluation:
         is graded.
         """
         with inside():
-            return scored(Run(load_folder(self.path, overrides(settings))))[0]
+            return scored(Run(load_folder(self.path, overrides(settings), "score")))[0]
 
     def __repr__(self) -> str:
         trials = self.run.cfg.sampling.trials

@@ -62,8 +62,7 @@ def queue(
     for run in runs:
         if dry_run or (race and (run.path / "questions.parquet").exists()):
             built = questions_table.build(run)
-            identity = questions_table.identity(run, built)
-            runfolder.check_same(run, identity, raising=True)
+            runfolder.check_same(run, built.identity, raising=True)
             if dry_run:
                 found[str(run.path)] = estimate.estimate(run, built.rows(), used)
         else:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import counted
-from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.compare.cohort import Cohort, priors
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
@@ -201,7 +201,10 @@ def _others(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
         if enough.any():
             known = [of for of, has in zip(evidence, enough, strict=True) if has]
             stacks = {name: np.ma.stack([of[name] for of in known]) for name in metric.of}
-            summary[:, enough] = metric.summary(metric.given(stacks), cfg.scoring.confidence)
+            try:
+                summary[:, enough] = metric.summary(metric.given(stacks), cfg.scoring.confidence)
+            except ValueError as error:  # of a user's own
+                raise UserError(f"scoring.metrics: {one_line(error)}") from error
         for (end, head), part in zip(heads.items(), _clipped(Summary(*summary)), strict=True):
             key, spread, group = f"{metric.key}{end}", f"{metric.key}_sigma", metric.title()
             columns[Column(key, head, None, _FOUR, spread, group=group, wide=True)] = part

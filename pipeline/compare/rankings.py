@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.compare.leaderboard import title
 from bayes_at_n.pipeline.config.analysis import METHODS, SEED, AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.scoring.metrics.table import parse
-from bayes_at_n.scoring.numerics.arrays import finite_array
+from bayes_at_n.scoring.numerics.checks import finite_array
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.studies.bootstrap import chunk_size, draw
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, Field
 
 from bayes_at_n.pipeline.config.checks import Level, Named, Positive, must, one_of
-from bayes_at_n.scoring.metrics import DEFAULT
+from bayes_at_n.scoring.metrics import DEFAULT, OWN
 from bayes_at_n.scoring.ranking import Method, Rule
 
 
@@ -18,6 +18,11 @@ def _metrics(names: list[str]) -> list[str]:
 
         parse_all(names)
     return names
+
+
+def own_metrics(names: list[str]) -> list[str]:
+    """Return the files of a user's own metrics, FILE.py:function, among these."""
+    return [own[1] for name in names if (own := re.fullmatch(OWN, name.strip()))]
 
 
 Metrics = Annotated[list[str], AfterValidator(_metrics)]
@@ -30,7 +35,9 @@ class MetricsConfig:
     """What every table of scores shows."""
 
     confidence: Level = 0.95  # of all intervals, two-sided
-    metrics: Metrics = field(default_factory=lambda: [*DEFAULT])  # of scoring/metrics/table.py
+    metrics: Metrics = field(
+        default_factory=lambda: [*DEFAULT]
+    )  # of scoring/metrics/table.py, FILE.py:function
 
 
 @dataclass

@@ -19,6 +19,7 @@ from typing import Any
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.scoring import own_metrics
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 _SAMPLES = "prepare generate equivalence submit"  # `submit` prepares
@@ -29,6 +30,7 @@ _USED_BY = {  # the settings in question: verbs and stages that use them
     "verifier.id verifier.prompt verifier.trust_remote_code": "verify",
     "verifier.engine.args verifier.engine.url verifier.engine.key_env": "verify",
     "dataset.answer": "grade",
+    "scoring.metrics": "score",
     "cluster.setup cluster.options cluster.cpu_jobs.options": "submit",
     "cluster.address": "generate submit",
     "track.to": "run generate",
@@ -76,6 +78,8 @@ def _foreign(cfg: RunConfig, own: Own) -> dict[str, Any]:
             acts = value[0] in "/~." or os.path.exists(value)
         elif key == "dataset.answer":
             acts = value.startswith("python:")
+        elif key == "scoring.metrics":
+            acts = bool(own_metrics(value))
         elif key == "engine.args" and kind(cfg.engine.name).served:
             acts = False  # they are fields of requests
         if acts:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -80,8 +81,20 @@ class Completion:
         return self.completion_tokens if self.token_ids is None else len(self.token_ids)
 
 
+class NotSupported(Exception):
+    """An engine cannot do what it was asked; there is another way."""
+
+
 class Engine(Protocol):
-    """What the stages need of an engine; its classes inherit what they need not say."""
+    """What the stages need of an engine; its classes inherit what they need not say.
+
+    Attributes:
+        cfg: the configuration that it was loaded with.
+        tokenizer: the model's; None where a server has none that we know.
+    """
+
+    cfg: RunConfig
+    tokenizer: Any
 
     def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         """Load the model; see `load`."""
@@ -111,6 +124,13 @@ class Engine(Protocol):
         Natural, under the full vocabulary, before any temperature; one prefill, nothing sampled.
         `got_on` is called after every step, so that long work can be told from a hang.
         """
+
+    def load_weights(self, cfg: RunConfig) -> None:
+        """Take the weights of another model of the same architecture; nothing may be in flight.
+
+        Raises NotSupported: it cannot, and may have a part of them: close it, and load anew.
+        """
+        raise NotSupported(f"{type(self).__name__} is loaded anew for other weights")
 
     def usage(self) -> dict[str, Any]:
         """What its scheduler says now; empty where there is none.
@@ -142,7 +162,7 @@ def steady() -> Callable[[], float]:
 
 
 def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
-    """Load the engine that the configuration names.
+    """Load the engine that the configuration names, or return the one that this process keeps.
 
     Args:
         cfg: the run's configuration.
@@ -152,15 +172,35 @@ def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
     Raises UserError: when there is no such engine, or it is not installed, finds no device, or
     cannot load the model.
     """
+    from bayes_at_n.pipeline.engines import weights
+
     if engine := kept(cfg, longest):
         return engine
+    if _kept and _kept.engine and longest <= _kept.longest and weights.swap(_kept.engine, cfg):
+        _kept.key = _key(cfg)
+        return _kept.engine
     if _kept:
         _kept.close()
     make: type[Engine] = kind(cfg.engine.name).made_by
     engine = make(cfg, longest, rows)
     if _kept and not kind(cfg.engine.name).served:
         _kept.key, _kept.longest, _kept.engine = _key(cfg), longest, engine
+        weights.loaded(engine)
     return engine
+
+
+def load_verifier(cfg: RunConfig, longest: int) -> Engine:
+    """Load the model of `cfg`, a verifier, for `next_logprobs` of many long prompts.
+
+    In bfloat16 the log-probs of two engines differ by rounding. `longest`: the most tokens of any
+    prompt, and one. Raises UserError: as `load`.
+    """
+    make: type[Engine] = kind(cfg.engine.name).made_by
+    engine = replace(cfg.engine, args=make.label_args(cfg) | dict(cfg.engine.args))
+    cfg = replace(cfg, engine=engine)
+    if not kept(cfg, longest):
+        note(f"loading verifier {cfg.model.name} with {engine.name} ...")
+    return load(cfg, longest)
 
 
 def kept(cfg: RunConfig, longest: int) -> Engine | None:
@@ -174,11 +214,12 @@ def _key(cfg: RunConfig) -> Any:
     return cfg.model, replace(cfg.engine, batch_size=1, in_flight=None)
 
 
+@dataclass
 class _Kept:
     """The engine that this process keeps loaded."""
 
     key: Any = None
-    longest = 0
+    longest: int = 0
     engine: Engine | None = None
 
     def close(self) -> None:

@@ -61,6 +61,7 @@ class CallableEngine(Engine):
 
     def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         self.cfg, self.function = cfg, function_of(cfg)
+        self.tokenizer = None
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more, now = iter(requests), True, steady()

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n.pipeline.base.children import tamed
+from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import (
     Completion,
     Engine,
     GotOn,
     Logprobs,
+    NotSupported,
     Request,
     Rows,
     load_errors,
@@ -30,7 +32,8 @@ from bayes_at_n.pipeline.engines.vllm_core import Core
 from bayes_at_n.pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, variables, without
 from bayes_at_n.pipeline.prepare import models, sizing
 
-_WORKER = "bayes_at_n.pipeline.engines.vllm_worker.Reporting"  # not imported here: it imports torch
+# Not imported here: it imports torch.
+_WORKER = "bayes_at_n.pipeline.engines.vllm_worker.WorkerExtension"
 _CPU_BLOCK = 128  # tokens of a block of the cache
 _GIB = 1 << 30
 # A request's outputs: its first token, which gives its time, and at the end all the rest. An output
@@ -187,6 +190,18 @@ class VllmEngine(Engine):
             outputs |= {output.request_id: output for output in self.engine.step()}
             got_on()
         return [outputs[str(place)] for place in range(len(prompts))]
+
+    def load_weights(self, cfg: RunConfig) -> None:
+        if "attention" not in self.settings:
+            raise NotSupported("engine.args has a worker extension of its own")
+        folder = models.locate(cfg.model)
+        try:
+            self.llm.collective_rpc("load_checkpoint", args=(folder,))
+        except Exception as error:  # vLLM raises whatever its parts raise
+            raise NotSupported(one_line(error)) from error
+        if not self.llm.reset_prefix_cache():  # it holds keys and values of the old weights
+            raise NotSupported("the prefix cache is in use")
+        self.cfg, self.settings["model"], self.settings["weights"] = cfg, folder, "swapped in place"
 
     def usage(self) -> dict[str, Any]:
         return self.core.usage

@@ -21,13 +21,27 @@ if multiprocessing.parent_process() is not None:
 torch.cpu._init_amx()
 
 
-class Reporting:
+class WorkerExtension:
     """Mixed by vLLM into its worker (`worker_extension_cls`): its methods are called by name."""
 
-    vllm_config: Any  # the worker's
+    vllm_config: Any  # the worker's, as the others that are not defined here
+    model_runner: Any
+    reload_weights: Any
 
     def attention_backends(self) -> list[str]:
         """Names of the kernels that the model's layers attend with, sorted, each once."""
         layers = self.vllm_config.compilation_config.static_forward_context.values()
         asked = [getattr(layer, "get_attn_backend", None) for layer in layers]
         return sorted({ask().get_name() for ask in asked if ask is not None})
+
+    def load_checkpoint(self, folder: str) -> None:
+        """Read the weights in a folder into the loaded model, whose architecture they have.
+
+        On a CPU vLLM 0.32 leaves a tied output layer as it was: its packed copy of the embedding.
+        """
+        self.reload_weights(weights_path=folder)
+        head = getattr(self.model_runner.get_model(), "lm_head", None)
+        if hasattr(head, "cpu_linear"):
+            from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+            dispatch_cpu_unquantized_gemm(head, remove_weight=False)

@@ -57,7 +57,7 @@ class Job:
         self.trials, self.later = race.trials(run), 0  # wanted now; attempts pending beyond these
         self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
         self.open = False  # whether it may still ask for attempts
-        self.error: Exception | None = None
+        self.error: UserError | None = None  # what ended it, while others go on
         self.writer: AttemptWriter | None = None
         self._finished: list[Completion] = []  # not written yet
         self._wrote = 0.0

@@ -38,30 +38,23 @@ def work(
         TryAgain: the engine cannot be loaded, broke, or gave attempts back unfinished.
         Interrupted: the worker was asked to stop; finished attempts are kept.
     """
-    jobs: list[Job] = []
-    errors: list[UserError] = []
+    jobs, errors = list[Job](), list[UserError]()
     with contextlib.ExitStack() as stack:
         flag = stop or stack.enter_context(stopping.requests())
         watch = stack.enter_context(Watch(lambda seconds: _give_up(jobs, seconds)))
         for number, run in enumerate(runs):
-            with _faults(run, errors, alone=len(runs) == 1):
-                jobs.append(stack.enter_context(Job(run, number, len(runs), watch, slot)))
-        _Worker(jobs, watch, flag, slot is None, errors).work()
+            try:
+                with stopping.writable(run.path):
+                    jobs.append(stack.enter_context(Job(run, number, len(runs), watch, slot)))
+            except UserError as error:
+                if len(runs) == 1:
+                    raise
+                warn(f"{run.path}: {error}")
+                errors.append(error)
+        _Worker(jobs, watch, flag, slot is None).work()
+    errors += [job.error for job in jobs if job.error is not None]
     if errors:
         raise max(errors, key=lambda error: error.exit_code)
-
-
-@contextlib.contextmanager
-def _faults(run: Run, errors: list[UserError], alone: bool) -> Iterator[None]:
-    """Say what is wrong with one run of several, and let the others go on."""
-    try:
-        with stopping.writable(run.path):
-            yield
-    except UserError as error:
-        errors.append(error)
-        if alone:
-            raise
-        warn(f"{run.path}: {error}")
 
 
 def _give_up(jobs: Sequence[Job], seconds: float) -> None:
@@ -77,16 +70,10 @@ class _Worker:
     """The engine of one process, and the runs that it serves."""
 
     def __init__(
-        self,
-        jobs: Sequence[Job],
-        watch: Watch,
-        stop: stopping.StopFlag,
-        shown: bool,
-        errors: list[UserError],
+        self, jobs: Sequence[Job], watch: Watch, stop: stopping.StopFlag, shown: bool
     ) -> None:
         self.jobs, self.of_run = jobs, {job.number: job for job in jobs}
-        self.watch, self.stop, self.shown, self.errors = watch, stop, shown, errors
-        self.alone = len(jobs) == 1 or jobs[0].run.cfg.race is not None
+        self.watch, self.stop, self.shown = watch, stop, shown
         self.probed = self.began = time.monotonic()
 
     def work(self) -> None:
@@ -124,13 +111,16 @@ class _Worker:
 
     def _do(self, job: Job, action: Callable[..., Any], *given: Any) -> Any:
         """Have a run do something; what goes wrong ends its part where it is one of several."""
-        before = len(self.errors)
-        with _faults(job.run, self.errors, self.alone):
-            return action(*given)
-        job.error = self.errors[before]
-        with contextlib.suppress(Exception):
-            job.close()
-        return None
+        try:
+            with stopping.writable(job.run.path):
+                return action(*given)
+        except UserError as error:
+            if len(self.jobs) == 1:
+                raise
+            warn(f"{job.run.path}: {error}")
+            job.error = error
+            with contextlib.suppress(Exception):
+                job.close()
 
     def _each(self, action: Callable[[Job], Any]) -> None:
         for job in self.jobs:

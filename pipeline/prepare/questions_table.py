@@ -33,13 +33,12 @@ _Prompt = tuple[str, list[int] | None]  # text and token ids; of chat turns thei
 
 
 class Built(NamedTuple):
-    """The questions table and what it was made with."""
+    """The whole questions table, as Arrow: rows of Python objects take eight times the memory."""
 
     table: pa.Table
+    identity: dict[str, Any]  # what the run is: settings, weights, every question and prompt
     server: Facts | None  # None: the engine has the model
-    examples: list[Example]  # to choose from
-    weights: str  # what tells the model from others
-    tokenizer: dict[str, Any] | None  # what its tokenizer is
+    tokenizer: dict[str, Any] | None  # what the model's is
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows."""
@@ -94,25 +93,24 @@ def build(run: Run) -> Built:
             f" of {context}: clamped for {clamped} questions, down to {min(limits)}"
         )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
-    return Built(table, server, examples, endpoint.weights(cfg, server), described)
+    identity = _identity(cfg, table, examples, endpoint.weights(cfg, server))
+    return Built(table, identity, server, described)
 
 
-def identity(run: Run, built: Built) -> dict[str, Any]:
-    """Return what the run is: its settings, the model's weights, every question and prompt."""
+def _identity(
+    cfg: RunConfig, table: pa.Table, examples: list[Example], weights: str
+) -> dict[str, Any]:
+    """Return settings, weights, and hashes of examples, questions and prompts."""
     hashes, prompts = dict[str, str](), dict[str, str]()
     names = ["question_id", "question_hash", "prompt_token_ids", "prompt"]
-    for batch in built.table.select(names).to_batches():
+    for batch in table.select(names).to_batches():
         for name, digest, ids, prompt in zip(*map(pa.Array.to_pylist, batch.columns), strict=True):
             hashes[name], prompts[name] = digest, runfolder.short_hash(str(ids or prompt))
-    chosen = [(example.prompt, example.solved) for example in built.examples]
-    chosen = chosen[: run.cfg.prompt.shots]  # for a question that is none of them
-    return {
-        **runfolder.identity(run.cfg),
-        **({"prompt.shots_hash": runfolder.short_hash(json.dumps(chosen))} if chosen else {}),
-        "model.weights": built.weights,
-        "questions": hashes,
-        "prompts": prompts,
-    }
+    identity = runfolder.identity(cfg)
+    if examples:  # those of a question that is none of them
+        chosen = [(example.prompt, example.solved) for example in examples[: cfg.prompt.shots]]
+        identity["prompt.shots_hash"] = runfolder.short_hash(json.dumps(chosen))
+    return identity | {"model.weights": weights, "questions": hashes, "prompts": prompts}
 
 
 def messages(row: Mapping[str, Any]) -> list[dict[str, str]] | None:
@@ -231,7 +229,8 @@ def _row(
 def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[str, Any]]:
     """Return a function from a row and a trial to the row with that trial's prompt.
 
-    That is the row itself, unless the options are shuffled for each attempt. Raises UserError: they
+    That is the row itself, unless options are shuffled for each attempt: then they are exchanged in
+    the text, so that a worker needs neither the data set nor the examples. Raises UserError: they
     are, and there is no tokenizer any more.
     """
     cfg = run.cfg

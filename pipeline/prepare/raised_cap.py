@@ -1,4 +1,4 @@
-"""A raised `sampling.max_tokens`: which attempts it lets go on, and whether they can."""
+"""Let truncated attempts go on under a raised `sampling.max_tokens`, if they can."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 
 if TYPE_CHECKING:
-    from bayes_at_n.pipeline.prepare.questions_table import Built  # imports servers
+    from bayes_at_n.pipeline.prepare.questions_table import Built
 
 # Fields of requests by which a server counts what it has sampled itself, and not the prompt.
 _COUNTING = ("presence_penalty", "frequency_penalty")
@@ -19,13 +19,13 @@ NO_TOKENS = "token ids of prompts (chat turns have none) or of attempts are not 
 Cut = dict[tuple[str, int], int]
 
 
-def check(run: Run, built: "Built", identity: dict[str, Any]) -> Cut:
-    """The attempts that go on under the cap of the questions, and their tokens so far.
+def check(run: Run, built: "Built") -> Cut:
+    """Return the attempts that go on under the cap of the questions, and their tokens so far.
 
     Raises UserError: the cap is raised and workers are at it under the old one, or attempts cannot
     go on.
     """
-    raised = runfolder.raised(run, identity)
+    raised = runfolder.raised(run, built.identity)
     if raised and sessions.alive(run.path):
         raise UserError(
             f"sampling.max_tokens={raised[1]}: workers are making attempts with {raised[0]} in"
@@ -41,7 +41,7 @@ def check(run: Run, built: "Built", identity: dict[str, Any]) -> Cut:
 
 
 def _why_not(run: Run, rows: list[dict[str, Any]], cut: Cut) -> str:
-    """What keeps attempts from going on; empty where nothing does."""
+    """Return what keeps attempts from going on; empty where nothing does."""
     if counting := [name for name in _COUNTING if run.cfg.engine.args.get(name)]:
         return f"engine.args.{counting[0]} counts what a request sampled, and would begin anew"
     if any(row["prompt_token_ids"] is None for row in rows):
@@ -52,7 +52,7 @@ def _why_not(run: Run, rows: list[dict[str, Any]], cut: Cut) -> str:
 
 
 def refusal(run: Run, why: str) -> str:
-    """Why the attempts of a run do not go on, and what to do."""
+    """Return why the attempts of a run do not go on, and what to do."""
     return (
         f"sampling.max_tokens={run.cfg.sampling.max_tokens}: the truncated attempts in {run.path}"
         f" cannot go on: {why}. A folder of its own (tag=NAME) makes all attempts with this cap"

@@ -48,7 +48,8 @@ class About:
             raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
         # The scores, avg@N first if every question has a graded trial, and which interval it has.
         wanted = parse_all([*dict.fromkeys(("avg", "bayes", *cfg.scoring.metrics))])
-        metrics = [metric for metric in wanted if metric.k <= least and not metric.votes]
+        of_outcomes = [m for m in wanted if not (m.votes or m.own)]  # a foreign file is not run
+        metrics = [metric for metric in of_outcomes if metric.k <= least]
         self.scores = [(metric, metric.summary(R, self.confidence)) for metric in metrics]
         fitted = least and scoring.fits(R)  # see `scoring.metrics.empirical.covering_ci`
         self.interval = "empirical Bayes over questions, avg@N in it" if fitted else "normal"

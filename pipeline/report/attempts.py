@@ -9,6 +9,7 @@ nothing.
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,33 +31,26 @@ ROWS = 4096  # of a file, or those of one question
 _LOGS = {"log_a": "logprob_a", "log_b": "logprob_b", "log_c": "logprob_c"}
 _SIGNALS = {"a": "a", "b": "b", "c": "c", "bits": "completion_bpt"}
 _SIGNALS |= {"prompt_bits": "prompt_bpt", "ratio": "token_ratio"}
-Lengths = tuple[float | None, float | None]  # mean tokens of correct, of other attempts
 
 
 class Indexed(NamedTuple):
     """The attempts of one run."""
 
     keys: Ints  # see `rowkeys.encode`, of the M questions that are compared; ascending
-    table: pa.Table  # a row for each of the keys
+    table: pa.Table  # a row for each of the keys, without the number of its `file`
     notes: list[str]  # for the page
     without: str | None  # why there are no texts
-    files: Ints | int = -1  # of each attempt the number of the file with its text, or -1
-
-    def lengths(self) -> Lengths:
-        """Mean completion tokens of correct, and of all other graded attempts."""
-        correct = pc.equal(pc.cast(self.table["outcome"], pa.string()), "correct")
-        good, bad = (
-            pc.mean(self.table["tokens"].filter(rows)).as_py()
-            for rows in (correct, pc.invert(correct))
-        )
-        return good, bad
 
 
-def index(run: Run, question_ids: list[str], texts: bool) -> Indexed:
+def index(
+    run: Run, question_ids: list[str], texts: bool, model: int = 0, codes: Sequence[Any] = ()
+) -> Indexed:
     """Read what the reader lists and filters by, and all other numbers of a run's attempts.
 
-    `question_ids` are the M of the comparison; `texts` says whether answers, which are written by
-    the model, may be in it. A value that is not known is null; without signals a note says why.
+    `question_ids` are the M of the comparison, in which the run is number `model`; `texts` says
+    whether answers, which are written by the model, may be in it; `codes` are its categories under
+    each rubric, (M, N) each, -1 for none, as attempts have that are not compared yet. A value that
+    is not known is null; without signals a note says why.
     """
     ids = pa.array(question_ids, pa.string())
     named = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
@@ -78,9 +72,15 @@ def index(run: Run, question_ids: list[str], texts: bool) -> Indexed:
     except UserError as error:
         notes.append(str(error))
         signal = dict.fromkeys(_SIGNALS.values(), pa.nulls(keys.size, pa.float64()))
+    assigned = np.full((keys.size, len(codes)), -1, np.int8)
+    for column, code in zip(assigned.T, codes, strict=True):
+        compared = trials < code.shape[1]
+        column[compared] = code[questions[compared], trials[compared]]
     columns = {
+        "m": pa.array(np.full(keys.size, model, np.int32)),
         "q": pa.array(questions, pa.int32()),
         "t": pa.array(trials, pa.int32()),
+        "categories": pa.array([*assigned], pa.list_(pa.int8())),
         "answer": pa.nulls(trials.size, pa.string()),
         **{name: pc.utf8_slice_codeunits(grade[name], 0, LONGEST) for name in named},
         "cut": pc.cast(cut_off(attempt["finish_reason"]), pa.int8()),
@@ -98,32 +98,12 @@ def index(run: Run, question_ids: list[str], texts: bool) -> Indexed:
     return Indexed(keys, table, notes, without)
 
 
-def with_model(of: Indexed, model: int, codes: list[Any]) -> pa.Table:
-    """Add to the numbers of a run which model it is, where its texts are, and its categories.
-
-    `codes`: of each rubric the categories of the run, shape (M, N), or None: it has none. Attempts
-    that are not compared yet have -1.
-    """
-    questions, trials = of.keys >> 32, of.keys & 0xFFFFFFFF
-    assigned = [np.full(of.keys.size, -1) for _ in codes]
-    for own, code in zip(assigned, codes, strict=True):
-        if code is not None:
-            compared = trials < code.shape[1]
-            own[compared] = code[questions[compared], trials[compared]]
-    added = {"m": np.full(of.keys.size, model), "file": np.full(of.keys.size, of.files)}
-    table = of.table
-    for name, values in added.items():
-        table = table.append_column(name, pa.array(values, pa.int32()))
-    rows = np.stack(assigned, axis=1) if assigned else np.empty((of.keys.size, 0))
-    return table.append_column("categories", pa.array([*rows], pa.list_(pa.int8())))
-
-
 def write_numbers(stem: Path, tables: list[pa.Table], of: ByRubric, golds: list[str]) -> Any:
     """Write the numbers of all attempts of a data set with M questions, and their `golds`.
 
-    `tables` are those of the models, from :func:`with_model`. Returns `per_file`, of how many
-    questions a file has the attempts, `rubrics` as the page names categories, and `differ`: of how
-    many attempts grader and verifier disagree, and how many both judged.
+    `tables` are those of the models, with the number of each attempt's `file`. Returns `per_file`,
+    of how many questions a file has the attempts, `rubrics` as the page names categories, and
+    `differ`: of how many attempts grader and verifier disagree, and how many both judged.
     """
     rows = pa.concat_tables(tables).unify_dictionaries()
     rows = rows.take(pa.array(np.argsort(rows["q"].to_numpy(), kind="stable")))

@@ -17,6 +17,7 @@ import time
 import webbrowser
 from pathlib import Path
 
+import pyarrow as pa
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -27,7 +28,6 @@ from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.report import attempts, panels, single, texts
-from bayes_at_n.pipeline.report.attempts import Indexed
 from bayes_at_n.pipeline.report.panels import Panel
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.pipeline.store.outcomes import OWED
@@ -131,55 +131,35 @@ def _datasets(
 
     `trials`: of each question so many have texts; None: all.
     """
+    made = [panels.dataset(cohort, cfg) for cohort in cohorts]
     members = [
-        (side / f"{i}-{m}", member.run, member.question_ids)
-        for i, cohort in enumerate(cohorts)
-        for m, member in enumerate(cohort.members)
+        (i, m, member) for i, of in enumerate(cohorts) for m, member in enumerate(of.members)
     ]
     if members:
         side.mkdir(parents=True, exist_ok=True)
-    indexed = [attempts.index(run, ids, cfg.report.texts) for _, run, ids in members]
-    jobs = []
-    for (stem, run, ids), of_run in zip(members, indexed, strict=True):
-        if of_run.without is None:
-            texts.write_prompts(run, ids, stem)
-            jobs.append(texts.Job(run.cfg, ids, of_run.keys, stem, trials))
-    written = {}
+    tables, jobs = list[list[pa.Table]]([] for _ in cohorts), []
+    for i, m, member in members:
+        (panel, rubrics), run, ids = made[i], member.run, member.question_ids
+        codes = [code[m] for _, code in rubrics.values()]
+        own = attempts.index(run, ids, cfg.report.texts, m, codes)
+        panel["notices"] += [f"{member.name}: {line}" for line in own.notes]
+        end = run.cfg.model.reasoning_end
+        panel["counts"]["models"][m] |= {"side": True, "note": own.without, "reasoning_end": end}
+        tables[i].append(own.table)
+        upto = trials if own.without is None else 0
+        jobs.append(texts.Job(run.cfg, ids, own.keys, side / f"{i}-{m}", upto))
     with Meter("report", len(jobs)) as meter:
-        for job, files in zip(jobs, texts.write_all(jobs), strict=True):
-            written[job.stem] = files
+        for (i, m, _), files in zip(members, texts.write_all(jobs), strict=True):
+            tables[i][m] = tables[i][m].append_column("file", pa.array(files, pa.int32()))
             meter.advance(1)
-    if jobs:
+    if any(job.trials != 0 for job in jobs):
         atomic.write_text(side / "katex.js", _library(), sync=False)
-    found = iter(
-        of_run._replace(files=written.get(stem, -1))
-        for (stem, _, _), of_run in zip(members, indexed, strict=True)
-    )
-    return [
-        _dataset(cohort, cfg, side / str(i), [next(found) for _ in cohort.members])
-        for i, cohort in enumerate(cohorts)
-    ]
-
-
-def _dataset(cohort: Cohort, cfg: AnalysisConfig, stem: Path, runs: list[Indexed]) -> Panel:
-    """Make the panel of one data set, and write the numbers of its attempts."""
-    panel = panels.dataset(cohort, cfg, [of.lengths() for of in runs])
-    part, of_rubrics = panel.pop("categorized")
-    models = [{"name": name, "side": False, "note": None} for name in cohort.names]
-    tables = []
-    for i, (member, of) in enumerate(zip(cohort.members, runs, strict=True)):
-        panel["notices"] += [f"{member.name}: {line}" for line in of.notes]
-        at = part.index(member.name) if member.name in part else None
-        codes = [None if at is None else code[at] for _, code in of_rubrics.values()]
-        tables.append(attempts.with_model(of, i, codes))
-        models[i] |= {"side": True, "note": of.without}
-        models[i]["reasoning_end"] = member.run.cfg.model.reasoning_end
-    panel["counts"] |= {"models": models}
-    if tables:
-        gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
-        golds = [gold[qid] for qid in cohort.members[0].question_ids]
-        panel["counts"] |= attempts.write_numbers(stem, tables, of_rubrics, golds)
-    return panel
+    for i, (cohort, (panel, rubrics)) in enumerate(zip(cohorts, made, strict=True)):
+        if cohort.members:
+            gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
+            golds = [gold[qid] for qid in cohort.members[0].question_ids]
+            panel["counts"] |= attempts.write_numbers(side / str(i), tables[i], rubrics, golds)
+    return [panel for panel, _ in made]
 
 
 def _together(cohorts: list[Cohort], cfg: AnalysisConfig, datasets: list[Panel]) -> list[Panel]:

@@ -1,6 +1,6 @@
 """The figures of one data set, as inline SVG with their captions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,7 @@ from bayes_at_n.pipeline.compare.leaderboard import HEADLINE
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.plots import calibration, caps, leaderboard
-from bayes_at_n.pipeline.report.attempts import Lengths
-from bayes_at_n.pipeline.store.outcomes import OWED
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED
 from bayes_at_n.pipeline.verify import calibrate
 from bayes_at_n.scoring.metrics.table import parse
 
@@ -23,19 +22,14 @@ POINTS = 1_000  # of a line of ranks
 Figures = Iterator[dict[str, Any]]
 
 
-def of_dataset(
-    cohort: Cohort,
-    tables: Mapping[str, Table],
-    lengths: Sequence[Lengths],
-    headline: str,
-) -> Figures:
-    """All figures that the data set has the data for, each with `title`, `svg` and `caption`.
+def of_dataset(cohort: Cohort, tables: Mapping[str, Table], headline: str) -> Figures:
+    """Draw all figures that there is the data for, each with `title`, `svg` and `caption`.
 
-    They are a column wide, so that a phone shows all of them. `tables` are those of the page, and
-    `lengths` one pair a model. Those of cost and length have the group `cost`.
+    They are a column wide, so that a phone shows all of them. `tables` are those of the page. Those
+    of cost and length have the group `cost`.
     """
     with style.narrow():
-        yield from _costs(cohort, tables, lengths, headline)
+        yield from _costs(cohort, tables, headline)
         matrix = cohort.matrix()
         complete = (cohort.outcomes != OWED).all() and matrix.shape[2] > 1
         if len(cohort.names) > 1 and complete:
@@ -50,10 +44,8 @@ def of_dataset(
             yield figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
 
 
-def _costs(
-    cohort: Cohort, tables: Mapping[str, Table], lengths: Sequence[Lengths], headline: str
-) -> Figures:
-    """Scores by tokens and by price, lengths of correct and wrong attempts, smaller limits."""
+def _costs(cohort: Cohort, tables: Mapping[str, Table], headline: str) -> Figures:
+    """Draw scores by tokens and by price, lengths of correct and wrong attempts, smaller limits."""
     rows = tables["leaderboard"].rows
     value, _, *ends = HEADLINE[headline]
     names, score, low, high = ([row[key] for row in rows] for key in ("model", value, *ends))
@@ -64,16 +56,32 @@ def _costs(
             drawn = leaderboard.score_by_cost(names, cost, score, low, high, what)
             shown = parse(headline).title()
             yield figure(drawn, f"{shown} with its interval by {what}.", "cost")
-    correct, wrong = np.array(lengths, float).reshape(-1, 2).T
-    if np.isfinite([*correct, *wrong]).any():
+    good, bad = mean_lengths(cohort)
+    if np.isfinite([*good, *bad]).any():
         share = cohort.matrix().mean(axis=(1, 2))
-        drawn = leaderboard.tokens_against_correctness(cohort.names, correct, wrong, share)
+        drawn = leaderboard.tokens_against_correctness(cohort.names, good, bad, share)
         yield figure(drawn, "Mean completion tokens of correct and of all other attempts.", "cost")
     if "caps" in tables:
         # A model has the same look in all figures.
         drawn = caps.by_cap(sorted(tables["caps"].rows, key=lambda row: names.index(row["model"])))
         caption = "The same attempts under smaller limits, and what they cost then."
         yield figure(drawn, caption, "cost")
+
+
+def mean_lengths(cohort: Cohort) -> npt.NDArray[np.float64]:
+    """Mean completion tokens of correct and of all other graded attempts of L models, (2, L).
+
+    NaN where none is known.
+    """
+    means = np.full((2, len(cohort.names)), np.nan)
+    for i, member in enumerate(cohort.members):
+        codes = cohort.outcomes[i]
+        tokens = member.lengths(codes.shape[1]).tokens
+        for row, chosen in zip(means, (codes == CORRECT, codes > CORRECT), strict=True):
+            known = chosen & (tokens >= 0)
+            if known.any():
+                row[i] = tokens[known].mean()
+    return means
 
 
 def settling(names: list[str], outcomes: npt.NDArray[np.int8], told: str = "") -> dict[str, Any]:

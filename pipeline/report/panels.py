@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bayes_at_n.pipeline.adaptive import RECORD, looks
 from bayes_at_n.pipeline.adaptive import tables as races
 from bayes_at_n.pipeline.base.console import collected
@@ -24,8 +26,8 @@ from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.plots.findings import most_often
 from bayes_at_n.pipeline.report import figures
-from bayes_at_n.pipeline.report.attempts import Lengths
 from bayes_at_n.pipeline.rubrics import categories
+from bayes_at_n.pipeline.rubrics.rubric import Rubric
 from bayes_at_n.pipeline.score.shown import apart, ordered
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -35,11 +37,11 @@ Panel = dict[str, Any]
 Row = Mapping[str, Any]
 
 
-def dataset(cohort: Cohort, cfg: AnalysisConfig, lengths: Sequence[Lengths]) -> Panel:
-    """Make the panel of a data set, which still lacks what is beside the page.
+def dataset(cohort: Cohort, cfg: AnalysisConfig) -> tuple[Panel, ByRubric]:
+    """Make the panel of a data set, and assign the categories of its attempts.
 
-    `lengths`: mean tokens of correct and of other attempts, a pair a model; none of outcomes
-    without runs. Raises UserError: a question that some model has no graded trial of.
+    Returns both; categories are of all models, -1 where one has none. Raises UserError: a question
+    that some model has no graded trial of.
     """
     notices = [*cohort.differences, *cohort.warnings]
     part, of_rubrics = categorized(cohort, cfg, notices)
@@ -50,7 +52,7 @@ def dataset(cohort: Cohort, cfg: AnalysisConfig, lengths: Sequence[Lengths]) -> 
         tables["votes"] = swings
     if of_rubrics:
         tables["rubrics"] = cohort_rubrics.scores(part, cfg)
-    return _panel(
+    panel = _panel(
         cohort.dataset,
         cohort.dataset,
         notices=notices,
@@ -58,9 +60,13 @@ def dataset(cohort: Cohort, cfg: AnalysisConfig, lengths: Sequence[Lengths]) -> 
         first=first(cohort, cfg, tables),
         rubrics=rubrics(part.names, of_rubrics, tables["leaderboard"]),
         tables=[table(one) for one in tables.values()],
-        figures=[*figures.of_dataset(cohort, tables, lengths, cfg.scoring.headline)],
-        categorized=(part.names, of_rubrics),
+        figures=[*figures.of_dataset(cohort, tables, cfg.scoring.headline)],
     )
+    of_all = dict[str, tuple[Rubric, Any]]()
+    for name, (rubric, codes) in of_rubrics.items():
+        of_all[name] = rubric, np.full(cohort.outcomes.shape, -1, np.int8)
+        of_all[name][1][[cohort.names.index(model) for model in part.names]] = codes
+    return panel, of_all
 
 
 def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
@@ -71,7 +77,7 @@ def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
         pooled = cohorts_of.pooled(cohorts)
         tables = comparison.tables_of(pooled, cfg)
         ranked = comparison.rankings(cohorts, cfg, pooled)
-        drawn = [*figures.of_dataset(pooled, tables, [], cfg.scoring.headline)]
+        drawn = [*figures.of_dataset(pooled, tables, cfg.scoring.headline)]
         panel |= {"first": first(pooled, cfg, tables), "figures": drawn}
         panel["tables"] = [table(one) for one in (*tables.values(), ranked)]
     except UserError as error:
@@ -166,8 +172,9 @@ def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
 def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
     """Count correct and graded attempts of each model and question, for the page's map.
 
-    Returns `name`, `questions` (M), `correct` and `graded` (L lists of M numbers), and `problems`:
-    how they begin, none where no `texts` are wanted.
+    Returns `name`, `questions` (M), `correct` and `graded` (L lists of M numbers), `models`, of
+    which no attempts are beside the page yet, and `problems`: how they begin, none where no `texts`
+    are wanted.
     """
     rows = cohort.members[0].run.questions if texts and cohort.members else []
     problems = {row["question_id"]: row["problem"] or "" for row in rows}
@@ -178,6 +185,7 @@ def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
         "problems": [problems.get(qid, "")[:LONGEST] for qid in ids],
         "correct": (cohort.outcomes == CORRECT).sum(axis=2).tolist(),
         "graded": (cohort.outcomes != OWED).sum(axis=2).tolist(),
+        "models": [{"name": name, "side": False, "note": None} for name in cohort.names],
     }
 
 

@@ -6,10 +6,9 @@ write JSON. Texts stay as they are; the page finds what is in them.
 
 import contextlib
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,17 +35,17 @@ _COLUMNS = ("question_id", "trial", "text", "token_ids", "logprobs")
 
 
 class Job(NamedTuple):
-    """What one process writes: the responses of a run, those of some of its attempts."""
+    """What one process writes: the texts of a run, of some of its attempts."""
 
     cfg: RunConfig
     ids: list[str]  # of the M questions that are compared, as the run calls them
     keys: Ints  # of the K attempts, see `rowkeys.encode`
     stem: Path  # of the side files, without their number and ending
-    trials: int | None  # of each question the first so many have texts; None: all
+    trials: int | None  # of each question the first so many have texts; None: all; 0: no prompt
 
 
 def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
-    """Write the responses of runs, by a process a core; few of them by this process.
+    """Write prompts and responses of runs, by a process a core; few of them by this process.
 
     Yields for each job of each of the K attempts the number of its file, or -1. Raises OSError: the
     disk is full, or may not be written. UserError: one of the processes was killed.
@@ -78,30 +77,25 @@ def stored(runs: Iterable[Run]) -> int:
     return size
 
 
-def write_prompts(run: Run, question_ids: list[str], stem: Path) -> None:
-    """Write problems and exact prompts with their surprisal, in order."""
-    by_id = {row["question_id"]: row for row in run.questions}
-    of_tokens, rows = _of_tokens(run.cfg), {}
-    for number, row in enumerate(map(by_id.__getitem__, question_ids)):
-        logprobs = np.array(row["prompt_logprobs"] or (), float)  # None becomes NaN
-        prompt, ids = row["prompt"] or "", np.array(row["prompt_token_ids"] or (), np.int64)
-        rows[number] = {"problem": row["problem"] or "", "prompt": prompt}
-        rows[number] |= of_tokens(prompt, ids, logprobs)
-    attempts.write(stem, "-p", {"rows": rows})
-
-
 def write(job: Job) -> tuple[Ints, str]:
-    """Write the responses of one run; return the file of each attempt, and what was unreadable."""
-    run, of_tokens, damage = Run(job.cfg), _of_tokens(job.cfg), parquet.Damage()
-    questions = {row["question_id"]: row for row in run.questions}
-    files = np.full(job.keys.size, -1)
+    """Write prompts and responses of one run.
+
+    Returns of each of the K attempts the number of its file, or -1, and what was unreadable.
+    """
+    files, damage = np.full(job.keys.size, -1), parquet.Damage()
+    if job.trials == 0:
+        return files, ""
+    run, model = Run(job.cfg), models.tokenizer_source(job.cfg.model)
+    decoder = tokens.decoder(model.id, model.revision)
+    by_id = {row["question_id"]: row for row in run.questions}
+    _write_prompts(job, [by_id[qid] for qid in job.ids], decoder)
     rows, size, number = dict[str, Any](), 0, 0
     for attempt, qid, trial, text, ids, logprobs in _responses(run, job, damage):
-        order = runfolder.as_shown(job.cfg, questions[qid], trial).get("order", ())
+        order = runfolder.as_shown(job.cfg, by_id[qid], trial).get("order", ())
         rows[f"{job.keys[attempt] >> 32}/{trial}"] = {
             "order": " ".join(LETTERS[place] for place in order),
             "text": text,
-            **of_tokens(text, ids, logprobs, job.cfg.prompt.prefix),
+            **of_tokens(decoder, text, ids, logprobs, job.cfg.prompt.prefix),
         }
         files[attempt] = number
         size += len(text) + 5 * len(ids)
@@ -111,6 +105,17 @@ def write(job: Job) -> tuple[Ints, str]:
     if rows:
         attempts.write(job.stem, f"-{number}", {"rows": rows})
     return files, str(damage)
+
+
+def _write_prompts(job: Job, questions: list[Any], decoder: tokens.Decoder | None) -> None:
+    """Write problems and exact prompts with their surprisal, in order."""
+    rows = {}
+    for number, row in enumerate(questions):
+        logprobs = np.array(row["prompt_logprobs"] or (), float)  # None becomes NaN
+        prompt, ids = row["prompt"] or "", np.array(row["prompt_token_ids"] or (), np.int64)
+        known = of_tokens(decoder, prompt, ids, logprobs)
+        rows[number] = {"problem": row["problem"] or "", "prompt": prompt, **known}
+    attempts.write(job.stem, "-p", {"rows": rows})
 
 
 def _responses(
@@ -129,12 +134,6 @@ def _responses(
             )
             question, trial, text = (batch[name][i].as_py() for name in _COLUMNS[:3])
             yield int(places[i]), question, trial, text or "", token_ids, logprobs
-
-
-def _of_tokens(cfg: RunConfig) -> Callable[..., dict[str, Any]]:
-    """Load the model's tokenizer for what the page knows of the tokens of a text."""
-    model = models.tokenizer_source(cfg.model)
-    return partial(of_tokens, tokens.decoder(model.id, model.revision))
 
 
 def of_tokens(

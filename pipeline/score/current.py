@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
+from bayes_at_n.pipeline.config.scoring import own_metrics
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import origin, runfolder, tables
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -17,6 +18,9 @@ def made_from(run: Run) -> str:
     beside = ("categories", "thresholds.json", "manifest.json", *sessions)
     settings = asdict(run.cfg) | {"trust": None}  # is a word of this command
     made = [VERSION, settings, signals.made_from(run), tables.marks(run.path, *beside)]
+    for file in map(Path, own_metrics(run.cfg.scoring.metrics)):
+        path = file.expanduser()
+        made.append(path.read_text(errors="replace") if path.is_file() else None)
     if run.cfg.prior.run is not None:
         folder = Path(run.cfg.prior.run).expanduser()
         sources = (*signals.SOURCES, "config.yaml")

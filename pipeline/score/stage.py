@@ -8,7 +8,7 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import asked, counted, mention, note, results, warn
-from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
@@ -125,7 +125,10 @@ def _scores(
     """Compute all of `scores.json` but for votes, caps and the forecast."""
     matrix, level = outcomes.correct(graded.codes), run.cfg.scoring.confidence
     arrays = {"outcomes": matrix, **evidence.arrays}
-    summaries = {metric.name: metric.summary(metric.given(arrays), level) for metric in metrics}
+    try:
+        summaries = {metric.name: metric.summary(metric.given(arrays), level) for metric in metrics}
+    except ValueError as error:  # of a user's own
+        raise UserError(f"scoring.metrics: {one_line(error)}") from error
     errors = {m.name: {"error": m.error(m.given(arrays))} for m in metrics if m.error is not None}
     scores: Parts = {
         "run": str(run.path),

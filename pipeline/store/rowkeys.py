@@ -114,10 +114,16 @@ def streamed(run: Run, table: str, names: Sequence[str]) -> pa.Table:
     return rows.combine_chunks()
 
 
-def responses(run: Run, keys: Ints, damage: parquet.Damage) -> Iterator[tuple[int, str]]:
-    """Stream the texts of these attempts, each with its position in `keys`."""
+def responses(
+    run: Run, keys: Ints, damage: parquet.Damage, few: bool = False
+) -> Iterator[tuple[int, str]]:
+    """Stream the texts of these attempts, each with its position in `keys`.
+
+    `few`: of all that are there; then groups of rows without one of them are passed over.
+    """
     ids, order = question_ids(run), np.argsort(keys)
-    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage):
+    keep = {(ids[key >> 32].as_py(), key & 0xFFFFFFFF) for key in keys.tolist()} if few else None
+    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage, keep):
         at = rows_of(encode(batch, ids), keys, order)
         texts = batch["text"].filter(pa.array(at >= 0)).fill_null("")
         yield from zip(at[at >= 0].tolist(), texts.to_pylist(), strict=True)

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.console import fail, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.engines import labels, leave
 from bayes_at_n.pipeline.prepare import models, sizing
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.store.origin import metadata
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.calibrate import label_columns
 from bayes_at_n.pipeline.verify.prompts import Prompts
-from bayes_at_n.pipeline.verify.texts import Plan, Reader, Text
+from bayes_at_n.pipeline.verify.texts import Plan, Text, read
 from bayes_at_n.pipeline.workers import heartbeat, home, stopping
 from bayes_at_n.pipeline.workers.claims import Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
@@ -71,6 +71,11 @@ class Labels:
         return len(fresh)
 
 
+def missing(plan: Plan) -> set[str]:
+    """Read which texts of a plan are not judged yet."""
+    return {*plan.names}.difference(Labels(plan.folder).table["judged"].to_pylist())
+
+
 class Judge:
     """The verifier, loaded, for turns of so many bytes. Raises as `engines.load` and `Prompts`."""
 
@@ -79,7 +84,7 @@ class Judge:
         self.prompts = Prompts(cfg.verifier, models.tokenizer(cfg.model), context)
         # No tokenizer makes more tokens than bytes.
         tokens = longest + len(self.prompts.before) + len(self.prompts.after)
-        self.engine = labels.load(cfg, min(context, -(-tokens // _SLACK) * _SLACK))
+        self.engine = engines.load_verifier(cfg, min(context, -(-tokens // _SLACK) * _SLACK))
         about = models.describe_tokenizer(cfg.model, self.prompts.tokenizer)
         self.described = self.engine.describe() | {"tokenizer": about}
 
@@ -146,9 +151,8 @@ def judge(
         several = {"replicas": cfg.engine.replicas} if slot else {}
         made_by |= {"engine": verifier.described | several}
         columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(made_by)})
-        reader = Reader(run, plan)
         for number in share.claimed(verifier, step):
-            if texts := reader.read(number):
+            if texts := read(run, plan, number):
                 with watch.awaiting(heartbeat.silence_s(cfg.engine)):
                     rows = verifier.ask(texts, step)
                 if share.claims.lost(number):
@@ -189,10 +193,9 @@ class _Share:
         return sum(len(self.plan.span(number)) for number in self.claims.pending)
 
     def _pending(self) -> list[int]:
-        judged = {*Labels(self.plan.folder).table["judged"].to_pylist()}
-        names = [name for name, _ in self.plan.probes] + self.plan.attempts["judged"].to_pylist()
-        every = range(len(self.plan.starts))
-        return [n for n in every if not judged.issuperset(names[i] for i in self.plan.span(n))]
+        names, left = self.plan.names, missing(self.plan)
+        spans = enumerate(map(self.plan.span, range(len(self.plan.starts))))
+        return [n for n, span in spans if not left.isdisjoint(names[span.start : span.stop])]
 
 
 @contextlib.contextmanager
@@ -219,4 +222,4 @@ def _hung(cfg: RunConfig, seconds: float) -> None:
 
 def _leave(verifier: Judge, watch: Watch) -> None:
     with watch.awaiting(), contextlib.suppress(Exception):  # its processes may be gone already
-        leave(verifier.engine)
+        engines.leave(verifier.engine)

@@ -28,7 +28,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part, parts
 from bayes_at_n.pipeline.verify import calibrate, prompts, texts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
-from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge
+from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
 from bayes_at_n.pipeline.verify.texts import Plan
 from bayes_at_n.pipeline.workers import home
 from bayes_at_n.pipeline.workers.stopping import StopFlag
@@ -126,12 +126,11 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
     def judged() -> pa.Table:
         return calibrate.with_labels(run, attempts, labels.table, probes)
 
-    total, before = len(new) + len(pending), len(judged())
-    if not len(attempts):
-        return judged()
-    if not total:
-        check(run, judged())
-        return judged()
+    total, before = len(new) + len(pending), judged()
+    if not total or not len(attempts):
+        if len(before):
+            check(run, before)
+        return before
     cfg = _fitted(run, labels.loaded)
     turns = (prompts.fill(template, prompts.as_candidate(row))[0] for row in run.questions)
     longest = pc.max(attempts["bytes"]).as_py() + max(len(turn.encode()) for turn in turns)
@@ -157,7 +156,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
         look()
     finally:
         _clear(plan.folder)
-    many = len(attempts) - before
+    many = len(attempts) - len(before)
     mention(f"verify: {many} attempts judged with {total} prompts, content-free ones included")
     return judged()
 
@@ -184,17 +183,12 @@ def _fitted(run: Run, loaded: str) -> RunConfig:
 def _together(run: Run, cfg: RunConfig, plan: Plan, look: Callable[[], Any]) -> None:
     """Have several workers judge a plan."""
 
-    def pending() -> int:
-        judged = {*Labels(plan.folder).table["judged"].to_pylist()}
-        names = [name for name, _ in plan.probes] + plan.attempts["judged"].to_pylist()
-        return sum(name not in judged for name in names)
-
     task = Task(
         verb="verify",
         model=f"verifier {cfg.model.name}",
-        folders={plan.folder: plan.total},
-        pending=pending,
-        is_over=lambda: not pending(),
+        folders={plan.folder: len(plan.names)},
+        pending=lambda: len(missing(plan)),
+        is_over=lambda: not missing(plan),
         look=look,
         interrupted=lambda left, number: Interrupted(f"stopped. {KEPT}", number),
     )

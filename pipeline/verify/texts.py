@@ -37,13 +37,14 @@ class Plan(NamedTuple):
     longest: int  # bytes of a turn, at most
 
     @property
-    def total(self) -> int:
-        """Return how many texts there are."""
-        return len(self.probes) + len(self.attempts)
+    def names(self) -> list[str]:
+        """Return the hashes of all texts."""
+        return [*(name for name, _ in self.probes), *self.attempts["judged"].to_pylist()]
 
     def span(self, batch: int) -> range:
         """Return the texts of a batch."""
-        return range(*[*self.starts, self.total][batch : batch + 2])
+        total = len(self.probes) + len(self.attempts)
+        return range(*[*self.starts, total][batch : batch + 2])
 
 
 def survey(run: Run, template: str) -> pa.Table:
@@ -91,11 +92,14 @@ def digest(candidate: Candidate) -> str:
     return hashlib.blake2b(b"".join([lengths, *fields]), digest_size=12).hexdigest()
 
 
-def candidates(run: Run, attempts: pa.Table) -> Iterator[tuple[int, Candidate]]:
-    """Stream what is judged of attempts and the places of these, with options as they saw them."""
+def candidates(run: Run, attempts: pa.Table, few: bool = False) -> Iterator[tuple[int, Candidate]]:
+    """Stream what is judged of attempts and the places of these, with options as they saw them.
+
+    `few`: as of `rowkeys.responses`.
+    """
     damage, keys = parquet.Damage(), attempts["key"].to_pylist()
     answers = attempts["answer"].to_pylist() if "answer" in attempts.column_names else []
-    for i, text in rowkeys.responses(run, attempts["key"].to_numpy(), damage):
+    for i, text in rowkeys.responses(run, attempts["key"].to_numpy(), damage, few):
         shown = runfolder.as_shown(run.cfg, run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF)
         extracted = runfolder.letter_shown(shown, answers[i] or "") if answers else ""
         yield i, prompts.as_candidate(shown)._replace(response=text, answer=extracted)
@@ -126,24 +130,13 @@ def batches(sizes: Sequence[int], workers: int) -> list[int]:
     return starts
 
 
-class Reader:
-    """Reads the texts of batches; one that lies behind the last begins the files anew."""
-
-    def __init__(self, run: Run, plan: Plan) -> None:
-        self.run, self.plan = run, plan
-        self.hashes = plan.attempts["judged"].to_pylist()
-        self._stream = candidates(run, plan.attempts)
-
-    def read(self, batch: int) -> list[Text]:
-        """Return the texts of a batch, sorted by question; without those that are unreadable."""
-        plan, span = self.plan, self.plan.span(batch)
-        found = plan.probes[span.start : span.stop]
-        wanted = {i - len(plan.probes) for i in span if i >= len(plan.probes)}
-        for again in (False, True):
-            while wanted and (read := next(self._stream, None)):
-                if read[0] in wanted:
-                    wanted.discard(read[0])
-                    found.append((self.hashes[read[0]], read[1]))
-            if wanted and not again:
-                self._stream = candidates(self.run, plan.attempts)
-        return sorted(found, key=lambda text: text[1].question)  # a prefix shared in the cache
+def read(run: Run, plan: Plan, batch: int) -> list[Text]:
+    """Read the texts of a batch, sorted by question; without those that are unreadable."""
+    span, n = plan.span(batch), len(plan.probes)
+    found = plan.probes[span.start : span.stop]
+    if span.stop > n:
+        first = max(0, span.start - n)
+        attempts = plan.attempts.slice(first, span.stop - n - first)
+        names = attempts["judged"].to_pylist()
+        found += [(names[i], candidate) for i, candidate in candidates(run, attempts, few=True)]
+    return sorted(found, key=lambda text: text[1].question)  # they share a prefix in the cache

@@ -49,9 +49,9 @@ class Place(abc.ABC):
     def close(self) -> None:
         """Kill the worker if it is there, and wait until its devices are free."""
 
+    @abc.abstractmethod
     def ending(self, status: int, error: str) -> str:
         """Say what happened to a worker that should have gone on."""
-        return f"worker {self.number}: {error or f'ended with status {status}'}"
 
     def start(self, name: str) -> None:
         """Start a worker; `name`: of this start, as no other has."""

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import scipy
 
 from bayes_at_n.scoring.metrics.bayes import bayes, bayes_ci
-from bayes_at_n.scoring.numerics.arrays import finite_array
-from bayes_at_n.scoring.numerics.checks import UNIT, check_confidence, check_whole
+from bayes_at_n.scoring.numerics.checks import UNIT, check_confidence, check_whole, finite_array
 from bayes_at_n.scoring.numerics.inputs import Bools, Counts, Floats, Ints, Outcomes, binary_counts
 from bayes_at_n.scoring.numerics.results import within
 

@@ -1,20 +1,33 @@
-"""Pass@k and Pass^k: the chance that one of k attempts is correct, and that all are.
+"""Scores by how many of k attempts are correct: Pass@k, Pass^k, G-Pass@k, Maj@k, AUC@k, spectra.
 
-Formulas from Hariri et al., "Don't Pass@k", arXiv 2510.04265 (equations 21 and 22), after Chen et
-al., arXiv 2107.03374, and Yao et al., arXiv 2406.12045.
+Each is a vector of credits (``scoring.numerics.credit``) for j of k correct attempts, taken over
+k-subsets of the observed trials, and in its ``_ci`` over k new attempts: the moments of the Beta
+posterior, equation 9. Equations are those of Hariri et al., "Don't Pass@k", arXiv 2510.04265; 21
+after Chen et al., arXiv 2107.03374, 22 after Yao et al., arXiv 2406.12045, and 23 and 24 after Liu
+et al., arXiv 2412.13147.
 """
 
+import math
+from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
-from bayes_at_n.scoring.numerics.checks import check_k
-from bayes_at_n.scoring.numerics.credit import at_least, power_moments
-from bayes_at_n.scoring.numerics.estimate import enough_binary, interval_of, subset_mean
+import numpy.typing as npt
+
+from bayes_at_n.scoring.numerics.checks import bounded_array, check_k, check_share
+from bayes_at_n.scoring.numerics.credit import Credit, at_least, power_moments
+from bayes_at_n.scoring.numerics.estimate import (
+    credit_posterior,
+    enough_binary,
+    interval_of,
+    subset_mean,
+)
 from bayes_at_n.scoring.numerics.inputs import Floats, Outcomes
 from bayes_at_n.scoring.numerics.results import result
 
 
 def pass_at_k(R: Outcomes, k: int) -> Any:
-    """Pass@k, the unbiased estimator.
+    """Estimate Pass@k without bias: one of k attempts is correct.
 
     With c_a correct among the N_a trials of question a, the share of the k-subsets of its
     trials that contain a correct one, averaged over questions::
@@ -26,9 +39,9 @@ def pass_at_k(R: Outcomes, k: int) -> Any:
             (..., M, N), possibly masked, or :class:`scoring.Counts`, shape (..., M, 2).
         k: number of attempts, at least 1 and at most the number of trials of every question.
 
-    Returns a float in [0, 1], or an array of shape (...) for a stack. An outcome other than 0 and
-    1, a wrong shape, k below 1 and a question with fewer than k trials are a ValueError. Source:
-    arXiv 2510.04265, equation 21.
+    Returns a float in [0, 1], or an array of shape (...) for a stack. Raises ValueError: an outcome
+    other than 0 and 1, a wrong shape, k below 1, a question with fewer than k trials. Source: arXiv
+    2510.04265, equation 21.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(pass_at_k(R, 1), 6), round(pass_at_k(R, 2), 6)
@@ -47,11 +60,11 @@ pass_at_k_ci = interval_of(pass_at_k, "Pass@{k}", lambda k: (_any_moments, k))
 
 
 def pass_hat_k(R: Outcomes, k: int) -> Any:
-    """Pass^k, the unbiased estimator 1/M sum_a C(c_a, k) / C(N_a, k): all of k are correct.
+    """Estimate Pass^k, 1/M sum_a C(c_a, k) / C(N_a, k), without bias: all of k are correct.
 
     Also known as Unanimous@k (``unanimous_at_k``), and as G-Pass@k with threshold 1
-    (``g_pass_at_k``, Liu et al., arXiv 2412.13147). All else: :func:`pass_at_k`. Source: arXiv
-    2510.04265, equations 22 and 23.
+    (``g_pass_at_k``, Liu et al., arXiv 2412.13147). All else: :func:`pass_at_k`. Raises ValueError:
+    as it does. Source: arXiv 2510.04265, equations 22 and 23.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(pass_hat_k(R, 2), 6), [round(x, 4) for x in pass_hat_k_ci(R, 2)]
@@ -70,10 +83,11 @@ g_pass_at_k_ci = unanimous_at_k_ci = pass_hat_k_ci
 
 
 def naive_pass_at_k(R: Outcomes, k: int) -> Any:
-    """Plug-in Pass@k, 1/M sum_a [ 1 - (1 - c_a / N_a)^k ]: biased, for comparison only.
+    """Plug the rates into Pass@k, 1/M sum_a [ 1 - (1 - c_a / N_a)^k ]: biased, to compare with.
 
     What section 2.7 of the paper calls naive Pass^k. k may be above the number of trials, of which
-    every question has one. All else: :func:`pass_at_k`.
+    every question has one. All else: :func:`pass_at_k`. Raises ValueError: as it does; a question
+    without trials.
 
     >>> round(naive_pass_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.9
@@ -81,3 +95,177 @@ def naive_pass_at_k(R: Outcomes, k: int) -> Any:
     k = check_k(k)
     correct, trials = enough_binary(R, 1, f"naive Pass@{k}")
     return result((1.0 - ((trials - correct) / trials) ** k).mean(axis=-1))
+
+
+def g_pass_at_k_tau(R: Outcomes, k: int, tau: float) -> Any:
+    """Estimate G-Pass@k: the chance that at least ceil(tau k) of k attempts are correct::
+
+        1/M sum_a sum_{j = j0..k} C(c_a, j) C(N_a - c_a, k - j) / C(N_a, k),  j0 = ceil(tau k)
+
+    tau is a share, from 0 to 1: 0 is Pass@k (j0 = 1) and 1 Pass^k, and 0.5 at k = 2 *is* Pass@2. A
+    tau of j/k, as floats divide, asks for exactly j. All else: :func:`scoring.pass_at_k`. Raises
+    ValueError: as it does; a tau outside 0 to 1. Source: equation 23.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> round(g_pass_at_k_tau(R, 2, 0.5), 6), round(g_pass_at_k_tau(R, 2, 1.0), 6)
+    (0.95, 0.45)
+    >>> [round(x, 4) for x in g_pass_at_k_tau_ci(R, 2, 0.5)]
+    [0.8393, 0.0973, 0.6487, 1.0]
+    """
+    return subset_mean(R, f"G-Pass@{k}", at_least(needed(tau, k), k))
+
+
+g_pass_at_k_tau_ci = interval_of(
+    g_pass_at_k_tau, "G-Pass@{k}", lambda k, tau: credit_posterior(at_least(needed(tau, k), k))
+)
+
+
+def mg_pass_at_k(R: Outcomes, k: int) -> Any:
+    """Estimate mG-Pass@k in its published closed form, with credits 2/k max(j - ceil(k/2), 0).
+
+    The closed form is meant as 2 int_{0.5}^{1} G-Pass@k(tau) d tau, and is that for even k. For odd
+    k it is lower, and 0 for k = 1: :func:`mg_pass_at_k_integral` is the integral. All else:
+    :func:`scoring.pass_at_k`. Raises ValueError: as it does. Source: equation 24, as the authors'
+    library sums it.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> round(mg_pass_at_k(R, 2), 6), round(mg_pass_at_k(R, 3), 6)
+    (0.45, 0.166667)
+    >>> [round(x, 4) for x in mg_pass_at_k_ci(R, 2)]
+    [0.4464, 0.1462, 0.1599, 0.7329]
+    """
+    return subset_mean(R, f"mG-Pass@{k}", upper_half(check_k(k)))
+
+
+mg_pass_at_k_ci = interval_of(
+    mg_pass_at_k, "mG-Pass@{k}", lambda k: credit_posterior(upper_half(k))
+)
+
+
+def mg_pass_at_k_integral(R: Outcomes, k: int) -> Any:
+    """Integrate 2 int_{0.5}^{1} G-Pass@k(tau) d tau, exactly: credits max(2 j/k - 1, 0).
+
+    j of k correct attempts pass every threshold up to j/k, which is 2 (j/k - 1/2) of the range.
+    Equal to :func:`mg_pass_at_k` for even k only; at k = 1 it is Pass@1. All else:
+    :func:`scoring.pass_at_k`. Raises ValueError: as it does. Source: the integral in equation 24.
+
+    >>> round(mg_pass_at_k_integral([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
+    0.45
+    """
+    return subset_mean(R, f"mG-Pass@{k}", upper_ramp(check_k(k)))
+
+
+def maj_at_k(R: Outcomes, k: int) -> Any:
+    """Estimate Maj@k: the chance that more than half of k attempts are correct.
+
+    This is :func:`g_pass_at_k_tau` with at least floor(k/2) + 1 correct, and not a vote over
+    answers (majority vote, cons@k), which needs the answers and may do better, since wrong ones can
+    disagree. All else: :func:`scoring.pass_at_k`. Raises ValueError: as it does. Source: equation
+    23, with the threshold of a strict majority.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> [round(maj_at_k(R, k), 6) for k in (1, 2, 3)]
+    [0.7, 0.45, 0.85]
+    >>> [round(x, 4) for x in maj_at_k_ci(R, 3)]
+    [0.6845, 0.152, 0.3867, 0.9824]
+    """
+    return subset_mean(R, f"Maj@{k}", at_least(check_k(k) // 2 + 1, k))
+
+
+maj_at_k_ci = interval_of(maj_at_k, "Maj@{k}", lambda k: credit_posterior(at_least(k // 2 + 1, k)))
+
+
+def auc_at_k(R: Outcomes, k: int) -> Any:
+    """Average the height of the line through Pass@1, ..., Pass@k, for k = 1 Pass@1: AUC@k::
+
+        1/(k - 1) sum_{j = 1..k-1} (Pass@j + Pass@(j + 1)) / 2
+
+    All else: :func:`scoring.pass_at_k`. Raises ValueError: as it does. Source: Hu et al., arXiv
+    2601.08763, with equation 21.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> [round(auc_at_k(R, k), 6) for k in (1, 2, 3)]
+    [0.7, 0.825, 0.9]
+    >>> [round(x, 4) for x in auc_at_k_ci(R, 3)]
+    [0.8095, 0.0951, 0.6232, 0.9958]
+    """
+    return subset_mean(R, f"AUC@{k}", area(check_k(k)))
+
+
+auc_at_k_ci = interval_of(auc_at_k, "AUC@{k}", lambda k: credit_posterior(area(k)))
+
+
+def threshold_spectrum_at_k(R: Outcomes, k: int, weights: npt.ArrayLike) -> Any:
+    """Sum w_r times the chance that at least r of k are correct, over r = 1..k: S_{w,k}.
+
+    As a credit for exactly j correct attempts this is w_1 + ... + w_j. ``weights`` are w_1..w_k,
+    not negative, with a sum of at most 1, shape (k,). Raises ValueError: others. All else:
+    :func:`scoring.pass_at_k`. Source: the authors' library; equation 23.
+
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
+    >>> round(threshold_spectrum_at_k(R, 2, [0.5, 0.5]), 6)
+    0.7
+    >>> [round(x, 4) for x in threshold_spectrum_at_k_ci(R, 2, [0.5, 0.5])]
+    [0.6429, 0.1185, 0.4107, 0.875]
+    """
+    return subset_mean(R, f"the spectrum at k = {k}", spectrum(weights, check_k(k)))
+
+
+threshold_spectrum_at_k_ci = interval_of(
+    threshold_spectrum_at_k,
+    "the spectrum at k = {k}",
+    lambda k, weights: credit_posterior(spectrum(weights, k)),
+    least=False,
+)
+
+
+def needed(tau: float, k: int) -> int:
+    """Count the correct attempts of k that threshold tau asks for: max(1, ceil(tau k)).
+
+    Compared with j/k, not by rounding tau k up, which 0.07 * 100 = 7.000000000000001 would spoil.
+
+    >>> needed(0.07, 100), needed(0.5, 3), needed(0.0, 4)
+    (7, 2, 1)
+    """
+    tau, k = check_share(tau, "tau"), check_k(k)
+    j = math.floor(tau * k)
+    return max(1, j + (tau > j / k))
+
+
+def upper_half(k: int) -> Credit:
+    """Make the credits of mG-Pass@k as published, 2/k max(j - ceil(k/2), 0); equation 24."""
+    return [Fraction(2 * max(j - (k + 1) // 2, 0), k) for j in range(k + 1)]
+
+
+def upper_ramp(k: int) -> Credit:
+    """Make the credits max(2 j/k - 1, 0) of the integral that equation 24 approximates."""
+    return [max(Fraction(2 * j, k) - 1, Fraction(0)) for j in range(k + 1)]
+
+
+def spectrum(weights: npt.ArrayLike, k: int) -> Credit:
+    """Add up weights to credits w_1 + ... + w_j, each as the shortest decimal that prints so."""
+    exact = [Fraction(repr(weight)) for weight in check_spectrum(weights, k).tolist()]
+    return [*accumulate(exact, initial=Fraction(0))]
+
+
+def check_spectrum(weights: npt.ArrayLike, k: int) -> Floats:
+    """Check w_1..w_k, of sum at most 1; the slack is for ten times 0.1, thirds and the like."""
+    w = bounded_array(weights, "weights", 0.0, 1.0, "weights lie between 0 and 1")
+    if w.shape != (k,):
+        raise ValueError(f"weights has shape {w.shape}: pass {k} numbers, for k = {k}")
+    if w.sum() > 1 + 1e-12:
+        raise ValueError(f"weights sum to {w.sum()}: the sum may be at most 1")
+    return w
+
+
+def area(k: int) -> Credit:
+    """Make the credits of AUC@k: Pass@i, i = 1..k, by the trapezoidal rule; Pass@1 for k = 1.
+
+    Pass@i is 1 - C(k - j, i) / C(k, i), and these add up to k - (k - j) / (j + 1).
+
+    >>> [str(value) for value in area(2)]
+    ['0', '3/4', '1']
+    """
+    sums = [k - Fraction(k - j, j + 1) for j in range(k + 1)]
+    ends = [Fraction(j, k) + (j > 0) for j in range(k + 1)]
+    return [(sums[j] - ends[j] / 2) / (k - 1) if k > 1 else sums[j] for j in range(k + 1)]

@@ -17,37 +17,64 @@ A score that asks only how many of k attempts are correct is a list of credits f
 >>> round(metric.estimate(R), 3), [str(score) for score in metric.tables(4)[0]]
 (0.85, ['0', '0', '1/2', '1', '1'])
 >>> del FAMILIES["most@"]
+
+From outside comes ``my.py:most``, a function of how many of a question's trials are correct::
+
+    def most(correct, trials):
+        return correct > trials / 2  # from 0 to 1; fractions stay exact
 """
 
 import difflib
 import inspect
 import math
 import re
+import runpy
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-from bayes_at_n.scoring.metrics.ballots import (
+import numpy as np
+
+from bayes_at_n.scoring.metrics import OWN
+from bayes_at_n.scoring.metrics.bayes import avg, bayes, bayes_ci
+from bayes_at_n.scoring.metrics.empirical import covering_ci
+from bayes_at_n.scoring.metrics.geom import geom_at_k
+from bayes_at_n.scoring.metrics.metric import (
+    CONFIDENCE,
+    VERIFIER,
+    Value,
+    of_count,
+    of_credit,
+    of_votes,
+)
+from bayes_at_n.scoring.metrics.metric import Metric as Metric
+from bayes_at_n.scoring.metrics.passk import (
+    area,
+    naive_pass_at_k,
+    needed,
+    spectrum,
+    upper_half,
+    upper_ramp,
+)
+from bayes_at_n.scoring.metrics.passk_variance import pass_at_k_sigma
+from bayes_at_n.scoring.metrics.votes import (
     Ballots,
     best_at_k,
     best_at_k_sigma,
+    cons_at_k,
+    cons_at_k_sigma,
     weighted_cons_at_k,
     weighted_cons_at_k_sigma,
 )
-from bayes_at_n.scoring.metrics.bayes import avg, bayes, bayes_ci
-from bayes_at_n.scoring.metrics.empirical import covering_ci
-from bayes_at_n.scoring.metrics.geom import check_powers, geom_at_k
-from bayes_at_n.scoring.metrics.metric import CONFIDENCE, VERIFIER, of_count, of_credit, of_votes
-from bayes_at_n.scoring.metrics.metric import Metric as Metric
-from bayes_at_n.scoring.metrics.passk import naive_pass_at_k
-from bayes_at_n.scoring.metrics.passk_variance import pass_at_k_sigma
-from bayes_at_n.scoring.metrics.thresholds import area, needed, spectrum, upper_half, upper_ramp
-from bayes_at_n.scoring.metrics.votes import cons_at_k, cons_at_k_sigma
 from bayes_at_n.scoring.numerics.checks import check_k, check_share
-from bayes_at_n.scoring.numerics.credit import at_least
+from bayes_at_n.scoring.numerics.credit import at_least, by_state
+from bayes_at_n.scoring.numerics.estimate import check_powers, enough_binary
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints, Outcomes
 from bayes_at_n.scoring.numerics.results import Summary as Summary
+from bayes_at_n.scoring.numerics.results import result
 
 
 def _pass(label: str, k: int) -> Metric:
@@ -90,6 +117,42 @@ def _best(k: int, scores: str) -> Metric:
     return of_votes(f"Best@{k} by {scores}", k, best_at_k, best_at_k_sigma, scores)
 
 
+def own(file: str, function: str) -> Metric:
+    """Make a metric of a user's function of (correct, trials) of a question, from 0 to 1.
+
+    Its score is the mean over questions; the file runs when the first score is asked for, once.
+    Raises ValueError, then: no such file or function; what it raises; a score that cannot be.
+    """
+    name, path = f"{file}:{function}", Path(file).expanduser()
+
+    @cache
+    def loaded() -> Callable[[int, int], Any]:
+        found: Callable[[int, int], Any] = runpy.run_path(str(path))[function]
+        return found
+
+    @cache
+    def value(correct: int, trials: int) -> Value:
+        try:
+            score = loaded()(correct, trials)
+            exact = Fraction(score) if isinstance(score, int | Fraction) else float(score)
+        except Exception as error:  # whatever a user's code raises
+            raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
+        if not 0 <= exact <= 1:
+            raise ValueError(f"{name}: {score!r} for {correct} of {trials}: return 0 to 1")
+        return exact
+
+    def score(R: Outcomes) -> Any:
+        [scores] = by_state(_values, (value,), *enough_binary(R, 1, name), 1)
+        return result(scores.mean(axis=-1))
+
+    return replace(of_count(function, 1, score, value), name=name, own=str(path))
+
+
+def _values(value: Callable[[int, int], Value], correct: Ints, trials: Ints) -> tuple[Floats]:
+    pairs = zip(correct.tolist(), trials.tolist(), strict=True)
+    return (np.array([float(value(c, n)) for c, n in pairs]),)
+
+
 def _powers(a: float, b: float) -> tuple[float, float]:
     """The powers of a blend, which may be 0 but not negative, and not both 0."""
     if min(check_powers(a, b)) < 0:
@@ -130,7 +193,7 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
 
 
 def parse(text: str) -> Metric:
-    """The metric of a name: FAMILY, FAMILY@k or FAMILY@k:ARGUMENT:...
+    """Find the metric of a name: FAMILY, FAMILY@k, FAMILY@k:ARGUMENT:... or FILE.py:function.
 
     Raises ValueError: no such metric (with the nearest ones), or a k or argument that cannot be.
 
@@ -140,6 +203,8 @@ def parse(text: str) -> Metric:
     Traceback (most recent call last):
     ValueError: pas@8: no such metric (did you mean pass@8 or g-pass@8?)
     """
+    if outside := re.fullmatch(OWN, text.strip()):
+        return own(*outside.groups())
     shape = re.fullmatch(r"([a-z0-9_-]+[@^]?)(\d*)((?::[^:]+)*)", text.strip().lower())
     family, count, rest = shape.groups() if shape else (text, "", "")
     count = count.lstrip("0") or count[-1:]
@@ -160,7 +225,7 @@ def parse(text: str) -> Metric:
 
 
 def parse_all(names: Iterable[str]) -> list[Metric]:
-    """The metrics of some names in their order, each once; errors as for :func:`parse`."""
+    """Find the metrics of some names in their order, each once; errors as for :func:`parse`."""
     return list({metric.name: metric for metric in map(parse, names)}.values())
 
 

@@ -1,25 +1,33 @@
-"""Cons@k: is the answer that most of k attempts give the right one?
+"""Votes of k attempts over answers, plain or weighed by a score of theirs; the best attempt by it.
 
 Outcomes are answers here, of shape (..., M, N): 1 the right answer, 0 none, and 2, 3, ... the other
 answers of that question, one number for all attempts that gave the same. An attempt without an
-answer casts no vote, so k attempts without any are wrong. Ties are broken at random.
+answer casts no vote, nor is it ever chosen before one that has an answer, so k attempts without any
+are wrong. Ties are broken at random. A score is a confidence (the mean probability of a token) or
+what a verifier says.
 
-The expectation over all k-subsets is counted. Let every trial be drawn by itself, and ask what
-holds where k are: before that answers are independent, and the chance that the right one has m
+The expectation of Cons@k over all k-subsets is counted. Let every trial be drawn by itself, and ask
+what holds where k are: before that answers are independent, and the chance that the right one has m
 votes and no other more is a coefficient of a product of polynomials. With t others at m votes the
 tie is worth 1 / (1 + t), the integral of y^t over 0 to 1: a polynomial in y, for which a few Gauss
-nodes are exact. All that is added is positive and at most 1. Source of Cons@k: Wang et al.,
-"Self-consistency improves chain of thought", arXiv 2203.11171.
+nodes are exact. All that is added is positive and at most 1. Repetitions of the trials are drawn
+from the attempts with their scores; of N + 1 draws one is right or wrong by the toss of a coin, so
+that the rate is (c + 1/2) / (N + 1).
+
+Cons@k: Wang et al., "Self-consistency improves chain of thought", arXiv 2203.11171. Weighted votes:
+Li et al., arXiv 2206.02336. Best of k: Cobbe et al., arXiv 2110.14168.
 """
 
+import itertools
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.arrays import with_masks
-from bayes_at_n.scoring.numerics.checks import UNIT, check_k, check_whole
+from bayes_at_n.scoring.numerics.checks import UNIT, check_k, check_whole, with_masks
 from bayes_at_n.scoring.numerics.credit import BLOCK
 from bayes_at_n.scoring.numerics.inputs import (
     Counts,
@@ -33,11 +41,13 @@ from bayes_at_n.scoring.numerics.results import Summary, normal_summary, questio
 
 REPLICATES = 200  # for a sigma; the questions add their variances, and so their noise
 PIECES = 8  # of the answers that nobody gave yet
+SUBSETS = 1000  # of the trials of a question for a weighted vote, where there are more
+INNER = 8  # votes of a repetition, if k is small
 NEGLIGIBLE = 1e-17  # a chance that a sum of k of them does not show
 
 
 def cons_at_k(R: Outcomes, k: int) -> Any:
-    """Cons@k: the chance that the vote of k of the trials is right, averaged over questions.
+    """Compute Cons@k: the chance that the vote of k trials is right, averaged over questions.
 
     R holds answers, 0 to N + 1 as the head of this module says, masked where a trial is missing, or
     :class:`scoring.Counts` of them, (..., M, C + 1). Returns a float, or an array (...) for a
@@ -50,10 +60,11 @@ def cons_at_k(R: Outcomes, k: int) -> Any:
 
 
 def cons_at_k_sigma(R: Outcomes, k: int, replicates: int = REPLICATES, seed: int = 0) -> Any:
-    """Standard deviation of Cons@k over repetitions of the trials: a bootstrap of every question.
+    """Bootstrap the standard deviation of Cons@k over repetitions of every question's trials.
 
     The right answer is drawn at the rate (c + 1/2) / (N + 1), the others at their shares of the
-    rest; where all are right, the rest is one answer more. Else as :func:`cons_at_k`.
+    rest; where all are right, the rest is one answer more. Else as :func:`cons_at_k`. Raises
+    ValueError: as it does; fewer than two replicates.
 
     >>> round(cons_at_k_sigma([[1, 1, 2, 2, 3]], 1), 1)
     0.2
@@ -78,14 +89,15 @@ def cons_at_k_sigma(R: Outcomes, k: int, replicates: int = REPLICATES, seed: int
 def cons_at_k_ci(
     R: Outcomes, k: int, confidence: float = 0.95, draws: int = 2000, seed: int = 0
 ) -> Summary:
-    """Posterior mean, standard deviation and credible interval of Cons@k of k new attempts.
+    """Summarise the posterior of Cons@k of k new attempts: mean, sigma, credible interval.
 
     The prior of a question is a Dirichlet process: weight 1 on the right answer and weight 1 on
     answers that nobody gave yet, whose shares are a stick broken at uniform places. So the rate of
     the right answer has the posterior of Bayes@N, Beta(1 + c, 1 + N - c), and answers that were
     given share the rest by their counts. Of every draw from it two votes of k are held: their mean,
     and their covariance, which is the variance of what they have in common. k = 1 is Bayes@N but
-    for the draws. Questions may have any number of trials. Else as :func:`cons_at_k`.
+    for the draws. Questions may have any number of trials. Else as :func:`cons_at_k`. Raises
+    ValueError: as it does; fewer than two draws.
 
     >>> [round(x, 1) for x in cons_at_k_ci([[1, 1, 2, 2, 3]], 3)]
     [0.5, 0.2, 0.0, 0.9]
@@ -114,7 +126,7 @@ def cons_at_k_ci(
 
 
 def right(votes: npt.ArrayLike) -> Floats:
-    """Whether votes (..., C + 1) for none, the right answer and others elect the right one.
+    """Check whether votes (..., C + 1) for none, the right answer and others elect the right one.
 
     With a tie of t it is 1 / t: (...). Weights that are equal but for rounding are tied.
 
@@ -218,3 +230,154 @@ def _times(ways: Floats, factors: Floats, top: int = 0, nodes: Any = None) -> Fl
                 product[..., j:] += ways[..., :-j] * scale[..., None]
         ways = product
     return ways
+
+
+@dataclass(frozen=True, eq=False)
+class Ballots:
+    """Answers and scores of attempts, both (..., M, N), answers masked where a trial is missing.
+
+    Scores of attempts with an answer are finite, and for a weighted vote 0 or more.
+    """
+
+    answers: npt.ArrayLike
+    scores: npt.ArrayLike
+
+
+def best_at_k(ballots: Ballots, k: int) -> Any:
+    """Compute Best@k: the chance that of k trials the one with the highest score is right.
+
+    Exact over all k-subsets, by sorting; equal scores share. Averaged over questions: a float, or
+    an array (...). Raises ValueError: k below 1 or above the trials of a question; shapes, answers
+    or scores that cannot be.
+
+    >>> round(best_at_k(Ballots([[1, 2, 0, 1]], [[0.9, 0.4, 1.0, 0.2]]), 2), 6)
+    0.666667
+    """
+    return result(_each(ballots, k, _best)[..., 0].mean(axis=-1))
+
+
+def best_at_k_sigma(ballots: Ballots, k: int, replicates: int = REPLICATES) -> Any:
+    """Bootstrap the standard deviation of :func:`best_at_k` over repetitions of the trials.
+
+    R, shapes and what raises a ValueError: :func:`best_at_k`.
+    """
+
+    def variance(answers: Ints, scores: Floats, k: int) -> Any:
+        rng = np.random.default_rng(answers)
+        return _best(*_repeated(answers, scores, replicates, rng), k).var(ddof=1)
+
+    return result(question_sigma(_each(ballots, k, variance)[..., 0]))
+
+
+def weighted_cons_at_k(ballots: Ballots, k: int, subsets: int = SUBSETS) -> tuple[Any, Any]:
+    """Compute Cons@k with scores as weights, and its Monte Carlo error: floats, or arrays (...).
+
+    The answer with the largest sum of scores among k of the trials; a score of 0 casts no vote.
+    Over all k-subsets where there are no more than ``subsets``, as for k = N, and the error is 0.
+    Else over so many at random, always the same ones, with Cons@k as control variate: only what the
+    weights change is estimated. Raises ValueError: as :func:`best_at_k`; a negative score.
+
+    >>> weighted_cons_at_k(Ballots([[1, 2, 2]], [[0.9, 0.3, 0.4]]), 3)
+    (1.0, 0.0)
+    """
+
+    def sample(answers: Ints, scores: Floats, k: int) -> Any:
+        if math.comb(answers.size, k) <= subsets:
+            chosen = np.array([*itertools.combinations(range(answers.size), k)])
+            return _votes(answers[chosen], scores[chosen]).mean(), 0.0
+        chosen = _subsets(np.random.default_rng(answers), subsets, answers.size, k)
+        plain = _votes(answers[chosen], np.ones(chosen.shape))
+        gain = _votes(answers[chosen], scores[chosen]) - plain
+        return cons_at_k(answers[None], k) + gain.mean(), gain.var(ddof=1) / subsets
+
+    moments = _each(ballots, k, sample, 2, least=0.0)
+    value = np.clip(moments[..., 0].mean(axis=-1), 0, 1)
+    return result(value), result(question_sigma(moments[..., 1]))
+
+
+def weighted_cons_at_k_sigma(ballots: Ballots, k: int, replicates: int = REPLICATES) -> Any:
+    """Bootstrap the standard deviation of :func:`weighted_cons_at_k`: of repetitions, and error.
+
+    A few subsets of every repetition vote; what they add to the variance is taken off again. Raises
+    ValueError: as it does.
+    """
+
+    def variance(answers: Ints, scores: Floats, k: int) -> Any:
+        rng = np.random.default_rng(answers)
+        again: Any = _repeated(answers, scores, replicates, rng)
+        votes = np.empty((max(2, min(INNER, 2 * answers.size // k)), replicates))
+        for of_subset in votes:
+            chosen = _subsets(rng, replicates, answers.size, k)
+            given, weights = (np.take_along_axis(of, chosen, axis=1) for of in again)
+            of_subset[:] = _votes(given, weights)
+        added = votes.var(axis=0, ddof=1).mean() / len(votes)
+        return votes.mean(axis=0).var(ddof=1) - added
+
+    variances = _each(ballots, k, variance, least=0.0)[..., 0]
+    sigma = np.sqrt(np.maximum(0, variances.sum(axis=-1))) / variances.shape[-1]
+    return result(np.hypot(sigma, weighted_cons_at_k(ballots, k)[1]))
+
+
+def _each(
+    ballots: Ballots, k: int, value: Callable[..., Any], parts: int = 1, least: float = -np.inf
+) -> Floats:
+    """What a function of answers and scores (N,) and k gives of each question: (..., M, parts)."""
+    answers = np.ma.atleast_2d(with_masks(ballots.answers))
+    scores = np.ma.atleast_2d(with_masks(ballots.scores)).astype(np.float64).filled(np.nan)
+    if answers.shape != scores.shape:
+        raise ValueError(f"answers have shape {answers.shape} and scores {scores.shape}")
+    there = np.logical_not(np.ma.getmaskarray(answers))  # type: ignore[no-untyped-call]
+    given = answers.filled(0)
+    if given.dtype.kind not in "iu" or (given < 0).any() or (given > given.shape[-1] + 1).any():
+        raise ValueError("answers are 0 none, 1 the right one, and 2 to N + 1 others")
+    bad = (given > 0) & ~(np.isfinite(scores) & (scores >= least))
+    if bad.any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"the score of attempt {list(at)} (..., question, trial) is {scores[at]}")
+    check_trials(there.sum(axis=-1), check_k(k), f"k = {k}")
+    found = np.empty((*answers.shape[:-1], parts))
+    for at in np.ndindex(answers.shape[:-1]):
+        own = given[at][there[at]]
+        found[at] = value(own, np.where(own > 0, scores[at][there[at]], 0.0), k)
+    return found
+
+
+def _best(answers: Ints, scores: Floats, k: int) -> Any:
+    """Best@k of answers and scores (..., N)."""
+    ranked = np.where(answers > 0, scores, -np.inf)
+    order = np.argsort(-ranked, axis=-1)
+    ranked = np.take_along_axis(ranked, order, axis=-1)
+    n = ranked.shape[-1]
+    place, other = np.arange(n), ranked[..., 1:] != ranked[..., :-1]
+    edge = np.ones((*other.shape[:-1], 1), bool)
+    first = np.concatenate([edge, other], axis=-1)
+    above = np.maximum.accumulate(np.where(first, place, 0), axis=-1)
+    last = np.concatenate([other, edge], axis=-1)
+    upto = np.minimum.accumulate(np.where(last, place + 1, n)[..., ::-1], axis=-1)[..., ::-1]
+    # The chance that none of the a highest is among the k, a = 0..N.
+    missed = np.append(1.0, np.cumprod(np.maximum(0, n - place - k) / (n - place)))
+    chance = (missed[above] - missed[upto]) / (upto - above)
+    return np.where(np.take_along_axis(answers, order, axis=-1) == 1, chance, 0).sum(axis=-1)
+
+
+def _votes(answers: Ints, weights: Floats) -> Floats:
+    """What the votes of answers with weights, both (S, k), are worth: (S,)."""
+    rows, width = len(answers), int(answers.max()) + 2
+    cells = (np.arange(rows)[:, None] * width + answers).ravel()
+    return right(np.bincount(cells, weights.ravel(), rows * width).reshape(rows, width))
+
+
+def _subsets(rng: np.random.Generator, number: int, n: int, k: int) -> Ints:
+    """Random k-subsets of n trials, (number, k)."""
+    return np.argsort(rng.random((number, n)), axis=1)[:, :k]
+
+
+def _repeated(
+    answers: Ints, scores: Floats, replicates: int, rng: np.random.Generator
+) -> tuple[Ints, Floats]:
+    """Repetitions of N trials with their scores, (replicates, N); an answer made wrong is new."""
+    n = answers.size
+    drawn = rng.integers(n, size=(replicates, n))
+    tossed, heads = rng.random(drawn.shape) < 1 / (n + 1), rng.random(drawn.shape) < 0.5
+    again = np.where(tossed & heads, 1, answers[drawn])
+    return np.where(tossed & ~heads & (again == 1), n + 2, again), scores[drawn]

@@ -1,10 +1,15 @@
-"""Checking the arguments that are not arrays."""
+"""Checking what users pass: numbers and arrays of them, apart from outcomes; never silently cast.
+
+Masks need care: NumPy drops a mask that it does not see, as in a list of masked arrays, and what
+lies under it would count.
+"""
 
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 Bounds = tuple[float, float] | None
 UNIT = (0.0, 1.0)
@@ -61,3 +66,100 @@ def _number(value: Any, name: str, allowed: Callable[[Any], Any], advice: str) -
     if isinstance(value, bool) or not isinstance(value, Real) or not allowed(value):
         raise ValueError(f"{name} is {value!r}: pass {advice}")
     return float(value)
+
+
+Floats = npt.NDArray[np.float64]
+
+# Above every difference of scores with the largest weights; differences of these are finite.
+LARGEST_SCORE = 1e151
+
+
+def holds_mask(values: Any) -> bool:
+    """Check whether a masked array, or number, lies anywhere in lists and tuples."""
+    if isinstance(values, list | tuple):
+        return any(holds_mask(v) for v in values if isinstance(v, list | tuple | np.ma.MaskedArray))
+    return isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))
+
+
+def with_masks(values: Any) -> Any:
+    """Return a masked array of lists and tuples that hold masked arrays, at any depth."""
+    if isinstance(values, list | tuple) and holds_mask(values):
+        return np.ma.stack([with_masks(v) for v in values])
+    return np.ma.asanyarray(values)  # type: ignore[no-untyped-call]
+
+
+def number_array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    """Return real numbers (bool, integer or float) as an array of their own dtype."""
+    # Not before masks are looked for: np.asarray drops them and shows what lies under them.
+    if holds_mask(values):
+        raise ValueError(f"{name} has masked entries: leave them out")
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} is not an array of numbers ({error})") from None
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} has dtype {array.dtype}: pass real numbers")
+    return array
+
+
+def bounded_array(values: npt.ArrayLike, name: str, low: float, high: float, advice: str) -> Floats:
+    """Return the values as float64, all from low to high."""
+    array = number_array(values, name).astype(np.float64)
+    bad = ~((array >= low) & (array <= high))
+    if bad.any():
+        raise ValueError(f"{name} holds {array[bad][0]}: {advice}")
+    return array
+
+
+def finite_array(values: npt.ArrayLike, name: str) -> Floats:
+    """Return the values as float64, all finite."""
+    advice = f"pass finite numbers up to {LARGEST_SCORE:g} in size"
+    return bounded_array(values, name, -LARGEST_SCORE, LARGEST_SCORE, advice)
+
+
+def nonnegative_array(values: npt.ArrayLike, name: str) -> Floats:
+    """Return the values as float64, all finite and at least 0."""
+    advice = f"pass numbers of at least 0, up to {LARGEST_SCORE:g}"
+    return bounded_array(values, name, 0.0, LARGEST_SCORE, advice)
+
+
+def check_models(scores: npt.ArrayLike, name: str) -> Floats:
+    """Return the scores of K models, float64 of shape (..., K)."""
+    array = finite_array(scores, name)
+    if array.ndim == 0 or array.shape[-1] == 0:
+        raise ValueError(f"{name} has shape {array.shape}: pass one number per model, (..., K)")
+    return array
+
+
+def check_scores(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Return the means and sigmas of K models, both float64 of shape (..., K)."""
+    mean, sd = check_models(mu, "mu"), nonnegative_array(sigma, "sigma")
+    try:
+        return mean, np.broadcast_to(sd, mean.shape)
+    except ValueError:
+        raise ValueError(
+            f"sigma has shape {sd.shape}, but mu has {mean.shape}: pass one sigma per score"
+        ) from None
+
+
+def check_probabilities(p: npt.ArrayLike, name: str) -> Floats:
+    """Return probabilities as float64, shape (..., M), each from 0 to 1."""
+    array = bounded_array(p, name, 0.0, 1.0, "probabilities lie between 0 and 1")
+    if array.ndim == 0 or array.size == 0:
+        raise ValueError(f"{name} has shape {array.shape}: pass one probability per question")
+    return array
+
+
+def broadcast(**arrays: Any) -> Any:
+    """Return the arrays, views of one shape."""
+    shape = broadcast_shape(**arrays)
+    return [np.broadcast_to(array, shape) for array in arrays.values()]
+
+
+def broadcast_shape(**arrays: npt.NDArray[Any]) -> tuple[int, ...]:
+    """Return the shape to which the arrays broadcast; their names are for the message."""
+    try:
+        return np.broadcast_shapes(*(array.shape for array in arrays.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"{shapes}: pass shapes whose leading axes can be broadcast") from None

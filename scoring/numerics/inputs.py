@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.arrays import Floats as Floats
-from bayes_at_n.scoring.numerics.arrays import bounded_array, number_array, with_masks
+from bayes_at_n.scoring.numerics.checks import Floats as Floats
+from bayes_at_n.scoring.numerics.checks import bounded_array, number_array, with_masks
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

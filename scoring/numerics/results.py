@@ -1,4 +1,8 @@
-"""Giving results their form: means over questions, and intervals."""
+"""Formulas of Bayes@N and avg@N on counts, and giving results their form: means and intervals.
+
+Counts are stacks (..., M, C + 1), taken as checked; leading axes are free (models, data sets,
+bootstrap replicates). Notation and source: the docstring of ``scoring.metrics.bayes``.
+"""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -7,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayes_at_n.scoring.numerics.checks import Bounds, check_bounds, check_confidence
-from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 
 class Summary(NamedTuple):
@@ -51,11 +55,44 @@ def within(ends: Any, bounds: Bounds) -> Any:
 
 
 def question_sigma(variances: Floats) -> Floats:
-    """Standard deviation of the mean over independent questions, from their variances (..., M)."""
+    """Compute sigma of the mean over independent questions, from their variances (..., M)."""
     return np.asarray(np.sqrt(variances.sum(axis=-1)) / variances.shape[-1])
 
 
 def mean_and_sigma(moments: Sequence[Floats]) -> tuple[Any, Any]:
-    """Both of the mean over questions, from the questions' means and variances (..., M)."""
+    """Compute both of the mean over questions, from their means and variances (..., M)."""
     means, variances = moments
     return result(means.mean(axis=-1)), result(question_sigma(variances))
+
+
+def bayes_from_counts(counts: Ints, weights: Floats, prior: Any = 0) -> tuple[Floats, Floats]:
+    """Compute mu and sigma (...) of Bayes@N; the uniform prior's 1 is added to ``prior`` here."""
+    means, variances = posterior_moments(counts + prior + 1, weights)
+    return means.mean(axis=-1), np.sqrt(variances.sum(axis=-1)) / means.shape[-1]
+
+
+def posterior_moments(nu: Ints | Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Compute mean and variance (..., M) of w . pi_a under Dirichlet(nu_a); equation 15."""
+    total = nu.sum(axis=-1)
+    probabilities = nu / total[..., None]
+    # Relative to w_0, as the paper writes it: weights that are all equal give exactly w_0 and 0.
+    offsets = weights - weights[0]
+    means = probabilities @ offsets
+    spread = (probabilities * (offsets - means[..., None]) ** 2).sum(axis=-1)
+    return weights[0] + means, spread / (total + 1)
+
+
+def observed_means(counts: Ints, weights: Floats) -> Floats:
+    """Return each question's mean weighted outcome, shape (..., M)."""
+    means: Floats = weights[0] + (counts @ (weights - weights[0])) / counts.sum(axis=-1)
+    return means
+
+
+def merge_equal(counts: Any, weights: Floats) -> tuple[Floats, Any]:
+    """Add up categories of equal weight: distinct weights (L,), ascending, and counts (..., L).
+
+    >>> merge_equal(np.array([[1, 2, 3]]), np.array([0.5, 0.0, 0.5]))[1].tolist()
+    [[2, 4]]
+    """
+    levels, level = np.unique(weights, return_inverse=True)
+    return levels, counts @ (level[:, None] == np.arange(levels.size)).astype(counts.dtype)

@@ -266,13 +266,14 @@ def test_the_report_says_in_which_order_an_attempt_saw_its_options(
     """By which the page finds the letter that the attempt wrote, which is not that of the table."""
     run = answering(prepared_choices("trial", "prompt.shuffle=trial"), lambda row, _: row["gold"])
     grading.grade(run)
-    pages: dict[str, Any] = {}
-    monkeypatch.setattr(attempts, "write", lambda stem, ending, side: pages.update(side["rows"]))
+    files: dict[str, Any] = {}
+    monkeypatch.setattr(attempts, "write", lambda stem, ending, side: files.update({ending: side}))
     monkeypatch.setattr(texts.tokens, "decoder", lambda *_: None)
     ids = [row["question_id"] for row in run.questions]
     found = attempts.index(run, ids, True)
     answers = found.table["answer"].to_pylist()
     texts.write(texts.Job(run.cfg, ids, found.keys, run.path, None))
+    pages = files["-0"]["rows"]
     assert len(pages) == COUNT * TRIALS and answers == ["A"] * len(pages)
     for key, page in pages.items():
         place, trial = map(int, key.split("/"))

@@ -61,7 +61,7 @@ def page(watched: tuple[Any, list[str]], index_html: Path) -> Iterator[Any]:
     """The report as in a new window, where nothing may go wrong."""
     opened, wrong = watched
     opened.set_viewport_size({"width": 1200, "height": 800})
-    opened.emulate_media(color_scheme="light")
+    opened.emulate_media(color_scheme="light", media="screen")
     wrong.clear()
     opened.goto(index_html.as_uri())
     yield opened
@@ -372,7 +372,6 @@ def test_paper_keeps_what_is_said_of_the_scores(page: Any) -> None:
     page.emulate_media(media="print")
     expect(page.locator("#panel-1 .first .hint").last).to_be_visible()
     expect(page.locator("#panel-1 .map-order")).to_be_hidden()
-    page.emulate_media(media="screen")
 
 
 @pytest.fixture(scope="module")

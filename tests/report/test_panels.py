@@ -41,7 +41,7 @@ def test_a_model_has_one_look_in_all_figures(monkeypatch: pytest.MonkeyPatch) ->
     limits = [{"model": name, "max_tokens": 8} for name in "aabb"]
     tables = {"leaderboard": Table("", [], rows), "caps": Table("", [], limits)}
     cohort = from_arrays("coins", ["a", "b"], ["q"], [[[1, 0]], [[1, 1]]])
-    assert list(figures.of_dataset(cohort, tables, [], "avg"))
+    assert list(figures.of_dataset(cohort, tables, "avg"))
     limits_drawn, ranks_drawn = asked
     assert [row["model"] for row in limits_drawn] == [*"bbaa"] and ranks_drawn == ["b", "a"]
 

@@ -24,13 +24,12 @@ from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_model
-from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.grade import stage as grade
 from bayes_at_n.pipeline.prepare import questions, questions_table
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, stage, texts
+from bayes_at_n.pipeline.verify import calibrate, judge, stage, texts
 from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.verifiers.judge.agreement import agreement
@@ -77,7 +76,7 @@ def by_question(run: Run) -> Run:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Every prompt that a real engine got."""
     prompts: list[list[int]] = []
-    real = labels.load
+    real = engines.load_verifier
 
     def load(*arguments: Any) -> Any:
         engine = real(*arguments)
@@ -87,7 +86,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         )
         return engine
 
-    monkeypatch.setattr(labels, "load", load)
+    monkeypatch.setattr(engines, "load_verifier", load)
     return prompts
 
 
@@ -95,7 +94,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr(labels, "load", refuse)
+    monkeypatch.setattr(engines, "load_verifier", refuse)
 
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
@@ -256,13 +255,13 @@ def test_what_decides_a_verdict(run: Run, tiny_model: Path, tmp_path: Path) -> N
 
 
 def test_messages_name_the_keys_of_the_verifier() -> None:
-    judge = verifier_as_model(compose.load([]))
+    verifier = verifier_as_model(compose.load([]))
     for reason, keys in {
         "CUDA out of memory": ("verifier.engine.tensor_parallel_size", "verifier.context or"),
         "please set trust_remote_code": ("verifier.trust_remote_code=true",),
         "Engine core failed. See root cause above": ("flashinfer-python",),
     }.items():
-        with pytest.raises(UserError) as caught, engines.load_errors(judge):
+        with pytest.raises(UserError) as caught, engines.load_errors(verifier):
             raise RuntimeError(reason)
         message = str(caught.value)
         assert all(key in message for key in keys)
@@ -285,15 +284,16 @@ def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) ->
 
 
 def test_a_renamed_folder_is_not_made_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, moved = texts.Reader.read, run.path.with_name("moved")
+    read, moved = texts.read, run.path.with_name("moved")
 
-    def moving(reader: Any, number: int) -> Any:
+    def moving(run: Run, plan: Any, number: int) -> Any:
+        found = read(run, plan, number)
         if number:
             run.path.rename(moved)
-        return read(reader, number)
+        return found
 
     monkeypatch.setattr(texts, "ROWS", 4)
-    monkeypatch.setattr(texts.Reader, "read", moving)
+    monkeypatch.setattr(judge, "read", moving)
     with pytest.raises(UserError, match="renamed or replaced while attempts were verified"):
         stage.verify(run)
     assert not run.path.exists() and len([*moved.glob("label_logprobs/*/*.parquet")]) == 1
@@ -378,10 +378,10 @@ def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker
 ASKED = """
 import numba
 import numpy as np
+from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.engines import labels
 from bayes_at_n.pipeline.config.settings import verifier_as_model
-engine = labels.load(verifier_as_model(compose.load({overrides})), 512)
+engine = engines.load_verifier(verifier_as_model(compose.load({overrides})), 512)
 np.save({file!r}, engine.next_logprobs({ids}, {label_ids}, lambda: None))
 assert engine.describe()["engine"] == "vllm"
 engine.close()
@@ -417,7 +417,8 @@ def test_both_engines_say_the_same(tiny_model: Path, forker: Forker, tmp_path: P
             assert forker.python(program, log) == 0, log.read_text()
             logprobs = np.load(file)
         else:
-            engine = labels.load(verifier_as_model(compose.load([*overrides, *same])), 512)
+            cfg = verifier_as_model(compose.load([*overrides, *same]))
+            engine = engines.load_verifier(cfg, 512)
             logprobs = engine.next_logprobs(ids, prompts.label_ids, lambda: None)
             assert engine.describe()["engine"] == name
             engine.close()

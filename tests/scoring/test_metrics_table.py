@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +79,35 @@ def test_posteriors_keep_their_own_intervals() -> None:
     assert parse("bayes").summary(R) == scoring.bayes_ci(R, bounds=(0.0, 1.0))
     assert parse("avg").summary(R) == scoring.covering_ci(R, bounds=(0.0, 1.0))
     assert parse("bayes").k == 0 and parse("avg").k == 1
+
+
+def test_a_metric_of_a_users_own_is_the_mean_over_questions_of_its_function(
+    tmp_path: Path,
+) -> None:
+    code = tmp_path / "my-own.py"
+    code.write_text("""
+from fractions import Fraction
+from pathlib import Path
+from math import comb
+
+def any_of_two(correct, trials):
+    return 1 - Fraction(comb(trials - correct, 2), comb(trials, 2))
+
+def outside(correct, trials):
+    return 1 + correct
+
+def fails(correct, trials):
+    return 1 / 0
+""")
+    metric, pair = parse(f"{code}:any_of_two"), parse("pass@2")
+    assert (metric.key, metric.title()) == ("my_own.py_any_of_two", "any_of_two")
+    close(metric.summary(ragged(ROWS)), pair.summary(ragged(ROWS)))
+    assert metric.tables(6) == pair.tables(6)
+    for name, why in (("outside", "return 0 to 1"), ("fails", "ZeroDivision"), ("no", "KeyError")):
+        with pytest.raises(ValueError, match=f"{code}:{name}: .*{why}"):
+            parse(f"{code}:{name}").estimate([[0, 1]])
+    with pytest.raises(ValueError, match="No such file"):
+        parse(f"{tmp_path}/none.py:f").estimate([[0, 1]])
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])

@@ -14,7 +14,7 @@ import pytest
 from helpers import close
 
 from bayes_at_n.scoring.numerics.inputs import Counts
-from bayes_at_n.scoring.numerics.moments import bayes_from_counts
+from bayes_at_n.scoring.numerics.results import bayes_from_counts
 from bayes_at_n.scoring.ranking.compare import compare_scores
 from bayes_at_n.scoring.ranking.planning import TrialPlan, trials_for_width, trials_to_separate
 

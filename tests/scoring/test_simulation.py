@@ -11,7 +11,7 @@ from scipy import integrate, stats
 
 from bayes_at_n import scoring
 from bayes_at_n.scoring.numerics.coins import beta_given_mean, stream
-from bayes_at_n.scoring.numerics.moments import bayes_from_counts
+from bayes_at_n.scoring.numerics.results import bayes_from_counts
 from bayes_at_n.scoring.studies import simulation, updates
 from bayes_at_n.scoring.studies.simulation import (
     coin_models,

@@ -1,0 +1,94 @@
+"""Weights of another checkpoint for a loaded engine: where that is allowed, and how it is proven.
+
+An engine may report success and keep a part of the old weights: vLLM 0.32 on a CPU leaves a tied
+output layer as it was. So an engine that was loaded with one checkpoint first takes back the
+weights of another one that was loaded before, and must give the log-probs of a fixed text that the
+other load gave, to the last bit: a part of its own weights that stays would show. Of a series of
+checkpoints two are loaded, and the others swapped.
+"""
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayes_at_n.pipeline.base.console import note
+from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.engines import Engine, Logprobs, NotSupported
+from bayes_at_n.pipeline.prepare import models
+
+# Beginnings of the names of files that decide what an engine makes of weights and tokens.
+_DECISIVE = (
+    *("config", "generation_config", "tokenizer", "special_tokens", "added_tokens"),
+    *("vocab", "merges", "chat_template", "preprocessor"),
+)
+_TEXT = "What is 12 + 34? 12 + 34 = 46, so the answer is 46."
+_MOST = 64  # tokens of it
+_loads: dict[str, tuple[RunConfig, Logprobs]] = {}  # by family one that was loaded, and its text
+_proven: dict[str, bool] = {}  # by family; false: it takes no other weights
+
+
+def loaded(engine: Engine) -> None:
+    """Remember the log-probs of an engine that was just loaded."""
+    if (family := _family(engine.cfg)) and family not in _loads:
+        with contextlib.suppress(NotSupported):
+            _loads[family] = engine.cfg, _read(engine)
+
+
+def swap(engine: Engine, cfg: RunConfig) -> bool:
+    """Give an engine that nobody uses the weights of a model, where that is proven to be sound.
+
+    Returns False: the model has to be loaded, and the engine is of no use any more.
+    """
+    family = _family(cfg)
+    if not family or family != _family(engine.cfg) or not _proven.get(family, family in _loads):
+        return False
+    try:
+        if family not in _proven:
+            other, values = _loads[family]
+            if _equal(_read(engine), values):  # it has these weights itself
+                return False
+            engine.load_weights(other)
+            if not _equal(_read(engine), values):
+                raise NotSupported("log-probs after a swap are not those of a load")
+            _proven[family] = True
+        engine.load_weights(cfg)
+    except NotSupported as error:
+        note(f"each model is loaded anew: {error}")
+        _proven[family] = False
+        return False
+    return True
+
+
+def _family(cfg: RunConfig) -> str:
+    """What models have in common that can take each other's weights; empty: they cannot.
+
+    Their settings but for name and place, those of the engine, and a hash of their configuration
+    and tokenizer files, by which only folders are told apart.
+    """
+    if kind(cfg.engine.name).served or cfg.model.trust_remote_code:
+        return ""
+    folder = Path(models.locate(cfg.model))
+    if not folder.is_absolute():
+        return ""
+    names = sorted(path.name for path in folder.iterdir() if path.name.startswith(_DECISIVE))
+    unnamed: dict[str, Any] = {"name": "", "id": "", "checkpoint": None}
+    unnamed |= {"table_id": None, "short_name": None}
+    engine = replace(cfg.engine, batch_size=1, in_flight=None)
+    return repr((models.fingerprint(cfg.model, names), replace(cfg.model, **unnamed), engine))
+
+
+def _read(engine: Engine) -> Logprobs:
+    """Log-probs of the fixed text: float32 [tokens]. Raises NotSupported: it gives none."""
+    try:
+        ids = engine.tokenizer(_TEXT, add_special_tokens=False)["input_ids"]
+        return engine.prompt_logprobs([ids[:_MOST]])[0]
+    except Exception as error:  # engines raise whatever their parts raise
+        raise NotSupported(f"no log-probs of a text: {error}") from error
+
+
+def _equal(a: Logprobs, b: Logprobs) -> bool:
+    return a.shape == b.shape and bool(np.array_equal(a, b, equal_nan=True))
