@@ -112,7 +112,12 @@ async function search(attempts, of, listed) {
     const texts = file(name);
     await texts.loading;
     if (reading.listed !== listed) return;
-    const holds = ({ q, t }) => texts.value?.rows[`${q}/${t}`]?.text.toLowerCase().includes(text);
+    if (texts.error) {
+      Object.assign(reading, { line: texts.error.message, searching: false });
+      draw();
+      return;
+    }
+    const holds = ({ q, t }) => texts.value.rows[`${q}/${t}`]?.text.toLowerCase().includes(text);
     own.filter(holds).forEach((attempt) => hits.add(attempt));
     reading.line = `Searched ${count(done += own.length)} of ${count(attempts.length)} responses: ${count(hits.size)} found`;
     draw();
@@ -142,8 +147,8 @@ function open() {
   const attempts = attemptsOf(wanted.question);
   if (reading.listed !== listed) list(attempts, listed);
   if (questionName && question < 0) throw new Error(`There is no question ${questionName} in ${datasetName} here.`);
-  if (trial) reading.attempt = attemptsOf(question).find(({ m, t }) => m === model && t === Number(trial)) ?? null;
-  if (trial && !reading.attempt) throw new Error(`${modelName} has no trial ${trial} of ${questionName}: it is owed, or out of range.`);
+  if (trial && question >= 0) reading.attempt = attemptsOf(question).find(({ m, t }) => m === model && t === Number(trial)) ?? null;
+  if (trial && !reading.attempt) throw new Error(`${modelName} has no trial ${trial} of ${questionName}: it is pending, or out of range.`);
   return question;
 }
 
