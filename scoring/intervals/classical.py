@@ -33,7 +33,7 @@ MOST_DRAWS = 2**21
 
 
 def wald_ci(R: Outcomes, w: Weights = None, confidence: float = 0.95) -> Summary:
-    """The average with the central-limit interval over trials of these questions.
+    """Average the outcomes, with the central-limit interval over trials of these questions.
 
     With the mean m_a and the unbiased variance s_a^2 of the weighted outcomes of question a::
 
@@ -44,8 +44,9 @@ def wald_ci(R: Outcomes, w: Weights = None, confidence: float = 0.95) -> Summary
 
     R and w, and their errors, are those of :func:`scoring.bayes`, with at least two trials of every
     question; ``confidence``, the level of the interval, lies in (0, 1). Returns a, stderr and both
-    ends: floats for one matrix, arrays of shape (...) for a stack. Source: the standard error of a
-    stratified sample, Cochran, "Sampling Techniques", chapter 5.
+    ends: floats for one matrix, arrays of shape (...) for a stack. Raises ValueError: as
+    :func:`scoring.bayes`; a question with fewer than two trials; a confidence outside (0, 1).
+    Source: the standard error of a stratified sample, Cochran, "Sampling Techniques", chapter 5.
 
     >>> [round(x, 4) for x in wald_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.1581, 0.3901, 1.0099]
@@ -59,7 +60,7 @@ def wald_ci(R: Outcomes, w: Weights = None, confidence: float = 0.95) -> Summary
 
 
 def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
-    """The average of outcomes 0 and 1 with Wilson's interval, all trials taken as one binomial.
+    """Average outcomes 0 and 1, with Wilson's interval: all trials taken as one binomial.
 
     With a the mean over questions of the share correct and n = M^2 / sum_a (1 / N_a), which is
     M N where all N_a are N::
@@ -68,8 +69,8 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
 
     It ignores that questions differ, and with the same N everywhere is conservative: success rates
     p_a that differ make the variance of a smaller than a binomial's. For equal p_a the variance is
-    that of a binomial share of n trials; stderr is sqrt(a (1 - a) / n). Outcomes other than 0 and
-    1, or a question without trials, are a ValueError. All else: :func:`wald_ci`. Source: Wilson,
+    that of a binomial share of n trials; stderr is sqrt(a (1 - a) / n). Raises ValueError: outcomes
+    other than 0 and 1, or a question without trials. All else: :func:`wald_ci`. Source: Wilson,
     "Probable inference, the law of succession, and statistical inference", J. Am. Stat. Assoc. 22
     (1927).
 
@@ -91,12 +92,13 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
 
 
 def clustered_ci(R: Outcomes, w: Weights = None, confidence: float = 0.95) -> Summary:
-    """The average with questions as a sample from a larger pool: a -/+ z question_stderr.
+    """Average, with questions as a sample from a larger pool: a -/+ z question_stderr.
 
     What evaluation harnesses print. It is about other questions of this kind. z is the normal
     quantile, also for few questions, where Student's would be larger. It is not cut off at the
-    range of w. R and errors: :func:`scoring.question_stderr`. All else: :func:`wald_ci`. Source:
-    Miller, "Adding Error Bars to Evals", arXiv 2411.00640.
+    range of w. R: :func:`scoring.question_stderr`. Raises ValueError: as it does; a confidence
+    outside (0, 1). All else: :func:`wald_ci`. Source: Miller, "Adding Error Bars to Evals", arXiv
+    2411.00640.
 
     >>> [round(x, 4) for x in clustered_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.1, 0.504, 0.896]
@@ -113,14 +115,16 @@ def bootstrap_ci(
     seed: int = 0,
     resample: Literal["trials", "questions"] = "trials",
 ) -> Summary:
-    """The average with the percentile interval of a bootstrap.
+    """Average, with the percentile interval of a bootstrap.
 
     With "trials", each question's N_a trials are drawn again with replacement, from the counts: a
     multinomial, whose variance is (N - 1) / N of :func:`wald_ci`'s. With "questions", M questions
     are drawn with replacement, each with its own mean. The ends are quantiles of the averages of
     the replicates, at least two, and stderr is their standard deviation. ``seed`` is a whole number
     from 0 up; each matrix of a stack gets what it would alone. A question needs one trial. All
-    else: :func:`wald_ci`. Source: Efron, "Bootstrap methods", Ann. Statist. 7 (1979).
+    else: :func:`wald_ci`. Raises ValueError: a question without trials; fewer than two replicates;
+    another ``resample``; a seed below 0. Source: Efron, "Bootstrap methods", Ann. Statist. 7
+    (1979).
 
     >>> [round(x, 4) for x in bootstrap_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.141, 0.4, 1.0]

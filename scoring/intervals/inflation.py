@@ -28,7 +28,7 @@ class Inflation(NamedTuple):
 
 
 def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.95) -> Inflation:
-    """The variance of the average of a trial over what independent attempts would give it.
+    """Divide the variance of a trial's average by what independent attempts would give it.
 
     Of a matrix (..., M, N) with y_t the mean over questions of trial t and s_a^2 the variance of
     question a over its N trials::
@@ -47,9 +47,9 @@ def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.
     one-sided: equal means of a few trials are no sign of shared luck.
 
     Only trials count that every question has. Where fewer than two do, or nothing varies, nothing
-    is known: 1, from 0 to infinity, p 1. Counts have no trials and are a ValueError, as outcomes
-    other than 0 and 1. Source: Pitman (1937) for tests by permutation; Kish (1965) for the
-    ratio, his design effect.
+    is known: 1, from 0 to infinity, p 1. Raises ValueError: counts, which have no trials; outcomes
+    other than 0 and 1; two shapes. Source: Pitman (1937) for tests by permutation; Kish (1965) for
+    the ratio, his design effect.
 
     >>> rng = np.random.default_rng(0)
     >>> luck, own = rng.random((80,)), rng.random((2, 30, 80))

@@ -25,7 +25,7 @@ def prediction_powered(
     weights: npt.ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Corrected:
-    """The share of attempts that are right, from what a grader says of all and people of a sample.
+    """Estimate the share of right attempts from a grader's word on all and people's on a sample.
 
     ``predicted``, shape (n,), is what a grader or verifier says of each attempt, 0 to 1;
     ``labels``, shape (m,), what people say of the attempts ``at``, positions 0..n-1, each once;

@@ -33,7 +33,7 @@ class Uncertainty(NamedTuple):
 
 
 def uncertainty(R: Outcomes, w: Weights = None) -> Uncertainty:
-    """Uncertainty of avg@N from the trials, from the questions, and from both.
+    """Split the uncertainty of avg@N: from the trials, from the questions, and from both.
 
     With x_a the mean weighted outcome of question a over its N_a trials, and n_ak how often the
     outcome was k::
@@ -51,8 +51,9 @@ def uncertainty(R: Outcomes, w: Weights = None) -> Uncertainty:
     posterior variance of w . pi_a (T_a = 1 + C + N_a): if most questions have one trial, trust
     clustered and do not split it.
 
-    Fewer than two questions, or one without trials, are a ValueError; R and w: :func:`scoring.avg`.
-    Source: arXiv 2510.04265, equation 20; Miller, arXiv 2411.00640; analysis of variance.
+    Raises ValueError: fewer than two questions, or one without trials. R and w:
+    :func:`scoring.avg`. Source: arXiv 2510.04265, equation 20; Miller, arXiv 2411.00640; analysis
+    of variance.
 
     >>> u = uncertainty([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
     >>> round(u.average, 4), round(u.sigma, 4)

@@ -51,7 +51,7 @@ LARGEST_INVERTED = 1e7
 
 
 def bayes(R: Outcomes, w: Weights = None, R0: Outcomes | None = None) -> tuple[Any, Any]:
-    """Bayes@N: posterior mean and standard deviation of the weighted metric.
+    """Compute Bayes@N: posterior mean and standard deviation of the weighted metric.
 
     With nu_ak and T_a as in the module's docstring, and m_a = sum_k nu_ak w_k / T_a::
 
@@ -72,8 +72,8 @@ def bayes(R: Outcomes, w: Weights = None, R0: Outcomes | None = None) -> tuple[A
             :class:`scoring.Counts`, which may be fractional (see :func:`scoring.down_weight`).
             ``None`` is the uniform prior (D = 0).
 
-    Returns mu, sigma: floats for one matrix, arrays of shape (...) for a stack. An outcome that is
-    not in 0..C and a wrong shape are a ValueError.
+    Returns mu, sigma: floats for one matrix, arrays of shape (...) for a stack. Raises ValueError:
+    an outcome that is not in 0..C, a wrong shape, weights or priors that do not fit.
 
     >>> R = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
     >>> mu, sigma = bayes(R, w=[0.0, 0.5, 1.0])
@@ -97,14 +97,15 @@ def bayes_ci(
     confidence: float = 0.95,
     bounds: Bounds = None,
 ) -> Summary:
-    """Bayes@N with its credible interval mu -/+ z sigma: the named tuple value, sigma, low, high.
+    """Compute Bayes@N with its credible interval mu -/+ z sigma: value, sigma, low, high.
 
     The interval is central and uses the normal approximation to the posterior, which suits many
     questions (paper, section 2.5). When nearly all questions are easy, or hard, the uniform prior
     pulls mu by more than its sigma and the interval misses: look at :func:`shrinkage` too.
 
     ``confidence`` is the posterior probability of the interval, in (0, 1); both ends are moved into
-    ``bounds``, (lowest, highest), if any; others are a ValueError. All else: :func:`bayes`.
+    ``bounds``, (lowest, highest), if any. Raises ValueError: others, and as :func:`bayes`. All
+    else: :func:`bayes`.
 
     >>> [round(x, 4) for x in bayes_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))]
     [0.6429, 0.1185, 0.4107, 0.875]
@@ -155,7 +156,7 @@ def bayes_quantile_ci(
 
 
 def avg(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
-    """avg@N: the weighted average of the outcomes, with the posterior's sigma on its scale.
+    """Compute avg@N: the weighted average of the outcomes, with the posterior's sigma on its scale.
 
     With N_a trials of question a, T_a = 1 + C + N_a and Var_a the posterior variance of
     w . pi_a under the uniform prior::
@@ -166,7 +167,7 @@ def avg(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
     With the same N everywhere sigma is (1 + C + N) / N times that of :func:`bayes`, and both rank
     models alike (equations 18 to 20).
 
-    A question without trials is a ValueError. All else: :func:`bayes`.
+    Raises ValueError: a question without trials. All else: :func:`bayes`.
 
     >>> a, sigma = avg([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
     >>> round(a, 6), round(sigma, 6)
@@ -182,7 +183,9 @@ def avg(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
 def avg_ci(
     R: Outcomes, w: Weights = None, confidence: float = 0.95, bounds: Bounds = None
 ) -> Summary:
-    """avg@N with the interval a -/+ z sigma; all else: :func:`avg` and :func:`bayes_ci`.
+    """Compute avg@N with the interval a -/+ z sigma.
+
+    All else: :func:`avg` and :func:`bayes_ci`. Raises ValueError: as they do.
 
     >>> [round(x, 4) for x in avg_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], bounds=(0.0, 1.0))]
     [0.7, 0.1658, 0.375, 1.0]
@@ -191,13 +194,13 @@ def avg_ci(
 
 
 def question_stderr(R: Outcomes, w: Weights = None) -> Any:
-    """Standard error of avg@N when the questions are a sample from a larger pool.
+    """Compute the standard error of avg@N with questions as a sample from a larger pool.
 
     The standard deviation over questions (M - 1 in the denominator) of each question's mean
     weighted outcome, divided by sqrt(M), which most evaluation harnesses print: how other questions
-    of this kind would change the score. It shrinks with M and not with N. Fewer than two questions,
-    or one without trials, are a ValueError. All else: :func:`bayes`. Source: Miller, "Adding Error
-    Bars to Evals", arXiv 2411.00640 (questions as clusters).
+    of this kind would change the score. It shrinks with M and not with N. Raises ValueError: fewer
+    than two questions, or one without trials. All else: :func:`bayes`. Source: Miller, "Adding
+    Error Bars to Evals", arXiv 2411.00640 (questions as clusters).
 
     >>> round(question_stderr([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]), 6)
     0.1
@@ -211,12 +214,12 @@ def question_stderr(R: Outcomes, w: Weights = None) -> Any:
 
 
 def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
-    """How far the prior has moved the score, in units of sigma: (mu - a) / sigma.
+    """Measure how far the prior has moved the score, in units of sigma: (mu - a) / sigma.
 
     mu and sigma are from :func:`bayes`, and a from :func:`avg` of the same outcomes: numbers, or
-    arrays of one shape, finite, and sigma not 0 where mu and a differ; else a ValueError. Above
-    ``SHRINKAGE_LIMIT`` (0.5) in size, the interval of :func:`bayes_ci` may cover much less than it
-    says: report :func:`avg_ci` beside it. It follows from equation 19.
+    arrays of one shape, finite, and sigma not 0 where mu and a differ. Raises ValueError: others.
+    Above ``SHRINKAGE_LIMIT`` (0.5) in size, the interval of :func:`bayes_ci` may cover much less
+    than it says: report :func:`avg_ci` beside it. It follows from equation 19.
 
     >>> R = [[1] * 78 + [0] * 2] * 30
     >>> mu, sigma = bayes(R)
@@ -239,16 +242,16 @@ def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
 
 
 def down_weight(R0: Outcomes, strength: float, categories: int = 2) -> Counts:
-    """Prior counts that keep the proportions of a prior run but weigh only ``strength`` trials.
+    """Scale the counts of a prior run, in its proportions, to ``strength`` trials at most.
 
     The counts n_ak of a question with D_a prior trials become n_ak min(1, D / D_a), where D is
     the strength: a run of an older, quantised or base model is worth less than new trials, by the
     paper's study D = 1 to 4 (``docs/scoring.md``).
 
     R0 is that of :func:`bayes`, but a vector is one question; one without prior trials keeps the
-    uniform prior. ``strength`` is D, above 0, and ``categories`` C + 1; else a ValueError. The
-    counts (..., M, C + 1) are to be passed as R0. Source: arXiv 2510.04265, equation 6 and, in the
-    version with twenty models, section 2.8.
+    uniform prior. ``strength`` is D, above 0, and ``categories`` C + 1. Raises ValueError: others.
+    The counts (..., M, C + 1) are to be passed as R0. Source: arXiv 2510.04265, equation 6 and, in
+    the version with twenty models, section 2.8.
 
     >>> prior = down_weight([[1, 1, 1, 1, 1, 1, 0, 0], [0] * 8], strength=4)
     >>> prior.values.tolist()

@@ -19,7 +19,7 @@ def sampling_cost(
     cache_hit: npt.ArrayLike = 0.125,
     output: npt.ArrayLike = 10.0,
 ) -> Any:
-    """Cost of n trials of a question, of which the first reads the prompt and the others reuse it::
+    """Price n trials of a question, of which the first reads the prompt and others reuse it::
 
         cost = cache_miss input_tokens + cache_hit input_tokens (n - 1) + output output_tokens n
 
@@ -31,7 +31,7 @@ def sampling_cost(
     ``cache_miss`` and ``cache_hit`` are prices of an input token that is read for the first time,
     or held by the cache, and ``output`` that of an output token; the defaults are those of MaP's
     Table 6, where a prompt has 4 tokens to each token of its completion. All are 0 or more, and
-    broadcast; others are a ValueError. The cost is a float, or an array of the broadcast shape.
+    broadcast. Raises ValueError: others. The cost is a float, or an array of the broadcast shape.
 
     >>> sampling_cost(4, 1, [1, 2, 4, 8, 16]).tolist()
     [15.0, 25.5, 46.5, 88.5, 172.5]

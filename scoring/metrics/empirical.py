@@ -58,7 +58,7 @@ class Prior(NamedTuple):
 
 
 def empirical_bayes(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
-    """Posterior mean and standard deviation of the weighted metric, under a fitted prior.
+    """Compute posterior mean and standard deviation of the metric under a fitted prior.
 
     With the model and the hyperprior of the module's docstring, m_a and V_a mean and variance of
     w . pi_a under Dirichlet(s q + n_a), and E and Var over the posterior of q and s::
@@ -67,7 +67,8 @@ def empirical_bayes(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
         sigma^2 = E[ 1/M^2 sum_a V_a ] + Var[ 1/M sum_a m_a ]
 
     A question without trials has the fitted prior as posterior. All else: :func:`scoring.bayes`.
-    Source: not in the paper; arXiv 2510.04265, equations 1 and 15, with s q for the prior's ones.
+    Raises ValueError: as :func:`scoring.bayes`. Source: not in the paper; arXiv 2510.04265,
+    equations 1 and 15, with s q for the prior's ones.
 
     >>> mu, sigma = empirical_bayes([[1] * 78 + [0] * 2] * 30)  # bayes: 0.9634
     >>> round(mu, 4), round(sigma, 4)
@@ -79,11 +80,12 @@ def empirical_bayes(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
 def empirical_bayes_ci(
     R: Outcomes, w: Weights = None, confidence: float = 0.95, bounds: Bounds = None
 ) -> Summary:
-    """:func:`empirical_bayes` with its credible interval, of equal tails.
+    """Compute :func:`empirical_bayes` with its credible interval, of equal tails.
 
     The ends are quantiles of the Beta distribution on [min w, max w] with mean mu and standard
-    deviation sigma: near the edge the posterior is skewed, and mu -/+ z sigma would leave the
-    range on one side and miss on the other. All else: :func:`scoring.bayes_ci`.
+    deviation sigma: near the edge the posterior is skewed, and mu -/+ z sigma would leave the range
+    on one side and miss on the other. All else: :func:`scoring.bayes_ci`. Raises ValueError: as
+    :func:`scoring.bayes_ci`.
 
     >>> [round(x, 4) for x in empirical_bayes_ci([[1] * 78 + [0] * 2] * 30)]
     [0.9745, 0.0032, 0.9678, 0.9804]
@@ -99,13 +101,14 @@ def empirical_bayes_ci(
 
 
 def covering_ci(R: Outcomes, confidence: float = 0.95, bounds: Bounds = None) -> Summary:
-    """avg@N and its sigma, with the interval that covers: the one to show beside a score.
+    """Compute avg@N and its sigma with the interval that covers: the one to show beside a score.
 
     The interval is that of :func:`empirical_bayes_ci` where its conditions hold, :func:`fits`, and
     else the wider one of :func:`scoring.avg_ci`; it always holds avg@N. In simulation of 325 kinds
     of truth, one question unlike all others among them, it held the true score in 90 % of runs or
     more everywhere, but for a single question, where it may be 85 %; the empirical Bayes interval
     alone did not in 26 (``docs/scoring.md``). R holds 0 and 1; all else: :func:`scoring.avg_ci`.
+    Raises ValueError: as it does; other outcomes.
 
     Of five questions and four trials each none was correct. Bayes@4 is 0.1667, from 0.04 to 0.29:
 
@@ -124,12 +127,13 @@ def covering_ci(R: Outcomes, confidence: float = 0.95, bounds: Bounds = None) ->
 
 
 def fits(R: Outcomes) -> Any:
-    """Whether the conditions of :func:`empirical_bayes_ci` hold: bool, or (...) of a stack.
+    """Check whether the conditions of :func:`empirical_bayes_ci` hold: bool, or (...) of a stack.
 
     Every question has as many trials as the others, so that their number cannot depend on how hard
     it is; and two questions at least have correct and wrong trials. Where only one has, or none,
     nothing says that questions are of one kind, and the prior would take them to be certain. With
-    one trial a question, two at least are correct and two are wrong. R: :func:`covering_ci`.
+    one trial a question, two at least are correct and two are wrong. R: :func:`covering_ci`. Raises
+    ValueError: as :func:`covering_ci`.
 
     >>> fits([[1, 0], [0, 1], [1, 1]]), fits([[1, 1], [0, 1], [1, 1]]), fits([[1], [0], [0], [1]])
     (True, False, True)
@@ -143,11 +147,11 @@ def fits(R: Outcomes) -> Any:
 
 
 def fit_prior(R: Outcomes, categories: int = 2) -> Prior:
-    """The prior over questions itself: what a next question of this kind would be like.
+    """Fit the prior over questions itself: what a next question of this kind would be like.
 
-    R is that of :func:`scoring.bayes`, and ``categories`` C + 1, at least 2; else a ValueError.
-    ``concentration * mean`` of the :class:`Prior` are the parameters of a Dirichlet, in the order
-    of the categories: for two outcomes Beta(entry 1, entry 0).
+    R is that of :func:`scoring.bayes`, and ``categories`` C + 1, at least 2. Raises ValueError:
+    others. ``concentration * mean`` of the :class:`Prior` are the parameters of a Dirichlet, in the
+    order of the categories: for two outcomes Beta(entry 1, entry 0).
 
     Half of the questions always right, half never: the prior is spread out, s near 0.
 

@@ -31,11 +31,12 @@ from bayes_at_n.scoring.numerics.results import (
 
 
 def max_at_k(R: Outcomes, k: int, w: Weights = None) -> Any:
-    """Max@k, the unbiased estimator: the mean best reward over k-subsets of the trials.
+    """Average the best reward over k-subsets of the trials: Max@k, the unbiased estimator.
 
     With rewards g_1 <= ... <= g_N of a question, 1 / C(N, k) sum_{i = k..N} C(i - 1, k - 1) g_i,
     averaged over questions. w holds the reward of each category; R and w: :func:`scoring.bayes`,
-    all else: :func:`scoring.pass_at_k`. Source: arXiv 2510.23393, appendix C.1.
+    all else: :func:`scoring.pass_at_k`. Raises ValueError: as both. Source: arXiv 2510.23393,
+    appendix C.1.
 
     >>> R = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
     >>> round(max_at_k(R, 2, w=[0.0, 0.5, 1.0]), 6)
@@ -62,12 +63,13 @@ def max_at_k_ci(
     confidence: float = 0.95,
     bounds: Bounds = None,
 ) -> Summary:
-    """Posterior mean, standard deviation and credible interval of Max@k, of k new attempts.
+    """Summarise the posterior of Max@k of k new attempts: mean, sigma, credible interval.
 
-    A_l ~ Beta, and for l < m A_l = A_m B with an independent Beta B, so that
-    Cov(A_l^k, A_m^k) = E B^k Var A_m^k. Questions may have any number of trials, also none, and k
-    is any number from 1 up. ``bounds`` of ``None`` are the smallest and the largest weight. All
-    else: :func:`scoring.bayes_ci`. Source: Dirichlet posterior, arXiv 2510.04265, equation 9.
+    A_l ~ Beta, and for l < m A_l = A_m B with an independent Beta B, so that Cov(A_l^k, A_m^k) = E
+    B^k Var A_m^k. Questions may have any number of trials, also none, and k is any number from 1
+    up. ``bounds`` of ``None`` are the smallest and the largest weight. All else:
+    :func:`scoring.bayes_ci`. Raises ValueError: as :func:`scoring.bayes_ci`; k below 1. Source:
+    Dirichlet posterior, arXiv 2510.04265, equation 9.
 
     >>> [round(x, 4) for x in max_at_k_ci([[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]], 2, w=[0.0, 0.5, 1.0])]
     [0.75, 0.0881, 0.5773, 0.9227]

@@ -16,11 +16,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bayes_at_n.scoring.metrics.geom import blend, blend_sigma
 from bayes_at_n.scoring.metrics.votes import Ballots
 from bayes_at_n.scoring.numerics.checks import UNIT
 from bayes_at_n.scoring.numerics.credit import Credit, by_state
-from bayes_at_n.scoring.numerics.estimate import subset_mean
+from bayes_at_n.scoring.numerics.estimate import blend, blend_sigma, subset_mean
 from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_counts
 from bayes_at_n.scoring.numerics.results import Summary, normal_summary, question_sigma, result
 
@@ -48,7 +47,7 @@ class Metric:
 
     @property
     def key(self) -> str:
-        """Its name as a column's: letters, digits, points and underscores.
+        """Name it as a column: letters, digits, points and underscores.
 
         >>> from bayes_at_n.scoring.metrics.table import parse
         >>> parse("pass@8").key, parse("pass^4").key, parse("g-pass@8:0.5").key
@@ -58,16 +57,16 @@ class Metric:
         return re.sub(r"[^\w.]", "_", short)
 
     def title(self, trials: int | str = "N") -> str:
-        """Its label, with the number of trials where that is part of it."""
+        """Write its label, with the number of trials where that is part of it."""
         return self.label.format(trials=trials)
 
     @property
     def votes(self) -> bool:
-        """Whether it takes answers."""
+        """Say whether it takes answers."""
         return ANSWERS in self.of
 
     def given(self, evidence: Mapping[str, Any]) -> Any:
-        """What the other methods take as R, from arrays (..., M, N) by name.
+        """Select what the other methods take as R, from arrays (..., M, N) by name.
 
         Most metrics take "outcomes"; votes take "answers" (:func:`scoring.cons_at_k`), some
         together with scores, "confidence" or "verifier". Raises KeyError: a name is missing.
@@ -76,16 +75,16 @@ class Metric:
         return Ballots(first, *scores) if scores else first
 
     def estimate(self, R: Any) -> Any:
-        """The score, a float or an array (...); R and errors: :func:`scoring.pass_at_k`."""
+        """Compute the score, a float or an array (...); R and errors: :func:`scoring.pass_at_k`."""
         scores = [part(R) for part in self.parts]
         return result(blend(*scores, *self.powers)) if len(scores) > 1 else scores[0]
 
     def summary(self, R: Any, confidence: float = 0.95) -> Summary:
-        """The score with its sigma and interval, at a confidence in (0, 1), moved into 0 to 1.
+        """Compute the score, its sigma and interval, at a confidence in (0, 1), moved into 0 to 1.
 
         Bayes@N has the posterior's, avg@N that of :func:`scoring.covering_ci`. All else is the
-        unbiased estimate -/+ z times its standard deviation over repetitions of the trials. R and
-        errors: :meth:`estimate`.
+        unbiased estimate -/+ z times its standard deviation over repetitions of the trials. Raises
+        ValueError: as :meth:`estimate`; a confidence that cannot be.
         """
         if self.interval is not None:
             return self.interval(R, confidence=confidence, bounds=UNIT)
@@ -93,7 +92,7 @@ class Metric:
         return normal_summary(self.estimate(R), sigma, confidence, UNIT)
 
     def sampling_sigma(self, R: Outcomes) -> Any:
-        """Standard deviation over repetitions of the trials, at the rates (c + 1/2) / (N + 1).
+        """Compute sigma over repetitions of the trials, at the rates (c + 1/2) / (N + 1).
 
         What :func:`scoring.pass_at_k_sigma` is for Pass@k; of a blend to first order.
         """
@@ -129,7 +128,7 @@ def of_count(
     value: Callable[[int, int], Value],
     interval: Callable[..., Summary] | None = None,
 ) -> Metric:
-    """The metric ``score``, which is the mean over questions of ``value(c, n)``."""
+    """Make the metric ``score``, which is the mean over questions of ``value(c, n)``."""
     return Metric(
         label, k, (score,), lambda n: ([value(c, n) for c in range(n + 1)],), interval=interval
     )
@@ -143,7 +142,7 @@ def of_votes(
     *scores: str,
     error: Callable[..., Any] | None = None,
 ) -> Metric:
-    """The metric ``score`` of answers, and of scores of the attempts if any are named."""
+    """Make the metric ``score`` of answers, and of scores of the attempts if any are named."""
 
     def tables(n: int) -> Any:
         raise ValueError(f"{label}: depends on more than how many of {n} trials are correct")
@@ -155,7 +154,7 @@ def of_votes(
 def of_credit(
     label: str, *credits: Credit, powers: tuple[float, ...] = (1.0,), sigma: Any = None
 ) -> Metric:
-    """The metric with these credits; of two, the blend with these powers of both means.
+    """Make the metric with these credits; of two, the blend with these powers of both means.
 
     A credit is k + 1 numbers, what k attempts earn when 0..k of them are correct.
     """
@@ -170,7 +169,7 @@ def of_credit(
 
 
 def expected(credit: Sequence[Fraction], n: int) -> list[Value]:
-    """Expected credit of k of n trials, c = 0..n of them correct; hypergeometric.
+    """Compute the expected credit of k of n trials, c = 0..n of them correct; hypergeometric.
 
     >>> [str(score) for score in expected([Fraction(0), Fraction(1), Fraction(1)], 4)]
     ['0', '1/2', '5/6', '1', '1']

@@ -27,7 +27,7 @@ from bayes_at_n.scoring.numerics.results import result
 
 
 def pass_at_k(R: Outcomes, k: int) -> Any:
-    """Pass@k, the unbiased estimator.
+    """Estimate Pass@k without bias: one of k attempts is correct.
 
     With c_a correct among the N_a trials of question a, the share of the k-subsets of its
     trials that contain a correct one, averaged over questions::
@@ -39,9 +39,9 @@ def pass_at_k(R: Outcomes, k: int) -> Any:
             (..., M, N), possibly masked, or :class:`scoring.Counts`, shape (..., M, 2).
         k: number of attempts, at least 1 and at most the number of trials of every question.
 
-    Returns a float in [0, 1], or an array of shape (...) for a stack. An outcome other than 0 and
-    1, a wrong shape, k below 1 and a question with fewer than k trials are a ValueError. Source:
-    arXiv 2510.04265, equation 21.
+    Returns a float in [0, 1], or an array of shape (...) for a stack. Raises ValueError: an outcome
+    other than 0 and 1, a wrong shape, k below 1, a question with fewer than k trials. Source: arXiv
+    2510.04265, equation 21.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(pass_at_k(R, 1), 6), round(pass_at_k(R, 2), 6)
@@ -60,11 +60,11 @@ pass_at_k_ci = interval_of(pass_at_k, "Pass@{k}", lambda k: (_any_moments, k))
 
 
 def pass_hat_k(R: Outcomes, k: int) -> Any:
-    """Pass^k, the unbiased estimator 1/M sum_a C(c_a, k) / C(N_a, k): all of k are correct.
+    """Estimate Pass^k, 1/M sum_a C(c_a, k) / C(N_a, k), without bias: all of k are correct.
 
     Also known as Unanimous@k (``unanimous_at_k``), and as G-Pass@k with threshold 1
-    (``g_pass_at_k``, Liu et al., arXiv 2412.13147). All else: :func:`pass_at_k`. Source: arXiv
-    2510.04265, equations 22 and 23.
+    (``g_pass_at_k``, Liu et al., arXiv 2412.13147). All else: :func:`pass_at_k`. Raises ValueError:
+    as it does. Source: arXiv 2510.04265, equations 22 and 23.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(pass_hat_k(R, 2), 6), [round(x, 4) for x in pass_hat_k_ci(R, 2)]
@@ -83,10 +83,11 @@ g_pass_at_k_ci = unanimous_at_k_ci = pass_hat_k_ci
 
 
 def naive_pass_at_k(R: Outcomes, k: int) -> Any:
-    """Plug-in Pass@k, 1/M sum_a [ 1 - (1 - c_a / N_a)^k ]: biased, for comparison only.
+    """Plug the rates into Pass@k, 1/M sum_a [ 1 - (1 - c_a / N_a)^k ]: biased, to compare with.
 
     What section 2.7 of the paper calls naive Pass^k. k may be above the number of trials, of which
-    every question has one. All else: :func:`pass_at_k`.
+    every question has one. All else: :func:`pass_at_k`. Raises ValueError: as it does; a question
+    without trials.
 
     >>> round(naive_pass_at_k([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 2), 6)
     0.9
@@ -97,13 +98,13 @@ def naive_pass_at_k(R: Outcomes, k: int) -> Any:
 
 
 def g_pass_at_k_tau(R: Outcomes, k: int, tau: float) -> Any:
-    """G-Pass@k: the chance that at least ceil(tau k) of k attempts are correct::
+    """Estimate G-Pass@k: the chance that at least ceil(tau k) of k attempts are correct::
 
         1/M sum_a sum_{j = j0..k} C(c_a, j) C(N_a - c_a, k - j) / C(N_a, k),  j0 = ceil(tau k)
 
     tau is a share, from 0 to 1: 0 is Pass@k (j0 = 1) and 1 Pass^k, and 0.5 at k = 2 *is* Pass@2. A
-    tau of j/k, as floats divide, asks for exactly j. All else: :func:`scoring.pass_at_k`. Source:
-    equation 23.
+    tau of j/k, as floats divide, asks for exactly j. All else: :func:`scoring.pass_at_k`. Raises
+    ValueError: as it does; a tau outside 0 to 1. Source: equation 23.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(g_pass_at_k_tau(R, 2, 0.5), 6), round(g_pass_at_k_tau(R, 2, 1.0), 6)
@@ -120,11 +121,12 @@ g_pass_at_k_tau_ci = interval_of(
 
 
 def mg_pass_at_k(R: Outcomes, k: int) -> Any:
-    """mG-Pass@k in its published closed form, with credits 2/k max(j - ceil(k/2), 0).
+    """Estimate mG-Pass@k in its published closed form, with credits 2/k max(j - ceil(k/2), 0).
 
-    The closed form is meant as 2 int_{0.5}^{1} G-Pass@k(tau) d tau, and is that for even k. For
-    odd k it is lower, and 0 for k = 1: :func:`mg_pass_at_k_integral` is the integral. All else:
-    :func:`scoring.pass_at_k`. Source: equation 24, as the authors' library sums it.
+    The closed form is meant as 2 int_{0.5}^{1} G-Pass@k(tau) d tau, and is that for even k. For odd
+    k it is lower, and 0 for k = 1: :func:`mg_pass_at_k_integral` is the integral. All else:
+    :func:`scoring.pass_at_k`. Raises ValueError: as it does. Source: equation 24, as the authors'
+    library sums it.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(mg_pass_at_k(R, 2), 6), round(mg_pass_at_k(R, 3), 6)
@@ -141,11 +143,11 @@ mg_pass_at_k_ci = interval_of(
 
 
 def mg_pass_at_k_integral(R: Outcomes, k: int) -> Any:
-    """2 int_{0.5}^{1} G-Pass@k(tau) d tau, exactly: credits max(2 j/k - 1, 0).
+    """Integrate 2 int_{0.5}^{1} G-Pass@k(tau) d tau, exactly: credits max(2 j/k - 1, 0).
 
     j of k correct attempts pass every threshold up to j/k, which is 2 (j/k - 1/2) of the range.
     Equal to :func:`mg_pass_at_k` for even k only; at k = 1 it is Pass@1. All else:
-    :func:`scoring.pass_at_k`. Source: the integral in equation 24.
+    :func:`scoring.pass_at_k`. Raises ValueError: as it does. Source: the integral in equation 24.
 
     >>> round(mg_pass_at_k_integral([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
     0.45
@@ -154,12 +156,12 @@ def mg_pass_at_k_integral(R: Outcomes, k: int) -> Any:
 
 
 def maj_at_k(R: Outcomes, k: int) -> Any:
-    """Maj@k: the chance that more than half of k attempts are correct.
+    """Estimate Maj@k: the chance that more than half of k attempts are correct.
 
     This is :func:`g_pass_at_k_tau` with at least floor(k/2) + 1 correct, and not a vote over
-    answers (majority vote, cons@k), which needs the answers and may do better, since wrong ones
-    can disagree. All else: :func:`scoring.pass_at_k`. Source: equation 23, with the threshold of a
-    strict majority.
+    answers (majority vote, cons@k), which needs the answers and may do better, since wrong ones can
+    disagree. All else: :func:`scoring.pass_at_k`. Raises ValueError: as it does. Source: equation
+    23, with the threshold of a strict majority.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> [round(maj_at_k(R, k), 6) for k in (1, 2, 3)]
@@ -174,11 +176,12 @@ maj_at_k_ci = interval_of(maj_at_k, "Maj@{k}", lambda k: credit_posterior(at_lea
 
 
 def auc_at_k(R: Outcomes, k: int) -> Any:
-    """AUC@k: the mean height of the line through Pass@1, ..., Pass@k, for k = 1 Pass@1::
+    """Average the height of the line through Pass@1, ..., Pass@k, for k = 1 Pass@1: AUC@k::
 
         1/(k - 1) sum_{j = 1..k-1} (Pass@j + Pass@(j + 1)) / 2
 
-    All else: :func:`scoring.pass_at_k`. Source: Hu et al., arXiv 2601.08763, with equation 21.
+    All else: :func:`scoring.pass_at_k`. Raises ValueError: as it does. Source: Hu et al., arXiv
+    2601.08763, with equation 21.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> [round(auc_at_k(R, k), 6) for k in (1, 2, 3)]
@@ -193,10 +196,10 @@ auc_at_k_ci = interval_of(auc_at_k, "AUC@{k}", lambda k: credit_posterior(area(k
 
 
 def threshold_spectrum_at_k(R: Outcomes, k: int, weights: npt.ArrayLike) -> Any:
-    """S_{w,k}: sum over r = 1..k of w_r times the chance that at least r of k are correct.
+    """Sum w_r times the chance that at least r of k are correct, over r = 1..k: S_{w,k}.
 
     As a credit for exactly j correct attempts this is w_1 + ... + w_j. ``weights`` are w_1..w_k,
-    not negative, with a sum of at most 1, shape (k,); others are a ValueError. All else:
+    not negative, with a sum of at most 1, shape (k,). Raises ValueError: others. All else:
     :func:`scoring.pass_at_k`. Source: the authors' library; equation 23.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
@@ -217,7 +220,7 @@ threshold_spectrum_at_k_ci = interval_of(
 
 
 def needed(tau: float, k: int) -> int:
-    """Correct attempts of k that threshold tau asks for: max(1, ceil(tau k)).
+    """Count the correct attempts of k that threshold tau asks for: max(1, ceil(tau k)).
 
     Compared with j/k, not by rounding tau k up, which 0.07 * 100 = 7.000000000000001 would spoil.
 
@@ -230,23 +233,23 @@ def needed(tau: float, k: int) -> int:
 
 
 def upper_half(k: int) -> Credit:
-    """Credits of mG-Pass@k in its published form, 2/k max(j - ceil(k/2), 0); equation 24."""
+    """Make the credits of mG-Pass@k as published, 2/k max(j - ceil(k/2), 0); equation 24."""
     return [Fraction(2 * max(j - (k + 1) // 2, 0), k) for j in range(k + 1)]
 
 
 def upper_ramp(k: int) -> Credit:
-    """Credits max(2 j/k - 1, 0) of the integral that equation 24 approximates."""
+    """Make the credits max(2 j/k - 1, 0) of the integral that equation 24 approximates."""
     return [max(Fraction(2 * j, k) - 1, Fraction(0)) for j in range(k + 1)]
 
 
 def spectrum(weights: npt.ArrayLike, k: int) -> Credit:
-    """Credits w_1 + ... + w_j; a weight is the shortest decimal number that prints like it."""
+    """Add up weights to credits w_1 + ... + w_j, each as the shortest decimal that prints so."""
     exact = [Fraction(repr(weight)) for weight in check_spectrum(weights, k).tolist()]
     return [*accumulate(exact, initial=Fraction(0))]
 
 
 def check_spectrum(weights: npt.ArrayLike, k: int) -> Floats:
-    """Return w_1..w_k, of sum at most 1; the slack is for ten times 0.1, thirds and the like."""
+    """Check w_1..w_k, of sum at most 1; the slack is for ten times 0.1, thirds and the like."""
     w = bounded_array(weights, "weights", 0.0, 1.0, "weights lie between 0 and 1")
     if w.shape != (k,):
         raise ValueError(f"weights has shape {w.shape}: pass {k} numbers, for k = {k}")
@@ -256,7 +259,7 @@ def check_spectrum(weights: npt.ArrayLike, k: int) -> Floats:
 
 
 def area(k: int) -> Credit:
-    """Credits of AUC@k: Pass@i over i = 1..k by the trapezoidal rule; Pass@1 for k = 1.
+    """Make the credits of AUC@k: Pass@i, i = 1..k, by the trapezoidal rule; Pass@1 for k = 1.
 
     Pass@i is 1 - C(k - j, i) / C(k, i), and these add up to k - (k - j) / (j + 1).
 

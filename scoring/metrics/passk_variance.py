@@ -47,9 +47,10 @@ from bayes_at_n.scoring.numerics.results import question_sigma, result
 
 
 def delta_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> Any:
-    """Variance of Pass@k over n trials by the delta method: k^2 (1 - p)^(2 (k - 1)) p (1 - p) / n.
+    """Compute MaP's variance of Pass@k: k^2 (1 - p)^(2 (k - 1)) p (1 - p) / n, to first order.
 
-    Never above :func:`sampling_variance`; the module's docstring says how far below.
+    Never above :func:`sampling_variance`; the module's docstring says how far below. Raises
+    ValueError: numbers other than the module's docstring has.
 
     >>> delta_variance(0.3, [1, 2, 4], 16).round(6).tolist()
     [0.013125, 0.025725, 0.024706]
@@ -60,15 +61,16 @@ def delta_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> Any:
 
 
 def sampling_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> Any:
-    """Variance of the unbiased estimator of Pass@k over n trials, exactly.
+    """Compute the variance of the unbiased estimator of Pass@k over n trials, exactly.
 
     :func:`scoring.pass_at_k` is a mean over the k-subsets of the trials. Two subsets that share
     J trials are both without a correct one with probability q^(2k - J), and J is hypergeometric::
 
         sum_j P(J = j) ( q^(2k - j) - q^2k ),    P(J = j) = C(k, j) C(n - k, k - j) / C(n, k)
 
-    For k = 1 it is p q / n, and for k = n q^k (1 - q^k). Source: Hoeffding, "A class of statistics
-    with asymptotically normal distribution", Ann. Math. Statist. 19 (1948), section 5.
+    For k = 1 it is p q / n, and for k = n q^k (1 - q^k). Raises ValueError: as
+    :func:`delta_variance`. Source: Hoeffding, "A class of statistics with asymptotically normal
+    distribution", Ann. Math. Statist. 19 (1948), section 5.
 
     >>> sampling_variance(0.3, [1, 2, 4], 16).round(6).tolist()
     [0.013125, 0.026093, 0.028014]
@@ -82,13 +84,14 @@ def sampling_variance(p: npt.ArrayLike, k: npt.ArrayLike, n: npt.ArrayLike) -> A
 
 
 def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> Any:
-    """Variance of Pass@k under the posterior of a question, p ~ Beta(1 + c, 1 + n - c).
+    """Compute the variance of Pass@k under a question's posterior, p ~ Beta(1 + c, 1 + n - c).
 
     What :func:`scoring.pass_at_k_ci` adds up. c of n trials are correct; here n may be 0, and k
     above n. Averaged over runs and over p uniform in (0, 1) it is below :func:`sampling_variance`.
     At a single p it is the smaller where p is about 1 / k and k near n, as the unbiased estimator
-    jumps between 0 and 1 there, and by far the larger where k attempts hardly ever miss. Source:
-    moments of the Beta posterior, arXiv 2510.04265, equation 9 with C = 1.
+    jumps between 0 and 1 there, and by far the larger where k attempts hardly ever miss. Raises
+    ValueError: numbers that are not whole, c above n. Source: moments of the Beta posterior, arXiv
+    2510.04265, equation 9 with C = 1.
 
     >>> posterior_variance([0, 5, 12], 16, 4).round(6).tolist()
     [0.024671, 0.017865, 0.000321]
@@ -106,7 +109,7 @@ def posterior_variance(c: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> 
 
 
 def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
-    """Standard deviation of the unbiased Pass@k over repetitions of the trials.
+    """Compute the standard deviation of the unbiased Pass@k over repetitions of the trials.
 
     The exact variance at a rate that is shrunk by half a trial of each kind (the posterior mean of
     Jeffreys' prior; not in MaP), so that questions never or always solved count, too::
@@ -115,7 +118,7 @@ def pass_at_k_sigma(R: Outcomes, k: int) -> Any:
 
     It is for "did it change": the difference of two checkpoints over the root of the sum of both
     sigma^2 (``docs/scoring.md``). Where k attempts hardly ever miss it is small, but many times the
-    true one.
+    true one. Raises ValueError: as :func:`scoring.pass_at_k`.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(pass_at_k_sigma(R, 1), 6), round(pass_at_k_sigma(R, 2), 6)

@@ -41,7 +41,7 @@ import numpy as np
 from bayes_at_n.scoring.metrics import OWN
 from bayes_at_n.scoring.metrics.bayes import avg, bayes, bayes_ci
 from bayes_at_n.scoring.metrics.empirical import covering_ci
-from bayes_at_n.scoring.metrics.geom import check_powers, geom_at_k
+from bayes_at_n.scoring.metrics.geom import geom_at_k
 from bayes_at_n.scoring.metrics.metric import (
     CONFIDENCE,
     VERIFIER,
@@ -71,7 +71,7 @@ from bayes_at_n.scoring.metrics.votes import (
 )
 from bayes_at_n.scoring.numerics.checks import check_k, check_share
 from bayes_at_n.scoring.numerics.credit import at_least, by_state
-from bayes_at_n.scoring.numerics.estimate import enough_binary
+from bayes_at_n.scoring.numerics.estimate import check_powers, enough_binary
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints, Outcomes
 from bayes_at_n.scoring.numerics.results import Summary as Summary
 from bayes_at_n.scoring.numerics.results import result

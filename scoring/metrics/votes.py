@@ -47,7 +47,7 @@ NEGLIGIBLE = 1e-17  # a chance that a sum of k of them does not show
 
 
 def cons_at_k(R: Outcomes, k: int) -> Any:
-    """Cons@k: the chance that the vote of k of the trials is right, averaged over questions.
+    """Compute Cons@k: the chance that the vote of k trials is right, averaged over questions.
 
     R holds answers, 0 to N + 1 as the head of this module says, masked where a trial is missing, or
     :class:`scoring.Counts` of them, (..., M, C + 1). Returns a float, or an array (...) for a
@@ -60,10 +60,11 @@ def cons_at_k(R: Outcomes, k: int) -> Any:
 
 
 def cons_at_k_sigma(R: Outcomes, k: int, replicates: int = REPLICATES, seed: int = 0) -> Any:
-    """Standard deviation of Cons@k over repetitions of the trials: a bootstrap of every question.
+    """Bootstrap the standard deviation of Cons@k over repetitions of every question's trials.
 
     The right answer is drawn at the rate (c + 1/2) / (N + 1), the others at their shares of the
-    rest; where all are right, the rest is one answer more. Else as :func:`cons_at_k`.
+    rest; where all are right, the rest is one answer more. Else as :func:`cons_at_k`. Raises
+    ValueError: as it does; fewer than two replicates.
 
     >>> round(cons_at_k_sigma([[1, 1, 2, 2, 3]], 1), 1)
     0.2
@@ -88,14 +89,15 @@ def cons_at_k_sigma(R: Outcomes, k: int, replicates: int = REPLICATES, seed: int
 def cons_at_k_ci(
     R: Outcomes, k: int, confidence: float = 0.95, draws: int = 2000, seed: int = 0
 ) -> Summary:
-    """Posterior mean, standard deviation and credible interval of Cons@k of k new attempts.
+    """Summarise the posterior of Cons@k of k new attempts: mean, sigma, credible interval.
 
     The prior of a question is a Dirichlet process: weight 1 on the right answer and weight 1 on
     answers that nobody gave yet, whose shares are a stick broken at uniform places. So the rate of
     the right answer has the posterior of Bayes@N, Beta(1 + c, 1 + N - c), and answers that were
     given share the rest by their counts. Of every draw from it two votes of k are held: their mean,
     and their covariance, which is the variance of what they have in common. k = 1 is Bayes@N but
-    for the draws. Questions may have any number of trials. Else as :func:`cons_at_k`.
+    for the draws. Questions may have any number of trials. Else as :func:`cons_at_k`. Raises
+    ValueError: as it does; fewer than two draws.
 
     >>> [round(x, 1) for x in cons_at_k_ci([[1, 1, 2, 2, 3]], 3)]
     [0.5, 0.2, 0.0, 0.9]
@@ -124,7 +126,7 @@ def cons_at_k_ci(
 
 
 def right(votes: npt.ArrayLike) -> Floats:
-    """Whether votes (..., C + 1) for none, the right answer and others elect the right one.
+    """Check whether votes (..., C + 1) for none, the right answer and others elect the right one.
 
     With a tie of t it is 1 / t: (...). Weights that are equal but for rounding are tied.
 
@@ -242,7 +244,7 @@ class Ballots:
 
 
 def best_at_k(ballots: Ballots, k: int) -> Any:
-    """Best@k: the chance that of k of the trials the one with the highest score is right.
+    """Compute Best@k: the chance that of k trials the one with the highest score is right.
 
     Exact over all k-subsets, by sorting; equal scores share. Averaged over questions: a float, or
     an array (...). Raises ValueError: k below 1 or above the trials of a question; shapes, answers
@@ -255,7 +257,10 @@ def best_at_k(ballots: Ballots, k: int) -> Any:
 
 
 def best_at_k_sigma(ballots: Ballots, k: int, replicates: int = REPLICATES) -> Any:
-    """Standard deviation of :func:`best_at_k` over repetitions of the trials, by bootstrap."""
+    """Bootstrap the standard deviation of :func:`best_at_k` over repetitions of the trials.
+
+    R, shapes and what raises a ValueError: :func:`best_at_k`.
+    """
 
     def variance(answers: Ints, scores: Floats, k: int) -> Any:
         rng = np.random.default_rng(answers)
@@ -265,12 +270,12 @@ def best_at_k_sigma(ballots: Ballots, k: int, replicates: int = REPLICATES) -> A
 
 
 def weighted_cons_at_k(ballots: Ballots, k: int, subsets: int = SUBSETS) -> tuple[Any, Any]:
-    """Cons@k with the scores as weights, and its Monte Carlo error: floats, or arrays (...).
+    """Compute Cons@k with scores as weights, and its Monte Carlo error: floats, or arrays (...).
 
     The answer with the largest sum of scores among k of the trials; a score of 0 casts no vote.
     Over all k-subsets where there are no more than ``subsets``, as for k = N, and the error is 0.
     Else over so many at random, always the same ones, with Cons@k as control variate: only what the
-    weights change is estimated. Errors: :func:`best_at_k`, or a negative score.
+    weights change is estimated. Raises ValueError: as :func:`best_at_k`; a negative score.
 
     >>> weighted_cons_at_k(Ballots([[1, 2, 2]], [[0.9, 0.3, 0.4]]), 3)
     (1.0, 0.0)
@@ -291,9 +296,10 @@ def weighted_cons_at_k(ballots: Ballots, k: int, subsets: int = SUBSETS) -> tupl
 
 
 def weighted_cons_at_k_sigma(ballots: Ballots, k: int, replicates: int = REPLICATES) -> Any:
-    """Standard deviation of :func:`weighted_cons_at_k`: over repetitions of the trials, and error.
+    """Bootstrap the standard deviation of :func:`weighted_cons_at_k`: of repetitions, and error.
 
-    A few subsets of every repetition vote; what they add to the variance is taken off again.
+    A few subsets of every repetition vote; what they add to the variance is taken off again. Raises
+    ValueError: as it does.
     """
 
     def variance(answers: Ints, scores: Floats, k: int) -> Any:

@@ -75,7 +75,7 @@ LARGEST_SCORE = 1e151
 
 
 def holds_mask(values: Any) -> bool:
-    """Whether a masked array, or a masked number, lies anywhere in lists and tuples."""
+    """Check whether a masked array, or number, lies anywhere in lists and tuples."""
     if isinstance(values, list | tuple):
         return any(holds_mask(v) for v in values if isinstance(v, list | tuple | np.ma.MaskedArray))
     return isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))

@@ -16,7 +16,7 @@ PROPOSALS = 1024
 
 
 def stream(seed: int, *key: int) -> np.random.Generator:
-    """The random numbers of one purpose, which ``key`` names, under one seed.
+    """Make the random numbers of one purpose, which ``key`` names, under one seed.
 
     Streams with different keys are independent: a piece of a simulation has the same numbers in
     whatever order or thread the pieces run.
@@ -32,7 +32,7 @@ def stream(seed: int, *key: int) -> np.random.Generator:
 def beta_given_mean(
     rng: np.random.Generator, a: float, b: float, mean: float, questions: int, sets: int
 ) -> Floats:
-    """Independent Beta(a, b) probabilities, conditioned on their mean; exact, not approximate.
+    """Draw independent Beta(a, b) probabilities given their mean; exact, not approximate.
 
     All but the last probability are drawn freely and the last is what the mean leaves over. Given
     the sum, the density of the first ones is proportional to the product of all the Beta densities,
@@ -60,7 +60,7 @@ def beta_given_mean(
 def tossed(
     rng: np.random.Generator, p: Floats, shape: tuple[int, ...], steps: Sequence[int]
 ) -> Iterator[Ints]:
-    """Successes of every coin after each number of tosses in ``steps``: one array that grows.
+    """Yield successes of every coin after each number of tosses in ``steps``: one array that grows.
 
     p broadcasts to the shape.
     """

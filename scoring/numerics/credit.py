@@ -42,12 +42,12 @@ SMALL_VARIANCE = 1e-4
 
 
 def at_least(j: int, k: int) -> Floats:
-    """Credits of "at least j of k attempts are correct", shape (k + 1,)."""
+    """Make the credits of "at least j of k attempts are correct", shape (k + 1,)."""
     return (np.arange(int(k) + 1) >= j).astype(np.float64)
 
 
 def subset_scores(credit: Floats, correct: Ints, trials: Ints) -> Floats:
-    """Mean credit (k + 1,) over all k-subsets of each question's trials, of which there are k."""
+    """Average a credit (k + 1,) over all k-subsets of each question's trials, k at least."""
     return by_state(_mean_credit, (credit.tobytes(),), correct, trials, credit.size)[0]
 
 
@@ -58,7 +58,7 @@ def _mean_credit(credit: bytes, correct: Ints, trials: Ints) -> tuple[Floats]:
 
 
 def credit_moments(credit: bytes, alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of g(p) = sum_j A_j C(k, j) p^j (1 - p)^(k - j) for p ~ Beta."""
+    """Compute mean and variance of g(p) = sum_j A_j C(k, j) p^j (1 - p)^(k - j) for p ~ Beta."""
     values = np.frombuffer(credit)
     if (values == values[0]).all():
         return np.full(alpha.shape, values[0]), np.zeros(alpha.shape)
@@ -74,7 +74,7 @@ def credit_moments(credit: bytes, alpha: Floats, beta: Floats) -> tuple[Floats, 
 
 
 def hypergeometric(trials: Ints, correct: Ints, k: int) -> Floats:
-    """P(j of k drawn are correct), j = 0..k, for each state; shape (states, k + 1)."""
+    """Compute P(j of k drawn are correct), j = 0..k, for each state; shape (states, k + 1)."""
     j = np.arange(k)
     above = (correct[:, None] - j) * (k - j)
     below = (j + 1) * ((trials - correct - k)[:, None] + j + 1)
@@ -82,7 +82,7 @@ def hypergeometric(trials: Ints, correct: Ints, k: int) -> Floats:
 
 
 def beta_binomial(k: int, alpha: Floats, beta: Floats) -> Floats:
-    """P(j of k new attempts are correct), j = 0..k, for each state; shape (states, k + 1)."""
+    """Compute P(j of k new attempts are correct), j = 0..k, of each state; (states, k + 1)."""
     j = np.arange(k)
     above = (alpha[:, None] + j) * (k - j)
     below = (j + 1) * (beta[:, None] + k - 1 - j)
@@ -168,12 +168,12 @@ def _table(
 
 
 def log_power(alpha: Floats, beta: Floats, k: int) -> Floats:
-    """log E p^k = sum_{i<k} log(1 - beta / (alpha + beta + i))."""
+    """Compute log E p^k = sum_{i<k} log(1 - beta / (alpha + beta + i))."""
     return _sum_log1p(lambda i, a, b: -b / (a + b + i), alpha, beta, k)
 
 
 def power_moments(alpha: Floats, beta: Floats, k: int) -> tuple[Floats, Floats, Floats]:
-    """E p^k, 1 - E p^k and Var p^k.
+    """Compute E p^k, 1 - E p^k and Var p^k.
 
     E p^2k / (E p^k)^2 = prod_{i<k} (1 + k beta / ((T + k + i)(alpha + i))).
     """
@@ -185,7 +185,7 @@ def power_moments(alpha: Floats, beta: Floats, k: int) -> tuple[Floats, Floats, 
 
 
 def opposite_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, ...]:
-    """Means, variances and covariance of 1 - q^k and p^k, q = 1 - p: Pass@k and Pass^k.
+    """Compute means, variances and covariance of Pass@k and Pass^k, 1 - q^k and p^k.
 
     Cov(1 - q^k, p^k) = E p^k E q^k (1 - prod_{i<k} (T + i) / (T + k + i)).
     """
@@ -197,7 +197,7 @@ def opposite_moments(k: int, alpha: Floats, beta: Floats) -> tuple[Floats, ...]:
 
 
 def spectrum_moments(credit: bytes, alpha: Floats, beta: Floats) -> tuple[Floats, ...]:
-    """Means, variances and covariance of Pass@k and of the score S with these credits."""
+    """Compute means, variances and covariance of Pass@k and of the score with these credits."""
     values = np.frombuffer(credit)
     k = values.size - 1
     none, any_, any_variance = power_moments(beta, alpha, k)

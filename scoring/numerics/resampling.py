@@ -36,9 +36,10 @@ def resample(
     of question a with c_a of N_a correct, Binomial(n or N_a, c_a / N_a).
 
     R is what :func:`scoring.pass_at_k` takes, with a trial of each question, and ``trials`` those
-    of every question in a replicate, ``None`` for as many as it has. Errors, a ValueError, come at
-    once. Counts are int64, shape (part, ..., M, 2); the parts add up to ``replicates``. Source:
-    Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7 (1979).
+    of every question in a replicate, ``None`` for as many as it has. Raises ValueError: at once,
+    outcomes or numbers that cannot be. Counts are int64, shape (part, ..., M, 2); the parts add up
+    to ``replicates``. Source: Efron, "Bootstrap methods: another look at the jackknife", Ann.
+    Statist. 7 (1979).
 
     >>> for part in resample([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]], replicates=2):
     ...     part.tolist()
@@ -70,7 +71,7 @@ def resampled_scores(
     replicates: int = 2000,
     seed: int = 0,
 ) -> dict[str, Floats]:
-    """Scores of the checkpoints in every replicate of :func:`resample`, the same for all scores.
+    """Score the checkpoints in every replicate of :func:`resample`, the same for all scores.
 
     Replicates are paired: ``monotone_tau(drawn["a"]) - monotone_tau(drawn["b"])`` are draws of
     the difference of two scores' taus. They hold the noise of the trials twice, once from the
@@ -112,14 +113,14 @@ def _drawn(rng: np.random.Generator, n: Ints, p: Floats, size: int) -> Ints:
 
 
 def tried_counts(R: Outcomes, what: str) -> Ints:
-    """Counts of wrong and right (..., M, 2), with at least one trial of every question."""
+    """Count wrong and right (..., M, 2), with at least one trial of every question."""
     counts: Ints = outcome_counts(R, 2, remedy=f"{what} takes outcomes 1 (correct) and 0 (not)")
     check_trials(counts.sum(axis=-1), 1, what)
     return counts
 
 
 def track_counts(R: Outcomes) -> Ints:
-    """Counts (n, M, 2) of the checkpoints of one training."""
+    """Count wrong and right (n, M, 2) of the checkpoints of one training."""
     counts = tried_counts(R, "a trajectory")
     if counts.ndim != 3 or len(counts) < 2:
         raise ValueError(
@@ -130,7 +131,7 @@ def track_counts(R: Outcomes) -> Ints:
 
 
 def scored(score: Score, counts: Ints, label: str) -> Floats:
-    """The scores (...) of counts (..., M, 2)."""
+    """Score counts (..., M, 2): (...)."""
     scores = score(Counts(counts))
     if np.shape(scores) != counts.shape[:-2]:
         raise ValueError(

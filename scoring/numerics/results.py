@@ -55,24 +55,24 @@ def within(ends: Any, bounds: Bounds) -> Any:
 
 
 def question_sigma(variances: Floats) -> Floats:
-    """Standard deviation of the mean over independent questions, from their variances (..., M)."""
+    """Compute sigma of the mean over independent questions, from their variances (..., M)."""
     return np.asarray(np.sqrt(variances.sum(axis=-1)) / variances.shape[-1])
 
 
 def mean_and_sigma(moments: Sequence[Floats]) -> tuple[Any, Any]:
-    """Both of the mean over questions, from the questions' means and variances (..., M)."""
+    """Compute both of the mean over questions, from their means and variances (..., M)."""
     means, variances = moments
     return result(means.mean(axis=-1)), result(question_sigma(variances))
 
 
 def bayes_from_counts(counts: Ints, weights: Floats, prior: Any = 0) -> tuple[Floats, Floats]:
-    """mu and sigma (...) of Bayes@N; the 1 of the uniform prior is added to ``prior`` here."""
+    """Compute mu and sigma (...) of Bayes@N; the uniform prior's 1 is added to ``prior`` here."""
     means, variances = posterior_moments(counts + prior + 1, weights)
     return means.mean(axis=-1), np.sqrt(variances.sum(axis=-1)) / means.shape[-1]
 
 
 def posterior_moments(nu: Ints | Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance (..., M) of w . pi_a under Dirichlet(nu_a), nu above 0; equation 15."""
+    """Compute mean and variance (..., M) of w . pi_a under Dirichlet(nu_a); equation 15."""
     total = nu.sum(axis=-1)
     probabilities = nu / total[..., None]
     # Relative to w_0, as the paper writes it: weights that are all equal give exactly w_0 and 0.

@@ -46,7 +46,7 @@ def blocks(counts: Ints) -> list[Ints]:
 
 
 def posterior(counts: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-    """The posterior of s and q as a finite mixture over nodes of log s.
+    """Compute the posterior of s and q as a finite mixture over nodes of log s.
 
     Of counts (B, M, C + 1): log s (B, S), its weights (B, S), which add up to 1, and mean and
     covariance of q given s, (B, S, C + 1) and (B, S, C + 1, C + 1).

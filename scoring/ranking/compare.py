@@ -64,7 +64,7 @@ def compare(
 
     R_a and R_b are outcomes as for :func:`scoring.bayes`, with a trial of every question, of the
     same M questions in the same order; numbers of trials may differ, and leading axes are
-    broadcast. ``confidence`` lies in (0, 1). Errors: :func:`scoring.avg`.
+    broadcast. ``confidence`` lies in (0, 1). Raises ValueError: as :func:`scoring.avg`.
 
     >>> a = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> b = [[0, 1, 0, 0, 0], [1, 0, 0, 1, 1]]
@@ -88,9 +88,9 @@ def compare_scores(
 ) -> Comparison:
     """Compare two scores with independent normal posteriors; formulas in :func:`compare`.
 
-    The posterior means and their standard deviations, at least 0, are of any shapes that broadcast;
-    others, and numbers that are not finite, are a ValueError. Where both sigmas are 0, equal scores
-    have z = 0 and probability 1/2, and others z = inf and probability 1 or 0.
+    The posterior means and their standard deviations, at least 0, are of any shapes that broadcast.
+    Raises ValueError: others, and numbers that are not finite. Where both sigmas are 0, equal
+    scores have z = 0 and probability 1/2, and others z = inf and probability 1 or 0.
 
     >>> c = compare_scores(0.6, 0.03, 0.7, 0.04)
     >>> round(c.z, 4), round(c.rho, 4), round(c.probability, 4)
@@ -110,11 +110,11 @@ def compare_scores(
 
 
 def pairwise_z(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
-    """Signed z-scores of all pairs of K models, z_ij = (mu_i - mu_j) / sqrt(sigma_i^2 + sigma_j^2).
+    """Compute z-scores of all pairs of K models, z_ij = (mu_i - mu_j) / hypot(sigma_i, sigma_j).
 
     Its absolute value is the paper's z, and Phi(z_ij) the probability that model i beats j. mu has
     shape (..., K), sigma, at least 0, one that broadcasts to it, and z (..., K, K), -inf or inf
-    where only the sigmas are 0. Errors: :func:`compare_scores`.
+    where only the sigmas are 0. Raises ValueError: as :func:`compare_scores`.
 
     >>> pairwise_z([0.7, 0.6, 0.6], [0.04, 0.03, 0.0]).round(4).tolist()
     [[0.0, 2.0, 2.5], [-2.0, 0.0, 0.0], [-2.5, 0.0, 0.0]]
@@ -144,7 +144,7 @@ def paired_questions(
     much at few questions. Where all d_a are equal they say nothing of their spread, and sigma is
     that of :func:`compare`.
 
-    Fewer than two questions are a ValueError. All else: :func:`compare`. Source: Miller, paired
+    Raises ValueError: fewer than two questions. All else: :func:`compare`. Source: Miller, paired
     differences with questions as clusters.
 
     >>> a = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1]]

@@ -70,10 +70,10 @@ def equivalence(R_a: npt.ArrayLike, R_b: npt.ArrayLike, margin: float = 0.01) ->
     equivalent. Both take it that a shift comes attempt by attempt, and not in whole trials.
 
     R_a and R_b hold 0 and 1, of one shape (..., M, N) with N >= 2, and trial t of both is a pair:
-    the same seed where runs share it, else any. The margin is a share in (0, 1). Others are a
-    ValueError. With one trial of many questions pass questions as trials, (..., 1, M): then these
-    are a sample, and must not share luck. Sources: Schuirmann (1987) for the two tests; Agresti and
-    Coull (1998).
+    the same seed where runs share it, else any. The margin is a share in (0, 1). Raises ValueError:
+    others. With one trial of many questions pass questions as trials, (..., 1, M): then these are a
+    sample, and must not share luck. Sources: Schuirmann (1987) for the two tests; Agresti and Coull
+    (1998).
 
     >>> rng = np.random.default_rng(0)
     >>> a, b, c = rng.random((3, 30, 80)) < np.reshape([0.5, 0.5, 0.3], (3, 1, 1))
@@ -129,10 +129,10 @@ def _smallest(N: Any, trials: int, questions: int, variance: Floats) -> Floats:
 
 
 def paired_trials(a: npt.ArrayLike, b: npt.ArrayLike, confidence: float = 0.95) -> Summary:
-    """The mean difference of any numbers of attempts, A minus B, with trials as pairs.
+    """Average the difference of any numbers of attempts, A minus B, with trials as pairs.
 
     Student's t on the D_t as in :func:`equivalence`, without its four attempts. a and b are finite
-    and of one shape (..., M, N) with N >= 2; others are a ValueError.
+    and of one shape (..., M, N) with N >= 2. Raises ValueError: others.
 
     >>> [round(x, 3) for x in paired_trials([[5, 7, 6], [1, 2, 4]], [[4, 7, 4], [1, 0, 3]])]
     [1.0, 0.289, -0.242, 2.242]
@@ -147,7 +147,7 @@ def paired_trials(a: npt.ArrayLike, b: npt.ArrayLike, confidence: float = 0.95) 
 def per_token(
     totals: npt.ArrayLike, tokens: npt.ArrayLike, clusters: npt.ArrayLike, confidence: float = 0.95
 ) -> Summary:
-    """A mean per token of attempts that come in clusters, as those of one question.
+    """Average per token over attempts that come in clusters, as those of one question.
 
     The ratio of sums, with G clusters of totals T_g and tokens n_g, and Student's t of G - 1
     degrees of freedom::
@@ -155,8 +155,8 @@ def per_token(
         r = sum_g T_g / sum_g n_g,   sigma^2 = G / (G - 1) sum_g (T_g - r n_g)^2 / (sum_g n_g)^2
 
     ``totals``, ``tokens`` (at least 0) and ``clusters`` (whole numbers) have one entry an attempt;
-    shares of attempts have 1 token each. One cluster tells no spread: sigma is inf. No token at all
-    is a ValueError. Source: Cochran, "Sampling Techniques" (1977), section 6.
+    shares of attempts have 1 token each. One cluster tells no spread: sigma is inf. Raises
+    ValueError: no token at all. Source: Cochran, "Sampling Techniques" (1977), section 6.
 
     >>> [round(x, 3) for x in per_token([1.0, 3.0, 4.0], [2, 2, 4], [0, 0, 1])]
     [1.0, 0.0, 1.0, 1.0]
@@ -179,11 +179,11 @@ def per_token(
 
 
 def kl_terms(logprobs_a: npt.ArrayLike, logprobs_b: npt.ArrayLike) -> Floats:
-    """Per token (r - 1) - log r with r = p_B / p_A: never negative, and 0 only where r is 1.
+    """Compute (r - 1) - log r, r = p_B / p_A, of each token: never negative, 0 only where r is 1.
 
     Its mean over tokens that were drawn from p_A has the expectation KL(A||B), as -log r has, with
-    less variance. Log-probs are natural, finite and of one shape. Source: Schulman, "Approximating
-    KL Divergence" (2020), the estimator k3.
+    less variance. Log-probs are natural and of one shape. Raises ValueError: one that is not
+    finite. Source: Schulman, "Approximating KL Divergence" (2020), the estimator k3.
 
     >>> kl_terms([-1.0, -0.5], [-1.0, -0.6]).round(5).tolist()
     [0.0, 0.00484]

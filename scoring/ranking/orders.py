@@ -21,11 +21,11 @@ def rank_scores(
     confidence: float = 0.95,
     ci_tie_method: str = "zscore_adjacent",
 ) -> dict[str, Any]:
-    """Ranks of scores (K,), the highest first, in the four numberings of ties.
+    """Rank scores (K,), the highest first, in the four numberings of ties.
 
     A score at most `tol` below the highest of a tie is in it. With sigmas there are "..._ci", too:
     neighbours also tie whose z is below the one-sided quantile of `confidence`, or whose two-sided
-    intervals overlap ("ci_overlap_adjacent").
+    intervals overlap ("ci_overlap_adjacent"). Raises ValueError: other shapes, another rule.
 
     >>> [ranks.tolist() for ranks in rank_scores([0.9, 0.7, 0.7, 0.1]).values()]
     [[1, 2, 2, 4], [1, 3, 3, 4], [1, 2, 2, 3], [1.0, 2.5, 2.5, 4.0]]
@@ -52,10 +52,11 @@ def rank_scores(
 
 
 def compare_rankings(ranked_list_a: Any, ranked_list_b: Any, method: str = "all") -> Any:
-    """Correlation and p-value of rankings (K,) by "kendall" (τ_b), "spearman", "weighted_kendall".
+    """Correlate two rankings (K,), with p: "kendall" (τ_b), "spearman", "weighted_kendall".
 
     "all" of them is a dict that also has the share of ranks that differ, "fraction_mismatched", and
-    "max_disp", the largest difference over K - 1. What has no value is NaN.
+    "max_disp", the largest difference over K - 1. What has no value is NaN. Raises ValueError: two
+    shapes, another method.
 
     >>> compare_rankings([1, 2, 3, 4, 5], [1, 3, 2, 4, 5])["fraction_mismatched"]
     0.4
@@ -73,7 +74,9 @@ def compare_rankings(ranked_list_a: Any, ranked_list_b: Any, method: str = "all"
 
 
 def lehmer_hash(ranked_list: Sequence[int]) -> int:
-    """The place of a permutation of 0..n-1 among all n! in lexicographic order (Lehmer 1960).
+    """Number a permutation of 0..n-1 among all n! in lexicographic order (Lehmer 1960).
+
+    Raises ValueError: no permutation.
 
     >>> lehmer_hash([0, 1, 2]), lehmer_hash([0, 2, 1]), lehmer_hash([2, 1, 0])
     (0, 1, 5)
@@ -87,7 +90,10 @@ def lehmer_hash(ranked_list: Sequence[int]) -> int:
 
 
 def lehmer_unhash(hash_value: int, n: int) -> list[int]:
-    """The permutation at a place: ``lehmer_unhash(3, 3)`` is [1, 2, 0]."""
+    """Return the permutation at a place: ``lehmer_unhash(3, 3)`` is [1, 2, 0].
+
+    Raises ValueError: a place below 0 or above n! - 1.
+    """
     if not 0 <= hash_value < math.factorial(n):
         raise ValueError(f"hash_value must be in range 0..{n}!-1; got {hash_value}")
     left = [*range(n)]
@@ -95,10 +101,10 @@ def lehmer_unhash(hash_value: int, n: int) -> list[int]:
 
 
 def ranking_hash(rank_list: npt.ArrayLike, tol: float = 1e-12) -> int:
-    """The place of a ranking with ties, lower is better, among all of n (OEIS A000670).
+    """Number a ranking with ties, lower is better, among all of n (OEIS A000670).
 
     They go by the size of the first tie, its members, and then the rest. Ranks next to each other
-    tie that are at most `tol` apart.
+    tie that are at most `tol` apart. Raises ValueError: a rank that is not finite.
 
     >>> [ranking_hash(ranks) for ranks in ([1, 2, 3], [1, 2, 2], [1, 1, 3], [1, 1, 1])]
     [0, 2, 9, 12]
@@ -115,7 +121,10 @@ def ranking_hash(rank_list: npt.ArrayLike, tol: float = 1e-12) -> int:
 
 
 def unhash_ranking(h: int, n: int) -> list[int]:
-    """The ranking at a place, as competition ranks: ``unhash_ranking(2, 3)`` is [1, 2, 2]."""
+    """Return the competition ranks at a place: ``unhash_ranking(2, 3)`` is [1, 2, 2].
+
+    Raises ValueError: a place that no ranking has.
+    """
     count, left, ranks = _counts(n), [*range(n)], [0] * n
     if not 0 <= h < count[n]:
         raise ValueError(f"h out of range for n={n}: must be 0..{count[n] - 1}")

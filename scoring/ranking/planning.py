@@ -44,7 +44,7 @@ class TrialPlan(NamedTuple):
 
 
 def trials_for_width(R: Outcomes, width: float, w: Weights = None, confidence: float = 0.95) -> Any:
-    """Trials per question at which the credible interval of Bayes@N is expected this narrow.
+    """Plan the trials per question at which Bayes@N's interval is expected this narrow.
 
     The smallest N from which on::
 
@@ -53,10 +53,10 @@ def trials_for_width(R: Outcomes, width: float, w: Weights = None, confidence: f
     where z is the two-sided normal quantile of ``confidence`` and E sigma^2 as in the module's
     docstring. About half of all runs with N trials reach the width, and the rest miss it by little.
 
-    R holds outcomes of the pilot; a question without trials is planned from the prior. The width
-    is that of :func:`scoring.bayes_ci` without bounds, above 0, in units of the weights; one that
-    2^52 trials do not reach is a ValueError. All else: :func:`scoring.bayes_ci`. N is an int for
-    one matrix, an int64 array (...) for stacks.
+    R holds outcomes of the pilot; a question without trials is planned from the prior. The width is
+    that of :func:`scoring.bayes_ci` without bounds, above 0, in units of the weights. Raises
+    ValueError: one that 2^52 trials do not reach. All else: :func:`scoring.bayes_ci`. N is an int
+    for one matrix, an int64 array (...) for stacks.
 
     >>> pilot = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]
     >>> trials_for_width(pilot, 0.2), trials_for_width(pilot, 0.1)
@@ -75,7 +75,7 @@ def trials_for_width(R: Outcomes, width: float, w: Weights = None, confidence: f
 def trials_to_separate(
     R_a: Outcomes, R_b: Outcomes, w: Weights = None, confidence: float = 0.95
 ) -> TrialPlan:
-    """Trials per question of each model at which z is expected to reach the confidence.
+    """Plan the trials per question of each model at which z is expected to reach the confidence.
 
     The smallest N from which on::
 
@@ -90,7 +90,8 @@ def trials_to_separate(
 
     R_a and R_b are outcomes of the two pilots, and w weights, as for :func:`scoring.compare`, with
     its errors; ``confidence`` is that of the order of the two models (rho), in (1/2, 1), and of the
-    range. In the :class:`TrialPlan` inf stands for more than 2^52.
+    range. In the :class:`TrialPlan` inf stands for more than 2^52. Raises ValueError: a confidence
+    outside (1/2, 1), and as that.
 
     >>> a = [[1, 1, 1, 0, 1, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 1, 1, 1, 1]]
     >>> b = [[0, 1, 1, 0, 1, 0, 0, 0, 0, 1], [0, 0, 0, 0, 1, 1, 0, 1, 1, 0]]

@@ -33,10 +33,10 @@ def ranks(scores: npt.ArrayLike, method: Method = "competition") -> Ints:
     """Rank models by their scores: 1 is the best, and the highest score.
 
     Models with the same score share a rank, and the next is one more (dense: 1, 2, 2, 3), or one
-    more than the number of models above (competition: 1, 2, 2, 4). Scores are finite, shape
-    (..., K), and ranks int64 of that shape. Consecutive scores at most 1e-13 of the largest score
-    in size apart share a rank, in a chain: the same mean summed in another order of the questions
-    is the same score. Other arguments are a ValueError.
+    more than the number of models above (competition: 1, 2, 2, 4). Scores are finite, shape (...,
+    K), and ranks int64 of that shape. Consecutive scores at most 1e-13 of the largest score in size
+    apart share a rank, in a chain: the same mean summed in another order of the questions is the
+    same score. Raises ValueError: other arguments.
 
     >>> ranks([0.61, 0.73, 0.61, 0.23]).tolist()
     [2, 1, 2, 4]
@@ -55,7 +55,7 @@ def ranks_with_uncertainty(
     z: float = 1.645,
     method: Method = "dense",
 ) -> Ints:
-    """Rank models by mu, where neighbours that cannot be told apart share a rank.
+    """Rank models by mu, where neighbours that are not separated share a rank.
 
     In the order of mu, models i and i + 1 share a rank when::
 
@@ -68,8 +68,8 @@ def ranks_with_uncertainty(
     introduction) asks, with equal sigmas, for sqrt(2) times the difference.
 
     mu are posterior means, shape (..., K), and sigma their standard deviations, at least 0, of the
-    same shape or one that broadcasts to it, all finite; z is above 0. Others are a ValueError. For
-    ``method`` and what is returned see :func:`ranks`.
+    same shape or one that broadcasts to it, all finite; z is above 0. Raises ValueError: others.
+    For ``method`` and what is returned see :func:`ranks`.
 
     >>> mu, sigma = [0.70, 0.62, 0.61, 0.55], 0.02
     >>> ranks_with_uncertainty(mu, sigma).tolist()
@@ -96,12 +96,12 @@ def rank_distribution(mu: npt.ArrayLike, sigma: npt.ArrayLike, seed: int = 0) ->
     """Draw the posterior distribution of every model's rank.
 
     The scores x_i are independent normals with means mu and deviations sigma, and P[i, r] is the
-    share of draws in which r others lie above model i: of four million over K, and 20,000 at
-    least. So its standard error is below .0011 for up to 20 models, and at most .0036; the same
-    arguments give the same P. mu and sigma, and their errors, are those of
-    :func:`ranks_with_uncertainty`, but with one axis, (K,). P has shape (K, K), and rows and
-    columns that add up to 1. Models tied in a score without uncertainty have their places in
-    random order.
+    share of draws in which r others lie above model i: of four million over K, and 20,000 at least.
+    So its standard error is below .0011 for up to 20 models, and at most .0036; the same arguments
+    give the same P. mu and sigma, and their errors, are those of :func:`ranks_with_uncertainty`,
+    but with one axis, (K,). P has shape (K, K), and rows and columns that add up to 1. Models tied
+    in a score without uncertainty have their places in random order. Raises ValueError: as it does;
+    two axes.
 
     >>> rank_distribution([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(2).tolist()
     [[0.98, 0.02, 0.0], [0.01, 0.63, 0.36], [0.0, 0.36, 0.64]]
@@ -118,7 +118,7 @@ def rank_distribution(mu: npt.ArrayLike, sigma: npt.ArrayLike, seed: int = 0) ->
 
 
 def probability_best(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
-    """The posterior probability of each model to be the best.
+    """Compute the posterior probability of each model to be the best.
 
     The first column of :func:`rank_distribution`, without draws::
 
@@ -126,7 +126,8 @@ def probability_best(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
 
     by sums over equal steps, whose error is below 1e-10 where no sigma is less than a hundredth of
     the largest; smaller ones count as about that much. Arguments and errors are those of
-    :func:`rank_distribution`; the probabilities have shape (K,) and add up to 1.
+    :func:`rank_distribution`; the probabilities have shape (K,) and add up to 1. Raises ValueError:
+    as it does.
 
     >>> probability_best([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(4).tolist()
     [0.9827, 0.0123, 0.005]
@@ -155,12 +156,12 @@ def _one_axis(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> tuple[Floats, Floats]:
 def indistinguishable_groups(
     mu: npt.ArrayLike, sigma: npt.ArrayLike, z: float = 1.645
 ) -> list[list[int]]:
-    """Name the largest groups of models in which no two can be told apart.
+    """Find the largest groups of models of which no two are separated.
 
     A group is a set of models of which all pairs have |z_ij| < z, and to which no other model can
     be added. Groups may overlap, as in a compact letter display. They are lists of models' indices,
     in the order of their scores, best first. Arguments and errors are those of
-    :func:`ranks_with_uncertainty`, but mu has one axis, (K,).
+    :func:`ranks_with_uncertainty`, but mu has one axis, (K,). Raises ValueError: as it does.
 
     >>> indistinguishable_groups([0.55, 0.61, 0.62, 0.70, 0.58], 0.02)
     [[3], [2, 1, 4], [4, 0]]
@@ -182,7 +183,7 @@ def indistinguishable_groups(
 
 
 def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
-    """Kendall's tau_b of two rankings or two vectors of scores of K models.
+    """Compute Kendall's tau_b of two rankings or two vectors of scores of K models.
 
     With C concordant and D discordant pairs, n_x the pairs not tied in x and n_y those not tied
     in y::
@@ -193,8 +194,8 @@ def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
     may differ by rounding. Where all models are tied in x or in y, tau_b has no value: that element
     is masked, NaN under the mask, and ``tau.mean()`` leaves it out.
 
-    Numbers are finite and shapes (..., K), K at least 2, and are broadcast; else a ValueError. The
-    masked array has shape (...), without axes for two vectors.
+    Numbers are finite and shapes (..., K), K at least 2, and are broadcast. Raises ValueError:
+    others. The masked array has shape (...), without axes for two vectors.
 
     >>> float(kendall_tau_b([1, 2, 3, 4], [1, 2, 4, 3]).round(4))
     0.6667

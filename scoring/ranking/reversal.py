@@ -42,13 +42,13 @@ class Reversal(NamedTuple):
 
 
 def reversal_rate(before: npt.ArrayLike, after: npt.ArrayLike) -> Any:
-    """Share of the pairs of models whose order reverses from before to after.
+    """Count the share of pairs of models whose order reverses from before to after.
 
     Of the L (L - 1) / 2 pairs, those with (R(i) - R(j)) (R'(i) - R'(j)) < 0, where R and R' are
     the ranks before and after. A pair that is tied in either is not reversed.
 
     Both are finite scores of the same L models, at least 2, shape (..., L), of which higher is
-    better; leading axes are broadcast; else a ValueError. The share is a float, or an array (...).
+    better; leading axes are broadcast. Raises ValueError: others. The share is a float, or (...).
 
     >>> round(reversal_rate([0.1, 0.2, 0.3], [0.6, 0.5, 0.7]), 4)
     0.3333
@@ -74,7 +74,7 @@ def reversal_rate_ci(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> Reversal:
-    """The reversal rate of Pass@k with its posterior: what the trials leave open of both orders.
+    """Compute the reversal rate of Pass@k with its posterior: what trials leave open of both.
 
     Every success rate is drawn from its posterior p ~ Beta(1 + c, 1 + N - c), a model's score is
     the mean over questions of 1 - (1 - p)^k, and the rate of a draw is :func:`reversal_rate` of

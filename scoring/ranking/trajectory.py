@@ -24,7 +24,7 @@ from bayes_at_n.scoring.ranking.ranks import kendall_tau_b, ranks
 
 
 def monotone_tau(scores: npt.ArrayLike) -> Any:
-    """Kendall's tau between the order of training and the scores, in MaP's form.
+    """Compute Kendall's tau of the order of training and the scores, in MaP's form.
 
     With P the pairs of which the later checkpoint scores higher::
 
@@ -32,8 +32,8 @@ def monotone_tau(scores: npt.ArrayLike) -> Any:
 
     A tie counts as discordant: scores that never change have tau = -1.
 
-    The scores, in the order of training, are finite and of shape (..., n), n at least 2; else a
-    ValueError. tau, from -1 to 1, is a float, or an array of shape (...).
+    The scores, in the order of training, are finite and of shape (..., n), n at least 2. Raises
+    ValueError: others. tau, from -1 to 1, is a float, or an array of shape (...).
 
     >>> round(monotone_tau([0.1, 0.2, 0.4, 0.3]), 4)
     0.6667
@@ -49,11 +49,12 @@ def monotone_tau(scores: npt.ArrayLike) -> Any:
 
 
 def progress_tau_b(scores: npt.ArrayLike) -> Any:
-    """Kendall's tau_b between the order of training and the scores.
+    """Compute Kendall's tau_b of the order of training and the scores.
 
     Ties count neither way, and shorten the scale. Without ties it is :func:`monotone_tau`, whose
     argument and errors it has. The result is that of :func:`scoring.kendall_tau_b`, a masked array
-    of shape (...), masked where all scores are tied and tau_b has no value.
+    of shape (...), masked where all scores are tied and tau_b has no value. Raises ValueError: as
+    it does.
 
     >>> progress_tau_b([[0.1, 0.2, 0.3], [0.2, 0.2, 0.2], [0.1, 0.1, 0.2]]).round(4).tolist()
     [1.0, None, 0.8165]
@@ -63,10 +64,10 @@ def progress_tau_b(scores: npt.ArrayLike) -> Any:
 
 
 def down_share(scores: npt.ArrayLike) -> Any:
-    """Share of the n - 1 steps from a checkpoint to the next at which the score goes down.
+    """Count the share of the n - 1 steps between checkpoints at which the score goes down.
 
     It is what MaP's Figures 2 and 3 show, as a number; not in the paper. A tie is not down.
-    Argument, shapes and errors: :func:`monotone_tau`.
+    Argument, shapes and errors: :func:`monotone_tau`. Raises ValueError: as it does.
 
     >>> round(down_share([0.1, 0.3, 0.2, 0.2]), 4)
     0.3333
@@ -84,7 +85,7 @@ def _levels(scores: npt.ArrayLike) -> Ints:
 
 
 def tells(steps: int, confidence: float) -> bool:
-    """Whether the best order of so many steps is rarer by chance than a confidence leaves open.
+    """Check whether the best order of so many steps is rarer by chance than a confidence allows.
 
     Of the n! orders one has tau = 1 and one tau = -1.
 
@@ -95,7 +96,7 @@ def tells(steps: int, confidence: float) -> bool:
 
 
 def spread(values: Floats, confidence: float) -> tuple[float | None, float | None, float | None]:
-    """Mean and both ends of the percentile interval of draws (n,); ``None`` for no draws.
+    """Compute mean and ends of the percentile interval of draws (n,); ``None`` for no draws.
 
     Ends are values that occurred, and the interval holds at least ``confidence`` of them.
 

@@ -48,7 +48,7 @@ class Batch:
 
     @property
     def mean(self) -> Floats:
-        """The average of round means (R, K)."""
+        """Return the average of round means (R, K)."""
         return np.asarray(self.sums / np.maximum(self.rounds, 1))
 
     def add(self, successes: Ints, attempts: Ints) -> None:
@@ -121,7 +121,7 @@ class Batch:
         self.apart |= current & (difference + self.tie >= limit.tied * error)
 
     def differences(self) -> tuple[Floats, Floats, Bools]:
-        """Differences of means, their standard errors, and pairs sampled until now (R, K, K)."""
+        """Compute differences of means, their errors, and pairs sampled until now (R, K, K)."""
         guessed = wealth.guess(self.successes, self.attempts)
         error = (guessed.within * self.inverse).sum(axis=-1)
         error /= (np.maximum(self.rounds, 1) * guessed.mean.shape[-1]) ** 2

@@ -29,13 +29,13 @@ class Limits(NamedTuple):
 
 
 def spent(error: float, share: Floats) -> Floats:
-    """The error that may have been spent when this share of all rounds is done, one-sided."""
+    """Compute the error to spend by when this share of all rounds is done, one-sided."""
     found: Floats = 2 * scipy.special.ndtr(scipy.special.ndtri(error / 2) / np.sqrt(share))
     return found
 
 
 def boundaries(error: float, looks: tuple[int, ...]) -> Floats:
-    """One-sided z-scores at each look, which all together are crossed with a chance of ``error``.
+    """Compute one-sided z-scores at each look, crossed at all with a chance of ``error``.
 
     ``looks`` are rounds, ascending; the last one spends what is left.
 
@@ -73,7 +73,7 @@ def boundaries(error: float, looks: tuple[int, ...]) -> Floats:
 
 
 def limits(needed: Needed, error: float, looks: tuple[int, ...]) -> dict[int, Limits]:
-    """The limits of every look for a family of claims, each with an error of 1 / needed."""
+    """Compute the limits of every look for a family of claims, each with an error of 1 / needed."""
     levels = (*(1 / wealth for wealth in needed), error / 2)
     found = {level: boundaries(level, looks).tolist() for level in set(levels)}
     columns = [found[level] for level in levels]
@@ -81,7 +81,10 @@ def limits(needed: Needed, error: float, looks: tuple[int, ...]) -> dict[int, Li
 
 
 def planned(method: str, looks: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The looks of method "looks", checked; none of method "anytime"."""
+    """Check the looks of method "looks"; none of method "anytime".
+
+    Raises ValueError: another method; looks that do not ascend.
+    """
     if method not in ("anytime", "looks"):
         raise ValueError(f"method is {method!r}: pass 'anytime' or 'looks'")
     if method == "anytime":

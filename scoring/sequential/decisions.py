@@ -33,7 +33,10 @@ class Needed(NamedTuple):
 
 
 def check_target(target: Target, models: int) -> None:
-    """Raise ValueError unless the target makes sense for so many models."""
+    """Check that the target makes sense for so many models.
+
+    Raises ValueError: it does not.
+    """
     if target.kind not in KINDS:
         raise ValueError(f"target is {target.kind!r}: pass one of {', '.join(KINDS)}")
     if target.kind == "top" and check_whole(target.k, "k", least=1) >= models:
@@ -47,7 +50,7 @@ def check_target(target: Target, models: int) -> None:
 
 
 def needed(target: Target, models: int, error: float, rivals: bool) -> Needed:
-    """The wealth that a claim needs for all claims to be true with a chance of 1 - error.
+    """Compute the wealth each claim needs for all to be true with a chance of 1 - error.
 
     The number of claims that could be wrong, over the error; which these are is proved in
     docs/adaptive.md. ``rivals``: the best is found by bets on the leader, not by pairs.
@@ -63,7 +66,7 @@ def needed(target: Target, models: int, error: float, rivals: bool) -> Needed:
 
 
 def implied(better: Bools) -> Bools:
-    """Claims and what follows from them: A over B and B over C is A over C."""
+    """Close claims under what follows from them: A over B and B over C is A over C."""
     closed = better.copy()
     for k in range(better.shape[-1]):
         closed |= closed[..., :, k, None] & closed[..., None, k, :]
@@ -71,7 +74,7 @@ def implied(better: Bools) -> Bools:
 
 
 def place_top(better: Bools, placed: Bools, out: Bools, k: int) -> tuple[Bools, Bools]:
-    """Who is in the best k and who is not, from who was (R, K) and claims on pairs.
+    """Place models in the best k, or out, from who was (R, K) and claims on pairs.
 
     With k' places left, an open model that beats all but k' - 1 of the other open ones is in,
     and one that k' of them beat is out; then those are fewer, and it is asked again.
@@ -93,14 +96,14 @@ def place_top(better: Bools, placed: Bools, out: Bools, k: int) -> tuple[Bools, 
 
 
 def all_tied(tied: Bools, models: Bools) -> Bools:
-    """Whether each two of the models (R, K) are tied: (R,)."""
+    """Check whether each two of the models (R, K) are tied: (R,)."""
     both = models[..., :, None] & models[..., None, :]
     same = np.eye(models.shape[-1], dtype=bool)
     return np.asarray((tied | same | ~both).all(axis=(-1, -2)))
 
 
 def asked(target: Target, models: int) -> Bools:
-    """The pairs (K, K) that have a share of the error: of `above` those with the baseline."""
+    """Select the pairs (K, K) with a share of the error: of `above` those with the baseline."""
     pairs = ~np.eye(models, dtype=bool)
     if target.kind == "above":
         baseline = np.arange(models) == target.baseline
@@ -109,7 +112,7 @@ def asked(target: Target, models: int) -> Bools:
 
 
 def ordered_groups(order: list[int], better: Bools) -> list[list[int]]:
-    """Models where all above are better than all below, by claims (K, K); in a group as ordered.
+    """Group models so that all above are better than all below, by claims (K, K).
 
     >>> ordered_groups([2, 0, 1], np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool))
     [[0], [2, 1]]

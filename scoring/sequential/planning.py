@@ -25,10 +25,11 @@ CHUNK = 100  # runs side by side: what fits into a processor's cache
 
 
 def neyman(p: npt.ArrayLike, cost: npt.ArrayLike, total: int, floor: int = 1) -> Ints:
-    """Attempts for each of M questions, about ``total`` in all, that make the mean most exact.
+    """Share about ``total`` attempts among M questions so that the mean is most exact.
 
-    In proportion to sqrt(p (1 - p) / cost), p and cost (M,) (Neyman 1934), at least ``floor``
-    each, rounded so that the sum is ``total`` or, if that is more, ``floor * M``.
+    In proportion to sqrt(p (1 - p) / cost), p and cost (M,) (Neyman 1934), at least ``floor`` each,
+    rounded so that the sum is ``total`` or, if that is more, ``floor * M``. Raises ValueError:
+    chances, costs or numbers that cannot be.
 
     >>> neyman([0.5, 0.5, 0.02, 1.0], [1.0, 4.0, 1.0, 1.0], total=20).tolist()
     [11, 5, 3, 1]
@@ -99,11 +100,11 @@ def simulate(
     """Race models with known chances p (K, M) of solving each question, many times.
 
     Of p (runs, K, M) each run has its own. Up to ``trials`` rounds each; models leave after whole
-    blocks of rounds. ``cost`` (M,) or (K, M) is that of one attempt; a run ends before a block
-    that would make it cost more than ``budget``. ``allocate`` makes of every block but the first
-    a single round of as many attempts, shared by :func:`neyman` with a quarter of the usual as the
+    blocks of rounds. ``cost`` (M,) or (K, M) is that of one attempt; a run ends before a block that
+    would make it cost more than ``budget``. ``allocate`` makes of every block but the first a
+    single round of as many attempts, shared by :func:`neyman` with a quarter of the usual as the
     floor. ``done`` is told when so many more runs are done. Run r of a seed is the same whatever
-    the number of runs.
+    the number of runs. Raises ValueError: chances or numbers that cannot be.
 
     >>> found = simulate([[0.9] * 8, [0.2] * 8], Target("best"), runs=50, seed=1)
     >>> found.settled, found.right, found.best.tolist(), bool(found.rounds.max() < 10)

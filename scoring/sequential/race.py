@@ -91,7 +91,7 @@ class Race:
         """Add one round: counts (K, M) of successes, and of attempts, 0 for a model left out.
 
         A model that is sampled has at least one attempt at every question. How many may depend on
-        earlier rounds, but not on this one.
+        earlier rounds, but not on this one. Raises ValueError: counts that cannot be.
         """
         right, tried = _counts(successes, attempts, self._shape)
         sampled = (tried > 0).any(axis=-1)
@@ -130,7 +130,7 @@ class Race:
         self._high = np.where(now, np.minimum(mean + half, 1.0), self._high)
 
     def look(self) -> Look:
-        """What is known now. Looking changes nothing."""
+        """Return what is known now. Looking changes nothing."""
         b = self._batch
         return Look(
             round=b.round,
@@ -188,7 +188,10 @@ class MeanSequence:
         self._low, self._high = np.zeros(1), np.ones(1)
 
     def add(self, successes: npt.ArrayLike, attempts: npt.ArrayLike) -> None:
-        """Add one round: counts (M,) of successes, and of attempts, at least 1 each."""
+        """Add one round: counts (M,) of successes, and of attempts, at least 1 each.
+
+        Raises ValueError: others.
+        """
         right, tried = _counts(np.atleast_2d(successes), np.atleast_2d(attempts), self._shape)
         if (tried == 0).any():
             raise ValueError(f"attempts[{int(np.argmin(tried))}] is 0: pass at least 1 of each")
@@ -197,11 +200,11 @@ class MeanSequence:
 
     @property
     def mean(self) -> float:
-        """The average of round means."""
+        """Return the average of round means."""
         return float(self._batch.mean[0, 0])
 
     def interval(self) -> tuple[float, float]:
-        """The interval of all rounds so far; it never grows."""
+        """Return the interval of all rounds so far; it never grows."""
         return float(self._low[0]), float(self._high[0])
 
 

@@ -75,7 +75,7 @@ def guess(successes: Ints, attempts: Ints) -> Guess:
 
 
 def stakes(guessed: Guess, attempts: Ints) -> Floats:
-    """Stakes (R, L) of a round with these attempts (R, K, M): one ladder for a run's models.
+    """Choose stakes (R, L) of a round with these attempts (R, K, M): one ladder for a run's models.
 
     The best stake on a difference of d questions is d / variance. Steps of the ladder are d in
     standard deviations of one attempt each, so that one ladder serves easy and hard, few and many
@@ -144,7 +144,7 @@ def _average(
 def log_wealth(
     gained: Floats, slope: Floats | None = None, at: Floats | float = 0.0, least: float = -np.inf
 ) -> Floats:
-    """Log of the average over stakes of exp(gained - slope * at): (...,) of (..., L).
+    """Compute the log of the average over stakes of exp(gained - slope * at): (...,) of (..., L).
 
     Where that is below ``least``, anything below it.
     """
@@ -158,12 +158,12 @@ def log_wealth(
 
 
 def reached(gained: Floats, slope: Floats | None, at: Floats | float, needed: float) -> Bools:
-    """Whether :func:`log_wealth` is at least ``needed``."""
+    """Check whether :func:`log_wealth` is at least ``needed``."""
     return np.asarray(log_wealth(gained, slope, at, needed) >= needed)
 
 
 def bound(gained: Floats, slope: Floats, needed: float, low: float, high: float) -> Floats:
-    """The largest D from ``low`` to ``high`` that wealth has refuted, or ``low``: (...,).
+    """Find the largest D from ``low`` to ``high`` that wealth has refuted, or ``low``: (...,).
 
     Refuted is where :func:`log_wealth` at D is at least ``needed``.
     """

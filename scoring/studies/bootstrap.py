@@ -136,7 +136,10 @@ def rows(data: Bits) -> Unsigned:
 
 
 def checked_stack(stack: npt.ArrayLike) -> Bits:
-    """Outcomes as (models, questions, trials)."""
+    """Check outcomes and return them as (models, questions, trials).
+
+    Raises ValueError: counts, masked trials, one model.
+    """
     if isinstance(stack, Counts):
         raise ValueError("stack is Counts: pass outcomes, since trials are drawn one by one")
     counts = outcome_counts(
@@ -156,7 +159,7 @@ def checked_stack(stack: npt.ArrayLike) -> Bits:
 
 
 def prepared(data: Bits, metrics: Sequence[Metric], gold: npt.NDArray[Any] | None = None) -> Any:
-    """What :mod:`scoring.studies.loops` take behind the drawn trials; gold scores are Bayes@N's."""
+    """Prepare what :mod:`scoring.studies.loops` take behind the drawn trials; gold is Bayes@N's."""
     _, questions, trials = data.shape
     check_metrics(metrics, trials)
     if gold is None:
@@ -183,14 +186,14 @@ def check_metrics(metrics: Sequence[Metric], trials: int) -> None:
 
 
 def columns_of(resample: Resample, questions: int) -> int:
-    """How many series of trials a replicate draws: one, or one for each question."""
+    """Count the series of trials a replicate draws: one, or one for each question."""
     if resample not in ("columns", "rows"):
         raise ValueError(f'resample is {resample!r}: pass "columns" or "rows"')
     return 1 if resample == "columns" else questions
 
 
 def chunk_size(trials: int, columns: int) -> int:
-    """Replicates in a chunk; ``columns`` is 1, or M when questions are resampled apart."""
+    """Count the replicates in a chunk; ``columns`` is 1, or M if questions are resampled apart."""
     return max(1, min(LARGEST_CHUNK, CHUNK_INDICES // (trials * columns)))
 
 
@@ -209,7 +212,7 @@ def chunks(
     seed: int,
     threads: int | None,
 ) -> list[Result]:
-    """What ``work`` makes of the drawn trials of every chunk, in order.
+    """Apply ``work`` to the drawn trials of every chunk, in order.
 
     ``shape`` is that of the outcomes, (models, questions, trials); the other arguments are those
     of :func:`scoring.studies.convergence.convergence_at`.
@@ -231,14 +234,14 @@ def chunks(
 
 
 def no_sums(metrics: int, trials: int) -> Sums:
-    """Sums over no replicates."""
+    """Make sums over no replicates."""
     mean = np.zeros((metrics, trials + 1))
     count = mean.astype(np.int64)
     return Sums(count, count.copy(), mean, mean.copy())
 
 
 def merged(a: Sums, b: Sums) -> Sums:
-    """Sums over the replicates of both."""
+    """Merge the sums over the replicates of both."""
     defined = a.defined + b.defined
     share = b.defined / np.maximum(defined, 1)
     step = b.mean - a.mean

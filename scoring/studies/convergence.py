@@ -51,33 +51,33 @@ class Convergence:
 
     @property
     def replicates(self) -> int:
-        """All replicates, converged or not."""
+        """Count all replicates, converged or not."""
         return int(self.counts.sum()) + self.failed
 
     @property
     def share_failed(self) -> float:
-        """Share of replicates that did not converge."""
+        """Return the share of replicates that did not converge."""
         return self.failed / self.replicates
 
     @property
     def pmf(self) -> Floats:
-        """Share of replicates with convergence@n = n, for n = 1..N."""
+        """Return the share of replicates with convergence@n = n, for n = 1..N."""
         return np.asarray(self.counts / self.replicates)
 
     @property
     def cdf(self) -> Floats:
-        """Share of replicates with convergence@n <= n, for n = 1..N."""
+        """Return the share of replicates with convergence@n <= n, for n = 1..N."""
         return np.asarray(self.counts.cumsum() / self.replicates)
 
     @property
     def mean(self) -> float | None:
-        """Mean of convergence@n over the replicates that converged; None if none did."""
+        """Average convergence@n over the replicates that converged; None if none did."""
         converged = int(self.counts.sum())
         return self._total / converged if converged else None
 
     @property
     def capped_mean(self) -> float:
-        """Mean of convergence@n over all replicates; one that did not converge counts as N.
+        """Average convergence@n over all replicates; one that did not converge counts as N.
 
         >>> Convergence("Bayes@N", np.array([0, 2, 0, 0]), 2, 0, 1).capped_mean  # twice 2, twice 4
         3.0
@@ -90,7 +90,7 @@ class Convergence:
 
     @property
     def largest(self) -> int | None:
-        """Largest convergence@n; None if no replicate converged."""
+        """Return the largest convergence@n; None if no replicate converged."""
         reached = self.counts.nonzero()[0]
         return int(reached[-1]) + 1 if reached.size else None
 
@@ -117,10 +117,10 @@ def convergence_at(
     seed: int = 0,
     threads: int | None = None,
 ) -> list[Convergence]:
-    """Distribution of the number of trials from which on the ranking is the gold ranking.
+    """Count the trials from which on the ranking is the gold ranking, over replicates.
 
     One for each metric, in their order. Fewer than two models, a metric that needs more than N
-    trials, and an argument not as here are a ValueError.
+    trials, and an argument not as here raise a ValueError.
 
     `stack` holds outcomes 0 and 1 without missing trials, shape (models, questions, trials), and
     metrics are those of :func:`scoring.metrics.table.parse`, each with a k of at most N. `resample`
@@ -169,7 +169,7 @@ def tau_curve(
     seed: int = 0,
     threads: int | None = None,
 ) -> list[TauCurve]:
-    """Mean Kendall's tau_b between the ranking after n trials and the gold ranking.
+    """Average Kendall's tau_b between the ranking after n trials and the gold ranking.
 
     tau_b = (concordant - discordant) / sqrt(pairs not tied in one * pairs not tied in the other).
     Replicates in which it does not exist are counted apart, and enter no mean. Arguments, errors,
@@ -197,12 +197,13 @@ def tau_curve(
 def tau_curve_independent(
     stacks: Iterable[npt.ArrayLike], truth: npt.ArrayLike, metrics: Sequence[Metric]
 ) -> list[TauCurve]:
-    """:func:`tau_curve` over matrices that are new each time, against a ranking that is known.
+    """Average :func:`tau_curve` over matrices that are new each time, against a known ranking.
 
     ``stacks`` are outcomes 0 and 1, each of the same shape (models, questions, trials), one at a
     time, so that a generator needs the memory of one. ``truth`` holds the true scores, finite,
-    shape (models,); equal ones are ties that are meant. Source: arXiv 2510.04265, section 2.7, Fig.
-    2a (1,000 matrices of 11 models with one tie).
+    shape (models,); equal ones are ties that are meant. Raises ValueError: no stack, or one of
+    another shape. Source: arXiv 2510.04265, section 2.7, Fig. 2a (1,000 matrices of 11 models with
+    one tie).
 
     >>> from bayes_at_n.scoring.metrics.table import parse
     >>> rng = np.random.default_rng(0)
@@ -247,7 +248,7 @@ def rank_trajectory(
     resample: Resample = "columns",
     seed: int = 0,
 ) -> Any:
-    """Rank of every model after each trial of one bootstrap replicate, by its number from 0.
+    """Rank every model after each trial of one bootstrap replicate, by its number from 0.
 
     With the number :attr:`Convergence.worst` of :func:`convergence_at`, and the same other
     arguments, whose errors it has, it is the trajectory that converged last. Competition ranks

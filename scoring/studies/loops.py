@@ -81,7 +81,7 @@ def _agrees(scores: Ints, rank: Ints, tolerance: int) -> bool:
 def convergence_points(
     index: Unsigned, source: Unsigned, questions: int, rank: Ints, bank: Plain
 ) -> Ints:
-    """convergence@n of each metric in each replicate; N + 1 where it has not converged.
+    """Find convergence@n of each metric in each replicate; N + 1 where it has not converged.
 
     From n = N downwards until the ranking first differs.
 

@@ -39,7 +39,7 @@ class Separation(NamedTuple):
 
 
 def coin_models(seed: int, sets: int | None = None) -> Floats:
-    """The eleven biased-coin mimics: thirty probabilities each, with the printed means.
+    """Draw the eleven biased-coin mimics: thirty probabilities each, with the printed means.
 
     RECONSTRUCTION: only the means are printed. The shapes i = 4..13 of Beta(i, 18 - i) go with
     the printed means in their printed order, i = 7 serving twice::
@@ -70,7 +70,7 @@ def coin_models(seed: int, sets: int | None = None) -> Floats:
 
 
 def toss(p: npt.ArrayLike, trials: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Outcomes 0 and 1, uint8, shape (..., M, N), of coins with probabilities p, (..., M).
+    """Toss coins with probabilities p, (..., M): outcomes 0 and 1, uint8, shape (..., M, N).
 
     >>> toss([0.0, 1.0], trials=3, seed=0).tolist()
     [[0, 0, 0], [1, 1, 1]]
@@ -83,7 +83,7 @@ def toss(p: npt.ArrayLike, trials: int, seed: int) -> npt.NDArray[np.uint8]:
 def tosses(
     p: npt.ArrayLike, trials: int, matrices: int, seed: int
 ) -> Iterator[npt.NDArray[np.uint8]]:
-    """Independent stacks of outcomes as of :func:`toss`, so many as there are ``matrices``.
+    """Yield independent stacks of outcomes as of :func:`toss`, so many as ``matrices``.
 
     One at a time, so that memory holds one; number i depends on the seed and on i alone, and the
     first is that of :func:`toss`. Errors come at once and not when the first stack is drawn.
@@ -104,7 +104,7 @@ def tosses(
 def separation_curve(
     p_a: npt.ArrayLike, p_b: npt.ArrayLike, trials: Sequence[int], replicates: int, seed: int
 ) -> Separation:
-    """How often, and by what z, N trials put model A above model B.
+    """Simulate how often, and by what z, N trials put model A above model B.
 
     p_a and p_b are probabilities (..., M), broadcast, and ``trials`` values of N that increase.
     Each replicate is a run of both models that grows to the last N; at each N the models have
@@ -146,7 +146,7 @@ def _separation(correct: Ints, n: int) -> Floats:
 
 
 def coin_study(sets: int, trials: Sequence[int], replicates: int, seed: int) -> Separation:
-    """LLM10 against LLM9 over many reconstructions: the spread that the printed point lies in.
+    """Compare LLM10 with LLM9 over many reconstructions: the spread the printed point lies in.
 
     RECONSTRUCTION: :func:`separation_curve` of ``coin_models(seed, sets)``, arrays of shape (sets,
     len(trials)): quantiles over the first axis are the spread over sets. The paper, of its one

@@ -40,7 +40,7 @@ class PriorStudy(NamedTuple):
 
 
 def original_models(seed: int) -> Floats:
-    """The eight original models of the study of priors: probabilities, float64, shape (8, 30).
+    """Draw the eight original models of the study of priors: probabilities, float64, (8, 30).
 
     RECONSTRUCTION: the printed text has the means but lost the shapes. Assumed is
     Beta(i, 15 - i) for i = 4..11, the best fit to the printed means in the family
@@ -60,7 +60,7 @@ def original_models(seed: int) -> Floats:
 
 
 def updated_models(shapes: npt.ArrayLike, replicates: int, seed: int) -> Floats:
-    """Updates of models: both Beta shapes moved by one, and new probabilities drawn.
+    """Update models: both Beta shapes moved by one, and new probabilities drawn.
 
     RECONSTRUCTION: "random integers of unit magnitude" is read as -1 or +1, equally likely,
     independent for the two shapes and for every model. With :data:`ORIGINAL_SHAPES` the mean
@@ -91,7 +91,7 @@ def prior_study(
     seed: int,
     run: int | None = None,
 ) -> PriorStudy:
-    """What trials of older models, used as a prior, do to the ranking of their updates.
+    """Study what trials of older models, used as a prior, do to the ranking of their updates.
 
     RECONSTRUCTION: see :func:`original_models` and :func:`updated_models`. The original models
     are drawn once. Each replicate draws updates of all eight, D prior trials per question of the
