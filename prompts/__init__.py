@@ -1,4 +1,4 @@
-"""How a problem becomes the exact tokens a model sees: instruction, chat turns, chat template.
+"""Turn a problem into the exact tokens a model sees: instruction, chat turns, chat template.
 
 >>> fill("{problem}\\n\\nAnswer in \\\\boxed{}.", "What is 2+2?")
 'What is 2+2?\\n\\nAnswer in \\\\boxed{}.'

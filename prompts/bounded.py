@@ -1,7 +1,8 @@
-"""A chat template is a program that came with a model: it runs in a process of its own, bounded.
+"""Run a chat template, a program that came with a model, in a process of its own, bounded.
 
-Jinja's sandbox keeps it from files and from Python, but not from loops, products and powers without
-end; and nothing in a process can stop one multiplication of large numbers. A kill can.
+Jinja's sandbox keeps it from files and Python, but not from powers without end, and nothing in a
+process can stop one multiplication of large numbers. A kill can. The process is forked: importing
+transformers takes seconds. Every chat has its own limit: a template may loop for one question only.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ class PromptError(ValueError):
 def chat_texts(
     tokenizer: Any, chats: Iterable[Any], kwargs: dict[str, Any], date: str | None
 ) -> Iterator[str]:
-    """Chats as their tokenizer's template writes them, up to where the answer begins.
+    """Yield chats as their tokenizer's template writes them, up to where the answer begins.
 
     Their process is forked before the first, and ends with the last, or when nobody wants more.
     Raises PromptError: the template refuses a chat, or goes beyond a limit.
@@ -62,7 +63,7 @@ def chat_texts(
 
 
 def _fork(tokenizer: Any, kwargs: dict[str, Any]) -> tuple[int, Any]:
-    """A process that answers, and a file of both directions."""
+    """Start a process that answers; returns its id and a file of both directions."""
     ours, theirs = socket.socketpair()
     if pid := os.fork():
         theirs.close()

@@ -21,10 +21,9 @@ class Rendered(NamedTuple):
 
 
 def control_tokens(tokenizer: Any, text: str) -> list[str]:
-    """The tokenizer's control tokens that `text` spells out, such as ``<|im_end|>``.
+    """Return the tokenizer's control tokens that `text` spells out, such as ``<|im_end|>``.
 
-    A Hugging Face tokenizer cannot tell them from those that the chat template writes: a problem
-    with one in it would end the user's turn, or open another.
+    A tokenizer cannot tell them from those of the template: one would end the user's turn.
     """
     added = [t for t in tokenizer.get_added_vocab() if _CONTROL.fullmatch(t)]
     return sorted(t for t in {*tokenizer.all_special_tokens, *added} if t in text)
@@ -45,13 +44,13 @@ def fill(template: str, problem: str = "", **others: str) -> str:
 
 
 def options(choices: Sequence[str]) -> str:
-    r"""Options as the lines that a model sees.
+    r"""Return options as the lines that a model sees.
 
     >>> options(["4", "5"])
     'A) 4\nB) 5'
     """
-    letters = string.ascii_uppercase
-    return "\n".join(f"{letter}) {text}" for letter, text in zip(letters, choices, strict=False))
+    pairs = zip(string.ascii_uppercase, choices, strict=False)
+    return "\n".join(f"{letter}) {text}" for letter, text in pairs)
 
 
 def turns(
@@ -60,7 +59,7 @@ def turns(
     system_role: str = "system",
     shots: Sequence[tuple[str, str]] = (),
 ) -> list[dict[str, str]]:
-    """The chat as a list of turns.
+    """Return the chat as a list of turns.
 
     Without a `system` text the template may still add its own. With ``system_role="user"`` it
     stands in front of the user's turn, for chat templates that know no system role. `shots` are
@@ -101,11 +100,10 @@ def render(
 
 
 def plain(tokenizer: Any, text: str) -> Rendered:
-    """A text for a model to continue, with what its tokenizer puts in front of any text.
+    """Return a text to continue, with what its tokenizer puts in front of any text.
 
-    That is a beginning-of-sequence token or nothing, as its own files say (vLLM's completions and,
-    since 0.4.10, lm-evaluation-harness leave it to them, too). A text that begins with the token
-    gets no second one, and what a tokenizer puts behind a text is left out: the model goes on.
+    That is a beginning-of-sequence token or nothing, as its own files say. A text that begins with
+    the token gets no second one; what a tokenizer puts behind a text is left out: it goes on.
     """
     bare = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     whole = list(tokenizer(text)["input_ids"])

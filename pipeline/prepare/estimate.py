@@ -9,7 +9,7 @@ a run has sessions, their measured rate counts instead. Every number that is ass
 import re
 import statistics
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base import environment
@@ -69,7 +69,7 @@ class Hardware(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What sampling the attempts that are pending is expected to take."""
+    """What sampling pending attempts is expected to take."""
 
     tokens: float  # of completions
     most: float  # at most so many
@@ -164,15 +164,10 @@ def sampling_cost(
     mean: float | None = None,
     totals: Totals | None = None,
 ) -> Cost:
-    """Estimate what `pending` attempts take.
+    """Estimate what pending attempts take; without `rows` all may have `sampling.max_tokens`.
 
-    Args:
-        cfg: the run.
-        rows: its questions, or none where they are not known.
-        pending: attempts.
-        hardware: what it may use.
-        mean: the tokens of its attempts so far; None: none are known.
-        totals: of its sessions, whose rate counts if they sampled anything.
+    `mean` are the tokens of an attempt so far, where any are known, and `totals` those of sessions,
+    whose rate counts if they sampled anything.
     """
     limits = [row["max_tokens"] for row in rows] or [cfg.sampling.max_tokens]
     most = pending * sum(limits) / len(limits)
@@ -368,16 +363,15 @@ def _time(seconds: float | None, hardware: Hardware) -> str:
 
 def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[str]:
     """Yield what several runs take, a line each, and all of them; for `submit --dry-run`."""
-    total = [0.0, 0.0, 0.0]
-    for name, one in estimates.items():
-        times = one.cost.seconds, one.judging and one.judging.seconds
+
+    def in_short(parts: Collection[Estimate]) -> str:
+        attempts, tokens = sum(one.pending for one in parts), sum(one.cost.tokens for one in parts)
+        times = [one.cost.seconds for one in parts]
+        times += [one.judging.seconds for one in parts if one.judging]
         hours = sum(filter(None, times)) * max(1, hardware.gpus) / 3600
-        row = [one.pending, one.cost.tokens, hours]
-        total = [a + b for a, b in zip(total, row, strict=True)]
-        yield f"{name}: {_in_short(*row)} ({one.cost.basis}; {one.cost.how})"
-    yield f"about {_in_short(*total)} on {hardware.name}, with the verifier"
+        size = count(BYTES_PER_TOKEN * tokens)
+        return f"{attempts:,} attempts, {count(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"
 
-
-def _in_short(attempts: float, tokens: float, hours: float) -> str:
-    size = count(BYTES_PER_TOKEN * tokens)
-    return f"{attempts:,.0f} attempts, {count(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"
+    for name, one in estimates.items():
+        yield f"{name}: {in_short([one])} ({one.cost.basis}; {one.cost.how})"
+    yield f"about {in_short(estimates.values())} on {hardware.name}, with the verifier"

@@ -46,7 +46,8 @@ def from_hub(what: str, remedy: str, online: bool = True, action: str = "loaded"
 def _unreachable() -> str:
     """Return why the hub cannot be asked, tried once in a process; empty where it can, or is not.
 
-    Libraries would try each file six times, with pauses of 23 seconds.
+    Libraries would try each file six times, with pauses of 23 seconds, and have no common setting
+    for that; all know HF_HUB_OFFLINE. Where the hub answers, they do retry: weights are large.
     """
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session

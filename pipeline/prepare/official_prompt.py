@@ -1,7 +1,8 @@
 """Fetch and read published prompts of verifiers: texts in Python files of public repositories.
 
-A file is kept where Hugging Face keeps its own, by its SHA-256, which is checked at every use. It
-is read as syntax: nothing in it is imported or run.
+They are fetched, never shipped: their licences differ, and a copy could drift. A file is kept where
+Hugging Face keeps its own, which nodes without a network share, by its SHA-256, which is checked at
+every use. It is read as syntax: nothing in it is imported or run.
 """
 
 import ast

@@ -26,7 +26,8 @@ _MAX_FIELD = 100_000  # characters
 _MAX_ID = 100
 # In place of 3.5, of 1/2.
 _SPREADSHEET = re.compile(r"[-+]?\d+,\d+|\d{1,2}[-. ]+[^\W\d_]{3,9}\.?|[A-Z][a-z]{2}-\d\d")
-# Slips of the pen in gold answers, of which the value is beyond doubt; see `mend`.
+# Slips of the pen in gold answers, of which the value is beyond doubt; see `mend`. A missing brace
+# is not added: nobody knows where.
 _END = {
     "a backslash at its end": re.compile(r"[\\\s]+$"),
     "a full stop at its end": re.compile(r"(?<=[^.\s])\s*\.$"),
@@ -43,7 +44,7 @@ class Question:
     id: str
     problem: str
     gold: str
-    published: str = ""  # the gold answer before it was mended: what the hash is of
+    published: str = ""  # the gold answer before it was mended, whose hash earlier folders have
     solution: str = ""  # of an example
     form: str | None = None  # "strict": in another form than the gold answer's it is wrong
     choices: tuple[str, ...] = ()  # of multiple choice, whose gold answer is a letter
@@ -129,7 +130,8 @@ def _gold_notes(cfg: DatasetConfig, questions: list[Question], source: str) -> l
 def with_letters(cfg: DatasetConfig, questions: list[Question], source: str) -> list[Question]:
     """Return the same questions; of multiple choice their gold answers are letters.
 
-    Raises UserError: they cannot be read as letters, indices or texts of options.
+    All are read in one way: row by row an index 2 could pass for the option "2". Raises UserError:
+    they cannot be read as letters, indices or texts of options.
     """
     if cfg.fields.choices is None and cfg.answer != "choice":
         return questions

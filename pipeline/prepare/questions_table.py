@@ -33,7 +33,7 @@ _Prompt = tuple[str, list[int] | None]  # text and token ids; of chat turns thei
 
 
 class Built(NamedTuple):
-    """The questions table and what it was made with."""
+    """The whole questions table, as Arrow: rows of Python objects take eight times the memory."""
 
     table: pa.Table
     identity: dict[str, Any]  # what the run is: settings, weights, every question and prompt
@@ -229,7 +229,8 @@ def _row(
 def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[str, Any]]:
     """Return a function from a row and a trial to the row with that trial's prompt.
 
-    That is the row itself, unless the options are shuffled for each attempt. Raises UserError: they
+    That is the row itself, unless options are shuffled for each attempt: then they are exchanged in
+    the text, so that a worker needs neither the data set nor the examples. Raises UserError: they
     are, and there is no tokenizer any more.
     """
     cfg = run.cfg

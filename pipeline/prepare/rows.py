@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.config.settings import DatasetConfig
 from bayes_at_n.pipeline.prepare.hub import OFFLINE, from_hub
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-# What fields are called elsewhere, in lower case; by their own names in other letters, too.
+# What fields are called elsewhere, in lower case; a long list would sooner or later be wrong.
 _ALIASES = {"id": (), "problem": ("question", "prompt"), "answer": ("gold", "target")}
 _BINARY = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")
 _ROWS = 256  # of Parquet that are read together
@@ -82,6 +82,7 @@ def _of_file(path: Path) -> Rows:
 
 
 def _csv(path: Path) -> Rows:
+    """Yield rows as text: pyarrow and `datasets` would guess types (007 becomes 7) and no line."""
     lines = ((f"line {number}", line or b"") for number, line in foreign.lines(path))
     try:
         _, rows = foreign.csv_table(lines)

@@ -1,7 +1,8 @@
 """Solved examples in front of a question: `prompt.shots`.
 
-The same ones, in the same order, for every question, but never the question itself: where it is
-among them, the next example takes its place.
+The same ones, in the same order, for every question, so that engines share their cache, but never
+the question itself: where it is among them, the next example takes its place. Ids that are numbers
+say nothing across two lists, so there the text alone tells.
 """
 
 import unicodedata

@@ -87,11 +87,8 @@ def cache_bytes(cfg: ModelConfig, tokens: int) -> int | None:
 class EngineMemory:
     """The memory of an engine, in bytes: weights, the cache of attempts, and what GPUs have left.
 
-    Args:
-        cfg: the run.
-        rows: its questions, with the tokens of their prompts and at most of a completion.
-        memory: of each GPU; None: not known.
-        lengths: of finished attempts, in tokens; few do not count.
+    `memory` is that of each GPU (None: not known), and `lengths` are the tokens of finished
+    attempts; few do not count.
     """
 
     def __init__(
@@ -186,12 +183,8 @@ def gib(size: int) -> str:
 def resolved(cfg: RunConfig, rows: Rows, lengths: Callable[[], Sequence[int]] = tuple) -> RunConfig:
     """Return the configuration with a number wherever its engine has "auto".
 
-    Args:
-        cfg: the run; on GPUs its model is here.
-        rows: of the questions table, as of `EngineMemory`.
-        lengths: returns the tokens of finished attempts, which only GPUs need.
-
-    Raises UserError: a model fits no number of these GPUs, or its size is needed and not known.
+    On GPUs the model is here, and `lengths` returns the tokens of finished attempts. Raises
+    UserError: a model fits no number of these GPUs, or its size is needed and not known.
     """
     engine = cfg.engine
     gpus = devices.visible_gpus() if devices.on_gpus(cfg) else []

@@ -31,7 +31,6 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 VERSION = 1  # raise it whenever questions or prompts of the same settings change
 _LIBRARIES = ("transformers", "tokenizers", "jinja2", "datasets")  # that render and read
-_MAX_FILES = 10_000  # of a folder that settings name; with more it is always read again
 
 
 def prepare(run: Run) -> None:
@@ -88,7 +87,10 @@ def count_questions(run: Run) -> int:
 
 
 def _is_prepared(run: Run) -> bool:
-    """Return whether the folder holds what these settings and files make; neither is read."""
+    """Return whether the folder's record names what these settings and files would be read from.
+
+    What a hub id without a revision has become meanwhile is not asked for.
+    """
     manifest = runfolder.read_json(run.manifest)
     if "tokenizer" not in manifest or runfolder.raised(run, runfolder.identity(run.cfg)):
         return False
@@ -123,9 +125,7 @@ def _state(path: Path) -> list[Any]:
             while part := file.read(1 << 20):
                 checksum = zlib.crc32(part, checksum)
         return [str(path), checksum]
-    files = sorted(one for one in path.rglob("*") if one.is_file())[: _MAX_FILES + 1]
-    if len(files) > _MAX_FILES:
-        return [time.time_ns()]
+    files = sorted(one for one in path.rglob("*") if one.is_file())
     return [[str(one), parquet.fingerprint(one)] for one in files]
 
 
@@ -133,7 +133,7 @@ def _save(run: Run, built: Built) -> None:
     """Check what the folder holds now, and write the files that say what it holds from now on."""
     runfolder.check_same(run, built.identity, raising=True)
     raised_cap.check(run, built)
-    runfolder.save_config(run)  # first: whoever finds questions reads it
+    runfolder.save_config(run)  # first: whoever finds questions reads it, as `settle` does
     _save_table(run, built)
     manifest = runfolder.read_manifest(run)
     manifest.setdefault("created_with", describe())

@@ -31,15 +31,13 @@ class Batch(NamedTuple):
     sound: Any  # bool array: which of the records can be used
     place: Callable[[int], str]  # where each is
 
+    def column(self, name: str) -> Any:
+        """Return a column, which may be absent."""
+        return self.columns.get(name, pa.nulls(self.sound.size, of.TYPES[name]))
+
     def has(self, name: str) -> Any:
         """Return which records have a value in a column."""
-        column = self.columns.get(name, pa.nulls(self.sound.size))
-        return column.is_valid().to_numpy(zero_copy_only=False)
-
-    def coded(self, name: str) -> tuple[Any, Any]:
-        """Return a column of texts as numbers of an array of distinct ones; -1: there is none."""
-        folded = _folded(self.columns.get(name, pa.nulls(self.sound.size, pa.string())))
-        return folded.indices.fill_null(-1).to_numpy().astype(np.int64), folded.dictionary
+        return self.column(name).is_valid().to_numpy(zero_copy_only=False)
 
 
 class Check(NamedTuple):
@@ -106,9 +104,8 @@ class Check(NamedTuple):
             ("question", batch.columns.get("number")),
             ("reason", outcomes),
         ):
-            own = batch.columns.get(key, pa.nulls(sound.size)).cast(pa.string())
             other = other if isinstance(other, pa.Array) else pa.scalar(other, pa.string())
-            batch.columns[key] = pc.coalesce(own, other.cast(pa.string()))
+            batch.columns[key] = pc.coalesce(batch.column(key), other)
         asked = batch.has("question") | batch.has("problem")
         named = {"dataset": batch.has("task"), "model": batch.has("model") | batch.has("model_key")}
         for i in np.flatnonzero(sound & ~asked).tolist():
@@ -148,7 +145,11 @@ def _read(key: str, values: Any, cfg: ImportConfig) -> tuple[Any, dict[int, str]
         if not known.all():
             texts = pc.if_else(pa.array(known), texts, pa.scalar(None, want))
         return texts, unusable
-    folded = _folded(values)
+    try:
+        folded = values.dictionary_encode()
+    except pa.ArrowException:  # which compares none of these
+        every = pa.array(np.arange(len(values), dtype=np.int32))
+        folded = pa.DictionaryArray.from_arrays(every, values)
     read = [of.value_of(key, _value(value), cfg) for value in folded.dictionary]
     column = pa.array([value for value, _ in read], want).take(folded.indices)
     codes = folded.indices.fill_null(-1).to_numpy()
@@ -158,13 +159,6 @@ def _read(key: str, values: Any, cfg: ImportConfig) -> tuple[Any, dict[int, str]
 
 def _are_lists(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-def _folded(array: Any) -> Any:
-    """Return distinct values, and the number of each; all of them where Arrow compares none."""
-    with contextlib.suppress(pa.ArrowException):
-        return array.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(pa.array(np.arange(len(array), dtype=np.int32)), array)
 
 
 def _are_sound(texts: Any) -> bool:

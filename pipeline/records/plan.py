@@ -85,30 +85,20 @@ class Plan:
         for at, name in enumerate(("trial", "category", "seed"), 2):
             if name in batch.columns:
                 keys[:, at] = batch.columns[name].fill_null(_NONE).to_numpy()
-        coded = {name: batch.coded(name) for name in NAMING}
-        rows = np.flatnonzero(batch.sound)
-        codes = np.stack([codes[rows] for codes, _ in coded.values()], axis=1)
-        _, firsts, which = np.unique(codes, axis=0, return_index=True, return_inverse=True)
-        for kind in np.argsort(firsts).tolist():  # in the order of the records
-            row = {
-                name: texts[code].as_py() if code >= 0 else None
-                for code, (name, (_, texts)) in zip(
-                    codes[firsts[kind]].tolist(), coded.items(), strict=True
-                )
-            }
+        naming = pa.table({name: batch.column(name) for name in NAMING} | {"at": range(len(keys))})
+        equal = naming.filter(pa.array(batch.sound)).group_by([*NAMING], use_threads=False)
+        rows = equal.aggregate([("at", "list")]).to_pylist()
+        for row in sorted(rows, key=lambda row: row["at_list"][0]):  # as the records are ordered
             if (run := self._run_of(row)) != _NONE:
-                these = rows[which.ravel() == kind] if len(firsts) > 1 else rows
-                keys[these, :2] = run, self._question_of(run, row, these.size, skipped)
-        for number in set(keys[rows, 0].tolist()) - {_NONE}:
+                these = row["at_list"]
+                keys[these, :2] = run, self._question_of(run, row, len(these), skipped)
+        for number in set(keys[:, 0].tolist()) - {_NONE}:
             run, mine = self.runs[number], keys[:, 0] == number
             run.has_outcomes |= bool(batch.has("outcome")[mine].any())
             if (most := int(keys[mine, 3].max())) != _NONE:
                 self.categories[run.dataset] = max(self.categories.get(run.dataset, 2), most + 1)
-        keys[:, 5] = keys[:, 3]
-        for name in ("outcome", "answer"):
-            numbers, texts = batch.coded(name)
-            hashes = np.array([*map(hash, texts.to_pylist()), 0])
-            keys[:, 5] = keys[:, 5] * 1_000_003 + hashes[numbers]
+        answers = (batch.column(name).to_pylist() for name in ("category", "outcome", "answer"))
+        keys[:, 5] = [*map(hash, zip(*answers, strict=True))]
         self._keys.append(keys)
         if sum(map(len, self._keys)) > MOST_RECORDS:
             raise UserError(f"over {MOST_RECORDS} records; split the source")

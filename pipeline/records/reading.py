@@ -1,10 +1,11 @@
 """Runs as every export reads them: attempts with all that was made of them, in the order of keys.
 
 Numbers and short texts of a run are one table in memory. Responses and their lists are read once,
-part by part: up to about `WHOLE` bytes into memory; of a larger run into a file beside the export,
+part by part: up to about `WHOLE` bytes into memory; of a larger run into files beside the export,
 from which they come back in order, about `SLAB` bytes at a time.
 """
 
+import contextlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -96,7 +97,9 @@ class Export:
         ids, damage, size = rowkeys.question_ids(run), parquet.Damage(), _ROWS if long else _MANY
         tokens = source.table["completion_tokens"].fill_null(_UNKNOWN).to_numpy().astype(np.int64)
         ends = np.cumsum(tokens * sum(LONG[name] for name in long))
-        slabs = np.unique(ends // (SLAB if ends[-1] > WHOLE else WHOLE + 1), return_inverse=True)[1]
+        # At most 500: each is a file that is open.
+        of_slab = max(SLAB, ends[-1] // 500) if ends[-1] > WHOLE else WHOLE + 1
+        slabs = np.unique(ends // of_slab, return_inverse=True)[1]
         schema = pa.schema([ATTEMPTS.field(name) for name in (*KEY, *long)])
         parts = shards.batches(run.attempts, ATTEMPTS, schema.names, damage) if long else iter(())
         for number, slab in enumerate(self._slabs(parts, schema, ids, keys, slabs)):
@@ -113,28 +116,32 @@ class Export:
             warn(f"{run.path}: attempts: {damage}; run `{PROGRAM} generate` to make them anew")
 
     def _slabs(
-        self, parts: Iterator[Any], schema: pa.Schema, ids: pa.Array, keys: Ints, slabs: Ints
+        self,
+        parts: Iterator[pa.RecordBatch],
+        schema: pa.Schema,
+        ids: pa.Array,
+        keys: Ints,
+        slabs: Ints,
     ) -> Iterator[pa.Table]:
         """Yield the rows of parts by slab; `slabs` has that of each of the ascending `keys`."""
         if not slabs[-1]:
             yield pa.Table.from_batches(parts, schema)
             return
         order, read = np.arange(keys.size), 0
-        places: list[list[int]] = [[] for _ in range(slabs[-1] + 1)]  # of batches in the file
-        with tempfile.NamedTemporaryFile(dir=self.folder) as file:
-            with pa.OSFile(file.name, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                for chunk in _gathered(parts):
-                    rows = rowkeys.rows_of(rowkeys.encode(chunk, ids), keys, order)
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            files = [f"{folder}/{slab}" for slab in range(slabs[-1] + 1)]
+            with contextlib.ExitStack() as stack:
+                writers = [stack.enter_context(pa.ipc.new_file(file, schema)) for file in files]
+                for part in parts:
+                    rows = rowkeys.rows_of(rowkeys.encode(part, ids), keys, order)
                     to = np.where(rows < 0, -1, slabs[rows])
                     for slab in np.unique(to[rows >= 0]):
-                        start = writer.stats.num_record_batches
-                        writer.write(chunk.filter(pa.array(to == slab)).combine_chunks())
-                        places[slab] += range(start, writer.stats.num_record_batches)
-                    read += chunk.num_rows
+                        writers[slab].write(part.filter(pa.array(to == slab)))
+                    read += part.num_rows
                     self.meter.advance(0, f"{read:,} attempts sorted".format)
-            with pa.OSFile(file.name) as again, pa.ipc.open_file(again) as reader:
-                for numbers in places:
-                    yield pa.Table.from_batches(map(reader.get_batch, numbers), schema)
+            for file in files:
+                with pa.OSFile(file) as source, pa.ipc.open_file(source) as reader:
+                    yield reader.read_all()
 
 
 def sources(cfg: ExportConfig) -> list[RunTable]:
@@ -153,15 +160,3 @@ def sources(cfg: ExportConfig) -> list[RunTable]:
     if not readable:
         raise UserError(f"to={cfg.to}: no run that can be read; run something first")
     return readable
-
-
-def _gathered(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the same rows, about `SLAB` bytes of them at a time."""
-    held, size = list[pa.RecordBatch](), 0
-    for part in parts:
-        held.append(part)
-        if (size := size + part.nbytes) >= SLAB:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.records.batches import Batch, Check
 from bayes_at_n.pipeline.records.plan import MOST_RECORDS
 from bayes_at_n.pipeline.records.source import Skipped, Source, printable
 
-_NEAR = 16 << 20  # bytes of rows that are handled together
+_NEAR = 12 << 20  # bytes of rows that are handled together
 _MOST_ROWS, _FEW = 2048, 16  # of a batch, and where more do not fit into memory
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
 

@@ -11,7 +11,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, warn
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
-from bayes_at_n.pipeline.training.forms import INDEPENDENT, place
+from bayes_at_n.pipeline.training.forms import place
 from bayes_at_n.pipeline.training.protocols import AVERAGE, passes
 from bayes_at_n.pipeline.training.rows import Row, Rows, grouped, names, records, values, where
 from bayes_at_n.pipeline.training.tracks import Track, common_steps
@@ -63,11 +63,10 @@ def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
         *columns("{:.3f}", probability="P(first ahead)"),
         *columns(real="real"),
     ]
+    level = percent(cfg.confidence)
     notes = [
-        f"low, high: {percent(cfg.confidence)} credible interval of the difference of the success"
-        f" rates on these questions; real: it leaves out 0, which {percent(1 - cfg.confidence)} of"
-        " the steps of two equal curves do by chance",
-        INDEPENDENT,
+        f"low, high: {level} interval of the difference on these questions; real: it leaves out 0,"
+        f" as for {percent(1 - cfg.confidence)} of the steps of two equal curves by chance"
     ]
     return Table("which training run is ahead", heads, rows, notes)
 
@@ -130,11 +129,10 @@ def crossings(ahead: Rows, cfg: TrajectoryConfig) -> Table:
         *columns(group="crossings", real="real"),
     ]
     notes = [
-        "steps: those that all windows of both training runs have; single checkpoints have more"
-        " (table of which one is ahead), and would cross more often for that alone",
-        "crossings: changes of sign of the difference of avg@N; equal scores are passed over. real"
-        " ones: changes of sign along the steps alone whose difference is real at"
-        f" {percent(cfg.confidence)}",
+        "steps: those that all windows of both have; single checkpoints have more, and would cross"
+        " more often for that alone",
+        "crossings: changes of sign of the difference of avg@N; equal scores are passed over. real:"
+        f" along the steps alone whose difference is real at {percent(cfg.confidence)}",
     ]
     return Table("where training runs cross", heads, rows, notes)
 
@@ -187,12 +185,10 @@ def variances(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
         *columns(wide=True, k="k"),
     ]
     notes = [
-        "delta method: MaP's appendix D; plug-in: the estimator's variance over repeated samples,"
-        " exact but for p: both have c/N in its place, so a question always or never solved adds"
-        " nothing",
-        "posterior: of p ~ Beta(1 + c, 1 + N - c), as Bayes@N has it",
-        "picture: one question by its true p; variance by the delta method over the exact one, and"
-        " the posterior's, averaged over what may be seen (dashed), over the exact one",
+        "delta method: MaP's appendix D; plug-in: exact but for p: both have c/N in its place, so a"
+        " question always or never solved adds nothing; posterior: of p ~ Beta(1 + c, 1 + N - c)",
+        "picture: one question by its true p; the delta method's variance and the posterior's,"
+        " averaged over outcomes (dashed), over the exact one",
     ]
     return Table("variance of Pass@k, three ways", heads, rows, notes)
 

@@ -17,28 +17,14 @@ from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS, lar
 from bayes_at_n.pipeline.training.rows import Row, Rows, grouped, names, values, varies, where
 from bayes_at_n.pipeline.training.stability import ALL, COMMON
 
-INDEPENDENT = (
-    "intervals of scores take attempts as independent; with sampling.seeds=shared trials of one"
-    " index are correlated across questions (vLLM's runner V1), so that they may be too narrow"
+_INDEPENDENT = (
+    "intervals take attempts as independent: too narrow, perhaps, with sampling.seeds=shared"
 )
-_DRAWN = (
-    "replicates draw whole trials, one index for all questions, checkpoints and windows, as trials"
-    " of one index may share their seed"
-)
-_TIES = (
-    "fewer trials mean more ties, which lower MaP's τ and down alike: few trials and greedy are not"
-    " to be judged by these two alone, but by τ_b and flat beside them"
-)
-_FEW = (
-    "of steps so few that chance alone often puts them in the best order (up to four at 95%) the"
-    " interval of τ is its whole scale, -1 to 1, and that of a difference of two τ -2 to 2"
-)
-_TAU = "Kendall's τ between score and training, ties discordant"
-_SHARED = f"{_TAU}, over the steps that all windows share"
-_ALIKE = (
-    "Pass@1 is avg@N, and with the same number of trials everywhere Bayes@N orders checkpoints as"
-    " they do: their rows would be the same"
-)
+_DRAWN = "replicates draw whole trials, one index for all questions, checkpoints and windows"
+_TIES = "few trials and greedy tie often, which lowers MaP's τ and down alike: read τ_b and flat"
+_FEW = "of steps so few that chance orders them best (4 at 95 %) τ's interval is its whole scale"
+_SHARED = "MaP's τ between score and training, over the steps that all windows share"
+_ALIKE = "avg@N, Pass@1 and Bayes@N order checkpoints alike where all have the same trials"
 _THREE = "{:.3f}"
 _TAU_B = Column("tau_b", "τ_b", r"$\tau_b$", _THREE)
 _KEYS = columns(wide=True, window="window", metric="metric")
@@ -71,14 +57,10 @@ def curve(rows: Rows, cfg: TrajectoryConfig) -> Table:
         *_KEYS,
     ]
     notes = [
-        f"low, high: {level} credible interval of the model's success on these very questions, not"
-        " on others, nor of another training; greedy has one attempt and none",
-        "other metrics than avg and Bayes: the unbiased estimator -/+ z of its sampling σ, a"
-        f" {level} confidence interval",
-        INDEPENDENT,
-        "shrinkage: (Bayes@N - avg@N) / σ; where it exceeds"
-        f" {scoring.SHRINKAGE_LIMIT:g} in size the interval of Bayes@N covers less than it says:"
-        " read avg@N's",
+        f"low, high: {level} interval of the success on these very questions; greedy has none",
+        "metrics other than avg and Bayes: the unbiased estimator -/+ z of its sampling σ",
+        f"shrinkage: (Bayes@N - avg@N) / σ; above {scoring.SHRINKAGE_LIMIT:g} in size the interval"
+        " of Bayes@N covers less than it claims: read avg@N's",
         f"real: the {level} interval of the change from the step before leaves out 0",
     ]
     return Table("scores along training", heads, rows, notes)
@@ -112,27 +94,20 @@ def _stability_notes(rows: Rows, cfg: TrajectoryConfig) -> list[str]:
     level = percent(cfg.confidence)
     steps = max((row["n"] for row in rows), default=1) - 1
     chance = steps * (1 - cfg.confidence)
-    requested = metrics({row["metric"] for row in rows} - {GREEDY.name})
-    voting = any(metric.votes for metric in requested)
-    voted = "votes and the best of k are not drawn again: their boot is blank"
-    greedy = "greedy: one attempt without chance; there is nothing to draw again"
+    voting = any(m.votes for m in metrics({row["metric"] for row in rows} - {GREEDY.name}))
     return [
-        "τ: 4P / n(n-1) - 1 with P the pairs of which the later scores higher (MaP); a tie counts"
-        " as discordant. τ_b: tied pairs count neither way, and shorten its scale. down, flat:"
-        " shares of the steps that go down, and neither up nor down",
+        "τ: 4P / n(n-1) - 1, P the pairs of which the later scores higher (MaP); in τ_b tied pairs"
+        " count neither way. down, flat: shares of the steps that go down, and neither up nor down",
         _TIES,
-        f"real: steps whose {level} interval leaves out 0; of {steps} steps of a training that"
-        f" stands still about {chance:.2g} would be, up or down",
-        f"boot: {cfg.replicates} bootstrap replicates of the trials, seed {cfg.seed};"
-        f" mean and {level} interval. They hold the noise of the trials twice, so"
-        " protocols are compared column by column",
+        f"real: steps whose {level} interval leaves out 0; of {steps} steps without progress about"
+        f" {chance:.2g} would be",
+        f"boot: mean and {level} interval of {cfg.replicates} bootstrap replicates, seed"
+        f" {cfg.seed}; they hold the noise of the trials twice, so compare column by column",
         _FEW,
         _DRAWN,
-        INDEPENDENT,
-        "with the same number of trials everywhere avg@N, Pass@1 and Bayes@N order checkpoints"
-        " alike, so their τ is one and the same; Bayes@N adds the interval",
-        *[voted] * voting,
-        *[greedy] * bool(where(rows, metric=GREEDY.name)),
+        _INDEPENDENT,
+        _ALIKE,
+        *["votes and the best of k are not drawn again: their boot is blank"] * voting,
     ]
 
 
@@ -156,63 +131,39 @@ def samples(rows: Rows, cfg: TrajectoryConfig) -> Table:
     points = " or ".join(map(str, sorted(values(rows, "points"))))
     prices = ", ".join(f"{name} {price:g}" for name, price in vars(cfg.prices).items())
     notes = [
-        f"boot: n trials of every question, mean and {percent(cfg.confidence)} interval"
-        f" of {cfg.replicates} replicates drawn from all trials, seed {cfg.seed}, over the"
-        f" {points} steps that all windows share. τ counts ties as discordant; τ_b counts them"
-        " neither way (mean over replicates that have one); down, flat: shares of the steps that"
-        " go down, and neither up nor down",
-        _FEW,
-        _TIES,
-        _DRAWN,
-        "avg@n and Pass@1 order checkpoints as Bayes@n does, at the same n: their τ is the same",
-        f"cost: MaP's appendix C with measured tokens, prices per million tokens ({prices}); of one"
-        f" model, and of the models at those {points} steps",
-        "own: of the attempts as they are, not of replicates: greedy, which has one attempt and"
-        " nothing to draw, and all trials",
+        f"boot: mean and {percent(cfg.confidence)} interval of {cfg.replicates} replicates of n"
+        f" trials, seed {cfg.seed}, over the {points} steps that all windows share; own: of the"
+        " attempts as they are",
+        f"cost: MaP's appendix C with measured tokens, prices per million ({prices}); of one model,"
+        " and of all at these steps",
+        _ALIKE,
     ]
     return Table("stability and cost by number of trials", heads, rows, notes)
 
 
-def pairs(rows: Rows, cfg: TrajectoryConfig) -> Table:
-    """Tabulate Bayes@n against the other metrics on the same draws."""
-    what = (
-        "τ of Bayes@n is above, equal to or below that of the other metric on the very same trials"
-    )
-    notes = _compared_notes(cfg, what, "gain: mean difference", _DRAWN)
-    title = "Bayes@n against Pass@k and others, the same samples"
-    return Table(title, _compared("Bayes@n", rows), rows, notes)
+def compared(kind: str, rows: Rows, cfg: TrajectoryConfig) -> Table:
+    """Tabulate `pairs`, Bayes@n against other metrics, or `gains`, merged against single.
 
-
-def gains(rows: Rows, cfg: TrajectoryConfig) -> Table:
-    """Tabulate merged windows against single checkpoints on the same draws."""
-    what = (
-        "τ of merged windows is above, equal to or below that of single checkpoints, over the steps"
-        " that all windows share"
-    )
-    gain = f"gain: mean and {percent(cfg.confidence)} interval of the difference of both; {_FEW}"
-    notes = _compared_notes(cfg, what, gain, f"{_DRAWN}; merged and single are thus drawn jointly")
-    title = "merged against single, the same number of samples"
-    return Table(title, _compared("merged", rows, "low", "high"), rows, notes)
-
-
-def _compared(of: str, rows: Rows, *interval: str) -> list[Column]:
+    Both on the same draws.
+    """
+    if kind == "pairs":
+        title, of = "Bayes@n against Pass@k and others, the same samples", "Bayes@n"
+        other, ends = "the other metric", list[str]()
+    else:
+        title, of = "merged against single, the same number of samples", "merged"
+        other, ends = "single checkpoints, over the steps that all windows share", ["low", "high"]
     heads = [*place(rows), *columns(n="n")]
     for end, tau in (("", "τ"), ("_b", "τ_b")):
-        group = f"{tau} of {of}"
         shares = {f"{key}{end}": key for key in ("above", "equal", "below")}
-        differences = {f"difference{end}": "gain"} | {f"{key}{end}": key for key in interval}
-        heads += columns(_THREE, shares, group=group)
-        heads += columns("{:+.3f}", differences, group=group)
-    return [*heads, *_KEYS]
-
-
-def _compared_notes(cfg: TrajectoryConfig, what: str, gain: str, drawn: str) -> list[str]:
-    return [
-        f"share of {cfg.replicates} replicates with n trials in which {what}; {gain}; τ_b: over the"
-        " replicates in which both have one",
-        _TIES,
-        drawn,
+        gains = {f"difference{end}": "gain"} | {f"{key}{end}": key for key in ends}
+        heads += columns(_THREE, shares, group=f"{tau} of {of}")
+        heads += columns("{:+.3f}", gains, group=f"{tau} of {of}")
+    notes = [
+        f"share of {cfg.replicates} replicates of n trials in which {of} has a τ above, equal to or"
+        f" below that of {other}, on the same draws; gain: the mean difference; τ_b: where both"
+        " have one"
     ]
+    return Table(title, [*heads, *_KEYS], rows, notes)
 
 
 def of_map(rows: Rows, gains: Rows) -> dict[str, Table]:
@@ -220,31 +171,57 @@ def of_map(rows: Rows, gains: Rows) -> dict[str, Table]:
 
     `gains` are rows of merged against single over replicates.
     """
-    common = where(rows, steps=COMMON)
+    common, single = where(rows, steps=COMMON), where(rows, steps=ALL, window=1)
     windows = sorted({row["window"] for row in common} - {1})
     made: dict[str, Table] = {}
     if windows:
-        made |= {"protocols": _table1(common, windows), "merge": _table2(common, windows, gains)}
+        k = largest_k(values(common, "metric"))
+        # Pass@1 may not be among the metrics, and avg@N is the same.
+        protocols = [("Original (Merge@1, Pass@1)", 1, AVG)]
+        protocols += [(f"+ Merge@{w}", w, AVG) for w in windows]
+        if k > 1:
+            protocols.append((f"+ Pass@{k}", 1, f"{PASS}{k}"))
+            protocols += [(f"MaP (Merge@{w}, Pass@{k})", w, f"{PASS}{k}") for w in windows]
+        title = "merging and Pass@k (form of MaP's Table 1)"
+        made["protocols"] = _by_dataset(title, common, protocols, _SHARED)
+        made["merge"] = _table2(common, windows, gains)
     if len(windows) > 1:
         made["windows"] = _table3(common, windows)
-    made["passk"] = _table4(where(rows, steps=ALL, window=1))
+    titles = {GREEDY.name: "Greedy", AVG: "Pass@1"}
+    for row in single:
+        if row["metric"] not in (BAYES, f"{PASS}1"):
+            titles.setdefault(row["metric"], _metric_title(row))
+    by_metric = [(title, 1, metric) for metric, title in titles.items()]
+    note = "MaP's τ, single checkpoints; bootstrap: mean over replicates of the trials"
+    title = "Pass@k along training (form of MaP's Table 4)"
+    made["passk"] = _by_dataset(title, single, by_metric, note, bootstrap=True)
     return {stem: table for stem, table in made.items() if table.rows}
 
 
-def _table1(common: Rows, windows: Sequence[int]) -> Table:
-    """Tabulate merging and Pass@k, each alone and both together."""
-    k = largest_k(values(common, "metric"))
-    # Pass@1 may not be among the metrics, and avg@N is the same.
-    protocols = [("Original (Merge@1, Pass@1)", 1, AVG)]
-    protocols += [(f"+ Merge@{w}", w, AVG) for w in windows]
-    if k > 1:
-        protocols.append((f"+ Pass@{k}", 1, f"{PASS}{k}"))
-        protocols += [(f"MaP (Merge@{w}, Pass@{k})", w, f"{PASS}{k}") for w in windows]
-    rows = _by_dataset(common, protocols)
-    heads = [*names(rows, training="training"), *columns(align="left", protocol="protocol")]
-    heads += columns(_THREE, {f"of_{name}": name for name in values(common, "dataset")})
-    title = "merging and Pass@k (form of MaP's Table 1)"
-    return Table(title, heads, rows, [_SHARED, _ALIKE])
+def _by_dataset(
+    title: str,
+    rows: Rows,
+    protocols: Sequence[tuple[str, int, str]],
+    note: str,
+    bootstrap: bool = False,
+) -> Table:
+    """Tabulate τ of protocols (title, window, metric) by data set, with its bootstrap mean."""
+    datasets = values(rows, "dataset")
+    lines = []
+    for (training,), own in grouped(rows, "training").items():
+        for name, window, metric in protocols:
+            of = {row["dataset"]: row for row in where(own, window=window, metric=metric)}
+            line: Row = {"training": training, "protocol": name}
+            for dataset in datasets:
+                line[f"of_{dataset}"] = of[dataset]["tau"] if dataset in of else None
+                line[f"of_{dataset}_mean"] = of[dataset]["tau_mean"] if dataset in of else None
+            lines += [line] if of else []
+    heads = [*names(lines, training="training"), *columns(align="left", protocol="protocol")]
+    for dataset in datasets:
+        both = {f"of_{dataset}": "τ", f"of_{dataset}_mean": "bootstrap"}
+        alone = {f"of_{dataset}": dataset}
+        heads += columns(_THREE, both, group=dataset) if bootstrap else columns(_THREE, alone)
+    return Table(title, heads, lines, [note, _ALIKE])
 
 
 def _table2(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
@@ -274,12 +251,8 @@ def _table2(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
         *columns("{:+.3f}", group="boot", gain_low="low", gain_high="high"),
         *columns(_THREE, down, group="steps down", wide=True),
     ]
-    notes = [
-        f"{_SHARED}; improve: difference of the two τ, on a scale from -2 to 2; boot: its interval"
-        " over replicates of as many trials, single and merged on the same draws",
-        _FEW,
-        _ALIKE,
-    ]
+    improve = "improve: difference of two τ, from -2 to 2; boot: its interval, on the same draws"
+    notes = [f"{_SHARED}; {improve}", _FEW]
     return Table("what merging changes (form of MaP's Table 2)", heads, rows, notes)
 
 
@@ -304,35 +277,6 @@ def _table3(common: Rows, windows: Sequence[int]) -> Table:
         *columns(_THREE, {f"merge_{window}": title for window, title in titles.items()}),
     ]
     return Table("the size of the window (form of MaP's Table 3)", heads, rows, [_SHARED, _ALIKE])
-
-
-def _table4(single: Rows) -> Table:
-    """Tabulate single checkpoints by metric; mean over bootstrap replicates beside."""
-    titles = {GREEDY.name: "Greedy", AVG: "Pass@1"}
-    for row in single:
-        if row["metric"] not in (BAYES, f"{PASS}1"):
-            titles.setdefault(row["metric"], _metric_title(row))
-    rows = _by_dataset(single, [(title, 1, metric) for metric, title in titles.items()])
-    heads = [*names(rows, training="training"), *columns(align="left", protocol="protocol")]
-    for name in values(single, "dataset"):
-        both = {f"of_{name}": "τ", f"of_{name}_mean": "bootstrap"}
-        heads += columns(_THREE, both, group=name)
-    notes = [f"{_TAU}, single checkpoints; bootstrap: mean over replicates of the trials", _ALIKE]
-    return Table("Pass@k along training (form of MaP's Table 4)", heads, rows, notes)
-
-
-def _by_dataset(rows: Rows, protocols: Sequence[tuple[str, int, str]]) -> list[Row]:
-    """Make a row for each training and protocol (title, window, metric): τ by data set."""
-    lines = []
-    for (training,), own in grouped(rows, "training").items():
-        for title, window, metric in protocols:
-            of = {row["dataset"]: row for row in where(own, window=window, metric=metric)}
-            line: Row = {"training": training, "protocol": title}
-            for name in values(rows, "dataset"):
-                line[f"of_{name}"] = of[name]["tau"] if name in of else None
-                line[f"of_{name}_mean"] = of[name]["tau_mean"] if name in of else None
-            lines += [line] if of else []
-    return lines
 
 
 def _subjects(rows: Rows) -> Iterator[tuple[Row, dict[int, Row]]]:

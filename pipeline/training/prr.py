@@ -270,14 +270,11 @@ def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
 def _notes(measured: Measured, cfg: ReversalConfig, rows: Rows) -> list[str]:
     pairs, level = rows[0]["pairs"], percent(cfg.confidence)
     notes = [
-        f"PRR: share of pairs ({pairs}) whose order reverses; a tie is no reversal, so that many"
-        f" ties make it small. Chance is {CHANCE:g}, and one pair is {1 / pairs:.4f}",
-        "posterior: of the rate, from the trials of these very models and questions; noise reverses"
-        " half of the pairs that the trials cannot tell apart, tied ones too, which pulls the mean,"
-        f" mostly towards {CHANCE:g}; its {level} interval need not hold PRR; of avg, Bayes and"
-        " Pass@k",
-        f"settled: the {level} interval of the difference leaves out 0 both before and after; of"
-        " avg and Bayes by the posteriors, of others over repetitions of the trials; trials are"
+        f"PRR: share of the {pairs} pairs whose order reverses; a tie is no reversal. Chance is"
+        f" {CHANCE:g}, and one pair is {1 / pairs:.4f}",
+        "posterior: of the rate, from these very trials; noise reverses half of the pairs that the"
+        f" trials cannot tell apart, so its {level} interval need not hold PRR",
+        f"settled: the {level} interval of the difference leaves out 0 before and after; trials are"
         " taken as independent",
     ]
     fewest, most = measured.trials
@@ -300,15 +297,13 @@ def _notes(measured: Measured, cfg: ReversalConfig, rows: Rows) -> list[str]:
 
 
 def _cost_note(used: Tokens | None, cfg: ReversalConfig) -> str:
-    prices = cfg.prices
     if used is None or used.prompt is None or used.completion is None:
-        return "cost: not known, since some run does not say how many tokens it took"
+        return "cost: not known, since some run does not record how many tokens it took"
+    prices = ", ".join(f"{name} {price:g}" for name, price in vars(cfg.prices).items())
     return (
-        "cost: of one model's evaluation before, by appendix C of MaP, at"
-        f" {prices.cache_miss:g} (prompt), {prices.cache_hit:g} (cached) and {prices.output:g}"
-        f" (output) per million tokens; a prompt has {used.prompt:,.0f} tokens and an"
-        f" attempt {used.completion:,.0f}, as measured. Pass@k: of k attempts, as MaP"
-        " draws it, although its score here is of all N trials; avg and Bayes: of N; greedy: of one"
+        "cost: of one model's evaluation before, by appendix C of MaP; prices per million tokens"
+        f" ({prices}); a prompt has {used.prompt:,.0f} tokens, an attempt {used.completion:,.0f}."
+        " Pass@k: of k attempts, although its score here is of all N; avg, Bayes: of N"
     )
 
 
