@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
     "benchmarks": 7_168,
-    "docs (words)": 74_104,
+    "docs (words)": 73_177,
     "pipeline": 8,
     "pipeline/adaptive": 2_086,
     "pipeline/api": 440,
@@ -34,8 +34,8 @@ CEILINGS: dict[str, int] = {
     "pipeline/paper": 2_032,
     "pipeline/plots": 1_623,
     "pipeline/prepare": 2_082,
-    "pipeline/records": 4_423,
-    "pipeline/report": 2_766,
+    "pipeline/records": 4_422,
+    "pipeline/report": 2_759,
     "pipeline/rubrics": 846,
     "pipeline/score": 811,
     "pipeline/status": 793,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_382,
     "scripts": 1_103,
     "slurm": 137,
-    "tests": 39_231,
+    "tests": 39_144,
     "verifiers": 5_176,
-    "product": 53_273,
+    "product": 53_265,
 }
 
 
