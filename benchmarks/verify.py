@@ -120,9 +120,9 @@ class Handed:
             raise UserError(f"the stage wants {longest} tokens, the engine has {self.longest}")
         return self
 
-    def next_logprobs(self, prompts: Any, token_ids: list[int], got_on: Any) -> Any:
+    def next_logprobs(self, prompts: Any, token_ids: list[int], on_step: Any) -> Any:
         began = time.perf_counter()
-        found = self.engine.next_logprobs(prompts, token_ids, got_on)
+        found = self.engine.next_logprobs(prompts, token_ids, on_step)
         self.seconds += time.perf_counter() - began
         self.prompts += len(prompts)
         return found

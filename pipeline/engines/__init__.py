@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 
 Rows = Sequence[Mapping[str, Any]]  # of the questions table
 Logprobs = npt.NDArray[np.float32]
-GotOn = Callable[[], None]  # called after every step
+OnStep = Callable[[], None]  # called after every step
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ class Engine(Protocol):
         """Per prompt of n tokens, n log-probs given the tokens before; NaN at position 0."""
 
     def next_logprobs(
-        self, prompts: Sequence[list[int]], token_ids: list[int], got_on: GotOn
+        self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep
     ) -> Logprobs:
         """Log-probs of some tokens as the next one of each prompt: float32 [prompts, tokens].
 
         Natural, under the full vocabulary, before any temperature; one prefill, nothing sampled.
-        `got_on` is called after every step, so that long work can be told from a hang.
+        `on_step` is called after every step, so that long work can be told from a hang.
         """
 
     def load_weights(self, cfg: RunConfig) -> None:
@@ -140,11 +140,11 @@ class Engine(Protocol):
         """
         return {}
 
-    def doubtful(self, since: float) -> bool:
-        """Whether it is time to ask for `same`, so many seconds after that was last asked."""
+    def probe_due(self, since: float) -> bool:
+        """Whether to ask `has_run_model` again, so many seconds after the last time."""
         return False
 
-    def same(self, limit_s: float) -> bool:
+    def has_run_model(self, limit_s: float) -> bool:
         """Whether its server says in time that it has the run's model. Raises Replaced: not."""
         return True
 
@@ -155,7 +155,7 @@ class Engine(Protocol):
         """Free the memory, so that another model can be loaded in this process."""
 
 
-def steady() -> Callable[[], float]:
+def steady_clock() -> Callable[[], float]:
     """Return a clock of Unix seconds that is set once, now: its differences are durations."""
     ahead = time.time() - time.monotonic()
     return lambda: ahead + time.monotonic()

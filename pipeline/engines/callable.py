@@ -8,7 +8,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.engines import Completion, Engine, Request, Rows, pull, steady
+from bayes_at_n.pipeline.engines import Completion, Engine, Request, Rows, pull, steady_clock
 from bayes_at_n.pipeline.engines.text import truncate
 
 Function = Callable[[list[str]], Sequence[str]]
@@ -64,7 +64,7 @@ class CallableEngine(Engine):
         self.tokenizer = None
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
-        waiting, more, now = iter(requests), True, steady()
+        waiting, more, now = iter(requests), True, steady_clock()
         while more:
             taken, more = pull(waiting, int(self.cfg.engine.batch_size))
             started, answer = now(), Future[list[str]]()

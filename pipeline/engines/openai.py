@@ -15,14 +15,14 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import (
     Completion,
     Engine,
-    GotOn,
     Logprobs,
+    OnStep,
     Request,
     Rows,
     probe,
     pull,
     served,
-    steady,
+    steady_clock,
 )
 from bayes_at_n.pipeline.engines.client import Client, Exhausted
 from bayes_at_n.pipeline.engines.dialects import Answer, SampleRequest
@@ -32,7 +32,7 @@ from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.columns import FINISHED
 
-PROBE_S, DOUBT_S = 600.0, 60.0  # between two probes; if it has failed and come back
+PROBE_S, SUSPECT_S = 600.0, 60.0  # between two probes; if it has failed and come back
 _STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive
 _CHECKED = ("token_ids", "logprobs", "named")  # what every answer has if every probe had it
 _REPEATED = 32  # attempts in a row with one text that are not believed,
@@ -113,11 +113,11 @@ class OpenAIEngine(Engine):
                 " with; serve that one, or give a new run a tag=NAME"
             )
 
-    def doubtful(self, since: float) -> bool:
+    def probe_due(self, since: float) -> bool:
         back = self.client.suspect and not self.client.failures
-        return since > (DOUBT_S if back else PROBE_S)
+        return since > (SUSPECT_S if back else PROBE_S)
 
-    def same(self, limit_s: float) -> bool:
+    def has_run_model(self, limit_s: float) -> bool:
         try:
             self._run(asyncio.wait_for(self._compare(self.model), limit_s))
         except (TimeoutError, TryAgain):
@@ -151,7 +151,7 @@ class OpenAIEngine(Engine):
             self._run(_gather(tasks))
 
     async def _attempt(self, request: Request) -> Completion:
-        s, stop, now = self.cfg.sampling, self.cfg.prompt.stop, steady()
+        s, stop, now = self.cfg.sampling, self.cfg.prompt.stop, steady_clock()
         started, logprobs = now(), s.logprobs and "logprobs" not in self.lacking
         prompt = request.messages or request.context
         wanted = SampleRequest(
@@ -200,14 +200,14 @@ class OpenAIEngine(Engine):
         return [np.array(answer.prompt_logprobs, dtype=np.float32) for answer in answers]
 
     def next_logprobs(
-        self, prompts: Sequence[list[int]], token_ids: list[int], got_on: GotOn
+        self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep
     ) -> Logprobs:
         s = self.cfg.sampling
         requests = [SampleRequest(p, 1, None, s, labels=token_ids) for p in prompts]
         assert self.tokenizer is not None
         names = {token: self.tokenizer.decode([token]) for token in token_ids}
         values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
-        for row, answer in zip(values, self._all(requests, got_on), strict=True):
+        for row, answer in zip(values, self._all(requests, on_step), strict=True):
             top = answer.top_logprobs
             if not top:
                 raise UserError(
@@ -222,7 +222,7 @@ class OpenAIEngine(Engine):
         return values
 
     def _all(
-        self, requests: Sequence[SampleRequest], got_on: Callable[[], None] = lambda: None
+        self, requests: Sequence[SampleRequest], on_step: Callable[[], None] = lambda: None
     ) -> list[Answer]:
         """Answers in the order of the requests; the first error ends all."""
         free = asyncio.Semaphore(self.client.in_flight)
@@ -230,7 +230,7 @@ class OpenAIEngine(Engine):
         async def one(request: SampleRequest) -> Answer:
             async with free:
                 answer = await self.model.ask(request)
-            got_on()
+            on_step()
             return answer
 
         async def all_of_them() -> list[Answer]:

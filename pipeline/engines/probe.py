@@ -48,7 +48,7 @@ async def probe(
         decode: text of an answer's token ids; None without a tokenizer.
 
     Returns:
-        What the run's record keeps, and what `same` knows the model by.
+        What the run's record keeps, and what `has_run_model` knows the model by.
 
     Raises:
         UserError: it refuses what the run cannot do without, or answers all seeds alike.

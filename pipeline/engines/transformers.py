@@ -26,13 +26,13 @@ from bayes_at_n.pipeline.config.settings import RunConfig, SamplingConfig
 from bayes_at_n.pipeline.engines import (
     Completion,
     Engine,
-    GotOn,
     Logprobs,
+    OnStep,
     Request,
     Rows,
     load_errors,
     pull,
-    steady,
+    steady_clock,
 )
 from bayes_at_n.pipeline.engines.text import ended, stop_length
 from bayes_at_n.pipeline.prepare import models
@@ -146,7 +146,7 @@ class TransformersEngine(Engine):
         return values
 
     def next_logprobs(
-        self, prompts: Sequence[list[int]], token_ids: list[int], got_on: GotOn
+        self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep
     ) -> Logprobs:
         """In batches of similar length, left-padded: what comes next is at the last position."""
         # The logits of a whole prompt over a whole vocabulary would take most of the memory.
@@ -165,7 +165,7 @@ class TransformersEngine(Engine):
                 ).logits[:, -1]
                 logprobs = torch.log_softmax(logits.float(), dim=-1)
                 values[rows] = logprobs[:, token_ids].cpu().numpy()
-            got_on()
+            on_step()
         return values
 
     def describe(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class _Batch:
         self.logprobs: list[list[float]] = [[] for _ in requests]
         self.running = list(range(len(requests)))
         self.logits: Any = None  # of this step only
-        self.now = steady()
+        self.now = steady_clock()
         self.started = self.first_token = self.now()
         self.out: queue.SimpleQueue[Any] = queue.SimpleQueue()  # as the engine yields it
         self.cancelled = threading.Event()

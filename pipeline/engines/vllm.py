@@ -18,14 +18,14 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import (
     Completion,
     Engine,
-    GotOn,
     Logprobs,
     NotSupported,
+    OnStep,
     Request,
     Rows,
     load_errors,
     pull,
-    steady,
+    steady_clock,
 )
 from bayes_at_n.pipeline.engines.text import ended
 from bayes_at_n.pipeline.engines.vllm_core import Core
@@ -100,13 +100,13 @@ class VllmEngine(Engine):
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more = iter(requests), True
         # By its name, each request, its clock, and its outputs with their times; the first is none.
-        flying: dict[str, tuple[Request, Callable[[], float], list[tuple[float, Any]]]] = {}
+        in_flight: dict[str, tuple[Request, Callable[[], float], list[tuple[float, Any]]]] = {}
         params: dict[int, Any] = {}  # by run
         most = self.cfg.engine.in_flight or 3 * self.cfg.engine.batch_size
         try:
             while True:
-                if more and 3 * len(flying) <= 2 * most:  # many at a time is cheaper
-                    taken, more = pull(waiting, most - len(flying))
+                if more and 3 * len(in_flight) <= 2 * most:  # many at a time is cheaper
+                    taken, more = pull(waiting, most - len(in_flight))
                     for request in taken:
                         if request.run not in params:
                             params[request.run] = _sampling_params(request.cfg or self.cfg)
@@ -114,31 +114,31 @@ class VllmEngine(Engine):
                         own.seed, own.max_tokens = request.seed, request.max_tokens
                         prompt = {"prompt_token_ids": request.context}
                         self.engine.add_request(request.name, prompt, own)
-                        now = steady()
-                        flying[request.name] = (request, now, [(now(), None)])
-                if not flying and not more:
+                        now = steady_clock()
+                        in_flight[request.name] = (request, now, [(now(), None)])
+                if not in_flight and not more:
                     return
-                for output in self.engine.step() if flying else ():
-                    request, now, outputs = flying[output.request_id]
+                for output in self.engine.step() if in_flight else ():
+                    request, now, outputs = in_flight[output.request_id]
                     outputs.append((now(), output.outputs[0]))
                     if output.finished:
-                        del flying[output.request_id]
+                        del in_flight[output.request_id]
                         yield self._completion(request, outputs)
-                for name in self._vanished(flying):
-                    request, now, outputs = flying.pop(name)
+                for name in self._forgotten(in_flight):
+                    request, now, outputs = in_flight.pop(name)
                     outputs.append((now(), _ABORTED))
                     yield self._completion(request, outputs)
                 yield None
         finally:
-            if flying and not self.core.ended():
-                self.engine.abort_request(list(flying))
+            if in_flight and not self.core.ended():
+                self.engine.abort_request(list(in_flight))
 
-    def _vanished(self, flying: Collection[str]) -> list[str]:
+    def _forgotten(self, in_flight: Collection[str]) -> list[str]:
         """Which of these the engine has forgotten: an aborted request has no last output."""
-        if self.engine.get_num_unfinished_requests() == len(flying):
+        if self.engine.get_num_unfinished_requests() == len(in_flight):
             return []
         return [
-            name for name in flying if name not in self.engine.output_processor.external_req_ids
+            name for name in in_flight if name not in self.engine.output_processor.external_req_ids
         ]
 
     def _completion(self, request: Request, outputs: list[tuple[float, Any]]) -> Completion:
@@ -167,16 +167,16 @@ class VllmEngine(Engine):
         return logprobs
 
     def next_logprobs(
-        self, prompts: Sequence[list[int]], token_ids: list[int], got_on: GotOn
+        self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep
     ) -> Logprobs:
         values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
-        outputs = self._prefill(prompts, got_on, logprob_token_ids=token_ids, detokenize=False)
+        outputs = self._prefill(prompts, on_step, logprob_token_ids=token_ids, detokenize=False)
         for row, output in zip(values, outputs, strict=True):
             [logprobs] = output.outputs[0].logprobs
             row[:] = [logprobs[token].logprob for token in token_ids]
         return values
 
-    def _prefill(self, prompts: Sequence[list[int]], got_on: GotOn, **options: Any) -> list[Any]:
+    def _prefill(self, prompts: Sequence[list[int]], on_step: OnStep, **options: Any) -> list[Any]:
         """One greedy token after each prompt, and the log-probs that the options ask for."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -188,7 +188,7 @@ class VllmEngine(Engine):
         outputs: dict[str, Any] = {}
         while self.engine.get_num_unfinished_requests():
             outputs |= {output.request_id: output for output in self.engine.step()}
-            got_on()
+            on_step()
         return [outputs[str(place)] for place in range(len(prompts))]
 
     def load_weights(self, cfg: RunConfig) -> None:

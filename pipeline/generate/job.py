@@ -223,7 +223,7 @@ class Job:
         if self.writer is not None:
             self._write(self.writer)
             self.writer.cut()
-        if same := engine.same(limit_s):
+        if same := engine.has_run_model(limit_s):
             sessions.prove(self.run, good=True, own=self.session.worker)
         return same
 

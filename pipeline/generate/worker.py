@@ -159,7 +159,7 @@ class _Worker:
                     self._do(job, job.tick, engine)
             if self.stop.signal_number or all(job.unwanted for job in self.jobs):
                 return
-            if engine.doubtful(time.monotonic() - self.probed):
+            if engine.probe_due(time.monotonic() - self.probed):
                 self._prove(engine)
             self._show(meter)
 

@@ -4,7 +4,6 @@ Nothing in them is trusted: links and pipes are refused, files of other kinds st
 file is read as `status --check` reads it before its run appears.
 """
 
-import os
 import shutil
 import stat
 from dataclasses import replace
@@ -29,7 +28,7 @@ _THEIRS = (sessions.CLAIMS, "_slurm")  # of workers and jobs of that machine
 
 
 def within(folder: Path) -> list[Path]:
-    """The run folders that a folder holds or is."""
+    """Return the run folders that a folder holds or is."""
     try:
         return [run for run in find.within(folder) if (run / "questions.parquet").is_file()]
     except (UserError, OSError):
@@ -70,13 +69,13 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
     if folder.is_symlink() or folder.parent.is_symlink():
         raise UserError(f"{folder}: a link, which is not followed; name the folder itself")
     _check_still(folder)
-    faults, flags = [], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     for inside in _files(folder, staged.parents[1]):
         path = staged / inside
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(folder / inside, flags), "rb") as there, atomic.replacing(path) as here:
+        with (folder / inside).open("rb") as there, atomic.replacing(path) as here:
             shutil.copyfileobj(there, here)
     _check_still(folder)
+    faults = list[str]()
     for path in sorted(path for path in staged.rglob("*") if path.suffix in CHECKED):
         lines = found(path)
         if lines and path.suffix == ".journal" and all(TORN in line for line in lines):
@@ -103,7 +102,7 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
 
 
 def _check_still(folder: Path) -> None:
-    """Raises UserError: a process generates, grades, verifies or cleans up in a run folder."""
+    """Raise UserError: a process generates, grades, verifies or cleans up in a run folder."""
     for path in (*folder.glob("*.lease"), *folder.glob(f"{sessions.CLAIMS}/*.lease")):
         linked = path.is_symlink() or path.parent.is_symlink()
         if not linked and not lease.is_dead(path, lease.now_of(path.parent)):
@@ -112,7 +111,7 @@ def _check_still(folder: Path) -> None:
 
 
 def _files(folder: Path, into: Path) -> list[Path]:
-    """The files of a run, as paths in its folder; those of other kinds are named.
+    """Return the files of a run, as paths in its folder; name those of other kinds.
 
     Raises UserError: one is a link, a pipe or a device; there is no room for them.
     """
@@ -146,15 +145,15 @@ def _merge(folder: Path, there: Run, run: Run) -> None:
     same = all(own.get(key) == its.get(key) for key in (origin.HASH, "imported"))
     if not same or not rowkeys.question_ids(run).equals(rowkeys.question_ids(there)):
         why = runfolder.differing(its[origin.IDENTITY], own[origin.IDENTITY])
-        if "imported" in own.keys() | its.keys():  # which may not say how it was sampled
+        if "imported" in own.keys() | its.keys():  # which may not know how it was sampled
             why = [line for line in why if not line.startswith("sampling.")]
             why.insert(0, "not both by one import")
         what = f"was not made as {run.path}, its name, was"
         raise UserError(f"{folder}: {what} ({'; '.join(why[:6])}); use tag=NAME")
     held, theirs = (rowkeys.keyed(one, "attempts", [])[1] for one in (run, there))
     new = int((rowkeys.rows_of(theirs, held) < 0).sum())
-    told = f"{new} attempts added, which `run` grades" if new else "nothing owed"
-    note(f"import: {run.path}: {told}; {theirs.size - new} attempts of {folder} were there")
+    added = f"{new} attempts added, which `run` grades" if new else "nothing owed"
+    note(f"import: {run.path}: {added}; {theirs.size - new} attempts of {folder} were there")
     if not new:
         return
     run.cfg.sampling.trials = max(run.cfg.sampling.trials, there.cfg.sampling.trials)

@@ -39,17 +39,6 @@ def always(fault: str | None) -> Plan:
     return lambda number: fault
 
 
-def often(faults: Iterable[str], share: float, seed: int = 0) -> Plan:
-    """A share of the requests, by chance, meets one of these faults."""
-    kinds = list(faults)
-
-    def plan(number: int) -> str | None:
-        chance = random.Random(f"{seed}/{number}")
-        return chance.choice(kinds) if chance.random() < share else None
-
-    return plan
-
-
 def spread(faults: Iterable[str], times: int = 1, every: float = 2, seed: int = 0) -> Plan:
     """Every fault so many times, in an order of chance, one for every so many requests."""
     order = [fault for fault in faults for _ in range(times)]

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import faulty_proxy
 import httpx
 import pytest
-from faulty_proxy import FAULTS, Proxy, always, at, faulty, often, spread
+from faulty_proxy import FAULTS, PASSING, Proxy, always, at, faulty, spread
 
 from benchmarks.servers import Server
 
@@ -170,11 +169,8 @@ def test_a_closed_port_is_opened_again(proxy: Proxy) -> None:
     until(answers)
 
 
-def test_plans_are_the_same_every_time() -> None:
+def test_a_plan_is_the_same_every_time() -> None:
     plan = spread(["a", "b"], times=50, every=3)
     hits = collections.Counter(plan(number) for number in range(400))
     assert hits["a"] == hits["b"] == 50 and plan(1) is None
-    chance = [often(["a", "b"], 0.2, seed=1)(number) for number in range(2000)]
-    assert chance == [often(["a", "b"], 0.2, seed=1)(number) for number in range(2000)]
-    assert 300 < sum(fault is not None for fault in chance) < 500
-    assert set(faulty_proxy.PASSING) < set(FAULTS)
+    assert set(PASSING) < set(FAULTS)

@@ -317,7 +317,7 @@ def test_a_wrong_name_is_said_with_the_names_there_are(
     assert "engine.served_name=surved" in wrong.text() and server.name in wrong.text()
 
 
-ALERT = f"{QUICK}; from bayes_at_n.pipeline.engines import openai; openai.DOUBT_S = 0"
+ALERT = f"{QUICK}; from bayes_at_n.pipeline.engines import openai; openai.SUSPECT_S = 0"
 
 
 def test_a_server_that_dies_and_comes_back(
