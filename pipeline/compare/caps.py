@@ -82,9 +82,8 @@ def _rows(
     for i, points in enumerate(zip(*of_models, strict=True)):
         of_cap = [{"model": m, "rank": None} | row for m, row in zip(known, points, strict=True)]
         if scored := [k for k, row in enumerate(of_cap) if "score" in row]:
-            score, sigma = (
-                np.array([of_cap[k][key] for k in scored]) for key in ("score", "sigma")
-            )
+            pairs = [(of_cap[k]["score"], of_cap[k]["sigma"]) for k in scored]
+            score, sigma = np.array(pairs).T
             ranks = scoring.ranks_with_uncertainty(score, sigma, *how)
             for k, rank in zip(scored, ranks.tolist(), strict=True):
                 of_cap[k]["rank"] = rank

@@ -1,4 +1,4 @@
-"""The conclusion on a cohort, against posteriors that are drawn and cohorts whose truth is known."""
+"""The conclusion on a cohort, against drawn posteriors and cohorts whose truth is known."""
 
 import itertools
 import re
