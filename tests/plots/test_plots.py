@@ -393,7 +393,7 @@ def test_svgs_live_in_one_page() -> None:
 
 SAVE = """
 import sys; from pathlib import Path
-sys.path[:0] = ["tests"]
+sys.path[:0] = ["tests", "tests/plots"]
 import test_plots; from bayes_at_n.pipeline.display import style
 style.save(test_plots.FIGURES["cost"](5, 3), Path(sys.argv[1]))
 """
