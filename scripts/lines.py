@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
     "benchmarks": 7_415,
-    "docs (words)": 73_648,
+    "docs (words)": 73_542,
     "pipeline": 8,
     "pipeline/adaptive": 2_037,
     "pipeline/api": 440,
@@ -33,9 +33,9 @@ CEILINGS: dict[str, int] = {
     "pipeline/grade": 567,
     "pipeline/paper": 2_032,
     "pipeline/plots": 1_623,
-    "pipeline/prepare": 2_082,
-    "pipeline/records": 4_422,
-    "pipeline/report": 2_759,
+    "pipeline/prepare": 2_074,
+    "pipeline/records": 4_412,
+    "pipeline/report": 2_745,
     "pipeline/rubrics": 846,
     "pipeline/score": 811,
     "pipeline/status": 793,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_382,
     "scripts": 1_103,
     "slurm": 137,
-    "tests": 39_148,
+    "tests": 39_095,
     "verifiers": 5_176,
-    "product": 53_205,
+    "product": 53_173,
 }
 
 

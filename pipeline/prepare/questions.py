@@ -101,10 +101,7 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     if not questions:
         raise UserError(f"{source}: holds no questions")
     if cfg.fields.form is not None and not any(question.form for question in questions):
-        raise UserError(
-            f"{source}: no row has a field {cfg.fields.form!r} that says strict; set"
-            " dataset.fields.form=NAME, or null if no question asks for a form"
-        )
+        raise UserError(f"{source}: no row has a field {cfg.fields.form!r} that says strict")
     questions = with_letters(cfg, questions, source)
     return questions, notes + _gold_notes(cfg, questions, source)
 
@@ -226,7 +223,7 @@ def _text(value: Any, field: str, name: str, place: str, notes: list[str]) -> st
     string = string.strip()
     if not string:
         raise UserError(
-            f"{place}: the {field} (field {name!r}) is empty; fill it in, or leave the row out"
+            f"{place}: the {field} (field {name!r}) is empty; fill it in or leave it out"
         )
     if len(string) > _MAX_FIELD:
         raise UserError(f"{place}: field {name!r} is longer than {_MAX_FIELD} characters")
