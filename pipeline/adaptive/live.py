@@ -118,10 +118,7 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
         how = {"until": cfg.until, "method": cfg.method, "confidence": cfg.confidence}
         how |= {"trials": trials, "folder": folder}
         for run in plan.contenders[k].runs:
-            for left in run.path.glob("*.lease"):  # of one that was killed when all was graded
-                with suppress(lease.Taken), lease.held(left, "clearing up"):
-                    pass
-            for of_table in run.path.glob("*/"):
+            for of_table in run.path.glob("*/"):  # drafts of one that was killed
                 atomic.sweep(of_table)
             so_many = data.reached(run, trials)
             runfolder.save(data.with_trials(run, so_many), *runfolder.TRIALS)
@@ -187,10 +184,11 @@ class Samplers:
     """
 
     def __init__(self, plan: Plan, stop: stopping.StopFlag) -> None:
-        self.plan, self.stop, self.residents = plan, stop, Residents()
+        self.plan, self.stop, self.gpus = plan, stop, places(plan.contenders)
+        # Of several at once nobody could read the progress.
+        self.residents = Residents(said="quiet" if len(self.gpus) > 1 else "")
         self.file = atomic.draft(plan.folder / "wanted.json")
         self.wanted: dict[str, list[int]] = {}  # what stands in it
-        self.gpus = places(plan.contenders)
         self.loaded: list[int | None] = [None] * len(self.gpus)  # models by place
         self.orders: dict[int, tuple[int, Order]] = {}  # models and their commands by place
 
