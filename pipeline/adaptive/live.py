@@ -216,22 +216,23 @@ class Samplers:
         if why and (lacking.any() or not known.codes.size):
             return why
         first, limited = np.where(chosen, trials, 0), budget.is_set(contenders)
+        needed = chosen.copy()
         while True:
             began, ended = time.monotonic(), self._ended()
-            for k in np.flatnonzero(chosen):
-                chosen[k] = not complete(contenders[k], trials)
-            if not chosen.any():
+            for k in np.flatnonzero(needed):
+                needed[k] = not complete(contenders[k], trials)
+            if not needed.any():
                 return ""
             if self.stop.signal_number:
                 self._interrupt()
             flying = np.array([in_flight(contender) for contender in contenders])
             if limited and (why := budget.exhausted(contenders, "what is in flight takes", flying)):
                 return why
-            if limited and chosen[ended].any() and not (self.orders or flying.any()):
+            if limited and needed[ended].any() and not (self.orders or flying.any()):
                 return "what is left of the budget begins no attempt"
-            turns = self._turns() if (first > 0).sum() > len(self.gpus) else None
+            turns = self._turns() if chosen.sum() > len(self.gpus) else None
             wanted = first if limited else schedule.wanted(seen, turns)
-            self._assign(chosen, first, wanted, 0 if limited else schedule.IDLE)
+            self._assign(needed, first, wanted, 0 if limited else schedule.IDLE)
             time.sleep(max(WAIT_S, 4 * (time.monotonic() - began)))
 
     def _assign(self, needed: Bools, first: Ints, wanted: Ints, idle: int) -> None:
