@@ -20,7 +20,7 @@ CEILINGS: dict[str, int] = {
     "benchmarks": 7_415,
     "docs (words)": 73_542,
     "pipeline": 8,
-    "pipeline/adaptive": 2_037,
+    "pipeline/adaptive": 2_021,
     "pipeline/api": 440,
     "pipeline/base": 1_154,
     "pipeline/cli": 865,
@@ -34,8 +34,8 @@ CEILINGS: dict[str, int] = {
     "pipeline/paper": 2_032,
     "pipeline/plots": 1_623,
     "pipeline/prepare": 2_074,
-    "pipeline/records": 4_414,
-    "pipeline/report": 2_759,
+    "pipeline/records": 4_412,
+    "pipeline/report": 2_745,
     "pipeline/rubrics": 846,
     "pipeline/score": 811,
     "pipeline/status": 793,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_382,
     "scripts": 1_103,
     "slurm": 137,
-    "tests": 39_127,
+    "tests": 39_130,
     "verifiers": 5_176,
-    "product": 53_189,
+    "product": 53_157,
 }
 
 
