@@ -148,11 +148,12 @@ def parse(
     `solved` reads a solution, too. Raises UserError: a field is missing, empty or no text.
     """
     fields, notes = cfg.fields, list[str]()
-    columns = [("id", fields.id), ("problem", fields.problem), ("answer", fields.answer)]
+    columns = [("id", fields.id)] if fields.id is not None else []
+    columns += [("problem", fields.problem), ("answer", fields.answer)]
     columns += [("solution", fields.solution)] * solved
     options = [fields.choices] if isinstance(fields.choices, str) else fields.choices or []
     columns += [("choices", name) for name in options]
-    if missing := [(field, name) for field, name in columns if name not in (None, *row)]:
+    if missing := [(field, name) for field, name in columns if name not in row]:
         names = ", ".join(map(str, list(row)[:12])) or "none"
         lacking = " and no field ".join(repr(name) for _, name in missing)
         remedy = " ".join(dict.fromkeys(f"dataset.fields.{field}=NAME" for field, _ in missing))
@@ -160,7 +161,7 @@ def parse(
     texts = {
         field: _text(row[name], field, name, place, notes)
         for field, name in columns
-        if name is not None and field != "choices"
+        if field != "choices"
     }
     raw_id, gold = texts.get("id", str(number)), texts["answer"]
     if len(raw_id) > _MAX_ID or not raw_id.isprintable():
