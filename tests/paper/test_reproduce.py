@@ -79,6 +79,26 @@ class Page(HTMLParser):
         self.links += [str(found.get("href"))] * (tag == "a")
 
 
+def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
+    plan = analysis.study_plan(analysis.load(["tau_replicates=7"]))
+    assert (plan.tau_replicates, plan.convergence_replicates) == (7, 100_000)
+    assert analysis.StudyConfig(name=["cost", "coins"]).names() == ["coins", "cost"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("name=coin", "study.name=coin: .*coins"),
+        ("preset=slow", "study.preset=slow: .*paper, quick"),
+        ("coin_sets=1", "study.coin_sets=1"),
+        ("study.seed=-1", "study.seed=-1"),
+    ],
+)
+def test_settings_that_cannot_work_name_their_key(wrong: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        analysis.study_plan(analysis.load([wrong]))
+
+
 def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys):
     runs, out = tmp_path / "runs", tmp_path / "paper"
     make_runs(runs, "sums", make=lambda run: None)  # it makes signals where there are none

@@ -163,11 +163,7 @@ def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
     for label, n in (("greedy", 1), ("avg@4", 4), ("Pass@2", 2)):
         cost = 2 * (1.25 * 3 + 0.125 * 3 * (n - 1) + 20 * 5 * n) / 1e6
         assert rows[label]["cost"] == pytest.approx(cost)
-    page = (tmp_path / "out" / "prr.md").read_text()
-    assert "one pair is 0.3333" in page and "Chance is 0.5" in page
-    assert "cost of k attempts (as in MaP)" in page and "need not hold" in page
-    for ending in ("md", "tex"):
-        assert "attempts (as in MaP)" in (tmp_path / "out" / f"protocols.{ending}").read_text()
+    assert "one pair is 0.3333" in (tmp_path / "out" / "prr.md").read_text()
     for name in ("trend.png", "rank_scatter.pdf", "protocols.tex", "ranks.md"):
         assert (tmp_path / "out" / name).is_file()
 
@@ -213,17 +209,6 @@ def test_a_pairing_against_the_names_is_said(tmp_path: Path, capsys: Capsys) -> 
     assert found["pairing_doubt"] == said and said in capsys.readouterr().err
     assert f"Warning: {said}" in (tmp_path / "out" / "prr.md").read_text()
     assert pairing.mismatch(["a-base", "b-base"], ["x", "y"]) is None
-
-
-def test_names_of_one_model_that_begin_another_are_paired(tmp_path: Path) -> None:
-    names = ["a", "a-m", "a-z", "a-10"]
-    for ending in ("base", "tuned"):
-        for name in names:
-            run_of(tmp_path, f"{name}-{ending}")
-    folder = f"{tmp_path}/sums"
-    pairs = pairing.pair(load([f"before={folder}/*-base", f"after={folder}/*-tuned"]))
-    for before, after in zip(*pairs, strict=True):
-        assert before.name.removesuffix("-base") == after.name.removesuffix("-tuned")
 
 
 def test_twins_are_no_models_and_count_only_when_all_are_there(tmp_path: Path) -> None:
@@ -282,14 +267,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
         (["after=x"], "before: "),
         (["before=x"], "after: "),
         (["before=x", "after=y", "metrics=pass@0"], "metrics=.*pass@0"),
-        (["before=x", "after=y", "pass_k=2"], "pass_k: no such key"),
-        (["before=x", "after=y", "confidence=1"], "confidence=1.0: "),
         (["before=x", "after=y", "draws=5"], "draws=5: "),
-        (["before=x", "after=y", "seed=-1"], "seed=-1"),
-        (["before=x", "after=y", "output=-2"], "prices.output=-2.0: "),
-        (["before=x", "after=y", "out="], "out="),
-        (["before=x", "aftr=y"], "aftr: .*after"),
-        (["before"], "before: .*KEY=VALUE"),
     ):
         with pytest.raises(UserError, match=said):
             load(settings)
