@@ -22,8 +22,7 @@ from bayes_at_n.verifiers import LETTERS
 _LOST_ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
 _LOST = re.compile(r"[\f\b\v\a](?=[a-z])")  # in front of the rest of a command: \frac, \beta
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
-_MAX_FIELD = 100_000  # characters
-_MAX_ID = 100
+_MAX_FIELD, _MAX_ID = 100_000, 100  # characters
 # In place of 3.5, of 1/2.
 _SPREADSHEET = re.compile(r"[-+]?\d+,\d+|\d{1,2}[-. ]+[^\W\d_]{3,9}\.?|[A-Z][a-z]{2}-\d\d")
 # Slips of the pen in gold answers, of which the value is beyond doubt; see `mend`. A missing brace
