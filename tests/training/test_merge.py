@@ -317,16 +317,6 @@ def test_a_link_within_the_folder_is_followed(tmp_path: Path, three: list[Path])
     assert not (out / "license.txt").is_symlink()
 
 
-def test_tied_weights_that_are_stored_twice(tmp_path: Path) -> None:
-    sources = []
-    for n in range(2):
-        tensors = some(n)
-        tensors["lm_head.weight"] = tensors["embed.weight"].clone()
-        sources.append(save(tmp_path / f"step-{n}", tensors, tie_word_embeddings=True))
-    made = load(merge.merge(sources, tmp_path / "mean"))
-    assert torch.equal(made["lm_head.weight"], made["embed.weight"])
-
-
 def test_whose_mean_it_is(tmp_path: Path, three: list[Path]) -> None:
     out = merge.merge(three, tmp_path / "mean")
     assert merge.mismatch(out, three) is None
