@@ -46,14 +46,14 @@ ABOVE = Target("above", baseline=0)
 Method = Any
 
 
-def truth(accuracies: Any, spread: str, seed: int) -> Any:
+def truth(accuracies: Any, spread: str, seed: int, questions: int = QUESTIONS) -> Any:
     """Chances (K, M) with exactly these means."""
     rng = np.random.default_rng([SEED, seed])
     shared, alone = SPREADS[spread]
-    logits = rng.normal(0, 1, QUESTIONS) * shared
+    logits = rng.normal(0, 1, questions) * shared
     rows = []
     for accuracy in accuracies:
-        row = logits + rng.normal(0, 1, QUESTIONS) * alone
+        row = logits + rng.normal(0, 1, questions) * alone
         shift = brentq(lambda c, row=row, goal=accuracy: expit(row + c).mean() - goal, -40, 40)
         rows.append(expit(row + shift))
     return np.array(rows)

@@ -151,6 +151,18 @@ def claimable(contender: Contender, trials: int) -> bool:
     )
 
 
+def workers(contender: Contender) -> set[str]:
+    """Return the names of the workers that are alive at a model's runs."""
+    return {name for run in contender.runs for name in sessions.alive(run.path)}
+
+
+def in_flight(contender: Contender) -> int:
+    """Count the attempts that live workers have begun and not finished."""
+    records = [one for run in contender.runs for one in sessions.sessions(run.path).values()]
+    alive = workers(contender)
+    return sum(int(one.get("in_flight", 0)) for one in records if one.get("worker") in alive)
+
+
 def places(contenders: Sequence[Contender]) -> list[str | None]:
     """Return the GPUs of each place, as CUDA_VISIBLE_DEVICES names them; None: all there are."""
     configs = [run.cfg for contender in contenders for run in contender.runs]
@@ -180,19 +192,15 @@ class Samplers:
         self.wanted: dict[str, list[int]] = {}  # what stands in it
         self.gpus = places(plan.contenders)
         self.loaded: list[int | None] = [None] * len(self.gpus)  # models by place
-        # By place: the model, its trials for the next look, and the attempts that it lacked then.
-        self.orders: dict[int, tuple[int, Order, int, int]] = {}
-        self.limited = bool(budget.given(plan.contenders))
-        self.stalled = np.zeros(len(plan.contenders), bool)  # models of which a budget begins none
-        self.start = int(os.environ.get("SLURM_ARRAY_TASK_ID", 0))
+        self.orders: dict[int, tuple[int, Order]] = {}  # models and their commands by place
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._want(np.zeros(len(self.plan.contenders), np.int64))
-        waited = time.monotonic()
-        while self.orders and time.monotonic() - waited < LEAVE_S:  # unless they load
+        began = time.monotonic()
+        while self.orders and time.monotonic() - began < LEAVE_S:  # unless they load
             self._ended(leaving=True)
             time.sleep(WAIT_S / 10)
         self.residents.__exit__()
@@ -205,75 +213,53 @@ class Samplers:
         """
         contenders = self.plan.contenders
         trials, chosen = upcoming(seen.states, seen.goal)
-        lacking = (known.codes[:, :, :trials] < 0).sum(axis=(1, 2))
-        if why := budget.exhausted(contenders, np.where(chosen, lacking, 0)):
+        lacking = np.where(chosen, (known.codes[:, :, :trials] < 0).sum(axis=(1, 2)), 0)
+        why = budget.exhausted(contenders, "the next look takes", lacking)
+        if why and (lacking.any() or not known.codes.size):
             return why
-        needed = chosen.copy()
-        self.stalled[:] = False
+        first, limited = np.where(chosen, trials, 0), budget.is_set(contenders)
         while True:
-            began = time.monotonic()
-            for k in np.flatnonzero(needed):
-                needed[k] = not complete(contenders[k], trials)
-            if not needed.any():
+            began, ended = time.monotonic(), self._ended()
+            for k in np.flatnonzero(chosen):
+                chosen[k] = not complete(contenders[k], trials)
+            if not chosen.any():
                 return ""
-            self._ended()
             if self.stop.signal_number:
                 self._interrupt()
-            if self.limited and not self.orders and self.stalled[needed].all():
+            flying = np.array([in_flight(contender) for contender in contenders])
+            if limited and (why := budget.exhausted(contenders, "what is in flight takes", flying)):
+                return why
+            if limited and chosen[ended].any() and not (self.orders or flying.any()):
                 return "what is left of the budget begins no attempt"
-            turns = self._turns() if chosen.sum() > len(self.gpus) else None
-            first = np.where(chosen, trials, 0)
-            wanted = first if self.limited else schedule.wanted(seen, turns)
-            self._assign(
-                needed & ~self.stalled, first, wanted, 0 if self.limited else schedule.IDLE
-            )
+            turns = self._turns() if (first > 0).sum() > len(self.gpus) else None
+            wanted = first if limited else schedule.wanted(seen, turns)
+            self._assign(chosen, first, wanted, 0 if limited else schedule.IDLE)
             time.sleep(max(WAIT_S, 4 * (time.monotonic() - began)))
 
     def _assign(self, needed: Bools, first: Ints, wanted: Ints, idle: int) -> None:
         """Say what is wanted, and give every free place a model that it can do something for."""
-        contenders, own = self.plan.contenders, {k for k, *_ in self.orders.values()}
-        at_work = np.array(
-            [sum(len(sessions.alive(run.path)) for run in of.runs) for of in contenders]
-        )
-        at_work = np.maximum(at_work, [k in own for k in range(len(contenders))])  # or just begun
+        contenders, own = self.plan.contenders, {k for k, _ in self.orders.values()}
+        at_work = np.array([len(workers(of)) or k in own for k, of in enumerate(contenders)], int)
         self._want(wanted, 0 if (needed & (at_work == 0)).any() else idle)
-        for place in range(len(self.gpus)):
-            if place in self.orders:
+        start = int(os.environ.get("SLURM_ARRAY_TASK_ID", 0))
+        for place in sorted({*range(len(self.gpus))} - self.orders.keys()):
+            now, later = np.zeros((2, len(contenders)), bool)
+            for i, of in enumerate(contenders):
+                if i not in own or self.gpus[place] is not None:  # else its process is busy
+                    now[i] = needed[i] and claimable(of, first[i])
+                    later[i] = first[i] < wanted[i] and claimable(of, wanted[i])
+            if (k := schedule.choose(self.loaded[place], at_work, now, later, start)) is None:
                 continue
-            now = [needed[k] and claimable(of, first[k]) for k, of in enumerate(contenders)]
-            later = [first[k] < n and claimable(contenders[k], n) for k, n in enumerate(wanted)]
-            k = schedule.choose(
-                self.loaded[place], at_work, np.array(now), np.array(later), self.start
-            )
-            if k is None:
-                return
-            sharing = int(needed.sum()) * len(contenders[k].runs)
-            order = self._order(k, first[k], self.gpus[place], sharing)
+            contender = contenders[k]
+            most = max(data.reached(run, self.plan.goal.trials) for run in contender.runs)
+            more = [f"sampling.trials={most}", f"race={quoted(str(self.file.absolute()))}", STAGES]
+            command, cfg = ["run", *contender.command, *more], contender.runs[0].cfg
+            order = Order(contender.name, command, cfg, self.gpus[place])
             note(f"{order.place}: up to {wanted[k]} trials")
-            lacked = self._lacks(k, int(first[k]))
             self.residents.begin(order)
-            self.orders[place] = k, order, int(first[k]), lacked
-            self.loaded[place] = k
+            self.orders[place], self.loaded[place] = (k, order), k
             at_work[k] += 1
-
-    def _lacks(self, k: int, trials: int) -> int:
-        runs = [data.with_trials(run, trials) for run in self.plan.contenders[k].runs]
-        return sum(len(runfolder.owed(run)) if data.is_prepared(run) else 1 for run in runs)
-
-    def _order(self, k: int, trials: int, gpus: str | None, sharing: int) -> Order:
-        """The command that samples a model; where a budget is set, one of its runs."""
-        contender = self.plan.contenders[k]
-        settings, cfg = contender.command, contender.runs[0].cfg
-        if self.limited:
-            some = [data.with_trials(run, trials) for run in contender.runs]
-            lacks = [not data.is_prepared(run) or bool(runfolder.owed(run)) for run in some]
-            run, own = contender.runs[lacks.index(True)], contender.settings[lacks.index(True)]
-            at_once = len(self.gpus) > 1
-            settings = [*own, *budget.settings(self.plan.contenders, run, sharing, at_once)]
-            cfg = run.cfg
-        most = max(data.reached(run, self.plan.goal.trials) for run in contender.runs)
-        more = [f"sampling.trials={most}", f"race={quoted(str(self.file.absolute()))}", STAGES]
-        return Order(contender.name, ["run", *settings, *more], cfg, gpus)
+            own.add(k)
 
     def _want(self, wanted: Ints, idle: int = 0) -> None:
         """Say how many trials of each model may be begun, and how many more by the idle."""
@@ -287,19 +273,18 @@ class Samplers:
             runfolder.write_json(self.file, found)
             self.wanted = found
 
-    def _ended(self, leaving: bool = False) -> None:
-        """Take in which commands have ended. Raises Unfinished: one failed or was stopped."""
-        leaving = leaving or bool(self.stop.signal_number)
-        for place, (k, order, trials, lacked) in [*self.orders.items()]:
+    def _ended(self, leaving: bool = False) -> list[int]:
+        """Return the models whose commands have ended. Raises Unfinished: one failed."""
+        ended = []
+        for place, (k, order) in [*self.orders.items()]:
             if (status := self.residents.ended(order)) is None:
                 continue
             del self.orders[place]
-            if status and not leaving:
+            ended.append(k)
+            if status and not (leaving or self.stop.signal_number):
                 how = "was stopped" if status in STOPS else "failed (see above); mend it"
                 raise Unfinished(f"{order.place}: {how}; the same command continues", status)
-            if self.limited:  # another budget may begin something where one began nothing
-                self.stalled &= self._lacks(k, trials) == lacked
-                self.stalled[k] = self._lacks(k, trials) == lacked
+        return ended
 
     def _interrupt(self) -> None:
         """Stop all. Raises Interrupted."""

@@ -1,4 +1,4 @@
-"""The verb `plan` and `settle --dry-run`: what to expect, as people and programs read it."""
+"""The verb `plan` and `settle --dry-run`: say what to expect before anything is spent."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.store import find
 from bayes_at_n.scoring import wilson_ci
 from bayes_at_n.scoring.sequential import Simulated
 
-_PAIRS = 8  # that are shown
+_PAIRS = 8  # open ones that are printed
 
 
 def plan(cfg: PlanConfig) -> None:
@@ -108,51 +108,47 @@ def _tell(basis: Basis, goal: Goal, budget: BudgetConfig) -> None:
         results.print(f"open in {pair['open']:.0%}: {' and '.join(pair['pair'])}")
 
 
-def _chances(goal: Goal, found: Simulated) -> dict[str, Any]:
-    """What can be decided of a model, and the share of simulations in which it is: (K,) each."""
-    kind = goal.until.kind
-    if kind in ("best", "top"):
-        return {"best" if kind == "best" else f"in top {goal.until.k}": found.placed}
-    if kind == "above":
-        return {"above": found.better[:, goal.baseline], "below": found.better[goal.baseline]}
-    return {}
-
-
 def _table(basis: Basis, goal: Goal, found: Simulated) -> Table:
-    """A row for each model, the most accurate first."""
-    ranked = np.argsort(-basis.accuracies, kind="stable")
+    """Tabulate each model, the most accurate first, and the share of simulations that decide it."""
+    kind, shares = goal.until.kind, {}
+    if kind in ("best", "top"):
+        shares["best" if kind == "best" else f"in top {goal.until.k}"] = found.placed
+    if kind == "above":
+        shares = {"above": found.better[:, goal.baseline], "below": found.better[goal.baseline]}
     columns = {
-        Column("model", "model", align="left"): [goal.names[k] for k in ranked],
-        Column("accuracy", "accuracy", format="{:.3f}"): basis.accuracies[ranked],
+        Column("model", "model", align="left"): np.array(goal.names),
+        Column("accuracy", "accuracy", format="{:.3f}"): basis.accuracies,
     }
-    for title, share in {**_chances(goal, found), "open": found.open}.items():
-        columns[Column(title, title, format="{:.0%}")] = share[ranked]
-    columns[Column("trials", "trials", format="{:.1f}")] = found.rounds[ranked]
-    units = zip(UNITS, ("{:,.0f}", "{:.3g}", "{:.3g}"), strict=True)
-    for unit, shown in units:
+    for title, share in {**shares, "open": found.open}.items():
+        columns[Column(title, title, format="{:.0%}")] = share
+    columns[Column("trials", "trials", format="{:.1f}")] = found.rounds
+    for unit, digits in zip(UNITS, ("{:,.0f}", "{:.3g}", "{:.3g}"), strict=True):
         if not np.isnan(basis.costs[unit]).all():
-            spent = (found.attempts * basis.costs[unit])[ranked]
-            columns[Column(unit, unit.replace("gpu_", "GPU-"), format=shown)] = spent
-    looks = ", ".join(map(str, goal.looks))
+            spent = found.attempts * basis.costs[unit]
+            columns[Column(unit, unit.replace("gpu_", "GPU-"), format=digits)] = spent
+    ranked = np.argsort(-basis.accuracies, kind="stable")
     notes = [
         f"accuracies: {basis.source}; open: share of simulations that end without a decision",
-        f"looks after {looks} trials",
+        f"looks after {', '.join(map(str, goal.looks))} trials",
     ]
-    return of_columns(question(goal), columns, notes)
+    return of_columns(question(goal), {c: of[ranked] for c, of in columns.items()}, notes)
 
 
 def _record(basis: Basis, goal: Goal, budget: BudgetConfig, found: Simulated) -> dict[str, Any]:
-    """Chances, expected spending against that of all trials, and which pairs stay open."""
+    """Return chances, expected spending against that of all trials, and which pairs stay open."""
     runs, whole = len(found.total), basis.p.shape[-1] * goal.trials
     settled = round(found.settled * runs)
     interval = wilson_ci([[1] * settled + [0] * (runs - settled)])
-    spent: dict[str, Any] = {}
+    spent: dict[str, float] = {}
     for unit, each in basis.costs.items():  # 0 where it is not known, as in `spending`
-        spent[unit], spent[f"fixed_{unit}"] = np.nan_to_num(
-            [(each * found.attempts).sum(), each.sum() * whole]
-        ).tolist()
+        spent[unit] = float(np.nan_to_num((each * found.attempts).sum()))
+        spent[f"fixed_{unit}"] = float(np.nan_to_num(each.sum() * whole))
     each = basis.costs[next(iter(budget.given))] if budget.given else np.ones(len(basis.names))
-    shares = found.total / (each.sum() * whole)
+    undecided = 1 - found.better - found.better.T - found.tied
+    pairs = [
+        {"pair": [basis.names[b], basis.names[a]], "open": float(undecided[a, b])}
+        for a, b in zip(*np.nonzero(np.tril(undecided > 0.005, -1)), strict=True)
+    ]
     return {
         "until": goal.cfg.until,
         "settled": found.settled,
@@ -163,19 +159,11 @@ def _record(basis: Basis, goal: Goal, budget: BudgetConfig, found: Simulated) ->
         "attempts": round(float(found.attempts.sum())),
         "fixed": len(basis.names) * whole,
         **spent,
-        "share_quantiles": np.quantile(shares, [0.05, 0.95]).tolist(),
+        "share_quantiles": np.quantile(found.total / (each.sum() * whole), [0.05, 0.95]).tolist(),
         "budget": budget.given,
         "trials": goal.trials,
         "looks": goal.looks,
         "questions": basis.p.shape[-1],
         "source": basis.source,
-        "pairs": _pairs(basis.names, found) if goal.until.kind == "order" else [],
+        "pairs": sorted(pairs, key=lambda of: -of["open"]) if goal.until.kind == "order" else [],
     }
-
-
-def _pairs(names: Sequence[str], found: Simulated) -> list[dict[str, Any]]:
-    """Pairs and how often they stay open, those that mostly do first."""
-    open_ = 1 - found.better - found.better.T - found.tied
-    pairs = [(a, b) for a in range(len(names)) for b in range(a) if open_[a, b] > 0.005]
-    pairs.sort(key=lambda pair: -open_[pair])
-    return [{"pair": [names[b], names[a]], "open": float(open_[a, b])} for a, b in pairs]

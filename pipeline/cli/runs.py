@@ -103,7 +103,7 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
     from bayes_at_n.pipeline.generate.stage import together
 
     for group in by_engine([cfg for cfg in configs if "generate" in cfg.stages]):
-        if len(group) > 1:
+        if len(group) > 1 or group[0].race:
             with inside():
                 runs = [run for run in map(Run, group) if _is_prepared(run, verb)]
                 try:

@@ -179,25 +179,25 @@ def sampling_cost(
         return cost._replace(how="a server's GPUs are not known here")
     if totals and totals.completion_tokens and (taken := totals.gpu_s or totals.wall_s):
         rate = totals.completion_tokens / taken
-        seconds = cost.tokens / (rate * max(1, hardware.gpus))
-        return cost._replace(seconds=seconds, how=f"measured so far: {count(rate)} tokens/s each")
+        how = f"measured so far: {count(rate)} tokens/s each"
+        return cost._replace(seconds=cost.tokens / (rate * max(1, hardware.gpus)), how=how)
     try:
-        if models.local_folder(cfg.model) is not None:
-            seconds_, how = _time_by_size(cfg, rows, pending, cost.tokens, hardware)
-        else:
-            size = sizing.weight_bytes_by_name(cfg.model.id) or 0  # as much the caches of 32
-            rate = size and 32 / step_s(hardware, size, size, size, 32) * max(1, hardware.gpus)
-            seconds_ = cost.tokens / rate if rate else None
-            how = "the model is not here yet" + ", and goes by its name" * bool(size)
+        seconds, how = _time_by_size(cfg, rows, pending, cost.tokens, hardware)
     except UserError as error:
-        seconds_, how = None, str(error)
-    return cost._replace(seconds=seconds_, how=how)
+        return cost._replace(how=str(error))
+    return cost._replace(seconds=seconds, how=how)
 
 
 def _time_by_size(
     cfg: RunConfig, rows: Rows, pending: int, tokens: float, hardware: Hardware
 ) -> tuple[float | None, str]:
     """Return the seconds that sizes of model and hardware allow, and their arithmetic."""
+    if models.local_folder(cfg.model) is None:
+        if not (size := sizing.weight_bytes_by_name(cfg.model.id)):
+            return None, "the model is not here yet"
+        rate = 32 / step_s(hardware, size, size, size, 32)  # whose caches take as much
+        seconds = tokens / (rate * max(1, hardware.gpus))
+        return seconds, "the model is not here yet, and goes by its name"
     memory = EngineMemory(cfg, rows, hardware.memory or 1)
     if not memory.weights or not memory.attempt:
         return None, "the size of the model is not known"

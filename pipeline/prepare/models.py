@@ -30,8 +30,7 @@ def locate(cfg: ModelConfig) -> str:
 
     Raises UserError: `model.id` is a path and nothing is there, or the folder holds no model.
     """
-    local = find_local(cfg.id)
-    if local is not None:
+    if local := find_local(cfg.id):
         if not (local / "config.json").is_file():
             raise UserError(f"{cfg.key}.id={cfg.id}: {local} holds no config.json, so no model")
         return str(local.resolve())
@@ -92,10 +91,8 @@ def tokenizer(cfg: ModelConfig) -> Any:
     cfg = tokenizer_source(cfg)
     tokenizer = _load(cfg, AutoTokenizer.from_pretrained)
     if not tokenizer("1", add_special_tokens=False)["input_ids"]:  # transformers makes up one
-        raise UserError(
-            f"{cfg.key}.id={cfg.id}: could not be loaded: its tokenizer knows no digits; are"
-            " tokenizer.json and its companions missing?"
-        )
+        what = "its tokenizer knows no digits; is tokenizer.json missing?"
+        raise UserError(f"{cfg.key}.id={cfg.id}: could not be loaded: {what}")
     return tokenizer
 
 
@@ -134,9 +131,7 @@ def context(cfg: ModelConfig) -> int:
     own = getattr(read_config(cfg).get_text_config(), "max_position_embeddings", None)
     limits = [int(limit) for limit in (cfg.context, own) if limit]
     if not limits:
-        raise UserError(
-            f"{cfg.key}.context: {cfg.id} does not state its context; set {cfg.key}.context=N"
-        )
+        raise UserError(f"{cfg.key}.context: {cfg.id} does not say; set {cfg.key}.context=N")
     return min(limits)
 
 

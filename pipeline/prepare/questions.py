@@ -22,8 +22,7 @@ from bayes_at_n.verifiers import LETTERS
 _LOST_ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
 _LOST = re.compile(r"[\f\b\v\a](?=[a-z])")  # in front of the rest of a command: \frac, \beta
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
-_MAX_FIELD = 100_000  # characters
-_MAX_ID = 100
+_MAX_FIELD, _MAX_ID = 100_000, 100  # characters
 # In place of 3.5, of 1/2.
 _SPREADSHEET = re.compile(r"[-+]?\d+,\d+|\d{1,2}[-. ]+[^\W\d_]{3,9}\.?|[A-Z][a-z]{2}-\d\d")
 # Slips of the pen in gold answers, of which the value is beyond doubt; see `mend`. A missing brace
@@ -101,10 +100,7 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     if not questions:
         raise UserError(f"{source}: holds no questions")
     if cfg.fields.form is not None and not any(question.form for question in questions):
-        raise UserError(
-            f"{source}: no row has a field {cfg.fields.form!r} that says strict; set"
-            " dataset.fields.form=NAME, or null if no question asks for a form"
-        )
+        raise UserError(f"{source}: no row has a field {cfg.fields.form!r} that says strict")
     questions = with_letters(cfg, questions, source)
     return questions, notes + _gold_notes(cfg, questions, source)
 
@@ -151,11 +147,12 @@ def parse(
     `solved` reads a solution, too. Raises UserError: a field is missing, empty or no text.
     """
     fields, notes = cfg.fields, list[str]()
-    columns = [("id", fields.id), ("problem", fields.problem), ("answer", fields.answer)]
+    columns = [("id", fields.id)] if fields.id is not None else []
+    columns += [("problem", fields.problem), ("answer", fields.answer)]
     columns += [("solution", fields.solution)] * solved
     options = [fields.choices] if isinstance(fields.choices, str) else fields.choices or []
     columns += [("choices", name) for name in options]
-    if missing := [(field, name) for field, name in columns if name not in (None, *row)]:
+    if missing := [(field, name) for field, name in columns if name not in row]:
         names = ", ".join(map(str, list(row)[:12])) or "none"
         lacking = " and no field ".join(repr(name) for _, name in missing)
         remedy = " ".join(dict.fromkeys(f"dataset.fields.{field}=NAME" for field, _ in missing))
@@ -163,7 +160,7 @@ def parse(
     texts = {
         field: _text(row[name], field, name, place, notes)
         for field, name in columns
-        if name is not None and field != "choices"
+        if field != "choices"
     }
     raw_id, gold = texts.get("id", str(number)), texts["answer"]
     if len(raw_id) > _MAX_ID or not raw_id.isprintable():
@@ -226,7 +223,7 @@ def _text(value: Any, field: str, name: str, place: str, notes: list[str]) -> st
     string = string.strip()
     if not string:
         raise UserError(
-            f"{place}: the {field} (field {name!r}) is empty; fill it in, or leave the row out"
+            f"{place}: the {field} (field {name!r}) is empty; fill it in or leave it out"
         )
     if len(string) > _MAX_FIELD:
         raise UserError(f"{place}: field {name!r} is longer than {_MAX_FIELD} characters")

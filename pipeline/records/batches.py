@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.config.records import ImportConfig
 from bayes_at_n.pipeline.records import columns as of
-from bayes_at_n.pipeline.records.source import Records, Skipped
+from bayes_at_n.pipeline.records.source import Records, Skipped, Source
 from bayes_at_n.pipeline.store.columns import CUT
 
 _ROWS, _BYTES = 1000, 16 << 20  # of records that are made one batch, at most and about
@@ -40,84 +40,74 @@ class Batch(NamedTuple):
         return self.column(name).is_valid().to_numpy(zero_copy_only=False)
 
 
-class Check(NamedTuple):
-    """What foreign values are checked with."""
+def of_records(source: Source, records: Records) -> Iterator[Batch]:
+    """Yield mappings as batches; None, which is damaged, counts as a record."""
+    held, size = list[tuple[str, Mapping[str, Any] | None]](), 0
+    for place, record in records:
+        held.append((place, record))
+        size += sum(len(v) for v in (record or {}).values() if isinstance(v, str | list))
+        if len(held) == _ROWS or size > _BYTES:
+            yield _of_mappings(source, held)
+            held, size = [], 0
+    if held:
+        yield _of_mappings(source, held)
 
-    cfg: ImportConfig
-    run: tuple[str, str]  # data set and model of records that name none
-    skipped: Skipped
 
-    def records(self, records: Records) -> Iterator[Batch]:
-        """Yield mappings as batches; None, which is damaged, counts as a record."""
-        held, size = list[tuple[str, Mapping[str, Any] | None]](), 0
-        for place, record in records:
-            held.append((place, record))
-            size += sum(len(v) for v in (record or {}).values() if isinstance(v, str | list))
-            if len(held) == _ROWS or size > _BYTES:
-                yield self._mappings(held)
-                held, size = [], 0
-        if held:
-            yield self._mappings(held)
+def _of_mappings(source: Source, held: list[tuple[str, Mapping[str, Any] | None]]) -> Batch:
+    records = [of.with_problem(record or {}) for _, record in held]
+    names = [of.present(of.KNOWN.intersection(record)) for record in records]
+    source.skipped.columns.update(*records)
+    values = {
+        key: [record.get(named.get(key, "")) for record, named in zip(records, names, strict=True)]
+        for key in {key for named in names for key in named}
+    }
+    sound = np.array([record is not None for _, record in held])
+    places = [place for place, _ in held]
+    return _checked(source, values, names.__getitem__, Batch({}, sound, places.__getitem__))
 
-    def _mappings(self, held: list[tuple[str, Mapping[str, Any] | None]]) -> Batch:
-        records = [of.with_problem(record or {}) for _, record in held]
-        names = [of.present(of.KNOWN.intersection(record)) for record in records]
-        self.skipped.columns.update(*records)
-        values = {
-            key: [
-                record.get(named.get(key, "")) for record, named in zip(records, names, strict=True)
-            ]
-            for key in {key for named in names for key in named}
-        }
-        sound = np.array([record is not None for _, record in held])
-        return self._batch(values, names.__getitem__, sound, [p for p, _ in held].__getitem__)
 
-    def arrays(self, arrays: dict[str, Any], place: Callable[[int], str]) -> Batch:
-        """Return arrays of foreign values, as many each, by the names of their columns."""
-        self.skipped.columns.update(arrays)
-        names = of.present(frozenset(arrays))
-        sound = np.ones(len(next(iter(arrays.values()))), bool)
-        values = {key: arrays[name] for key, name in names.items()}
-        return self._batch(values, lambda _: names, sound, place)
+def of_arrays(source: Source, arrays: dict[str, Any], place: Callable[[int], str]) -> Batch:
+    """Return arrays of foreign values, as many each, by the names of their columns."""
+    source.skipped.columns.update(arrays)
+    names = of.present(frozenset(arrays))
+    values = {key: arrays[name] for key, name in names.items()}
+    sound = np.ones(len(next(iter(arrays.values()))), bool)
+    return _checked(source, values, lambda _: names, Batch({}, sound, place))
 
-    def _batch(
-        self,
-        values: dict[str, Any],
-        names: Callable[[int], dict[str, str]],
-        sound: Any,
-        place: Callable[[int], str],
-    ) -> Batch:
-        """Check the values of every column; `names` has what a record calls each."""
-        batch, damaged = Batch({}, sound, place), dict[int, str]()
-        for key in (key for key in of.COLUMNS if key in values):
-            batch.columns[key], unusable = _read(key, values[key], self.cfg)
-            for i, why in unusable.items():
-                if key in of.NEEDED:
-                    damaged.setdefault(i, f"{key}: {why}")
-                else:
-                    kind = f"values of {names(i)[key]} left out"
-                    self.skipped.add(kind, f"{place(i)} ({why})")
-        outcomes = pa.array([names(i).get("outcome") for i in range(sound.size)], pa.string())
-        for key, other in (
-            ("task", self.run[0] or None),
-            ("model", self.run[1] or None),
-            ("question", batch.columns.get("number")),
-            ("reason", outcomes),
-        ):
-            other = other if isinstance(other, pa.Array) else pa.scalar(other, pa.string())
-            batch.columns[key] = pc.coalesce(batch.column(key), other)
-        asked = batch.has("question") | batch.has("problem")
-        named = {"dataset": batch.has("task"), "model": batch.has("model") | batch.has("model_key")}
-        for i in np.flatnonzero(sound & ~asked).tolist():
-            damaged.setdefault(i, "no question")
-        for i, why in sorted(damaged.items()):
-            self.skipped.add("damaged rows skipped", f"{place(i)} ({why})")
-        sound[[*damaged]] = False
-        for i in np.flatnonzero(sound & ~(named["dataset"] & named["model"])).tolist():
-            settings = " ".join(f"{key}=NAME" for key, has in named.items() if not has[i])
-            self.skipped.add(f"rows without a name skipped, give {settings}", place(i))
-            sound[i] = False
-        return batch
+
+def _checked(
+    source: Source, values: dict[str, Any], names: Callable[[int], dict[str, str]], batch: Batch
+) -> Batch:
+    """Check the values of every column; `names` has what a record calls each."""
+    cfg, skipped, sound, damaged = source.cfg, source.skipped, batch.sound, dict[int, str]()
+    for key in (key for key in of.COLUMNS if key in values):
+        batch.columns[key], unusable = _read(key, values[key], cfg.source)
+        for i, why in unusable.items():
+            if key in of.NEEDED:
+                damaged.setdefault(i, f"{key}: {why}")
+            else:
+                skipped.add(f"values of {names(i)[key]} left out", f"{batch.place(i)} ({why})")
+    outcomes = pa.array([names(i).get("outcome") for i in range(sound.size)], pa.string())
+    for key, other in (  # where records have none
+        ("task", [*cfg.dataset, None][0]),
+        ("model", [*cfg.model, None][0]),
+        ("question", batch.columns.get("number")),
+        ("reason", outcomes),
+    ):
+        other = other if isinstance(other, pa.Array) else pa.scalar(other, pa.string())
+        batch.columns[key] = pc.coalesce(batch.column(key), other)
+    known = batch.has("question") | batch.has("problem")
+    named = {"dataset": batch.has("task"), "model": batch.has("model") | batch.has("model_key")}
+    for i in np.flatnonzero(sound & ~known).tolist():
+        damaged.setdefault(i, "no question")
+    for i, why in sorted(damaged.items()):
+        skipped.damaged(batch.place(i), why)
+    sound[[*damaged]] = False
+    for i in np.flatnonzero(sound & ~(named["dataset"] & named["model"])).tolist():
+        settings = " ".join(f"{key}=NAME" for key, has in named.items() if not has[i])
+        skipped.add(f"rows without a name skipped, give {settings}", batch.place(i))
+        sound[i] = False
+    return batch
 
 
 def _read(key: str, values: Any, cfg: ImportConfig) -> tuple[Any, dict[int, str]]:
@@ -170,16 +160,13 @@ def _are_sound(texts: Any) -> bool:
 
 
 def _value(value: Any) -> Any:
-    """Return a foreign value as Python's, or why it is none."""
+    """Return a foreign value as Python's; where it is no text in UTF-8, the error."""
     if _are_lists(value.type):
         return value.values
-    size = value.as_buffer().size if value.is_valid and hasattr(value, "as_buffer") else 0
-    if size > 4 * of.MOST_TEXT:
-        return of.Unread(f"{size} bytes long")  # in UTF-8; what nobody will read is not made
     try:
         return value.as_py()
-    except ValueError:
-        return of.Unread("not UTF-8")
+    except UnicodeError as error:
+        return error
 
 
 def derive(columns: dict[str, Any], place: Callable[[int], str], skipped: Skipped) -> None:

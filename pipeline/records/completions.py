@@ -9,7 +9,7 @@ from bayes_at_n.pipeline.engines.client import Retryable
 from bayes_at_n.pipeline.engines.dialects import DIALECTS
 from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.columns import truth
-from bayes_at_n.pipeline.records.source import Records, Skipped, Source, json_lines, start
+from bayes_at_n.pipeline.records.source import Records, Source, json_lines, start
 
 _NEMO = re.compile(r"output(?:-rs(\d{1,9})|-greedy)?\.jsonl")
 _NEMO_KEYS = re.compile(rb'"(symbolic_correct|predicted_answer|expected_answer|judgement)":')
@@ -31,7 +31,7 @@ def is_chat(path: Path, head: bytes) -> bool:
     return bool(re.match(rb'[\s\xef\xbb\xbf]*\{.*"(messages|choices|custom_id)":', head, re.DOTALL))
 
 
-def nemo(source: Source, first: bool, skipped: Skipped) -> Records:
+def nemo(source: Source) -> Records:
     """Yield the attempts of outputs of NeMo-Skills: a file, which is one random seed, is a trial.
 
     Raises UserError: no `model=`, which the files do not name; no such metric.
@@ -44,19 +44,18 @@ def nemo(source: Source, first: bool, skipped: Skipped) -> Records:
         parts = [(_NEMO.fullmatch(p.name), p) for p in source.files if p.parent == folder]
         seeded = sorted((int(name[1]), path) for name, path in parts if name and name[1])
         if seeded and len(parts) > len(seeded):
-            skipped.add(
-                "greedy or unfinished files left out", str(folder), len(parts) - len(seeded)
-            )
+            others = len(parts) - len(seeded)
+            source.skipped.add("greedy or unfinished files left out", str(folder), others)
         questions = dict[str, int]()
         for trial, (_, path) in enumerate(seeded or parts):
-            for place, line in json_lines(path, skipped):
+            for place, line in json_lines(path, source.skipped):
                 name = str(line.get("id") or line.get("problem") or place.rpartition(" ")[2])
                 attempt = {"question": questions.setdefault(name, len(questions)), "trial": trial}
                 values = {name: line[name] for name in _METRICS if name in line}
                 if isinstance(words := values.get("judgement"), str) and truth(words) is None:
                     words = words.rpartition("Judgement:")[2]  # as NeMo-Skills reads its judge
                     values["judgement"] = words.strip().lower().startswith("yes")
-                [outcome] = logs.outcomes(source.cfg.source.metric, place, skipped, values)
+                [outcome] = logs.outcomes(source, place, values)
                 yield place, attempt | run | outcome | _generated(line, run["model"])
 
 
@@ -72,7 +71,7 @@ def _generated(line: dict[str, Any], model: str) -> dict[str, Any]:
     }
 
 
-def chats(source: Source, first: bool, skipped: Skipped) -> Records:
+def chats(source: Source) -> Records:
     """Yield the attempts of requests and answers: a choice is a trial, equal messages a question.
 
     Raises UserError: `model=` is to name several.
@@ -81,7 +80,7 @@ def chats(source: Source, first: bool, skipped: Skipped) -> Records:
     questions: dict[str, Any] = {}  # what they are called, by their prompts
     models, seen = set[str](), set[int]()
     files = sorted(source.files, key=lambda path: b'"response":' in start(path))
-    for place, line in (pair for path in files for pair in json_lines(path, skipped)):
+    for place, line in (pair for path in files for pair in json_lines(path, source.skipped)):
         custom, response = str(line.get("custom_id", "")), _object(line.get("response"))
         request = _object(line.get("request")) or _object(line.get("body")) or line
         if "body" in line and "response" not in line:
@@ -96,10 +95,11 @@ def chats(source: Source, first: bool, skipped: Skipped) -> Records:
         if not isinstance(choices, list) or not choices:
             other = answer.get("object") == "response"
             what = "answers of /v1/responses (not read)" if other else "requests without an answer"
-            skipped.add(f"{what} left out", place)
+            source.skipped.add(f"{what} left out", place)
             continue
         if requests and custom not in requests and messages == [None]:
-            skipped.add("answers without a request here: each custom_id is a question", place)
+            what = "answers without a request here: each custom_id is a question"
+            source.skipped.add(what, place)
         prompt = "\n\n".join(str(text) for text in map(logs.words, messages) if text)
         name = questions.setdefault(prompt or custom, custom or len(questions))
         extra = {"question_id": name, **_object(line.get("metadata")), **line}
@@ -115,14 +115,14 @@ def chats(source: Source, first: bool, skipped: Skipped) -> Records:
         for number, choice in enumerate(choices):
             key = hash((str(answer.get("id")), number))
             if answer.get("id") and key in seen:
-                skipped.add("duplicates left out", place)
+                source.skipped.add("duplicates left out", place)
                 continue
             seen.add(key)
             try:
                 model = common["model"]
                 yield place, common | _chosen(answer, _object(choice), len(choices), model)
             except Retryable as error:
-                skipped.add("damaged rows skipped", f"{place} ({error})")
+                source.skipped.damaged(place, str(error))
     if requests and not questions:
         raise UserError(f"{source.path}: holds requests only; put their answers into one folder")
 

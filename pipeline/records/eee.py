@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.records.about import (
 )
 from bayes_at_n.pipeline.records.names import safe_name
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import Records, Skipped, Source, json_lines, printable
+from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 
@@ -39,19 +39,19 @@ def looks(path: Path, head: bytes) -> bool:
     return b'"evaluation_id"' in head and b'"interaction_type"' in head
 
 
-def read(source: Source, first: bool, skipped: Skipped) -> Records:
+def read(source: Source) -> Records:
     """Yield the attempts of all files; of several results of one evaluation the first counts."""
     for path in source.files:
         counts: dict[str, Any] = {}
-        for place, line in json_lines(path, skipped):
+        for place, line in json_lines(path, source.skipped):
             try:
                 task, result = line["evaluation_name"], line.get("evaluation_result_id")
                 if counts.setdefault(task, result) == result:
                     yield place, _imported(line) | {"task": task}
                 else:
-                    skipped.add("lines of other results left out", place)
+                    source.skipped.add("lines of other results left out", place)
             except (LookupError, TypeError, AttributeError) as error:
-                skipped.add("damaged rows skipped", f"{place} ({printable(one_line(error))})")
+                source.skipped.damaged(place, printable(one_line(error)))
 
 
 def _imported(line: dict[str, Any]) -> dict[str, Any]:

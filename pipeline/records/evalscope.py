@@ -14,7 +14,7 @@ from typing import Any
 from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs
-from bayes_at_n.pipeline.records.source import Records, Skipped, Source, json_lines
+from bayes_at_n.pipeline.records.source import Records, Source, json_lines
 
 _FOLDERS = ("reviews", "predictions")
 _KEYS = re.compile(rb'"(sample_score|model_output|answer_id)":')
@@ -27,7 +27,7 @@ def looks(path: Path, head: bytes) -> bool:
     return head[:1] == b"{" and b'"index"' in head and (placed or bool(_KEYS.search(head)))
 
 
-def read(source: Source, first: bool, skipped: Skipped) -> Records:
+def read(source: Source) -> Records:
     """Yield the attempts of all reviews; of several evaluations of one model and subset the latest.
 
     Raises UserError: predictions alone; dataset= or model= is to name several; no such metric.
@@ -35,8 +35,8 @@ def read(source: Source, first: bool, skipped: Skipped) -> Records:
     runs = {p: _run(p) for p in sorted(source.files) if p.resolve().parts[-3] != "predictions"}
     if not runs:
         raise UserError(f"{source.path}: holds predictions only; import reviews/ beside them, too")
-    rows = functools.partial(_rows, first, skipped)
-    yield from logs.read(source, first, skipped, runs, rows, _attempts)
+    rows = functools.partial(_rows, source)
+    yield from logs.read(source, runs, rows, _attempts)
 
 
 def _run(path: Path) -> logs.Run:
@@ -55,11 +55,11 @@ def predictions(path: Path) -> Path:
     return Path(*above, "predictions", model, name)
 
 
-def _rows(first: bool, skipped: Skipped, path: Path) -> Iterator[tuple[str, Any]]:
+def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the reviews of a file; in the second pass each with its prediction."""
     file, at, where = predictions(path), 0, dict[int, int]()
-    if first or not file.is_file():
-        yield from json_lines(path, skipped)
+    if source.first or not file.is_file():
+        yield from json_lines(path, source.skipped)
         return
     for _, line in foreign.lines(file):
         if line is None:  # of over all measure: where the next begins is not known
@@ -68,7 +68,7 @@ def _rows(first: bool, skipped: Skipped, path: Path) -> Iterator[tuple[str, Any]
             where[int(index[1])] = at
         at += len(line)
     with file.open("rb") as sampled:
-        for place, review in json_lines(path, skipped):
+        for place, review in json_lines(path, source.skipped):
             index = review.get("index")
             if isinstance(index, int) and index in where:
                 sampled.seek(where[index])

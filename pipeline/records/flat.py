@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import columns
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import Records, Skipped, Source, json_lines, lines
+from bayes_at_n.pipeline.records.source import Records, Source, json_lines, lines
 from bayes_at_n.pipeline.store import parquet
 
 # Our columns in order; `_CALLED` are those that `columns.COLUMNS` calls otherwise.
@@ -30,14 +30,14 @@ def looks_like_json(path: Path, head: bytes) -> bool:
     return path.suffix == ".jsonl" or head.lstrip(b"\xef\xbb\xbf\n ")[:1] == b"{"
 
 
-def read_json(files: Source, first: bool, skipped: Skipped) -> Records:
+def read_json(source: Source) -> Records:
     """Yield the objects of JSON Lines files.
 
     Raises UserError: no object of a file has a question, or none an outcome or text.
     """
-    for path in files.files:
+    for path in source.files:
         names: dict[str, None] = {}
-        for place, record in json_lines(path, skipped):
+        for place, record in json_lines(path, source.skipped):
             known = columns.KNOWN & record.keys() if names else [*record][:30]
             names |= dict.fromkeys(known)
             yield place, record
@@ -45,20 +45,20 @@ def read_json(files: Source, first: bool, skipped: Skipped) -> Records:
             columns.check_names(str(path), list(names))
 
 
-def read_csv(files: Source, first: bool, skipped: Skipped) -> Records:
+def read_csv(source: Source) -> Records:
     """Yield the rows of CSV files with a header.
 
     Raises UserError: no column has questions, or outcomes or texts.
     """
-    for path in files.files:
+    for path in source.files:
         try:
-            names, records = foreign.csv_table(lines(path, skipped))
+            names, records = foreign.csv_table(lines(path, source.skipped))
         except ValueError as error:
             raise UserError(f"{path}: no CSV ({error})") from error
         columns.check_names(str(path), names)
         for place, record, damage in records:
             if damage:
-                skipped.add("damaged rows skipped", f"{place} ({damage})")
+                source.skipped.damaged(place, damage)
             yield place, record and {name: _unguarded(cell) for name, cell in record.items()}
 
 

@@ -30,7 +30,7 @@ from bayes_at_n.pipeline.records import (
     npz,
     trace,
 )
-from bayes_at_n.pipeline.records.batches import Batch, Check
+from bayes_at_n.pipeline.records.batches import Batch
 from bayes_at_n.pipeline.records.source import Records, Skipped, Source, printable, start
 
 _GZIP = b"\x1f\x8b"
@@ -41,15 +41,12 @@ class Format(NamedTuple):
     """How one kind of records is read, and how a file or a folder of it is recognised."""
 
     looks: Callable[[Path, bytes], bool]  # whether a file of this name that begins so is one
-    # The records of a source, in the first pass or the second; damage goes to the skipped.
-    read: Callable[[Source, bool, Skipped], Records] = lambda *_: iter(())
+    read: Callable[[Source], Records] = lambda _: iter(())
     pattern: str = ""  # of the files of a folder, where it may be one; several, apart by spaces
     chooses: bool = False  # `dataset=` and `model=` choose among what the records name
     positions: bool = False  # trials are positions from 0, not numbers that somebody gave
     beside: Callable[[Path], Path] | None = None  # where a file that is read with each may be
-    batches: Callable[[Source, Check, bool], Iterator[Batch]] | None = (
-        None  # of columns, in the place of `read`
-    )
+    batches: Callable[[Source], Iterator[Batch]] | None = None  # of columns, in the place of `read`
 
 
 FORMATS = {  # a file is of the first kind that it looks like
@@ -94,7 +91,8 @@ def locate(cfg: RecordsConfig) -> Source:
     for key, able in (("metric", _SCORED), ("filter", ("lm_eval",))):
         if (given := getattr(cfg.source, key)) is not None and kind not in able:
             raise UserError(f"{key}={given}: is for {listed(able)}, and {path} is taken for {kind}")
-    return Source(cfg, kind, why, files, revision, _fingerprint(files, kind, cfg))
+    fingerprint = _fingerprint(files, kind, cfg)
+    return Source(cfg, kind, why, files, revision, fingerprint, Skipped(files))
 
 
 def _download(path: str, revision: str | None) -> tuple[Path, str | None]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from bayes_at_n.pipeline.base import atomic
@@ -11,7 +12,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.records import copies, questions, runs
-from bayes_at_n.pipeline.records.batches import Batch, Check
+from bayes_at_n.pipeline.records.batches import Batch, of_records
 from bayes_at_n.pipeline.records.formats import FORMATS, locate
 from bayes_at_n.pipeline.records.plan import Plan
 from bayes_at_n.pipeline.records.source import Skipped, Source, printable
@@ -51,18 +52,17 @@ def import_records(cfg: RecordsConfig) -> None:
 
 def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     """Make the run folders of a source; returns where they are."""
-    skipped = Skipped(source.files)
-    plan = _planned(source, skipped)
+    plan = _planned(source)
     questions.match(source.cfg.source.questions, plan)
     tag = f"-{source.cfg.source.tag}" if source.cfg.source.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in plan.runs]
     missing = [not _is_there(target, source.fingerprint) for target in targets]
-    _write_tables(source, plan, draft, skipped)
-    left_out = skipped.lines()
+    _write_tables(replace(source, first=False), plan, draft)
+    left_out = source.skipped.lines()
     for line in left_out:
         warn(f"import: {line}")
     if not any(any(draft.glob(f"*/*/{name}")) for name in ("attempts", "grades")):
-        there = ", ".join(map(printable, sorted(skipped.columns)[:30]))
+        there = ", ".join(map(printable, sorted(source.skipped.columns)[:30]))
         raise UserError(f"{source.path}: no outcome and no text can be read in its columns {there}")
     made = [(draft / run.folder, target) for run, target in zip(plan.runs, targets, strict=True)]
     for number, (folder, target) in enumerate(made):
@@ -75,14 +75,14 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     return targets
 
 
-def _planned(source: Source, skipped: Skipped) -> Plan:
+def _planned(source: Source) -> Plan:
     """First pass: which record becomes which attempt, and what keeps others from becoming one."""
-    kind, cfg = FORMATS[source.kind], source.cfg
+    kind, cfg, skipped = FORMATS[source.kind], source.cfg, source.skipped
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
     damaged = Skipped(source.files)  # the second pass will meet and count it again
     size, number = sum(path.stat().st_size for path in source.files) >> 20, 0
     with Meter("import: which attempts there are, MiB", size) as meter:
-        for batch in _batches(source, True, damaged):
+        for batch in _batches(replace(source, skipped=damaged)):
             plan.add(batch, skipped)
             number += batch.sound.size
             meter.reach(min(damaged.read >> 20, size), _rate(number, meter))
@@ -95,12 +95,12 @@ def _planned(source: Source, skipped: Skipped) -> Plan:
     return plan
 
 
-def _write_tables(source: Source, plan: Plan, draft: Path, skipped: Skipped) -> None:
+def _write_tables(source: Source, plan: Plan, draft: Path) -> None:
     """Second pass: the rows of every run, on their way to the disk."""
     at = 0
     with Meter("import", plan.run.size) as meter, ThreadPoolExecutor(_WRITERS) as writers:
-        tables = runs.Tables(draft, plan, source.cfg.source, skipped, writers)
-        for batch in _batches(source, False, skipped):
+        tables = runs.Tables(draft, plan, source, writers)
+        for batch in _batches(source):
             tables.add(batch, at)
             at += batch.sound.size
             meter.reach(at, _rate(at, meter))
@@ -111,7 +111,7 @@ def _rate(number: int, meter: Meter) -> Callable[[], str]:
     return lambda: f"{number / max(time.monotonic() - meter.started, 0.01):,.0f} attempts a second"
 
 
-def _batches(source: Source, first: bool, skipped: Skipped) -> Iterator[Batch]:
+def _batches(source: Source) -> Iterator[Batch]:
     kind, cfg = FORMATS[source.kind], source.cfg
     for key, given in (("dataset", cfg.dataset), ("model", cfg.model)):
         if len(given) > 1 and not kind.chooses and (key, source.kind) != ("model", "npz"):
@@ -119,10 +119,7 @@ def _batches(source: Source, first: bool, skipped: Skipped) -> Iterator[Batch]:
                 f"{key}={printable(','.join(given))}: {source.kind} takes one name, for what its"
                 " records do not name"
             )
-    check = Check(cfg.source, ([*cfg.dataset, ""][0], [*cfg.model, ""][0]), skipped)
-    if kind.batches:
-        return kind.batches(source, check, first)
-    return check.records(kind.read(source, first, skipped))
+    return kind.batches(source) if kind.batches else of_records(source, kind.read(source))
 
 
 def _is_there(target: Path, fingerprint: str) -> bool:

@@ -33,7 +33,7 @@ from bayes_at_n.pipeline.records.about import (
 )
 from bayes_at_n.pipeline.records.columns import UNDECIDED
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import Records, Skipped, Source, archive, printable
+from bayes_at_n.pipeline.records.source import Records, Source, archive, printable
 
 _VERSION = 2
 _UNUSED = ("events", "events_data", "timelines", "store", "error_retries")  # most of a sample
@@ -50,7 +50,7 @@ def looks(path: Path, head: bytes) -> bool:
     return log or path.suffix == ".eval"
 
 
-def read(source: Source, first: bool, skipped: Skipped) -> Records:
+def read(source: Source) -> Records:
     """Yield the samples of all logs; of several of one folder, task and model the latest counts.
 
     Raises UserError: inspect_ai is not installed; no log can be read; dataset= or model= is to name
@@ -69,22 +69,22 @@ def read(source: Source, first: bool, skipped: Skipped) -> Records:
                 raise ValueError(f"version {head.version} of the log's format")
             heads[path] = head
         except Exception as error:  # foreign parsers on hostile bytes raise whatever they like
-            why = f"{skipped.file(path)} ({printable(one_line(error))})"
-            skipped.add("damaged files skipped", why)
+            why = f"{source.skipped.file(path)} ({printable(one_line(error))})"
+            source.skipped.add("damaged files skipped", why)
     if not heads:
         raise UserError(f"{source.path}: no log of inspect_ai can be read: {why}; fetch it again")
     order = sorted(heads, key=lambda p: (heads[p].status == "success", heads[p].eval.created))
 
     def samples(path: Path) -> Iterator[tuple[str, Any]]:
-        if first and heads[path].status != "success":
+        if source.first and heads[path].status != "success":
             what = f"its status is {heads[path].status}; what is there counts"
-            warn(f"import: {skipped.file(path)}: {what}")
+            warn(f"import: {source.skipped.file(path)}: {what}")
         for number, sample in enumerate(itertools.islice(_records(path), 1, None)):
-            yield f"{skipped.file(path)}, sample {number}", sample
+            yield f"{source.skipped.file(path)}, sample {number}", sample
 
     runs = {path: _run(path, heads[path]) for path in order}
     convert = functools.partial(_attempt, EvalSample)
-    yield from logs.read(source, first, skipped, runs, samples, convert)
+    yield from logs.read(source, runs, samples, convert)
 
 
 def _run(path: Path, head: Any) -> logs.Run:

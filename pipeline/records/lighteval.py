@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.records import logs, trace
-from bayes_at_n.pipeline.records.source import Records, Skipped, Source
+from bayes_at_n.pipeline.records.source import Records, Source
 
 _STRUCTS = {"doc", "metric", "model_response"}  # in some versions with __ around them
 _DOC = ("query", "original_query", "choices", "gold_index", "id")
@@ -27,14 +27,14 @@ def looks(path: Path, head: bytes) -> bool:
     return {name.strip("_") for name in names} >= _STRUCTS
 
 
-def read(source: Source, first: bool, skipped: Skipped) -> Records:
+def read(source: Source) -> Records:
     """Yield the texts of all files; of one model's files of one task the latest counts.
 
     Raises UserError: dataset= or model= is to name several; a row has no such metric.
     """
     runs = {path: _run(path) for path in sorted(source.files)}  # dates sort as texts
-    rows = functools.partial(_rows, skipped)
-    yield from logs.read(source, first, skipped, runs, rows, _attempts)
+    rows = functools.partial(_rows, source)
+    yield from logs.read(source, runs, rows, _attempts)
 
 
 def _run(path: Path) -> logs.Run:
@@ -46,7 +46,7 @@ def _run(path: Path) -> logs.Run:
     return {"task": named, "model": "/".join(above[len(above) - ours :])}
 
 
-def _rows(skipped: Skipped, path: Path) -> Iterator[tuple[str, Any]]:
+def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     with foreign.room(size := path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
     if missing := _STRUCTS - own.keys():
@@ -54,11 +54,14 @@ def _rows(skipped: Skipped, path: Path) -> Iterator[tuple[str, Any]]:
     leaves = [f"{own['doc']}.{name}" for name in _DOC]
     leaves += [own["metric"], *(f"{own['model_response']}.{name}" for name in _RESPONSE)]
     seen = 0
-    for number, batch in trace.batches(path, leaves, skipped):
+    for number, batch in trace.batches(path, leaves, source.skipped):
         with foreign.room(size):  # texts may stand there once for many rows
             rows = batch.to_pylist() if batch else []
         for at, row in enumerate(rows, seen):
-            yield f"{skipped.file(path)}, row {at}", {name.strip("_"): row[name] for name in row}
+            yield (
+                f"{source.skipped.file(path)}, row {at}",
+                {name.strip("_"): row[name] for name in row},
+            )
         seen += number
 
 

@@ -25,13 +25,12 @@ from bayes_at_n.pipeline.records.about import LIBRARY, About, abouts, graded, qu
 from bayes_at_n.pipeline.records.columns import name_of, text, truth
 from bayes_at_n.pipeline.records.names import safe_name
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import Records, Skipped, Source, json_lines, printable
+from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable
 from bayes_at_n.pipeline.store import runfolder
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
 _METRICS = ("exact_match", "acc", "accuracy", "correct", "pass@1")
 _WRITTEN = ("acc", "exact_match")
-_MOST_RESULTS = 64 << 20  # bytes of a results_*.json
 _MOST_REPEATS = 10_000
 
 
@@ -41,7 +40,7 @@ def looks(path: Path, head: bytes) -> bool:
     return bool(_NAME.fullmatch(path.name)) or (named and b'"doc_id"' in head)
 
 
-def read(source: Source, first: bool, skipped: Skipped) -> Records:
+def read(source: Source) -> Records:
     """Yield the attempts of all files; of several of one folder and task the latest counts.
 
     Raises UserError: dataset= or model= is to name several; no sample has the metric or filter.
@@ -51,9 +50,9 @@ def read(source: Source, first: bool, skipped: Skipped) -> Records:
         parts = _NAME.fullmatch(path.name)
         task = parts["task"] if parts else path.stem.removeprefix("samples_")
         runs[path] = {"task": task, "folder": path.parent, "model": _model(path)}
-    samples = functools.partial(_filtered, source.cfg.source.filter, first, skipped)
+    samples = functools.partial(_filtered, source)
     convert = functools.partial(_attempts, source.cfg.source.metric)
-    yield from logs.read(source, first, skipped, runs, samples, convert)
+    yield from logs.read(source, runs, samples, convert)
 
 
 def _model(path: Path) -> str:
@@ -62,30 +61,27 @@ def _model(path: Path) -> str:
     pattern = f"results_{parts['date'] if parts else ''}*.json"
     for results in sorted(path.parent.glob(pattern), reverse=True):
         try:
-            if results.stat().st_size <= _MOST_RESULTS:
-                about = foreign.json_value(results.read_bytes())
-                if isinstance(about, dict) and isinstance(about.get("model_name"), str):
-                    return str(about["model_name"])
-        except (OSError, ValueError):
+            if isinstance(name := foreign.read_json(results).get("model_name"), str):
+                return name
+        except (OSError, ValueError, UserError):
             warn(f"{printable(results.name)}: unreadable; the model is named by its folder")
     return path.parent.resolve().name.replace("__", "/", 1)
 
 
-def _filtered(
-    chosen: str | None, first: bool, skipped: Skipped, path: Path
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _filtered(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the samples of one filter, the first of the file where none is chosen."""
+    chosen = source.cfg.source.filter
     filters: Counter[str] = Counter()  # how many samples each has
-    for place, sample in json_lines(path, skipped):
+    for place, sample in json_lines(path, source.skipped):
         filters[filtered := str(sample.get("filter", "none"))] += 1
         chosen = filtered if chosen is None else chosen
         if filtered == chosen:
             yield place, sample
     if filters and chosen is not None and not filters.pop(chosen, 0):
         there = ", ".join(repr(printable(name)) for name in filters)
-        what = f"filter={printable(chosen)}: not in {skipped.file(path)}"
+        what = f"filter={printable(chosen)}: not in {source.skipped.file(path)}"
         raise UserError(f"{what}, which has {there}")
-    if filters and first:
+    if filters and source.first:
         others = ", ".join(f"{printable(name)} ({number})" for name, number in filters.items())
         what = f"{path.name}: filter {printable(str(chosen))} counts"
         note(f"import: {what}, not {others}; filter=NAME")

@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import names
 from bayes_at_n.pipeline.records.columns import truth
-from bayes_at_n.pipeline.records.source import Records, Skipped, Source, printable
+from bayes_at_n.pipeline.records.source import Records, Source, printable
 
 _ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
 _PROBLEM = ("problem", "question", "Problem", "Question", "query", "input")
@@ -29,8 +29,6 @@ class LeftOut(Exception):
 
 def read(
     source: Source,
-    first: bool,
-    skipped: Skipped,
     runs: dict[Path, Run],
     records: Callable[[Path], Iterable[tuple[str, Any]]],
     convert: Callable[[Run, Any, Outcomes], Iterable[dict[str, Any]]],
@@ -42,28 +40,28 @@ def read(
     """
     kept: dict[Hashable, Path] = {}
     for path, run in runs.items():
-        if first and (older := kept.get(tuple(run.values()))):
-            pair = skipped.file(older), skipped.file(path)
+        if source.first and (older := kept.get(tuple(run.values()))):
+            pair = source.skipped.file(older), source.skipped.file(path)
             note("import: {} is older than {} and left out".format(*pair))
         kept[tuple(run.values())] = path
     rename(source, [runs[path] for path in kept.values()])
     for path in kept.values():
         try:
             for place, record in records(path):
-                scored = functools.partial(outcomes, source.cfg.source.metric, place, skipped)
+                scored = functools.partial(outcomes, source, place)
                 try:
                     attempts = [*convert(runs[path], record, scored)]
                 except UserError:
                     raise
                 except LeftOut as error:
-                    skipped.add(str(error), place)
+                    source.skipped.add(str(error), place)
                 except Exception as error:  # what is foreign is of any shape
-                    skipped.add("damaged rows skipped", f"{place} ({printable(one_line(error))})")
+                    source.skipped.damaged(place, printable(one_line(error)))
                 else:
                     yield from ((place, runs[path] | attempt) for attempt in attempts)
         except (ValueError, LookupError, MemoryError, RecursionError, pa.ArrowException) as error:
-            place = f"{skipped.file(path)} ({printable(one_line(error))})"
-            skipped.add("damaged files, of which the rest is skipped", place)
+            place = f"{source.skipped.file(path)} ({printable(one_line(error))})"
+            source.skipped.add("damaged files, of which the rest is skipped", place)
 
 
 def rename(source: Source, runs: Iterable[Run]) -> None:
@@ -84,13 +82,14 @@ def rename(source: Source, runs: Iterable[Run]) -> None:
 
 
 def outcomes(
-    metric: str | None, place: str, skipped: Skipped, values: Mapping[str, Any], repeats: int = 1
+    source: Source, place: str, values: Mapping[str, Any], repeats: int = 1
 ) -> list[dict[str, Any]]:
     """Return the outcome of every repeat of a sample: by the metric, if named, else by the first.
 
     A single value for several repeats is of none of them in particular. Raises UserError: there are
     values, and none of that metric.
     """
+    metric = source.cfg.source.metric
     if metric is not None and values and metric not in values:
         there = ", ".join(map(printable, values))
         what = f"metric={printable(metric)}: {printable(place)} has no such value"
@@ -98,16 +97,16 @@ def outcomes(
     name = metric or next(iter(values), "no metric")
     if metric is None and len(values) > 1:
         others = ", ".join(map(printable, [*values][1:10]))
-        skipped.add(f"values of {others} left out: {printable(name)} counts, or metric=NAME")
+        source.skipped.add(f"values of {others} left out: {printable(name)} counts, or metric=NAME")
     value = values.get(name)
     each = value if isinstance(value, list) else [value]
     if len(each) != repeats:
         if value is not None:
-            skipped.add("samples of several answers with one value: `grade` decides", place)
+            source.skipped.add("samples of several answers with one value: `grade` decides", place)
         each = [None] * repeats
     known = [_WORDS.get(one, truth(one)) if isinstance(one, str) else truth(one) for one in each]
     if any(of is None and one is not None for of, one in zip(known, each, strict=True)):
-        skipped.add("values other than 0 and 1: not graded", place)
+        source.skipped.add("values other than 0 and 1: not graded", place)
     return [{"outcome": one, "reason": name} for one in known]
 
 

@@ -14,13 +14,13 @@ from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import counted, note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records.plan import MOST_RUNS
-from bayes_at_n.pipeline.records.source import Records, Skipped, Source, archive
+from bayes_at_n.pipeline.records.source import Records, Source, archive
 
 _MOST_CELLS = 20_000_000
 _IGNORED = {"names", "weights"}  # of the labels in a `matrix.npz`
 
 
-def read(source: Source, first: bool, skipped: Skipped) -> Records:
+def read(source: Source) -> Records:
     """Yield the cells of all arrays.
 
     Raises UserError: it is no such file, holds pickled objects, or the names do not fit.
@@ -37,7 +37,7 @@ def read(source: Source, first: bool, skipped: Skipped) -> Records:
         if array.dtype.kind in "biuf" and array.ndim in (2, 3)
     }
     for name in arrays.keys() - cubes.keys() - texts.keys() - _IGNORED:
-        skipped.add("arrays skipped, not (models, questions, trials)", name)
+        source.skipped.add("arrays skipped, not (models, questions, trials)", name)
     if not cubes:
         raise UserError(f"{source.path}: holds no array of (models, questions, trials)")
     if sum(cube.size for cube in cubes.values()) > _MOST_CELLS:
@@ -54,7 +54,7 @@ def read(source: Source, first: bool, skipped: Skipped) -> Records:
         sampled = np.isfinite(cube) & (cube >= 0)
         labels = cfg.source.category_names or cfg.source.category_weights
         what = "category" if labels or (cube[sampled] > 1).any() else "outcome"
-        if first and what == "category" and not labels:
+        if source.first and what == "category" and not labels:
             most = f"{cube[sampled].max():g}"
             note(f"import: {name}: values up to {most} are categories, of which {most} is correct")
         for at in map(int, np.flatnonzero(sampled)):  # not all places as Python's numbers at once

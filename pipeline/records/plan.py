@@ -178,8 +178,8 @@ class Plan:
             questions = self.questions[planned.dataset]
             if (trial[rows] >= 0).any():
                 for row in rows[trial[rows] < 0]:
-                    place = f"{planned.model}, {questions[question[row]].id} (no trial)"
-                    skipped.add("damaged rows skipped", place)
+                    place = f"{planned.model}, {questions[question[row]].id}"
+                    skipped.damaged(place, "no trial")
                     run[row] = _NONE
                 rows = rows[trial[rows] >= 0]
             else:

@@ -28,7 +28,7 @@ from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 from bayes_at_n.pipeline.records import names
 from bayes_at_n.pipeline.records.batches import Batch, derive
 from bayes_at_n.pipeline.records.plan import FIRST_SEED, NAMING, Plan, PlannedRun, Question
-from bayes_at_n.pipeline.records.source import Skipped, Source
+from bayes_at_n.pipeline.records.source import Source
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, QUESTIONS, VERDICTS
@@ -56,14 +56,14 @@ class Tables:
         self,
         folder: Path,
         plan: Plan,
-        cfg: ImportConfig,
-        skipped: Skipped,
+        source: Source,
         writers: ThreadPoolExecutor,
     ) -> None:
-        self._folder, self._plan, self._skipped, self._writers = folder, plan, skipped, writers
+        self._folder, self._plan, self._writers = folder, plan, writers
+        self._skipped = source.skipped
         self._best = dict[str, list[int]]()  # by data set, the categories that count as correct
         for dataset in plan.categories:
-            weights = rubric(plan, dataset, cfg)[1]
+            weights = rubric(plan, dataset, source.cfg.source)[1]
             self._best[dataset] = [i for i, weight in enumerate(weights) if weight == max(weights)]
         self._waiting = list[pa.Table]()
         self._number = 0  # of times that it was flushed

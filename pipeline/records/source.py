@@ -25,23 +25,6 @@ _LONGEST = 160  # characters of one place
 Records = Iterator[tuple[str, Mapping[str, Any] | None]]
 
 
-@dataclass(frozen=True)
-class Source:
-    """The files of an import and what they were taken for."""
-
-    cfg: RecordsConfig  # what the user said of them
-    kind: str
-    why: str  # what it was recognised by
-    files: list[Path]
-    revision: str | None
-    fingerprint: str  # of files and settings: the same import again has the same
-
-    @property
-    def path(self) -> str:
-        """As the user named it."""
-        return str(self.cfg.source.path)
-
-
 class Skipped:
     """What an import leaves out: counts by kind, and the first places of each in `files`.
 
@@ -63,6 +46,10 @@ class Skipped:
         if place and len(places) < _NAMED and printable(place) not in places:
             places.append(printable(place))
 
+    def damaged(self, place: str, why: str) -> None:
+        """Count a record that cannot be used."""
+        self.add("damaged rows skipped", f"{place} ({why})")
+
     def file(self, path: Path) -> str:
         """Return what a place calls a file: its path below the folder of all."""
         return printable(path.name if self._above is None else str(path.relative_to(self._above)))
@@ -75,6 +62,25 @@ class Skipped:
             what = kind if number > 1 else _PLURAL.sub("", kind, 1)
             lines.append(f"{number} {what}" + (f": {places}" if self.places[kind] else ""))
         return lines
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of an import and what they were taken for."""
+
+    cfg: RecordsConfig  # what the user said of them
+    kind: str
+    why: str  # what it was recognised by
+    files: list[Path]
+    revision: str | None
+    fingerprint: str  # of files and settings: the same import again has the same
+    skipped: Skipped  # so far
+    first: bool = True  # the pass: which attempts there are; else their rows are written
+
+    @property
+    def path(self) -> str:
+        """As the user named it."""
+        return str(self.cfg.source.path)
 
 
 def printable(text: str) -> str:

@@ -1,5 +1,6 @@
 """Parquet with a row an attempt, as in `harimo/scorio-trace`; what is damaged in it is named."""
 
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from bayes_at_n.pipeline.base import foreign
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import columns as of
-from bayes_at_n.pipeline.records.batches import Batch, Check
+from bayes_at_n.pipeline.records.batches import Batch, of_arrays
 from bayes_at_n.pipeline.records.plan import MOST_RECORDS
 from bayes_at_n.pipeline.records.source import Skipped, Source, printable
 
@@ -20,19 +21,19 @@ _MOST_ROWS, _FEW = 2048, 16  # of a batch, and where more do not fit into memory
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
 
 
-def read(source: Source, check: Check, first: bool) -> Iterator[Batch]:
+def read(source: Source) -> Iterator[Batch]:
     """Yield the rows of all files, a batch after the other; in the first pass with the keys only.
 
     Raises UserError: columns that are indispensable are lacking, or no file can be read.
     """
-    skipped = check.skipped
-    files = _sound_files(source, skipped)
+    skipped = source.skipped
+    files = _sound_files(source)
     paths = [_paths(schema) for _, schema, _ in files]
     for (path, schema, _), inside in zip(files, paths, strict=True):
         of.check_names(str(path), [*schema.names, *(inside.keys() - set(schema.names))])
-    if first:
+    if source.first:
         _note_left_out(source, paths)
-    wanted = {*(of.FIRST_NAMES if first else of.NAMES)}
+    wanted = {*(of.FIRST_NAMES if source.first else of.NAMES)}
     for (path, _, count), inside in zip(files, paths, strict=True):
         names = dict[str, str]()
         for name in wanted & inside.keys():
@@ -53,7 +54,7 @@ def read(source: Source, check: Check, first: bool) -> Iterator[Batch]:
             elif number:
                 batch = batch.slice(0, number).flatten()
                 arrays = {name: batch[where].combine_chunks() for name, where in names.items()}
-                yield check.arrays(arrays, place)
+                yield of_arrays(source, arrays, place)
             seen += number
             skipped.read += path.stat().st_size * number // max(count, 1)
         if seen < count:
@@ -82,7 +83,7 @@ def _note_left_out(source: Source, paths: list[dict[str, tuple[str, pa.DataType]
         note(f"import: has no place for the columns {', '.join(others[:60])}{more}")
 
 
-def _sound_files(source: Source, skipped: Skipped) -> list[tuple[Path, pa.Schema, int]]:
+def _sound_files(source: Source) -> list[tuple[Path, pa.Schema, int]]:
     """Return the files that can be opened, with their columns and numbers of rows."""
     sound, why = [], ""
     for path in source.files:
@@ -91,7 +92,7 @@ def _sound_files(source: Source, skipped: Skipped) -> list[tuple[Path, pa.Schema
                 sound.append((path, file.schema_arrow, file.metadata.num_rows))
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             why = f"{path.name} ({one_line(error)})"
-            skipped.add("damaged files skipped", why)
+            source.skipped.add("damaged files skipped", why)
     if not sound:
         raise UserError(f"{source.path}: no Parquet file can be read: {why}; fetch it again")
     total = sum(count for _, _, count in sound)
@@ -123,9 +124,9 @@ def batches(
         near = [_NEAR * group.num_rows // max(group.total_byte_size, 1) for group in groups]
         starts = np.cumsum([0, *(group.num_rows for group in groups)]).tolist()
         most, done = max(1, min(_MOST_ROWS, *near)) if near else 1, 0
-        spans = [([*range(len(groups))], most)]  # together; what cannot be read so, alone
+        spans = deque([([*range(len(groups))], most)])  # together; once one fails, each alone
         while spans:
-            span, rows = spans.pop(0)
+            span, rows = spans.popleft()
             parts, at = file.iter_batches(rows, span, columns), starts[span[0]] if span else 0
             try:
                 while True:
@@ -142,18 +143,15 @@ def batches(
             except _DAMAGE as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # a failing disk is no damage of the file
-                group = next((i for i in span if starts[i + 1] > done), None)
-                if group is None:
-                    continue
-                rest = [i for i in span if i > group]
-                spans[:0] = [(rest, most)] if rest else []
-                if rest or rows > _FEW:
-                    spans.insert(0, ([group], min(most, _FEW)))
-                    continue
-                lost, done = starts[group + 1] - done, starts[group + 1]
-                place = f"{path.name}, {lost} rows of group {group} ({one_line(error)})"
-                skipped.add("damaged rows skipped", place, lost)
-                yield lost, None
+                if len(span) > 1:
+                    spans = deque(([i], most) for i in span if starts[i + 1] > done)
+                elif rows > _FEW:
+                    spans.appendleft((span, _FEW))
+                elif lost := starts[span[0] + 1] - done:
+                    done += lost
+                    place = f"{path.name}, {lost} rows of group {span[0]} ({one_line(error)})"
+                    skipped.add("damaged rows skipped", place, lost)
+                    yield lost, None
 
 
 def _plain(batch: pa.RecordBatch) -> pa.Table:

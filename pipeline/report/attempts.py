@@ -71,7 +71,7 @@ def index(
         signal = of(signals.read(run))
     except UserError as error:
         notes.append(str(error))
-        signal = dict.fromkeys(_SIGNALS.values(), pa.nulls(keys.size, pa.float64()))
+        signal = dict.fromkeys(_SIGNALS.values(), pa.nulls(keys.size, pa.float32()))
     assigned = np.full((keys.size, len(codes)), -1, np.int8)
     for column, code in zip(assigned.T, codes, strict=True):
         compared = trials < code.shape[1]
@@ -94,8 +94,7 @@ def index(
         without = "The report was made without texts (report.texts=false)."
     elif not any(run.attempts.glob("*")):
         without = "This run holds outcomes only: no texts were imported."
-    table = pa.table({name: _small(column) for name, column in columns.items()})
-    return Indexed(keys, table, notes, without)
+    return Indexed(keys, pa.table(columns), notes, without)
 
 
 def write_numbers(stem: Path, tables: list[pa.Table], of: ByRubric, golds: list[str]) -> Any:
@@ -105,7 +104,7 @@ def write_numbers(stem: Path, tables: list[pa.Table], of: ByRubric, golds: list[
     of how many questions a file has the attempts, `rubrics` as the page names categories, and
     `differ`: of how many attempts grader and verifier disagree, and how many both judged.
     """
-    rows = pa.concat_tables(tables).unify_dictionaries()
+    rows = pa.concat_tables(tables)
     rows = rows.take(pa.array(np.argsort(rows["q"].to_numpy(), kind="stable")))
     per_file = max(1, ROWS * len(golds) // max(rows.num_rows, 1))
     ends = np.searchsorted(rows["q"].to_numpy(), np.arange(0, len(golds) + per_file, per_file))
@@ -115,7 +114,7 @@ def write_numbers(stem: Path, tables: list[pa.Table], of: ByRubric, golds: list[
         gold = {q: golds[q] for q in {*value["q"]}}
         write(stem, f"-q{number}", {"columns": value, "gold": gold})
     likeliest = pc.max_element_wise(rows["a"], rows["b"], rows["c"], skip_nulls=False)
-    right = pc.equal(pc.cast(rows["outcome"], pa.string()), "correct")
+    right = pc.equal(rows["outcome"], "correct")
     differs = pc.xor(pc.equal(rows["a"], likeliest), right)
     return {
         "per_file": per_file,
@@ -137,13 +136,6 @@ def write(stem: Path, ending: str, value: Any) -> None:
     name = f"{stem.name}{ending}"
     script = f"bayesReport({json.dumps(name)},{text});\n"
     atomic.write_text(stem.with_name(f"{name}.js"), script, sync=False)
-
-
-def _small(column: pa.Array) -> pa.Array:
-    """Keep a column small until all models are there: texts once, numbers in four bytes."""
-    if pa.types.is_string(column.type):
-        return column.dictionary_encode()
-    return pc.cast(column, pa.float32()) if pa.types.is_float64(column.type) else column
 
 
 def _plain(column: Any) -> list[Any]:

@@ -4,7 +4,8 @@
 const files = new Map(); // by name: { loading, value, error }
 const arrived = new Map();
 const PENDING = Symbol("on its way");
-const KEPT = 40; // files with texts, the newest
+const TEXTS = /^\d+-\d+-\d+$/; // names of files with texts
+const KEPT = 40; // of them, the newest
 window.bayesReport = (name, value) => arrived.set(name, value);
 
 // The values of files. Throws PENDING while one is on its way, and the error of one that is not sound.
@@ -23,7 +24,7 @@ function file(name) {
     if (!isSound(name, value)) throw new Error(`${page.single === null ? pathOf(name) : name} is damaged`);
     own.value = value.columns ? value.columns.q.map((_, i) => new Attempt(value, i)) : value;
   }).catch((error) => { own.error = error; }).then(draw);
-  const texts = [...files.keys()].filter((other) => /^\d+-\d+-\d+$/.test(other));
+  const texts = TEXTS.test(name) ? [...files.keys()].filter((other) => TEXTS.test(other)) : [];
   if (texts.length > KEPT) files.delete(texts[0]);
   return own;
 }

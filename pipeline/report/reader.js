@@ -104,7 +104,9 @@ function list(attempts, listed) {
 // Keep the attempts whose responses hold a text: files are read one after another, and few are kept.
 async function search(attempts, of, listed) {
   const text = reading.wanted.text.toLowerCase();
-  const byFile = Map.groupBy(attempts.filter(({ file: number }) => number >= 0), ({ m, file: number }) => `${reading.dataset}-${m}-${number}`);
+  const within = attempts.filter(({ file: number }) => number >= 0);
+  const byFile = Map.groupBy(within, ({ m, file: number }) => `${reading.dataset}-${m}-${number}`);
+  const tell = (line, found = [], searching = false) => { Object.assign(reading, { line, found, searching }); draw(); };
   const hits = new Set();
   let done = 0;
   Object.assign(reading, { found: [], searching: true });
@@ -112,14 +114,12 @@ async function search(attempts, of, listed) {
     const texts = file(name);
     await texts.loading;
     if (reading.listed !== listed) return;
-    const holds = ({ q, t }) => texts.value?.rows[`${q}/${t}`]?.text.toLowerCase().includes(text);
+    if (texts.error) return void tell(texts.error.message);
+    const holds = ({ q, t }) => texts.value.rows[`${q}/${t}`]?.text.toLowerCase().includes(text);
     own.filter(holds).forEach((attempt) => hits.add(attempt));
-    reading.line = `Searched ${count(done += own.length)} of ${count(attempts.length)} responses: ${count(hits.size)} found`;
-    draw();
+    tell(`Searched ${count(done += own.length)} of ${count(attempts.length)} responses: ${count(hits.size)} found`, [], true);
   }
-  const found = attempts.filter((attempt) => hits.has(attempt));
-  Object.assign(reading, { found, line: `${count(found.length)} ${of}`, searching: false });
-  draw();
+  tell(`${count(hits.size)} ${of}`, attempts.filter((attempt) => hits.has(attempt)));
 }
 
 // Read the address as far as it is known. Throws what keeps it from being shown; the list is there if it can be.
@@ -142,8 +142,8 @@ function open() {
   const attempts = attemptsOf(wanted.question);
   if (reading.listed !== listed) list(attempts, listed);
   if (questionName && question < 0) throw new Error(`There is no question ${questionName} in ${datasetName} here.`);
-  if (trial) reading.attempt = attemptsOf(question).find(({ m, t }) => m === model && t === Number(trial)) ?? null;
-  if (trial && !reading.attempt) throw new Error(`${modelName} has no trial ${trial} of ${questionName}: it is owed, or out of range.`);
+  if (trial && question >= 0) reading.attempt = attemptsOf(question).find(({ m, t }) => m === model && t === Number(trial)) ?? null;
+  if (trial && !reading.attempt) throw new Error(`${modelName} has no trial ${trial} of ${questionName}: it is pending, or out of range.`);
   return question;
 }
 

@@ -4,14 +4,12 @@ Of every worker counts what it said of itself or what it left, whichever is more
 killed may have finished more than it last said, and attempts may have been lost since.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.config.resources import BudgetConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import parquet, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -44,15 +42,6 @@ def added(parts: Iterable[Spent]) -> Spent:
     Spent(prompt_tokens=3, tokens=12, device_s=2.5, attempts=0)
     """
     return Spent(*map(sum, zip(Spent(), *parts, strict=True)))
-
-
-def rest(cfg: RunConfig, others: Spent) -> BudgetConfig:
-    """The budget of one run among several that share one: what the others have not taken of it.
-
-    >>> rest(RunConfig(budget=BudgetConfig(tokens=500, gpu_hours=2)), Spent(0, 200, 3600)).given
-    {'tokens': 300, 'gpu_hours': 1.0}
-    """
-    return dataclasses.replace(cfg.budget, **left(cfg, others))
 
 
 def made(run: Run) -> dict[str, Spent]:

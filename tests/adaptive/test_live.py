@@ -414,22 +414,22 @@ def test_score_and_compare_say_what_may_be_read(children: Children, capsys: Caps
 
 def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) -> None:
     """An attempt has five tokens, so the first look takes 720 and the next at least 480."""
-    given: list[str] = []
-    begin = children.begin
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            Residents, "begin", lambda _, order: (given.extend(order.command), begin(order))
-        )
-        assert main.main(["settle", *RACE, "budget.tokens=900"]) == 0
-        said = " ".join(capsys.readouterr().err.split())
-        assert "the next look takes about" in said and "720 of 900 tokens" in said
-        assert [trials for _, trials in children.sampled] == [4, 4, 4] and len(recorded()) == 1
-        limits = [float(one.split("=")[1]) for one in given if one.startswith("budget.tokens=")]
-        # The first takes a share while nothing is known; what others left is the rest's.
-        assert limits[::2] == [900] * 3 and limits[1::2] == [300, 660, 420]
-        # Nothing is begun that decides nothing; more of it goes on.
-        assert main.main(["settle", *RACE, "budget.tokens=1e6", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["best"] == "a"
+    assert main.main(["settle", *RACE, "budget.tokens=900"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the next look takes about" in said and "720 of 900 tokens" in said
+    assert [trials for _, trials in children.sampled] == [4, 4, 4] and len(recorded()) == 1
+    # Nothing is begun that decides nothing; more of it goes on.
+    assert main.main(["settle", *RACE, "budget.tokens=1e6", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["best"] == "a"
+
+
+def test_a_budget_that_is_spent_before_the_first_look_ends_it(
+    children: Children, capsys: Capsys
+) -> None:
+    assert main.main(["settle", *RACE, "budget.tokens=300"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "480 of 300 tokens" in said and "there was no look yet" in said
+    assert children.sampled == [("a", 4), ("b", 4)]
 
 
 def test_a_budget_that_begins_nothing_ends_it(children: Children, capsys: Capsys) -> None:

@@ -12,12 +12,12 @@ import pytest
 from helpers import make_run
 
 from bayes_at_n.pipeline import engines
-from bayes_at_n.pipeline.adaptive import live, looks, plan
+from bayes_at_n.pipeline.adaptive import live, looks, plan, schedule
 from bayes_at_n.pipeline.adaptive.race import states
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import settle
 from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.generate import stage
+from bayes_at_n.pipeline.generate import stage, worker
 from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.workers.resident import Order, Residents
@@ -81,6 +81,7 @@ class Forked(Residents):
         try:
             engines.load = lambda cfg, longest, rows: Drawn(order.model)
             stage._fitted = lambda runs: [*runs]
+            stage._supervised = lambda runs, what: worker.work(runs)
             status = main.main([*order.command])
         finally:
             os._exit(status)
@@ -90,25 +91,28 @@ class Forked(Residents):
         return os.waitstatus_to_exitcode(status) if pid else None
 
 
-@pytest.mark.parametrize("places", [1, 4])
+@pytest.mark.parametrize(("places", "sets"), [(1, ["sums"]), (2, ["sums", "more"])])
 def test_what_is_decided_is_that_of_the_same_rounds_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None, places: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None, places: int, sets: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(live, "Residents", Forked)
     monkeypatch.setattr(live, "STAGES", "stages=[generate]")
     monkeypatch.setattr(live, "WAIT_S", 0.05)
     monkeypatch.setattr(live, "places", lambda contenders: [None] * places)
-    names = [f"q{q}" for q in range(QUESTIONS)]
+    names = [f"q{q}" for q in range(QUESTIONS // len(sets))]
     for name in TRUTH:
         Path("models", name).mkdir(parents=True)
         Path("models", name, "config.json").write_text("{}")
-        own = [f"model.name={name}", "sampling.seeds=independent", *RACE[3:4], *RACE[8:9]]
-        make_run(Path("runs/sums", name), dict.fromkeys(names, "."), *own)
-    planned = plan.make(settle.load(RACE))
+        for of in sets:
+            own = [f"model.name={name}", "sampling.seeds=independent", *RACE[3:4], *RACE[8:9]]
+            lines = {f"{of}-{question}": "." for question in names}
+            make_run(Path("runs", of, name), lines, *own, f"dataset.name={of}")
+    planned = plan.make(settle.load([*RACE, f"dataset.name={','.join(sets)}"]))
     seen, _ = live.settle(planned)
 
-    every = [[[is_right(m, q, t) for t in range(MOST)] for q in names] for m in TRUTH]
+    questions = [f"{of}-{question}" for of in sets for question in names]
+    every = [[[is_right(m, q, t) for t in range(MOST)] for q in questions] for m in TRUTH]
     expected = [*states(np.array(every, np.int8), planned.goal)]
     assert len(seen.states) == len(expected) > 1
     for one, other in zip(seen.states, expected, strict=True):
@@ -118,8 +122,8 @@ def test_what_is_decided_is_that_of_the_same_rounds_in_order(
     assert not looks.changed(looks.read(planned.folder), seen)
     assert not [*planned.folder.glob(".wanted*")]
     for contender, spent in zip(planned.contenders, seen.states[-1].spent, strict=True):
-        run = runfolder.opened(contender.runs[0].path)
-        assert run.cfg.sampling.trials == spent and not runfolder.owed(run)
-        assert not sessions.alive(run.path) and not (run.path / sessions.CLAIMS).exists()
-        sampled = [*shards.keys(run.attempts, ATTEMPTS, parquet.Damage())]
-        assert max(trial for _, trial in sampled) < min(2 * spent + live.schedule.IDLE, MOST)
+        for run in (runfolder.opened(run.path) for run in contender.runs):
+            assert run.cfg.sampling.trials == spent and not runfolder.owed(run)
+            assert not sessions.alive(run.path) and not (run.path / sessions.CLAIMS).exists()
+            sampled = shards.keys(run.attempts, ATTEMPTS, parquet.Damage())
+            assert max(trial for _, trial in sampled) < min(2 * spent + schedule.IDLE, MOST)

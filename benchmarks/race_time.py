@@ -1,0 +1,247 @@
+"""How long a race takes beside one go for the same attempts, simulated with the real schedule.
+
+    python -m benchmarks.race_time              four races of each setting: two minutes on one core
+
+`settle` samples up to the next look, looks when that is complete, and lets workers sample ahead
+meanwhile; who samples which model, and how far, is asked of `pipeline/adaptive/schedule.py` itself.
+One go samples the same numbers of trials of each model, known beforehand, on the same devices by
+the same rules, without a look. Blocks are what `settle` did before: each model in turn on all
+devices (or all at once, where there is a device for each), and a look when all have ended.
+
+Lengths are lognormal, 11,000 tokens in the mean and cut at 32,768, half of their variance between
+questions. A step takes what `run --dry-run` reckons for a model of 7.6 billion parameters on an
+H100, which was fitted to a measurement: w + c x running. Loading takes a minute.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bayes_at_n.pipeline.adaptive import schedule
+from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive.looks import course
+from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.adaptive.race import Course
+from bayes_at_n.pipeline.config.settle import SettleConfig
+from bayes_at_n.pipeline.prepare import estimate
+from benchmarks import common
+from benchmarks.settle import ACCURACIES, truth
+
+TRIALS, MEAN, CAP, LOAD_S, SEED = 80, 11_000, 32_768, 60.0, 20261128
+MOST = {8: 1.12, 1: 1.1}  # the targets by devices, of races of 16 rounds and more
+# Models, devices, sequences at once on each, questions, until.
+SETTINGS = [
+    (20, 8, 256, 120, "best"),
+    (20, 8, 256, 120, "order"),
+    (8, 8, 64, 120, "order"),
+    (8, 8, 64, 30, "order"),
+    (8, 8, 256, 30, "order"),
+    (20, 1, 256, 120, "best"),
+    (8, 1, 64, 30, "order"),
+    (20, 1, 256, 30, "best"),
+    (20, 1, 256, 30, "order"),
+]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Wanted = Callable[[int], Ints]  # trials of each model after so many looks
+
+
+class Device:
+    """An engine: sequences that run, all a token further each step."""
+
+    def __init__(self) -> None:
+        self.now, self.steps, self.ready = 0.0, 0.0, 0.0
+        self.model: int | None = None
+        self.running: list[tuple[float, int, int]] = []  # step of the end, model, trial
+
+    def advance(self, now: float, step: tuple[float, float]) -> None:
+        if self.running:
+            self.steps += (now - self.now) / (step[0] + step[1] * len(self.running))
+        self.now = now
+
+    def next(self, step: tuple[float, float]) -> float:
+        """When something happens next: an attempt ends, or the model is loaded."""
+        if not self.running:
+            return self.ready if self.ready > self.now else np.inf
+        left = self.running[0][0] - self.steps
+        return self.now + left * (step[0] + step[1] * len(self.running))
+
+
+class Race:
+    """K models on devices, until all looks are seen or all that is wanted is sampled.
+
+    Args:
+        lengths: (K, M, N) tokens.
+        looks: the race; of one go the numbers of trials (K,).
+    """
+
+    def __init__(self, lengths: Floats, looks: "Course | Ints", devices: int, seats: int) -> None:
+        self.lengths, self.looks, self.seats = lengths, looks, seats
+        models, self.questions, trials = lengths.shape
+        self.devices = [Device() for _ in range(devices)]
+        self.begun, self.flying = np.zeros((2, models), int)
+        self.left = np.full((models, trials), self.questions)
+        self.whole = np.zeros(models, int)  # rounds that are complete
+        self.seen, self.tokens = 0, 0.0
+        self.step = step_s()
+
+    def run(self) -> tuple[float, float]:
+        """Return the seconds until it is over, and the attempts begun."""
+        self._want()
+        self._assign(0.0, self.devices)
+        while True:
+            times = [device.next(self.step) for device in self.devices]
+            at = int(np.argmin(times))
+            device, now = self.devices[at], times[at]
+            assert np.isfinite(now)
+            device.advance(now, self.step)
+            if device.running and device.running[0][0] <= device.steps + 1e-6:
+                _, model, trial = heapq.heappop(device.running)
+                self.flying[model] -= 1
+                self.left[model, trial] -= 1
+                while (
+                    self.whole[model] < len(self.left[0])
+                    and not self.left[model, self.whole[model]]
+                ):
+                    self.whole[model] += 1
+            looked = False
+            while (self.whole >= self.first)[self.first > 0].all():
+                self.seen, looked = self.seen + 1, True
+                if not isinstance(self.looks, Course) or self.seen == len(self.looks.states):
+                    return now, float(self.begun.sum())
+                self._want()
+                for one in self.devices:
+                    if one.model is not None and not self.first[one.model]:
+                        one.advance(now, self.step)
+                        self.flying[one.model] -= len(one.running)
+                        one.running, one.model = [], None
+            self._assign(now, self.devices if looked else [device])
+
+    def _want(self) -> None:
+        """Trials for the next look, and those that may be begun, by model."""
+        if isinstance(self.looks, Course):
+            upto = self.looks.upto(self.seen)
+            trials, chosen = schedule.upcoming(upto.states, upto.goal)
+            self.first = np.where(chosen, trials, 0)
+            self.wanted, self.idle = schedule.wanted(upto), schedule.IDLE
+        else:
+            self.first, self.wanted, self.idle = self.looks, self.looks, 0
+
+    def _assign(self, now: float, free: Sequence[Device]) -> None:
+        for device in free:
+            self._fill(device, now)
+            if device.running or now < device.ready:
+                continue
+            at_work = np.array(
+                [sum(one.model == k for one in self.devices) for k in range(len(self.first))]
+            )
+            if device.model is not None:
+                at_work[device.model] -= 1
+            pending = np.maximum(self.first * self.questions - self.begun, 0)
+            later = np.maximum(self.wanted * self.questions - self.begun, 0)
+            few = 16 * (at_work > 0)  # as `claims.any_free`
+            model = schedule.choose(device.model, at_work, pending > few, later > few)
+            waits = ((pending > 0) & (at_work == 0)).any()
+            if model is not None and model != device.model:
+                device.model, device.ready, device.now = model, now + LOAD_S, now
+            elif device.model is not None and self.first[device.model] and model is None:
+                idle = 0 if waits else self.idle
+                self._fill(device, now, min(TRIALS, int(self.wanted[device.model]) + idle))
+            self._fill(device, now)
+
+    def _fill(self, device: Device, now: float, upto: int = 0) -> None:
+        """Begin what a worker would: beside others a fair share of what is left."""
+        k = device.model
+        if k is None or now < device.ready:
+            return
+        left = (upto or self.wanted[k]) * self.questions - self.begun[k]
+        mates = sum(one.model == k for one in self.devices)
+        room = min(self.seats, -(-(left + self.flying[k]) // mates)) - len(device.running)
+        device.advance(now, self.step)
+        for _ in range(min(room, left)):
+            trial, question = divmod(int(self.begun[k]), self.questions)
+            end = device.steps + self.lengths[k, question, trial]
+            heapq.heappush(device.running, (end, k, trial))
+            self.begun[k] += 1
+            self.flying[k] += 1
+
+
+def in_blocks(lengths: Floats, looks: Course, devices: int, seats: int) -> float:
+    """Seconds of the same race in blocks."""
+    seconds, before = 0.0, 0
+    for state in looks.states:
+        some = np.flatnonzero(state.sampled)
+        each = max(1, devices // len(some))
+        part = lengths[:, :, before : state.trials]
+        trials = np.array([part.shape[2]])
+        alone = [
+            Race(part[k : k + 1], trials, each if len(some) <= devices else devices, seats)
+            for k in some
+        ]
+        times = [race.run()[0] for race in alone]
+        seconds += max(times) if devices >= len(some) else sum(times)
+        before = state.trials
+    return seconds
+
+
+def step_s() -> tuple[float, float]:
+    """Seconds of a step, and what each running sequence adds: 7.6 B, 57 kB of cache a token."""
+    hardware = estimate.gpu_hardware("H100", 1, "here")
+    alone = estimate.step_s(hardware, 15.2e9, 15.2e9, 0, 0)
+    caches = 57_344 * 8_000  # at a length that is met half way, long ones more often
+    return alone, estimate.step_s(hardware, 15.2e9, 15.2e9, 100 * caches, 100) / 100 - alone / 100
+
+
+def drawn(seed: int, models: int, questions: int) -> Floats:
+    """Lengths (K, M, N), the same questions long for all models."""
+    rng, spread = np.random.default_rng([SEED, seed]), 0.78 / 2**0.5
+    long = rng.normal(0, spread, (1, questions, 1)) + rng.normal(0, 0.2, (models, 1, 1))
+    free = rng.normal(0, spread, (models, questions, TRIALS))
+    lengths: Floats = np.minimum(np.exp(np.log(MEAN) - spread**2 + long + free), CAP)
+    return lengths
+
+
+def raced(seed: int, models: int, questions: int, until: str) -> Course:
+    """A race among some of twenty models, those looks that it needs."""
+    some = np.linspace(0, len(ACCURACIES) - 1, models).round().astype(int)
+    p = truth([ACCURACIES[k] for k in some], "contest", seed, questions)
+    codes = (np.random.default_rng([SEED, seed]).random((*p.shape, TRIALS)) < p[..., None]) * 1
+    goal = Goal(SettleConfig(until=until), [f"m{k}" for k in range(models)], TRIALS, block=8)
+    return course(Outcomes(goal.names, codes, np.ones((models, TRIALS), int), False), goal)
+
+
+def main() -> None:
+    """Simulate and report."""
+    parser = common.parser(__doc__)
+    parser.add_argument("--races", type=int, default=4, metavar="N", help="default %(default)s")
+    args = parser.parse_args()
+    rows: list[list[Any]] = []
+    for models, devices, seats, questions, until in SETTINGS:
+        found = []
+        for seed in range(args.races):
+            looks, lengths = raced(seed, models, questions, until), drawn(seed, models, questions)
+            spent = looks.states[-1].spent
+            if spent.max() < 16:
+                continue
+            time, begun = Race(lengths, looks, devices, seats).run()
+            before = in_blocks(lengths, looks, devices, seats)
+            once, least = Race(lengths, spent, devices, seats).run()
+            found.append((spent.max(), time / once, before / once, begun / least))
+        if found:
+            longest, ratio, blocks, more = np.mean(found, axis=0)
+            verdict = f"{MOST[devices]}: {'met' if ratio <= MOST[devices] else 'NOT met'}"
+            cells = [f"{longest:.0f}", f"{blocks:.2f}", f"{ratio:.2f}", f"{more:.2f}", verdict]
+            rows.append([models, devices, seats, questions, until, *cells])
+    common.table(
+        "Time of a race / time of one go for the same attempts, races of 16 rounds and more",
+        ["models", "GPUs", "seats", "questions", "until", "rounds", "blocks", "now", "begun", ""],
+        rows,
+    )
+    common.finish(args, {"settings": rows, "races": args.races})
+
+
+if __name__ == "__main__":
+    common.main(main)
