@@ -85,7 +85,7 @@ function problemCard({ problem, prompt, lengths, bits }, { order }, attempt) {
   const summary = order
     ? `The prompt, with options as in the data set; this attempt saw them in the order ${order}` : "The exact prompt";
   const shown = lengths === null ? prose(prompt)
-    : [html`<${Heated} text=${prompt} lengths=${lengths} bits=${bits} />`, html`<div class="legend">${READOUT}</div>`];
+    : [html`<${Heated} ...${{ text: prompt, lengths, bits }} />`, html`<div class="legend">${READOUT}</div>`];
   return html`<section aria-label="Problem" key=${`problem ${keyOf(attempt)}`}><h3>Problem</h3>${prose(problem)}
     <details><summary>${summary}</summary>${shown}</details></section>`;
 }
