@@ -50,12 +50,12 @@ class Basis(NamedTuple):
 
     @property
     def accuracies(self) -> Floats:
-        """Of each model (K,)."""
+        """The mean chance of each model (K,)."""
         return np.asarray(self.p.reshape(-1, *self.p.shape[-2:]).mean(axis=(0, -1)))
 
 
 def assumed(cfg: Assumed, names: Sequence[str], questions: int) -> Basis:
-    """Models of assumed accuracies on so many questions; what is hard is hard for all.
+    """Assume accuracies on so many questions; what is hard is hard for all.
 
     Raises UserError: other numbers of values than models.
 
@@ -76,7 +76,7 @@ def assumed(cfg: Assumed, names: Sequence[str], questions: int) -> Basis:
 
 
 def measured(folders: Sequence[str], cfg: Assumed, names: Sequence[str] | None, seed: int) -> Basis:
-    """Models as their graded runs show them: all of those in the folders, or those named.
+    """Read models as their graded runs show them: all in the folders, or those named.
 
     A question's chance is drawn from Beta(s q + correct, s (1 - q) + not correct), where the prior
     that the model's questions share is fitted to them (`scoring.fit_prior`).
@@ -104,7 +104,7 @@ def measured(folders: Sequence[str], cfg: Assumed, names: Sequence[str] | None, 
 
 
 def _each(usages: Sequence[outcomes.Usage]) -> tuple[float, float, float]:
-    """Tokens, GPU-hours and money of an attempt; a process without a GPU counts as one."""
+    """Return tokens, GPU-hours and money of an attempt; a process without a GPU counts as one."""
     attempts = sum(usage.attempts for usage in usages) or np.nan
     known = sum(usage.completions_known for usage in usages) or np.nan
     tokens = sum(usage.completion_tokens for usage in usages) / known
@@ -116,7 +116,7 @@ def _each(usages: Sequence[outcomes.Usage]) -> tuple[float, float, float]:
 def _costs(
     cfg: Assumed, names: Sequence[str], tokens: Floats, hours: Floats, money: Floats
 ) -> dict[str, Floats]:
-    """What an attempt costs, where assumptions go before what was measured."""
+    """Return what an attempt costs, where assumptions go before what was measured."""
     if cfg.tokens:
         new = np.array(of_models("tokens", cfg.tokens, names))
         hours, money, tokens = hours * new / tokens, money * new / tokens, new
@@ -128,7 +128,7 @@ def _costs(
 
 
 def of_models(key: str, values: Sequence[float], names: Sequence[str]) -> list[float]:
-    """A value for each model; one value, but of accuracies, is that of all.
+    """Return a value for each model; one value, but of accuracies, is that of all.
 
     Raises UserError: another number of values.
     """
@@ -140,7 +140,7 @@ def of_models(key: str, values: Sequence[float], names: Sequence[str]) -> list[f
 
 
 def expect(basis: Basis, goal: Goal, budget: BudgetConfig) -> Simulated:
-    """Race so often as it takes to know shares well, each race within the budget.
+    """Simulate races within the budget, as many as it takes to know shares well.
 
     Raises UserError: what an attempt costs in the budget's unit is not known, or the budget ends
     before the first look.
@@ -178,35 +178,22 @@ def expect(basis: Basis, goal: Goal, budget: BudgetConfig) -> Simulated:
 
 
 def _widths(basis: Basis, goal: Goal, cost: Floats, budget: float) -> Simulated:
-    """The same of until=width, by the looks of a settle."""
+    """Race to until=width, by the looks of a settle."""
     rng, shape = np.random.default_rng(goal.cfg.seed), basis.p.shape[-2:]
-    columns = []
+    spent, open_ = np.zeros((WIDTHS, shape[0]), np.int64), np.ones((WIDTHS, shape[0]), bool)
     with Meter("simulations", WIDTHS) as meter:
-        for p in np.broadcast_to(basis.p, (SIMULATIONS, *shape))[:WIDTHS]:
-            spent, open_, mean = np.zeros(len(p), np.int64), np.ones(len(p), bool), 0 * cost
+        for i, p in enumerate(np.broadcast_to(basis.p, (SIMULATIONS, *shape))[:WIDTHS]):
             for state in states(rng.random((*shape, goal.trials)) < p[..., None], goal):
                 if (state.spent * cost).sum() * shape[1] > budget:
                     break
-                spent, open_, mean = state.spent, state.known.open, state.known.mean
-            columns.append((spent, open_, mean))
+                spent[i], open_[i] = state.spent, state.known.open
             meter.advance(1)
-    rounds, open_, mean = (np.array(column) for column in zip(*columns, strict=True))
-    spent, pairs = rounds.mean(axis=0), np.zeros((len(cost), len(cost)))
-    fields: dict[str, Any] = dict.fromkeys(Simulated._fields, pairs[0]) | {
-        "settled": float((~open_).all(axis=-1).mean()),
-        "right": float((~open_).all(axis=-1).mean()),
-        "wrong": 0.0,
-        "open": open_.mean(axis=0),
-        "better": pairs,
-        "tied": pairs,
-        "rounds": spent,
-        "attempts": spent * shape[1],
-        "cost": spent * shape[1] * cost,
-        "mean": mean.mean(axis=0),
-        "longest": rounds.max(axis=-1),
-        "total": (rounds * cost).sum(axis=-1) * shape[1],
-    }
-    return Simulated(**fields)
+    settled = float((~open_).all(axis=-1).mean())
+    none = np.zeros((len(cost), len(cost)))
+    fields: dict[str, Any] = dict.fromkeys(Simulated._fields, none)
+    fields |= {"settled": settled, "right": settled, "wrong": 0.0, "open": open_.mean(axis=0)}
+    fields |= {"rounds": spent.mean(axis=0), "attempts": spent.mean(axis=0) * shape[1]}
+    return Simulated(**fields | {"total": (spent * cost).sum(axis=-1) * shape[1]})
 
 
 class Forecast(NamedTuple):
@@ -217,7 +204,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(seen: Course) -> Forecast | None:
-    """The trials and tokens until the race is decided, at most those of all trials.
+    """Return the trials and tokens until it is decided, at most those of all trials.
 
     The evidence of each open model is drawn out straight, at its growth over the last half of the
     trials, to the look after it is enough (an interval's width falls with the root of trials). Who

@@ -243,11 +243,13 @@ class Samplers:
         self._want(wanted, 0 if (needed & (at_work == 0)).any() else idle)
         start = int(os.environ.get("SLURM_ARRAY_TASK_ID", 0))
         for place in sorted({*range(len(self.gpus))} - self.orders.keys()):
-            now = [needed[k] and claimable(of, first[k]) for k, of in enumerate(contenders)]
-            later = [first[k] < n and claimable(contenders[k], n) for k, n in enumerate(wanted)]
-            both = np.array(now, bool), np.array(later, bool)
-            if (k := schedule.choose(self.loaded[place], at_work, *both, start)) is None:
-                return
+            now, later = np.zeros((2, len(contenders)), bool)
+            for i, of in enumerate(contenders):
+                if i not in own or self.gpus[place] is not None:  # else its process is busy
+                    now[i] = needed[i] and claimable(of, first[i])
+                    later[i] = first[i] < wanted[i] and claimable(of, wanted[i])
+            if (k := schedule.choose(self.loaded[place], at_work, now, later, start)) is None:
+                continue
             contender = contenders[k]
             most = max(data.reached(run, self.plan.goal.trials) for run in contender.runs)
             more = [f"sampling.trials={most}", f"race={quoted(str(self.file.absolute()))}", STAGES]
@@ -257,6 +259,7 @@ class Samplers:
             self.residents.begin(order)
             self.orders[place], self.loaded[place] = (k, order), k
             at_work[k] += 1
+            own.add(k)
 
     def _want(self, wanted: Ints, idle: int = 0) -> None:
         """Say how many trials of each model may be begun, and how many more by the idle."""

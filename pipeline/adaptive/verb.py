@@ -10,7 +10,7 @@ import numpy as np
 
 from bayes_at_n.pipeline.adaptive import data, live, looks, plan, preview, tables
 from bayes_at_n.pipeline.adaptive.data import Outcomes
-from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.adaptive.plan import Goal, Plan
 from bayes_at_n.pipeline.adaptive.race import Course, State, ended, order, states
 from bayes_at_n.pipeline.base.console import Meter, note, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
@@ -22,46 +22,25 @@ from bayes_at_n.pipeline.workers import resident
 
 
 def run(settings: Sequence[str], dry_run: bool = False) -> None:
-    """Compose settings and `decide`. Raises as that, and UserError: a setting that cannot be."""
-    decide(config.load(settings), dry_run)
-
-
-def decide(asked: Asked[SettleConfig], dry_run: bool = False, then: bool = False) -> None:
     """Decide between models with no more attempts than that takes; `dry_run`: say what that is.
-
-    `then`: the caller does what comes after; else the last line says how.
 
     Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
     with its exit status. OSError: a folder cannot be written.
     """
-    if asked.cfg.assume != Assumed() and not dry_run:
-        raise UserError("assume: of --dry-run only; a settle goes by what it samples")
+    asked = config.load(settings)
+    if asked.cfg.replay and dry_run:
+        raise UserError("--dry-run: not of replay=FOLDER, which samples nothing")
     if asked.cfg.replay:
-        if dry_run:
-            raise UserError("--dry-run: not of replay=FOLDER, which samples nothing")
         replay(asked)
-        return
-    planned = plan.make(asked)
-    if dry_run:
-        preview.dry_run(planned, asked.cfg.assume)
-        return
-    seen, known = live.settle(planned)
-    written = tables.write(planned.folder, seen, known)
-    last = seen.states[-1]
-    if ended(last, planned.goal) and not last.known.settled:
-        most = planned.goal.trials
-        warn(f"all {most} trials are used; sampling.trials=N and out=FOLDER go on")
-    _tell(seen, tables.record(seen, known))
-    note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
-    if not then:
-        until = config.of_key("until", planned.arguments)
-        arguments = [a for a in planned.arguments if a not in until]
-        again = shlex.join([*arguments, f"until={planned.goal.cfg.until}"])
+    elif found := _decided(asked, dry_run):
+        arguments, goal = found[0].arguments, found[0].goal
+        rest = [a for a in arguments if a not in config.of_key("until", arguments)]
+        again = shlex.join([*rest, f"until={goal.cfg.until}"])
         note(f"the stages after grade: {PROGRAM} run {again}")
 
 
 def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
-    """`run ... until=...`: settle, then every stage of each model with the trials it has reached.
+    """Settle, then make every stage of each model with the trials it has reached: `run ... until=`.
 
     Returns the exit status of the stages. Raises UserError and OSError: as `run`.
     """
@@ -69,17 +48,32 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     asked = config.load([setting for setting in settings if setting not in stages])
     if asked.cfg.replay or asked.cfg.folders:
         raise UserError("until=: with settings such as model=a dataset=b, not with folders")
-    decide(asked, dry_run=dry_run, then=True)
-    if dry_run:
+    if not (found := _decided(asked, dry_run)):
         return 0
-    planned = plan.make(asked)
-    last = looks.look(planned.contenders, planned.goal)[0].states[-1]
     commands = []
-    for contender, spent in zip(planned.contenders, last.spent.tolist(), strict=True):
+    for contender, spent in zip(found[0].contenders, found[1].states[-1].spent, strict=True):
         for made, of_run in zip(contender.runs, contender.settings, strict=True):
-            trials = data.reached(made, spent)
+            trials = data.reached(made, int(spent))
             commands.append(["run", *of_run, f"sampling.trials={trials}", *stages])
     return resident.run_all(commands)
+
+
+def _decided(asked: Asked[SettleConfig], dry_run: bool) -> tuple[Plan, Course] | None:
+    """Settle, and say and write what was found; None of a dry run, which says what to expect."""
+    if asked.cfg.assume != Assumed() and not dry_run:
+        raise UserError("assume: of --dry-run only; a settle goes by what it samples")
+    planned = plan.make(asked)
+    if dry_run:
+        preview.dry_run(planned, asked.cfg.assume)
+        return None
+    seen, known = live.settle(planned)
+    written, last = tables.write(planned.folder, seen, known), seen.states[-1]
+    if ended(last, planned.goal) and not last.known.settled:
+        most = planned.goal.trials
+        warn(f"all {most} trials are used; sampling.trials=N and out=FOLDER go on")
+    _tell(seen, tables.record(seen, known))
+    note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
+    return planned, seen
 
 
 def replay(asked: Asked[SettleConfig]) -> None:

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.score import caps as of_run
-from bayes_at_n.pipeline.store.outcomes import Lengths, capped, correct
+from bayes_at_n.pipeline.store.outcomes import Lengths
 from bayes_at_n.scoring.metrics.table import parse
 from bayes_at_n.scoring.numerics.inputs import Floats
 
@@ -71,23 +71,23 @@ def _rows(
     cohort: Cohort, known: Mapping[str, Lengths], caps: Sequence[int], cfg: AnalysisConfig
 ) -> tuple[list[dict[str, Any]], Floats]:
     """Make the rows of all limits, best first, and z of all pairs by limit, NaN where unknown."""
-    codes = {name: cohort.outcomes[cohort.names.index(name)] for name in known}
-    level, s = cfg.scoring.confidence, cfg.scoring
-    of_models = {name: of_run.points(codes[name], known[name], caps, s) for name in known}
+    s = cfg.scoring
+    how: Any = s.rule, s.z, s.method
+    of_models = [
+        of_run.points(cohort.outcomes[cohort.names.index(name)], lengths, caps, s)
+        for name, lengths in known.items()
+    ]
     z = np.full((len(caps), len(known), len(known)), np.nan)
     rows: list[dict[str, Any]] = []
-    for i, cap in enumerate(caps):
-        scored = [k for k, name in enumerate(known) if cap <= known[name].known]
-        of_cap = [{"model": name, "rank": None} | of_models[name][i] for name in known]
-        if scored:
-            names = [[*known][k] for k in scored]
-            stack = np.stack([capped(codes[n], known[n].tokens, cap) for n in names])
-            first = parse(s.headline).summary(correct(stack), level)
-            how: Any = s.rule, s.z, s.method
-            places = scoring.ranks_with_uncertainty(first.value, first.sigma, *how)
-            for k, place in zip(scored, places.tolist(), strict=True):
-                of_cap[k]["rank"] = place
-            z[i][np.ix_(scored, scored)] = scoring.pairwise_z(first.value, first.sigma)
+    for i, points in enumerate(zip(*of_models, strict=True)):
+        of_cap = [{"model": m, "rank": None} | row for m, row in zip(known, points, strict=True)]
+        if scored := [k for k, row in enumerate(of_cap) if "score" in row]:
+            pairs = [(of_cap[k]["score"], of_cap[k]["sigma"]) for k in scored]
+            score, sigma = np.array(pairs).T
+            ranks = scoring.ranks_with_uncertainty(score, sigma, *how)
+            for k, rank in zip(scored, ranks.tolist(), strict=True):
+                of_cap[k]["rank"] = rank
+            z[i][np.ix_(scored, scored)] = scoring.pairwise_z(score, sigma)
         rows += sorted(of_cap, key=lambda row: -row.get("score", -1.0))
     return rows, z
 

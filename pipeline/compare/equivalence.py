@@ -100,18 +100,18 @@ def sentence(both: Pair, e: Equivalence, cfg: EquivalenceConfig, unit: str) -> s
     difference, lo, hi, outer_lo, outer_hi = (
         f"{100 * share:+.2f}" for share in (e.difference, e.lo, e.hi, e.outer_lo, e.outer_hi)
     )
-    found = f"accuracy of {' minus '.join(both.cohort.names)} is {difference} points"
+    estimate = f"accuracy of {' minus '.join(both.cohort.names)} is {difference} points"
     inner = f"95 % interval {lo} to {hi}"
     if e.verdict == "equivalent":
-        text = f"equivalent within {points}: {found}, {inner}"
+        text = f"equivalent within {points}: {estimate}, {inner}"
         if e.outer_lo > 0 or e.outer_hi < 0:
             text += "; they are not equal, but closer than the margin"
     elif e.verdict == "different":
         outer = f"97.5 % interval {outer_lo} to {outer_hi}"
-        text = f"different: {found}, {outer}, without 0 (margin {points})"
+        text = f"different: {estimate}, {outer}, without 0 (margin {points})"
     else:
         needed = f"{e.trials:.0f} {unit} of each run would decide it"
-        text = f"undecided within {points}: {found}, {inner}; {needed}"
+        text = f"undecided within {points}: {estimate}, {inner}; {needed}"
     had = f"{n} trial{'s' * (n > 1)} of {m} questions"
     if e.smallest >= 1:
         return f"{text}. {had} are too few to show any difference with 95 % power."
@@ -172,12 +172,12 @@ def of_tokens(both: Pair, replayed: Replay | None) -> Table:
         notes += _replay_notes(both, replayed)
     questions, positions = pair.first_differences(both)
     if positions.size:
-        apart = positions >= 0
-        share = per_token(apart, np.ones(apart.size), questions)
-        rows.append(_mean("tokens differ", apart.size, share))
-        if apart.any():
-            parted = {"what": "first that differs", "number": int(apart.sum())}
-            rows.append(parted | _quantiles(positions[apart]) | {"mean": positions[apart].mean()})
+        differ = positions >= 0
+        share = per_token(differ, np.ones(differ.size), questions)
+        rows.append(_mean("tokens differ", differ.size, share))
+        if differ.any():
+            first = {"what": "first that differs", "number": int(differ.sum())}
+            rows.append(first | _quantiles(positions[differ]) | {"mean": positions[differ].mean()})
         notes.append(
             "tokens differ: share of the attempts with the same seed in both runs; first that"
             " differs: the position of the token, from 0"

@@ -36,29 +36,29 @@ def scores(name: str, outcomes: Any) -> Floats | str:
 
     method, tensor = METHODS[name], np.asarray(outcomes)
     if np.ma.is_masked(outcomes):
-        return "some trials are owed"
+        return "some trials are missing"
     if method.telling and not (tensor := tensor[:, np.ptp(tensor, axis=(0, 2)) > 0]).size:
         return "all attempts got every question right, or all wrong"
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            found = getattr(rank, name)(tensor, return_scores=True, **method.parameters)[1]
-        return _settled(finite_array(found, "the result"), method.error)
+            fitted = getattr(rank, name)(tensor, return_scores=True, **method.parameters)[1]
+        return _tied(finite_array(fitted, "the result"), method.error)
     except Exception as error:  # whatever the library raises
         return f"{type(error).__name__}: {one_line(error)}"
 
 
-def _settled(found: Floats, error: float) -> Floats:
+def _tied(values: Floats, error: float) -> Floats:
     """Set scores (L,) within a share of each other, in a chain, to the least of them.
 
-    >>> _settled(np.array([2.000001, 0.5, 2.0]), 1e-5).tolist()
+    >>> _tied(np.array([2.000001, 0.5, 2.0]), 1e-5).tolist()
     [2.0, 0.5, 2.0]
     """
-    order = np.argsort(found)
-    least = found[order]
+    order = np.argsort(values)
+    least = values[order]
     size = np.maximum(np.abs(least), 1e-3)
     first = np.diff(least, prepend=-np.inf) > error * np.maximum(size, np.roll(size, 1))
-    starts = np.maximum.accumulate(np.where(first, np.arange(len(found)), 0))
+    starts = np.maximum.accumulate(np.where(first, np.arange(len(values)), 0))
     return np.asarray(least[starts[np.argsort(order)]])
 
 
@@ -87,10 +87,10 @@ def bootstrap(name: str, tensor: Bits, count: int, seconds: float, meter: Meter)
     made, failed = list[Floats](), list[str]()
     fitted = fits(name, lambda: chain([tensor], replicates(tensor, count)), seconds)
     try:
-        for number, (found, took) in enumerate(fitted):
-            failed.append(found) if isinstance(found, str) else made.append(found)
+        for number, (values, took) in enumerate(fitted):
+            failed.append(values) if isinstance(values, str) else made.append(values)
             if not made:
-                return [], f"no ranks: {found}"
+                return [], f"no ranks: {values}"
             if number == 1 and took * count > seconds:  # the first fit also pays for imports
                 more = f"{clock(took * count)}; ranking.seconds={2 * took * count:.0f} is enough"
                 return made[:1], f"too slow for {count:,} replicates: about {more}"

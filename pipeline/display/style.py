@@ -145,7 +145,7 @@ def plain(values: npt.ArrayLike) -> Numbers:
 def palette(count: int) -> list[dict[str, Any]]:
     """Colour, marker and line style of each of ``count`` lines; no two alike up to 70.
 
-    >>> len({(look["color"], look["marker"]) for look in palette(20)})
+    >>> len({(look["marker"], look["linestyle"]) for look in palette(20)})  # in print, too
     20
     """
     looks = zip(*map(itertools.cycle, (LINE_COLOURS, MARKERS, DASHES)), strict=False)

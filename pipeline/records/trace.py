@@ -1,5 +1,6 @@
 """Parquet with a row an attempt, as in `harimo/scorio-trace`; what is damaged in it is named."""
 
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,9 +124,9 @@ def batches(
         near = [_NEAR * group.num_rows // max(group.total_byte_size, 1) for group in groups]
         starts = np.cumsum([0, *(group.num_rows for group in groups)]).tolist()
         most, done = max(1, min(_MOST_ROWS, *near)) if near else 1, 0
-        spans = [([*range(len(groups))], most)]  # together; what cannot be read so, alone
+        spans = deque([([*range(len(groups))], most)])  # together; once one fails, each alone
         while spans:
-            span, rows = spans.pop(0)
+            span, rows = spans.popleft()
             parts, at = file.iter_batches(rows, span, columns), starts[span[0]] if span else 0
             try:
                 while True:
@@ -142,18 +143,15 @@ def batches(
             except _DAMAGE as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # a failing disk is no damage of the file
-                group = next((i for i in span if starts[i + 1] > done), None)
-                if group is None:
-                    continue
-                rest = [i for i in span if i > group]
-                spans[:0] = [(rest, most)] if rest else []
-                if rest or rows > _FEW:
-                    spans.insert(0, ([group], min(most, _FEW)))
-                    continue
-                lost, done = starts[group + 1] - done, starts[group + 1]
-                place = f"{path.name}, {lost} rows of group {group} ({one_line(error)})"
-                skipped.add("damaged rows skipped", place, lost)
-                yield lost, None
+                if len(span) > 1:
+                    spans = deque(([i], most) for i in span if starts[i + 1] > done)
+                elif rows > _FEW:
+                    spans.appendleft((span, _FEW))
+                elif lost := starts[span[0] + 1] - done:
+                    done += lost
+                    place = f"{path.name}, {lost} rows of group {span[0]} ({one_line(error)})"
+                    skipped.add("damaged rows skipped", place, lost)
+                    yield lost, None
 
 
 def _plain(batch: pa.RecordBatch) -> pa.Table:

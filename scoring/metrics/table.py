@@ -126,16 +126,15 @@ def own(file: str, function: str) -> Metric:
     name, path = f"{file}:{function}", Path(file).expanduser()
 
     @cache
-    def loaded() -> Callable[[int, int], Any]:
-        found: Callable[[int, int], Any] = runpy.run_path(str(path))[function]
-        return found
+    def loaded() -> Any:
+        return runpy.run_path(str(path))[function]
 
     @cache
     def value(correct: int, trials: int) -> Value:
         try:
             score = loaded()(correct, trials)
             exact = Fraction(score) if isinstance(score, int | Fraction) else float(score)
-        except Exception as error:  # whatever a user's code raises
+        except (Exception, SystemExit) as error:  # whatever a user's code raises
             raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
         if not 0 <= exact <= 1:
             raise ValueError(f"{name}: {score!r} for {correct} of {trials}: return 0 to 1")

@@ -1,4 +1,4 @@
-"""The verdict on a cohort, against posteriors that are drawn and cohorts whose truth is known."""
+"""The conclusion on a cohort, against drawn posteriors and cohorts whose truth is known."""
 
 import itertools
 import re
@@ -101,7 +101,7 @@ def test_sentences_claim_what_the_numbers_say() -> None:
     assert "avg@4 = 0.5417" in sentence(found) and "best" not in found.sentence()
 
 
-def test_a_verdict_says_that_outcomes_decided_the_trials(tmp_path: Path) -> None:
+def test_a_conclusion_says_that_outcomes_decided_the_trials(tmp_path: Path) -> None:
     run = run_of(tmp_path, "a", {"q": "1100"})
     manifest = runfolder.read_json(run.manifest) | {"stopped": {"until": "best", "trials": 4}}
     runfolder.write_json(run.manifest, manifest)

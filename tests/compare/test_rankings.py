@@ -67,7 +67,7 @@ def test_only_complete_trials_count() -> None:
     data[0, 0, 1] = -1
     with pytest.raises(UserError, match=r"1 of 4 trials .* needs 2 or more: generate"):
         complete(from_arrays("gaps", ["a", "b"], ["1", "2"], data))
-    assert scores("borda", np.ma.masked_equal(data, -1)) == "some trials are owed"
+    assert scores("borda", np.ma.masked_equal(data, -1)) == "some trials are missing"
     assert "at least 2 models" in str(scores("borda", TENSOR[:1]))
 
 

@@ -179,30 +179,35 @@ def words(figure: Figure) -> list[Text]:
     return [t for t in found if t.get_visible() and t.get_text().strip() and id(t) not in hidden]
 
 
+def boxes(figure: Figure) -> list[tuple[Text, Any]]:
+    """Texts with their boxes; a page holds the figure, none is cut, and none covers another."""
+    with matplotlib.rc_context(style.STYLE):
+        FigureCanvasAgg(figure).draw()
+    assert figure.get_figwidth() <= style.PAGE and figure.get_figheight() <= style.TALLEST
+    found = [(text, text.get_window_extent()) for text in words(figure)]
+    for text, box in found:
+        assert box.x0 >= -1 and box.y0 >= -1, text
+        assert box.x1 <= figure.bbox.width + 1 and box.y1 <= figure.bbox.height + 1, text
+    upright = [(t, b) for t, b in found if t.get_rotation() in (0, 90)]
+    for (one, a), (other, b) in itertools.combinations(upright, 2):
+        across = min(a.x1, b.x1) - max(a.x0, b.x0)
+        down = min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert across < 1 or down < 1.5, (one.get_text(), other.get_text())
+    return found
+
+
 @pytest.mark.parametrize(("models", "questions"), [(2, 3), (20, 120)])
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_text_is_cut_or_covers_another_and_axes_are_labelled(
     name: str, models: int, questions: int
 ) -> None:
     figure = FIGURES[name](models, questions)
-    with matplotlib.rc_context(style.STYLE):
-        FigureCanvasAgg(figure).draw()
-    assert figure.get_figwidth() <= style.PAGE and figure.get_figheight() <= style.TALLEST
+    assert len(boxes(figure)) > 5
     for axes in figure.axes:
         bar = axes.get_label() == "<colorbar>"
         assert bar or axes.get_xlabel(), name
         named = [t for t in axes.get_yticklabels() if t.get_text()]
         assert axes.get_ylabel() or bar or named or name == "cost", name
-    boxes = [(text, text.get_window_extent()) for text in words(figure)]
-    assert len(boxes) > 5
-    for text, box in boxes:
-        assert box.x0 >= -1 and box.y0 >= -1, text
-        assert box.x1 <= figure.bbox.width + 1 and box.y1 <= figure.bbox.height + 1, text
-    upright = [(t, b) for t, b in boxes if t.get_rotation() in (0, 90)]
-    for (one, a), (other, b) in itertools.combinations(upright, 2):
-        across = min(a.x1, b.x1) - max(a.x0, b.x0)
-        down = min(a.y1, b.y1) - max(a.y0, b.y0)
-        assert across < 1 or down < 1.5, (one.get_text(), other.get_text())
 
 
 def texts(figure: Figure) -> str:
@@ -370,16 +375,12 @@ def test_separation_and_prior_gain_draw_curves_and_differences() -> None:
         np.testing.assert_allclose(gain.get_ydata(), curve.get_ydata() - uniform)
 
 
-def test_twenty_lines_differ_in_print_without_colour() -> None:
-    looks = style.palette(20)
-    assert len({(look["marker"], look["linestyle"]) for look in looks}) == 20
-
-
 def test_svgs_live_in_one_page() -> None:
-    found = [style.svg(FIGURES[name](3, 3)) for name in ("forest", "heat_map", "tau", "cost")]
-    assert found == [
-        style.svg(FIGURES[name](3, 3)) for name in ("forest", "heat_map", "tau", "cost")
-    ]
+    found, again = (
+        [style.svg(FIGURES[name](3, 3)) for name in ("forest", "heat_map", "tau", "cost")]
+        for _ in range(2)
+    )
+    assert found == again
     ids = [one for text in found for one in re.findall(r'\sid="([^"]+)"', text)]
     assert len(ids) == len(set(ids)) > 50
     links = re.findall(r'(?:href="|url\()#([^")]+)', "".join(found))

@@ -7,7 +7,7 @@ from helpers import make_run, make_tokenizer
 from report_runs import HOSTILE, MARKS, MATHS, retoken, verdicts
 
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.report import build, figures
+from bayes_at_n.pipeline.report import build, panels
 from bayes_at_n.pipeline.rubrics import signals
 
 
@@ -52,4 +52,4 @@ def index_html(runs: Path) -> Path:
 @pytest.fixture
 def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty figures: drawing them takes longer than all else."""
-    monkeypatch.setattr(figures.style, "svg", lambda drawn: "<svg></svg>")
+    monkeypatch.setattr(panels.style, "svg", lambda drawn: "<svg></svg>")

@@ -7,7 +7,7 @@ from bayes_at_n.pipeline.compare import comparison
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.display.table import Table
-from bayes_at_n.pipeline.report import figures, panels
+from bayes_at_n.pipeline.report import panels
 from bayes_at_n.pipeline.rubrics import rubric
 
 
@@ -34,23 +34,23 @@ def test_rubrics_that_part_all_attempts_alike_share_a_card() -> None:
 
 def test_a_model_has_one_look_in_all_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr(figures, "figure", lambda *_: {})
-    for module, name in ((figures.leaderboard, "rank_trajectories"), (figures.caps, "by_cap")):
+    monkeypatch.setattr(panels, "figure", lambda *_: {})
+    for module, name in ((panels.leaderboard, "rank_trajectories"), (panels.curves, "by_cap")):
         monkeypatch.setattr(module, name, lambda first, *_: asked.append(list(first)))
     rows = [{"model": name, "avg": 0, "avg_low": 0, "avg_high": 1, "attempts": 2} for name in "ba"]
     limits = [{"model": name, "max_tokens": 8} for name in "aabb"]
     tables = {"leaderboard": Table("", [], rows), "caps": Table("", [], limits)}
     cohort = from_arrays("coins", ["a", "b"], ["q"], [[[1, 0]], [[1, 1]]])
-    assert list(figures.of_dataset(cohort, tables, "avg"))
+    assert list(panels.figures(cohort, tables, "avg"))
     limits_drawn, ranks_drawn = asked
     assert [row["model"] for row in limits_drawn] == [*"bbaa"] and ranks_drawn == ["b", "a"]
 
 
 def test_ranks_of_many_trials_are_thinned() -> None:
     outcomes = np.random.default_rng(3).integers(0, 2, (2, 1, 70_000), np.int8)
-    drawn = figures.settling(["a", "b"], outcomes)
+    drawn = panels.settling(["a", "b"], outcomes)
     assert len(drawn["svg"]) < 200_000 and "order of models" in drawn["title"]
-    said = figures.settling(["a", "b"], outcomes[:, :, :9], "a, b are not apart")["caption"]
+    said = panels.settling(["a", "b"], outcomes[:, :, :9], "a, b are not apart")["caption"]
     assert said.endswith("By all 9 trials: a, b are not apart.")
 
 
@@ -76,7 +76,7 @@ def test_the_headline_orders_the_first_screen() -> None:
 
 def test_ranks_settle_where_a_loop_says() -> None:
     outcomes = np.random.default_rng(2).integers(0, 2, (4, 3, 12))
-    _, ranks, settled = figures.trajectories(outcomes)
+    _, ranks, settled = panels.trajectories(outcomes)
     slow = []
     for n in range(1, 13):
         scores = outcomes[:, :, :n].sum(axis=(1, 2))

@@ -1,0 +1,35 @@
+"""How far ahead of the next look a race is sampled."""
+
+import numpy as np
+import pytest
+from raced import QUESTIONS, coins, seen_in
+
+from bayes_at_n.pipeline.adaptive import schedule
+from bayes_at_n.pipeline.adaptive.forecast import forecast
+from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.config.settle import SettleConfig
+
+
+@pytest.mark.parametrize("until", ["best", "order", "width:0.05"])
+def test_half_of_what_is_foretold_and_at_most_as_much_as_there_is(until: str) -> None:
+    goal = Goal(SettleConfig(until=until), ["a", "b", "c"], 80, block=8)
+    seen = seen_in(coins(0.62, 0.58, 0.2, trials=80), goal)
+    assert len(seen.states) > 3
+    assert schedule.wanted(seen.upto(0)).tolist() == [8, 8, 8]
+    for look in range(1, len(seen.states)):
+        now, state = seen.upto(look), seen.states[look - 1]
+        wanted, left, following = schedule.wanted(now), forecast(now), goal.looks[look]
+        assert left is not None
+        for k in range(3):
+            half = (int(left.trials[k]) - following) // 2
+            expected = following + min(max(half, 0), int(state.spent[k]))
+            assert wanted[k] == (min(expected, 80) if state.known.open[k] else 0)
+    assert not schedule.wanted(seen).any()
+
+
+def test_a_turn_is_long_enough_for_its_load_and_no_longer_than_what_there_is() -> None:
+    goal = Goal(SettleConfig(method="looks"), ["a", "b"], 80, block=8)  # which foretells nothing
+    seen = seen_in(coins(0.6, 0.59, trials=80), goal).upto(2)
+    assert seen.questions == QUESTIONS and seen.states[-1].spent.tolist() == [16, 16]
+    assert schedule.wanted(seen).tolist() == [24, 24]
+    assert schedule.wanted(seen, np.array([12, 500])).tolist() == [28, 40]

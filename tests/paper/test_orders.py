@@ -1,0 +1,187 @@
+"""Studies of the order of models against plain loops and the paper's rules."""
+
+import numpy as np
+import pytest
+from made_cohorts import made, the_papers, tiny
+from scipy.stats import kendalltau
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare.cohort import from_arrays
+from bayes_at_n.pipeline.paper import index, orders, printed, studies
+from bayes_at_n.pipeline.paper.reproduce import STUDIES
+from bayes_at_n.scoring.studies import bootstrap, convergence
+
+
+def test_tau_and_convergence_agree_with_a_plain_loop() -> None:
+    cohort, plan = made(), tiny()
+    curve = orders.tau(plan, [cohort]).tables["fig4_sums_3_columns"]
+    table = orders.convergence(plan, [cohort]).tables["fig1_sums_3"]
+    data = np.asarray(cohort.matrix().data)
+    gold = data.sum(axis=(1, 2))
+
+    index = bootstrap.draw(plan.seed, 0, plan.convergence_replicates, 12, 1)[..., 0]
+    taus, points = [], []
+    for r, drawn in enumerate(index):
+        totals = data[..., drawn].sum(axis=1).cumsum(axis=-1)  # (models, N)
+        if r < plan.tau_replicates:
+            taus.append(kendalltau(totals[:, 3], gold).statistic)
+        same = [
+            (np.sign(totals[:, None, n] - totals[:, n]) == np.sign(gold[:, None] - gold)).all()
+            for n in range(12)
+        ]
+        points.append(12 - [*same[::-1], False].index(False) + 1)
+    bayes = {row["resample"]: row for row in table.rows if row["estimator"] == "Bayes@N"}["columns"]
+    settled = [n for n in points if n <= 12]
+    assert bayes["mean"] == pytest.approx(np.mean(settled))
+    assert bayes["failed"] == pytest.approx(1 - len(settled) / len(points))
+    assert bayes["largest"] == max(settled)
+    assert curve.rows[0]["n4"] == pytest.approx(np.nanmean(taus))
+
+
+def test_ranks_are_the_papers_rule_and_name_its_rows() -> None:
+    cohorts = [the_papers("aime25"), the_papers("aime24"), made(dataset="other")]
+    found = orders.ranks(tiny(), cohorts)
+    assert set(found.tables) == {"table2_000", "table2_001", "table2_3_models"}
+    scores = np.asarray(cohorts[0].matrix().data).mean(axis=(1, 2))
+    # Eleven rows are models; the other nine rows go to the other models in AIME'25's order.
+    other = np.asarray(cohorts[1].matrix().data).mean(axis=(1, 2))
+    named, rows = printed.rows_001()
+    for i, name in enumerate(cohorts[0].names):
+        if name in named.values():
+            assert found.numbers[f"ranks.001.{name}.aime25.plain"] == 1 + (scores > scores[i]).sum()
+            assert found.numbers[f"ranks.001.{name}.aime24.plain"] == 1 + (other > other[i]).sum()
+    rest = [i for i, name in enumerate(cohorts[0].names) if name not in named.values()]
+    first = min(rest, key=lambda i: (-scores[i], i))
+    assert found.numbers[f"ranks.001.{rows[0]}.aime24.plain"] == 1 + (other > other[first]).sum()
+    forced = {n.id for n in printed.numbers() if n.by_construction}
+    assert forced == {f"ranks.001.{row}.aime25.plain" for row in rows} and len(rows) == 9
+    # gpt-oss-high and -medium: Table 6 numbers 7 and 9 are positions 13 and 11 here.
+    data = np.asarray(cohorts[0].matrix().data)
+    c = data.sum(axis=2)
+    variance = ((c + 1) * (13 - c) / (14**2 * 15)).sum(axis=1) / 100
+    mu = ((c + 1) / 14).mean(axis=1)
+    z = abs(mu[13] - mu[11]) / np.sqrt(variance[13] + variance[11])
+    assert found.numbers["ranks.z.aime25"] == pytest.approx(z, rel=1e-9)
+
+
+def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() -> None:
+    cohort = the_papers("aime24")
+    found = orders.convergence(tiny(), [cohort])
+    assert {"table8", "table9", "table10"} <= set(found.tables)
+    assert {"fig1_aime24_20", "fig1_aime24_11", "fig6_aime24"} <= set(found.figures)
+    row = found.tables["table8"].rows[0]
+    assert row["models"] == "OpenThinker3, Phi-4-plus, OR1-Distill, NVIDIA-Nemotron, Qwen3-4B"
+
+    models = [cohort.names.index(name) for name in row["models"].split(", ")]
+    [alone] = convergence.convergence_at(
+        np.asarray(cohort.matrix().data)[models], [studies.BAYES], 50, seed=2025
+    )
+    assert (row["aime24_mean"], row["aime24_failed"]) == (alone.mean, alone.share_failed)
+    assert found.numbers.get("subset.5.1.aime24.other") == alone.mean
+    capped = np.repeat(np.arange(1, 13), alone.counts).sum() + 12 * alone.failed
+    assert alone.failed and row["aime24_capped"] == pytest.approx(capped / 50)
+    assert found.numbers["subset.5.1.aime24"] == row["aime24_capped"]
+    few = orders.convergence(tiny(), [made(4)])
+    assert {"subsets2_sums", "subsets3_sums"} <= set(few.tables)
+    assert any("twenty" in note for note in few.notes)
+    of_all = scoring.avg(np.asarray(made(4).matrix().data))
+    alike = [group for group in scoring.indistinguishable_groups(*of_all) if len(group) > 1]
+    [message] = [n for n in few.tables["fig1_sums_4"].notes if "not where it is settled" in n]
+    named = [", ".join(made(4).names[i] for i in group) for group in alike]
+    assert message.endswith(f": {'; '.join(named) or 'none'}")
+
+
+def test_the_papers_twenty_are_ranked_apart_from_others() -> None:
+    known, more = the_papers("aime24"), made(2, dataset="aime24")
+    data = np.concatenate([more.matrix().data, known.matrix().data])
+    both = from_arrays("aime24", [*more.names, *known.names], known.question_ids, data)
+    plan = tiny(convergence_replicates=50, subset_replicates=5)
+    for name in ("ranks", "tau", "convergence"):
+        alone, among = (STUDIES[name].make(plan, [cohort]) for cohort in (known, both))
+        assert alone.numbers == pytest.approx(among.numbers, nan_ok=True), name
+        assert len(among.tables) > len(alone.tables)
+
+
+def test_printed_means_of_000_are_held_against_rows_and_of_001_against_columns() -> None:
+    cohort = the_papers("brumo25", trials=24)
+    data = np.asarray(cohort.matrix().data)
+
+    # Two easy questions and ranks far apart, so that some replicates converge and some do not.
+    spread = (np.arange(24) < np.linspace(2, 22, 20)[:, None, None]).repeat(10, axis=1)
+    data = np.where(np.arange(10)[None, :, None] < 9, spread, data).astype(int)
+    cohort = from_arrays("brumo25", cohort.names, cohort.question_ids, data)
+    found = orders.convergence(tiny(), [cohort]).numbers
+    eleven = [cohort.names.index(printed.short_names()[n]) for n in printed.ELEVEN]
+    cases: list[tuple[str, list[int], convergence.Resample]] = [
+        ("000", eleven, "rows"),
+        ("001", list(range(20)), "columns"),
+    ]
+    for version, models, scheme in cases:
+        [bayes] = convergence.convergence_at(
+            data[models], [studies.BAYES], 200, scheme, tiny().seed
+        )
+        start = f"convergence.{version}.brumo25"
+        assert found[f"{start}.bayes"] == pytest.approx(bayes.mean or np.nan, nan_ok=True)
+        assert found[f"{start}.bayes.other"] == pytest.approx(bayes.capped_mean)
+        assert found[f"{start}.fails"] == (bayes.failed > 0)
+    [other] = convergence.convergence_at(data[eleven], [studies.BAYES], 200, seed=tiny().seed)
+    assert found["convergence.000.brumo25.bayes.other"] != other.capped_mean
+    assert np.isfinite(found["convergence.000.brumo25.bayes"])
+
+
+def test_where_no_replicate_converges_the_number_is_nan_not_missing() -> None:
+    close = (np.random.default_rng(3).random((11, 10, 12)) < 0.5).astype(int)
+    names = [printed.short_names()[n] for n in printed.ELEVEN]
+    cohort = from_arrays("hmmt25", names, [f"q{i}" for i in range(10)], close)
+    found = orders.convergence(tiny(convergence_replicates=20), [cohort]).numbers
+    assert np.isnan(found["convergence.000.hmmt25.bayes"])
+    assert np.isnan(found["convergence.000.hmmt25.worst"])
+    assert found["convergence.000.hmmt25.bayes.other"] == 12
+    rows = {row["id"]: row for row in index.comparison(found).rows}
+    row = rows["convergence.000.hmmt25.bayes"]
+    assert (row["ours"], row["other"], row["finding"]) == ("none", "12", "never converged")
+    assert rows["convergence.000.brumo25.bayes"]["finding"] == "no records"
+
+
+def test_gaps_are_left_out_and_said_and_too_little_is_refused() -> None:
+    whole = made()
+    outcomes = np.asarray(whole.matrix().data).astype(int)
+    outcomes[1, 4, 9:] = -1
+    gaps = from_arrays("gaps", whole.names, whole.question_ids, outcomes)
+    data, notes = studies.complete(gaps)
+    assert data.shape == (3, 10, 9) and "9 of 12 trials" in notes[0]
+    one = from_arrays("one", ["a"], ["q"], [[[1, 0, 1]]])
+    short = from_arrays("short", ["a", "b"], ["q"], [[[1]], [[0]]])
+    for name in ("tau", "convergence"):
+        with pytest.raises(UserError, match=r"one: holds one model.*short: 1 of 1 trials are"):
+            STUDIES[name].make(tiny(), [one, short])
+    kept = orders.tau(tiny(), [one, gaps])
+    assert any(note.startswith("left out: one: ") for note in kept.notes)
+    with pytest.raises(UserError, match="two or more"):
+        orders.ranks(tiny(), [one])
+    for name, message in (("cost", "no run holds attempts"), ("rubrics", "no rubric can be made")):
+        with pytest.raises(UserError, match=message):
+            STUDIES[name].make(tiny(), [whole])
+
+
+def test_estimators_that_need_more_trials_are_left_out() -> None:
+    found = orders.tau(tiny(), [made(trials=3)]).tables["fig4_sums_3_columns"]
+    labels = [row["estimator"] for row in found.rows]
+    assert "Bayes@N" in labels and "Pass@2" in labels and "Pass@4" not in labels
+
+
+@pytest.mark.parametrize(("gap", "settled", "capped"), [(1, 37, 58), (16, 32, 47)])
+def test_a_close_pair_cannot_have_the_printed_44(gap: int, settled: int, capped: int) -> None:
+    """What docs/studies.md says of Tables 8 to 10: two models, 30 x 80 trials, `gap` apart."""
+
+    rng = np.random.default_rng(1)
+    stack = (rng.random((2, 30, 80)) < rng.beta(2, 2, 30)[:, None]).astype(np.uint8)
+    for _ in range(ahead := int(stack[0].sum(dtype=int) - stack[1].sum(dtype=int)) - gap, 0):
+        stack[1].ravel()[rng.choice(np.flatnonzero(stack[1]))] = 0
+    for _ in range(ahead):
+        stack[0].ravel()[rng.choice(np.flatnonzero(stack[0]))] = 0
+    assert stack[0].sum(dtype=int) - stack[1].sum(dtype=int) == gap
+    [found] = convergence.convergence_at(stack, [studies.BAYES], 4000, seed=1)
+    assert found.mean == pytest.approx(settled, abs=2)
+    assert found.capped_mean == pytest.approx(capped, abs=3)
