@@ -16,7 +16,7 @@ from bayes_at_n.scoring.metrics.forecast import Forecast, forecast
 from bayes_at_n.scoring.metrics.geom import geo_spectrum_at_k, geo_spectrum_at_k_ci
 from bayes_at_n.scoring.metrics.geom import geo_spectrum_star_at_k, geo_spectrum_star_at_k_ci
 from bayes_at_n.scoring.metrics.geom import geom_at_k, geom_at_k_ci, geom_ds_at_k, geom_ds_at_k_ci
-from bayes_at_n.scoring.metrics.maxk import max_at_k, max_at_k_ci
+from bayes_at_n.scoring.metrics.passk import max_at_k, max_at_k_ci
 from bayes_at_n.scoring.metrics.passk import g_pass_at_k, g_pass_at_k_ci, naive_pass_at_k, pass_at_k
 from bayes_at_n.scoring.metrics.passk import pass_at_k_ci, pass_hat_k, pass_hat_k_ci, unanimous_at_k
 from bayes_at_n.scoring.metrics.passk import unanimous_at_k_ci

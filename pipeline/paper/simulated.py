@@ -1,8 +1,7 @@
 """Studies of simulated models: biased coins, trials to tell two apart, older models as a prior.
 
-Reconstructions: of the coins the paper prints only the means (:mod:`scoring.studies.simulation`),
-of the priors it prints the eight means, and the Beta shapes are lost
-(:mod:`scoring.studies.updates`).
+Reconstructions: of the coins the paper prints only the means, of the priors it prints the eight
+means, and the Beta shapes are lost (:mod:`scoring.studies.simulation`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +23,9 @@ from bayes_at_n.pipeline.plots import trials as plots
 from bayes_at_n.pipeline.plots.lines import Curve
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.ranking.ranks import kendall_tau_b
-from bayes_at_n.scoring.studies import convergence, simulation, updates
+from bayes_at_n.scoring.studies import convergence, simulation
 from bayes_at_n.scoring.studies.convergence import TauCurve
-from bayes_at_n.scoring.studies.updates import PriorStudy
+from bayes_at_n.scoring.studies.simulation import PriorStudy
 
 COIN_TRIALS = 80
 STEPS = (10, 20, 40, 60, 80, 120, 160, 199, 240, 285, 330, 380, 440)
@@ -230,14 +229,14 @@ def _crossing(z: Floats, threshold: float) -> Floats:
 def priors(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Simulate models' older versions as a prior; `cohorts` are not looked at."""
     with Meter("priors", 1) as meter:
-        outcome = updates.prior_study(
+        outcome = simulation.prior_study(
             plan.prior_replicates, PRIOR_TRIALS, STRENGTHS, seed=plan.seed
         )
         meter.advance(1)
-    drawn = updates.updated_models(updates.ORIGINAL_SHAPES, plan.prior_replicates, plan.seed)
+    drawn = simulation.updated_models(simulation.ORIGINAL_SHAPES, plan.prior_replicates, plan.seed)
     truth = drawn.mean(axis=-1)
     taus = np.asarray(kendall_tau_b(truth, np.arange(truth.shape[1])))  # never all ties
-    means = updates.original_models(plan.seed).mean(axis=-1)
+    means = simulation.original_models(plan.seed).mean(axis=-1)
     numbers = {f"priors.mean.{i}": float(mean) for i, mean in enumerate(means, 1)}
     numbers |= {"priors.update_tau": outcome.update_tau, "priors.changed": outcome.changed}
     for i, strength in enumerate(STRENGTHS, 1):

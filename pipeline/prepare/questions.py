@@ -22,8 +22,7 @@ from bayes_at_n.verifiers import LETTERS
 _LOST_ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
 _LOST = re.compile(r"[\f\b\v\a](?=[a-z])")  # in front of the rest of a command: \frac, \beta
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
-_MAX_FIELD = 100_000  # characters
-_MAX_ID = 100
+_MAX_FIELD, _MAX_ID = 100_000, 100  # characters
 # In place of 3.5, of 1/2.
 _SPREADSHEET = re.compile(r"[-+]?\d+,\d+|\d{1,2}[-. ]+[^\W\d_]{3,9}\.?|[A-Z][a-z]{2}-\d\d")
 # Slips of the pen in gold answers, of which the value is beyond doubt; see `mend`. A missing brace
@@ -148,11 +147,12 @@ def parse(
     `solved` reads a solution, too. Raises UserError: a field is missing, empty or no text.
     """
     fields, notes = cfg.fields, list[str]()
-    columns = [("id", fields.id), ("problem", fields.problem), ("answer", fields.answer)]
+    columns = [("id", fields.id)] if fields.id is not None else []
+    columns += [("problem", fields.problem), ("answer", fields.answer)]
     columns += [("solution", fields.solution)] * solved
     options = [fields.choices] if isinstance(fields.choices, str) else fields.choices or []
     columns += [("choices", name) for name in options]
-    if missing := [(field, name) for field, name in columns if name not in (None, *row)]:
+    if missing := [(field, name) for field, name in columns if name not in row]:
         names = ", ".join(map(str, list(row)[:12])) or "none"
         lacking = " and no field ".join(repr(name) for _, name in missing)
         remedy = " ".join(dict.fromkeys(f"dataset.fields.{field}=NAME" for field, _ in missing))
@@ -160,7 +160,7 @@ def parse(
     texts = {
         field: _text(row[name], field, name, place, notes)
         for field, name in columns
-        if name is not None and field != "choices"
+        if field != "choices"
     }
     raw_id, gold = texts.get("id", str(number)), texts["answer"]
     if len(raw_id) > _MAX_ID or not raw_id.isprintable():

@@ -12,18 +12,16 @@ from scipy import integrate, stats
 from bayes_at_n import scoring
 from bayes_at_n.scoring.numerics.coins import beta_given_mean, stream
 from bayes_at_n.scoring.numerics.results import bayes_from_counts
-from bayes_at_n.scoring.studies import simulation, updates
+from bayes_at_n.scoring.studies import simulation
 from bayes_at_n.scoring.studies.simulation import (
+    ORIGINAL_SHAPES,
     coin_models,
     coin_study,
+    original_models,
+    prior_study,
     separation_curve,
     toss,
     tosses,
-)
-from bayes_at_n.scoring.studies.updates import (
-    ORIGINAL_SHAPES,
-    original_models,
-    prior_study,
     updated_models,
 )
 
@@ -291,11 +289,11 @@ def test_a_longer_run_scaled_down_is_at_least_as_good() -> None:
 
 def test_undefined_taus_are_counted_and_not_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
     # One question and near-certain failure: nearly always all models are level.
-    monkeypatch.setattr(updates.coins, "QUESTIONS", 1)
+    monkeypatch.setattr(simulation.coins, "QUESTIONS", 1)
     monkeypatch.setattr(
-        updates, "original_models", lambda seed: np.full((8, 1), 0.02, dtype=np.float64)
+        simulation, "original_models", lambda seed: np.full((8, 1), 0.02, dtype=np.float64)
     )
-    monkeypatch.setattr(updates, "ORIGINAL_SHAPES", ((2, 60),) * 8)
+    monkeypatch.setattr(simulation, "ORIGINAL_SHAPES", ((2, 60),) * 8)
     study = prior_study(600, (1, 4), (1,), seed=0)
     truth = updated_models([(2, 60)] * 8, 20_000, seed=5)[..., 0]
     # No model succeeds in any trial, or all in each; the latter never happens here.
@@ -320,7 +318,7 @@ def test_same_seed_same_numbers() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     assert not np.array_equal(first.tau, other.tau)
     # The pieces that replicates are streamed in are not the same one over and over.
-    one, two = (prior_study(n * updates.CHUNK, (1,), (1,), seed=5) for n in (1, 2))
+    one, two = (prior_study(n * simulation.CHUNK, (1,), (1,), seed=5) for n in (1, 2))
     assert one.update_tau != two.update_tau and (one.tau != two.tau).all()
     assert (coin_models(2) == coin_models(2)).all()
     assert (coin_models(2) != coin_models(3)).any()
