@@ -30,7 +30,7 @@ from bayes_at_n.pipeline.training.protocols import (
     stacked,
     tokens,
 )
-from bayes_at_n.pipeline.training.rows import Row, Rows, page, records, where
+from bayes_at_n.pipeline.training.table_rows import Row, Rows, page, records, where
 from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.ranking.ranks import ranks

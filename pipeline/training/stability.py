@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.training.protocols import (
     GREEDY,
     evaluation_cost,
 )
-from bayes_at_n.pipeline.training.rows import Row, Rows, records
+from bayes_at_n.pipeline.training.table_rows import Row, Rows, records
 from bayes_at_n.pipeline.training.tracks import Track, common_steps, together
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 from bayes_at_n.scoring.ranking import trajectory as follow
