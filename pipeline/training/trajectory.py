@@ -17,9 +17,7 @@ from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table, columns
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.pipeline.training import evaluate, protocols, tracks, windows
-from bayes_at_n.pipeline.training.evaluate import Work
-from bayes_at_n.pipeline.training.protocols import AVG, PASS
-from bayes_at_n.pipeline.training.table_rows import (
+from bayes_at_n.pipeline.training.cells import (
     Row,
     Rows,
     grouped,
@@ -29,6 +27,8 @@ from bayes_at_n.pipeline.training.table_rows import (
     varies,
     where,
 )
+from bayes_at_n.pipeline.training.evaluate import Work
+from bayes_at_n.pipeline.training.protocols import AVG, PASS
 from bayes_at_n.pipeline.training.tracks import Track
 from bayes_at_n.pipeline.training.windows import Evaluation, Series
 
