@@ -118,10 +118,7 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
         how = {"until": cfg.until, "method": cfg.method, "confidence": cfg.confidence}
         how |= {"trials": trials, "folder": folder}
         for run in plan.contenders[k].runs:
-            for left in run.path.glob("*.lease"):  # of one that was killed when all was graded
-                with suppress(lease.Taken), lease.held(left, "clearing up"):
-                    pass
-            for of_table in run.path.glob("*/"):
+            for of_table in run.path.glob("*/"):  # drafts of one that was killed
                 atomic.sweep(of_table)
             so_many = data.reached(run, trials)
             runfolder.save(data.with_trials(run, so_many), *runfolder.TRIALS)
@@ -187,10 +184,11 @@ class Samplers:
     """
 
     def __init__(self, plan: Plan, stop: stopping.StopFlag) -> None:
-        self.plan, self.stop, self.residents = plan, stop, Residents()
+        self.plan, self.stop, self.gpus = plan, stop, places(plan.contenders)
+        # Of several at once nobody could read the progress.
+        self.residents = Residents(said="quiet" if len(self.gpus) > 1 else "")
         self.file = atomic.draft(plan.folder / "wanted.json")
         self.wanted: dict[str, list[int]] = {}  # what stands in it
-        self.gpus = places(plan.contenders)
         self.loaded: list[int | None] = [None] * len(self.gpus)  # models by place
         self.orders: dict[int, tuple[int, Order]] = {}  # models and their commands by place
 
@@ -218,22 +216,23 @@ class Samplers:
         if why and (lacking.any() or not known.codes.size):
             return why
         first, limited = np.where(chosen, trials, 0), budget.is_set(contenders)
+        needed = chosen.copy()
         while True:
             began, ended = time.monotonic(), self._ended()
-            for k in np.flatnonzero(chosen):
-                chosen[k] = not complete(contenders[k], trials)
-            if not chosen.any():
+            for k in np.flatnonzero(needed):
+                needed[k] = not complete(contenders[k], trials)
+            if not needed.any():
                 return ""
             if self.stop.signal_number:
                 self._interrupt()
             flying = np.array([in_flight(contender) for contender in contenders])
             if limited and (why := budget.exhausted(contenders, "what is in flight takes", flying)):
                 return why
-            if limited and chosen[ended].any() and not (self.orders or flying.any()):
+            if limited and needed[ended].any() and not (self.orders or flying.any()):
                 return "what is left of the budget begins no attempt"
-            turns = self._turns() if (first > 0).sum() > len(self.gpus) else None
+            turns = self._turns() if chosen.sum() > len(self.gpus) else None
             wanted = first if limited else schedule.wanted(seen, turns)
-            self._assign(chosen, first, wanted, 0 if limited else schedule.IDLE)
+            self._assign(needed, first, wanted, 0 if limited else schedule.IDLE)
             time.sleep(max(WAIT_S, 4 * (time.monotonic() - began)))
 
     def _assign(self, needed: Bools, first: Ints, wanted: Ints, idle: int) -> None:

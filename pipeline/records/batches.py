@@ -160,16 +160,13 @@ def _are_sound(texts: Any) -> bool:
 
 
 def _value(value: Any) -> Any:
-    """Return a foreign value as Python's, or why it is none."""
+    """Return a foreign value as Python's; where it is no text in UTF-8, the error."""
     if _are_lists(value.type):
         return value.values
-    size = value.as_buffer().size if value.is_valid and hasattr(value, "as_buffer") else 0
-    if size > 4 * of.MOST_TEXT:
-        return of.Unread(f"{size} bytes long")  # in UTF-8; what nobody will read is not made
     try:
         return value.as_py()
-    except ValueError:
-        return of.Unread("not UTF-8")
+    except UnicodeError as error:
+        return error
 
 
 def derive(columns: dict[str, Any], place: Callable[[int], str], skipped: Skipped) -> None:

@@ -33,12 +33,6 @@ _TRUTH = dict.fromkeys(("true", "correct", "1", "1.0", "yes"), 1)
 _TRUTH |= dict.fromkeys(("false", "wrong", "incorrect", "0", "0.0", "no"), 0)
 
 
-class Unread(NamedTuple):
-    """A value that no reader has decoded."""
-
-    why: str
-
-
 def whole(value: Any, most: int = MOST_NUMBER) -> int | None:
     """Return a whole number of at least 0 and below `most`, or None; 1.0 is pandas' way of 1.
 
@@ -272,8 +266,8 @@ def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
         return None, ""
     if isinstance(value, float) and math.isnan(value):
         return None, ""
-    if isinstance(value, Unread):
-        return None, value.why
+    if isinstance(value, UnicodeError):  # in the place of a text of Parquet
+        return None, "not UTF-8"
     if key == "category":
         names = cfg.category_names
         if isinstance(value, str) and value.strip() in names:

@@ -31,7 +31,6 @@ from bayes_at_n.pipeline.store import runfolder
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
 _METRICS = ("exact_match", "acc", "accuracy", "correct", "pass@1")
 _WRITTEN = ("acc", "exact_match")
-_MOST_RESULTS = 64 << 20  # bytes of a results_*.json
 _MOST_REPEATS = 10_000
 
 
@@ -62,11 +61,9 @@ def _model(path: Path) -> str:
     pattern = f"results_{parts['date'] if parts else ''}*.json"
     for results in sorted(path.parent.glob(pattern), reverse=True):
         try:
-            if results.stat().st_size <= _MOST_RESULTS:
-                about = foreign.json_value(results.read_bytes())
-                if isinstance(about, dict) and isinstance(about.get("model_name"), str):
-                    return str(about["model_name"])
-        except (OSError, ValueError):
+            if isinstance(name := foreign.read_json(results).get("model_name"), str):
+                return name
+        except (OSError, ValueError, UserError):
             warn(f"{printable(results.name)}: unreadable; the model is named by its folder")
     return path.parent.resolve().name.replace("__", "/", 1)
 

@@ -89,10 +89,8 @@ def index(
         **{name: verdict[source] for name, source in _LOGS.items()},
         **{name: signal[source] for name, source in _SIGNALS.items()},
     }
-    without = None
-    if not texts:
-        without = "The report was made without texts (report.texts=false)."
-    elif not any(run.attempts.glob("*")):
+    without = None if texts else "The report was made without texts (report.texts=false)."
+    if texts and not any(run.attempts.glob("*")):
         without = "This run holds outcomes only: no texts were imported."
     return Indexed(keys, pa.table(columns), notes, without)
 

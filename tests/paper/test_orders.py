@@ -87,9 +87,9 @@ def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() ->
     assert any("twenty" in note for note in few.notes)
     of_all = scoring.avg(np.asarray(made(4).matrix().data))
     alike = [group for group in scoring.indistinguishable_groups(*of_all) if len(group) > 1]
-    [said] = [n for n in few.tables["fig1_sums_4"].notes if "not where it is settled" in n]
+    [message] = [n for n in few.tables["fig1_sums_4"].notes if "not where it is settled" in n]
     named = [", ".join(made(4).names[i] for i in group) for group in alike]
-    assert said.endswith(f": {'; '.join(named) or 'none'}")
+    assert message.endswith(f": {'; '.join(named) or 'none'}")
 
 
 def test_the_papers_twenty_are_ranked_apart_from_others() -> None:
@@ -160,8 +160,8 @@ def test_gaps_are_left_out_and_said_and_too_little_is_refused() -> None:
     assert any(note.startswith("left out: one: ") for note in kept.notes)
     with pytest.raises(UserError, match="two or more"):
         orders.ranks(tiny(), [one])
-    for name, said in (("cost", "no run holds attempts"), ("rubrics", "no rubric can be made")):
-        with pytest.raises(UserError, match=said):
+    for name, message in (("cost", "no run holds attempts"), ("rubrics", "no rubric can be made")):
+        with pytest.raises(UserError, match=message):
             STUDIES[name].make(tiny(), [whole])
 
 
