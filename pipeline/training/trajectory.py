@@ -16,17 +16,8 @@ from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig, load
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table, columns
 from bayes_at_n.pipeline.store import files
-from bayes_at_n.pipeline.training import evaluate, protocols, tracks, windows
-from bayes_at_n.pipeline.training.cells import (
-    Row,
-    Rows,
-    grouped,
-    names,
-    page,
-    values,
-    varies,
-    where,
-)
+from bayes_at_n.pipeline.training import cells, evaluate, protocols, tracks, windows
+from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, values, varies, where
 from bayes_at_n.pipeline.training.evaluate import Work
 from bayes_at_n.pipeline.training.protocols import AVG, PASS
 from bayes_at_n.pipeline.training.tracks import Track
@@ -186,7 +177,7 @@ def save(
     }
     tabular.answer(record)
     title = f"Trajectory of {planned.label}"
-    text = page(title, lines, warnings, pictures, tables, linked=("curve", "ahead"))
+    text = cells.page(title, lines, warnings, pictures, tables, linked=("curve", "ahead"))
     files.write(planned.out, "trajectory", record, tables, pictures, {"trajectory.md": text})
     note(
         f"saved {planned.out / 'trajectory.md'} and trajectory.json, {len(tables)} tables as .csv,"
