@@ -102,7 +102,7 @@ class Client:
         self._narrowed = 0.0  # when `limit` was last halved
 
     def address(self, path: str) -> str:
-        """Of an interface: below what the user named if that is where /v1 is, else from the root.
+        """Place an interface below what the user named if that is where /v1 is, else at the root.
 
         >>> client = Client(EngineConfig(name="openai", url=["http://node1:8000/v1"]))
         >>> client.address("/v1/models"), client.address("/generate")
@@ -216,7 +216,7 @@ class Client:
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
-        """Made in the event loop that it is used in."""
+        """Open a session, in the event loop that it is used in."""
         headers = {"Accept-Encoding": "identity"}  # packing costs both sides more than the network
         if self._secret:
             headers["Authorization"] = f"Bearer {self._secret}"
@@ -235,7 +235,7 @@ class Client:
         )
 
     def _failure(self, url: str, response: aiohttp.ClientResponse, data: bytes) -> Exception:
-        """What a status from 300 on means."""
+        """Make an exception of a status from 300 on."""
         status, headers = response.status, response.headers
         if status in _RETRIED or status >= 500:
             return Retryable(f"HTTP {status}", _wait(headers.get("Retry-After")), status == 429)
@@ -300,7 +300,7 @@ def _socket(address: Any) -> socket.socket:
 
 
 def _words(data: bytes) -> str:
-    """What the server says of an error, wherever servers of different makers put it.
+    """Find the message of an error, wherever servers of different makers put it.
 
     >>> _words(b'{"error": {"message": "no such model"}}'), _words(b'{"detail": "gone"}')
     ('no such model', 'gone')
@@ -321,7 +321,7 @@ def _words(data: bytes) -> str:
 
 
 def _wait(header: str | None) -> float | None:
-    """The seconds of a Retry-After header, a number or a date; None where there is no sense in it.
+    """Parse a Retry-After header, seconds or a date; None where there is no sense in it.
 
     >>> _wait("7"), _wait("soon"), _wait(None), _wait("Wed, 21 Oct 2015 07:28:00 GMT")
     (7.0, None, None, 0.0)

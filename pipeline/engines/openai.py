@@ -105,7 +105,7 @@ class OpenAIEngine(Engine):
             raise UserError(f"{path}: {one_line(error)}; delete it to begin anew") from None
 
     async def _compare(self, model: served.Model) -> None:
-        """Raises Replaced: the server has another model than the run's."""
+        """Probe the server again. Raises Replaced: it has another model than the run's."""
         self.client.suspect = False
         if not await probe.same(model, self.known, self.cfg.sampling):
             raise Replaced(
@@ -180,7 +180,7 @@ class OpenAIEngine(Engine):
         )
 
     def _text(self, answer: Answer) -> str:
-        """Of the tokens where they are known, as every engine; else as the server says it.
+        """Decode the tokens where they are known, as every engine; else take the server's text.
 
         What a server took apart, the reasoning and the answer, is put together as the model wrote
         it, so that the final part is found as in any other text.
@@ -224,7 +224,7 @@ class OpenAIEngine(Engine):
     def _all(
         self, requests: Sequence[SampleRequest], on_step: Callable[[], None] = lambda: None
     ) -> list[Answer]:
-        """Answers in the order of the requests; the first error ends all."""
+        """Return answers in the order of the requests; the first error ends all."""
         free = asyncio.Semaphore(self.client.in_flight)
 
         async def one(request: SampleRequest) -> Answer:
