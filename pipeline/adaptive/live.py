@@ -42,7 +42,7 @@ LEAVE_S = 10.0  # for workers of a race that is over
 
 
 def settle(plan: Plan) -> tuple[Course, Outcomes]:
-    """Sample until it is decided or all trials are used; every look, and what it was seen in.
+    """Sample until it is decided or all trials are used; return looks and what they were seen in.
 
     Raises:
         UserError: the folder holds another plan, or looks at other outcomes.
@@ -153,7 +153,7 @@ def workers(contender: Contender) -> set[str]:
     return {name for run in contender.runs for name in sessions.alive(run.path)}
 
 
-def in_flight(contender: Contender) -> int:
+def attempts_in_flight(contender: Contender) -> int:
     """Count the attempts that live workers have begun and not finished."""
     records = [one for run in contender.runs for one in sessions.sessions(run.path).values()]
     alive = workers(contender)
@@ -225,15 +225,21 @@ class Samplers:
                 return ""
             if self.stop.signal_number:
                 self._interrupt()
-            flying = np.array([in_flight(contender) for contender in contenders])
-            if limited and (why := budget.exhausted(contenders, "what is in flight takes", flying)):
+            if limited and (why := self._unpaid(bool(needed[ended].any()))):
                 return why
-            if limited and needed[ended].any() and not (self.orders or flying.any()):
-                return "what is left of the budget begins no attempt"
             turns = self._turns() if chosen.sum() > len(self.gpus) else None
             wanted = first if limited else schedule.wanted(seen, turns)
             self._assign(needed, first, wanted, 0 if limited else schedule.IDLE)
             time.sleep(max(WAIT_S, 4 * (time.monotonic() - began)))
+
+    def _unpaid(self, lacking: bool) -> str:
+        """Say why nothing more is begun under the budget; `lacking`: a command left attempts."""
+        contenders = self.plan.contenders
+        in_flight = np.array([attempts_in_flight(contender) for contender in contenders])
+        if why := budget.exhausted(contenders, "what is in flight takes", in_flight):
+            return why
+        begun = bool(self.orders) or in_flight.any()
+        return "what is left of the budget begins no attempt" if lacking and not begun else ""
 
     def _assign(self, needed: Bools, first: Ints, wanted: Ints, idle: int) -> None:
         """Say what is wanted, and give every free place a model that it can do something for."""
@@ -306,10 +312,10 @@ class Samplers:
         found = []
         for contender in self.plan.contenders:
             runs = [run for run in contender.runs if data.is_prepared(run)]
-            said = [one for run in runs for one in sessions.sessions(run.path).values()]
-            loads = [one["load_s"] for one in said if one.get("attempts") and "load_s" in one]
-            worked = sum(one.get("lived_s", 0.0) for one in said) - sum(loads)
-            rounds = sum(one.get("attempts", 0) for one in said) / (
+            records = [one for run in runs for one in sessions.sessions(run.path).values()]
+            loads = [one["load_s"] for one in records if one.get("attempts") and "load_s" in one]
+            worked = sum(one.get("lived_s", 0.0) for one in records) - sum(loads)
+            rounds = sum(one.get("attempts", 0) for one in records) / (
                 sum(len(run.questions) for run in runs) or 1
             )
             turn = max(loads, default=0.0) * (1 / schedule.LOADING - 1)
