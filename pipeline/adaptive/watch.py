@@ -1,4 +1,4 @@
-"""status of a race: its leaderboard and what is left, above the running of its runs."""
+"""status of a race: its leaderboard and what is left, above the table of its runs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -38,7 +38,7 @@ def _runs(folder: Path) -> list[Path]:
     return [path for path in paths if find.is_run(path)]
 
 
-def _about(folder: Path, running: Sequence[Progress]) -> Above:
+def _about(folder: Path, runs: Sequence[Progress]) -> Above:
     seen, why = looks.of_folder(folder)
     goal = seen.goal
     record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
@@ -47,16 +47,16 @@ def _about(folder: Path, running: Sequence[Progress]) -> Above:
         line = f"{folder}: {why or first}"
         record |= {"stale": why} if why else {}
         return Above(Text(line), record, bool(why))
-    board, left = tables.leaderboard(seen), _left(seen, running)
+    board, left = tables.leaderboard(seen), _left(seen, runs)
     lines = [f"{folder}: {tables.line(seen)}", *([_in_words(seen, left)] if left else [])]
     record = {"settle": str(folder), **tables.record(seen), "left": left}
     drawn = Group(display.to_rich(board, results.width), *map(Text, lines), Text())
     return Above(drawn, display.plain(record), ended(seen.states[-1], goal))
 
 
-def _left(seen: Course, running: Sequence[Progress]) -> dict[str, Any]:
+def _left(seen: Course, runs: Sequence[Progress]) -> dict[str, Any]:
     """Return what is left by the forecast, at the speed of the workers; {} where none is known."""
-    found, speed = forecast(seen), sum(s.tokens_per_s for s in running)
+    found, speed = forecast(seen), sum(run.tokens_per_s for run in runs)
     if found is None or ended(seen.states[-1], seen.goal):
         return {}
     return {

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import Capsys, write_questions
-from made_series import SUMS, checkpoint, ckpts, finish, planned, remaining, sums
+from made_windows import SUMS, checkpoint, ckpts, finish, planned, remaining, sums
 from safetensors.numpy import save_file
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.trajectory import MergeConfig
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.training import evaluate, merge, trajectory
-from bayes_at_n.pipeline.training.series import Evaluation
+from bayes_at_n.pipeline.training.windows import Evaluation
 from bayes_at_n.pipeline.workers import resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 
