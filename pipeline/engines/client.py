@@ -5,6 +5,7 @@ followed, cookies are not kept, and nothing of the key that it was sent appears 
 """
 
 import asyncio
+import contextlib
 import email.utils
 import json
 import os
@@ -36,6 +37,7 @@ _PROBE_S = 300.0  # the longest that one request of a probe may take
 _CATALOGUE_BYTES = 16 << 20  # of /v1/models
 _WARN_S = 60.0  # between two warnings of one reason
 _RETRIED = {408, 409, 425, 429}  # and all from 500 on
+_MESSAGES = ("error", "message", "detail", "object")  # where makers put what went wrong
 _WORDS = 300  # characters of a server's own message
 _CAUSES = {
     aiohttp.ConnectionTimeoutError: "no connection in time",
@@ -308,15 +310,14 @@ def _words(data: bytes) -> str:
     '<html>bad gateway'
     """
     text = data.decode(errors="replace")
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         value = json.loads(text)
         while isinstance(value, dict):
-            value = next(
-                (value[k] for k in ("error", "message", "detail", "object") if value.get(k)), ""
+            named = (
+                value[key] for key in ("error", "message", "detail", "object") if value.get(key)
             )
+            value = next(named, "")
         text = value if isinstance(value, str) else json.dumps(value)
-    except (ValueError, RecursionError):
-        pass
     return " ".join(text.split())
 
 
@@ -326,11 +327,8 @@ def _wait(header: str | None) -> float | None:
     >>> _wait("7"), _wait("soon"), _wait(None), _wait("Wed, 21 Oct 2015 07:28:00 GMT")
     (7.0, None, None, 0.0)
     """
-    try:
+    with contextlib.suppress(ValueError):
         return max(0.0, float(header or ""))
-    except ValueError:
-        pass
-    try:
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
         return max(0.0, email.utils.parsedate_to_datetime(header or "").timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
-        return None
+    return None

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,7 +84,10 @@ class OpenAIEngine(Engine):
         model = await served.connect(self.client, self.cfg, self.longest, rows)
         self.client.suspect = False  # for being waited for while it started
         if rows:
-            prompts = [(_prompt(row), row["max_tokens"]) for row in (*rows[:1], *rows[-1:])]
+            prompts = [
+                (questions_table.messages(row) or row["prompt_token_ids"], row["max_tokens"])
+                for row in (rows[0], rows[-1])
+            ]
             text = self._text if self.tokenizer is not None else None
             found, known = await probe.probe(model, self.cfg, prompts, text)
             self.lacking = probe.judge(model, found, self.cfg)
@@ -148,7 +151,7 @@ class OpenAIEngine(Engine):
         finally:
             for task in tasks:
                 task.cancel()  # its connection is closed, and the server stops
-            self._run(_gather(tasks))
+            self._run(_all_ended(tasks))
 
     async def _attempt(self, request: Request) -> Completion:
         s, stop, now = self.cfg.sampling, self.cfg.prompt.stop, steady_clock()
@@ -309,9 +312,5 @@ class RepetitionGuard:
         return released
 
 
-def _prompt(row: Mapping[str, Any]) -> Any:
-    return questions_table.messages(row) or row["prompt_token_ids"]
-
-
-async def _gather(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def _all_ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
