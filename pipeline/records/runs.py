@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cache, partial, reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +116,12 @@ class Tables:
         self._number += 1
         rows = pa.concat_tables(self._waiting, promote_options="default")
         runs, self._waiting = rows["run"].to_numpy(), []
-        for run in np.unique(runs).tolist():
-            folder = self._folder / self._plan.runs[run].folder
-            mine = rows.filter(pa.array(runs == run)) if runs.min() < runs.max() else rows
-            job = partial(_write, folder, self._number, mine)
+        if (np.diff(runs) < 0).any():
+            order = np.argsort(runs, kind="stable")
+            rows, runs = rows.take(pa.array(order)), runs[order]
+        for start, end in pairwise([*np.flatnonzero(np.diff(runs, prepend=-1)), runs.size]):
+            folder = self._folder / self._plan.runs[runs[start]].folder
+            job = partial(_write, folder, self._number, rows.slice(start, end - start))
             self._writing.append((self._writers.submit(job), job))
 
     def _wait(self) -> None:
