@@ -107,7 +107,7 @@ class Allowance:
 
     def _spent(self) -> Spent:
         lived = self.session.lived() if self.session else 0.0
-        return spent.added([self._theirs, spent.said(self._record | {"lived_s": lived})])
+        return spent.added([self._theirs, spent.reported(self._record | {"lived_s": lived})])
 
     def _late(self) -> bool:
         """Return whether an attempt as long as the longest so far would end after a limit."""

@@ -210,7 +210,7 @@ class _Worker:
         idle = [job for job in self.jobs if job.open] or self.jobs
         for job in self.jobs:
             share = len(job.in_flight) / in_flight if in_flight else (job in idle) / len(idle)
-            job.session.bear(share)
+            job.session.take_share(share)
 
     def _left(self) -> int:
         return sum(job.left for job in self.jobs)

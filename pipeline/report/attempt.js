@@ -85,7 +85,7 @@ function problemCard({ problem, prompt, lengths, bits }, { order }, attempt) {
   const summary = order
     ? `The prompt, with options as in the data set; this attempt saw them in the order ${order}` : "The exact prompt";
   const shown = lengths === null ? prose(prompt)
-    : [heated(prompt, lengths, bits, null), html`<div class="legend">${READOUT}</div>`];
+    : [html`<${Heated} ...${{ text: prompt, lengths, bits }} />`, html`<div class="legend">${READOUT}</div>`];
   return html`<section aria-label="Problem" key=${`problem ${keyOf(attempt)}`}><h3>Problem</h3>${prose(problem)}
     <details><summary>${summary}</summary>${shown}</details></section>`;
 }
@@ -108,7 +108,7 @@ function responseCard({ text, lengths, bits, order }, attempt, marker) {
         ${choice("Text", false)}${choice("Token heat", true)}</div></div></div>
     <div class="legend" hidden=${!hot}>bits:${EDGES.map(swatch)}${READOUT}</div>
     <div data-kind=${glyphOf(attempt.outcome)[1]}>
-      ${hot ? heated(text, lengths, bits, answer) : folded(text, lengths, answer, marker)}</div>
+      ${hot ? html`<${Heated} ...${{ text, lengths, bits, answer }} />` : folded(text, lengths, answer, marker)}</div>
     ${lengths === null && bits.length > 0 && html`<p class="hint">The model's tokenizer was not at hand, or does
       not give this text: log-probs are shown by position.</p>`}
     ${bits.length > 0 && html`<${Strip} bits=${bits} lengths=${lengths} />`}</section>`;

@@ -186,10 +186,9 @@ def summary(cohorts: list[Cohort]) -> str:
     models = {name for cohort in cohorts for name in cohort.names}
     graded = sum(int((cohort.outcomes != OWED).sum()) for cohort in cohorts)
     questions = sum(len(cohort.question_ids) for cohort in cohorts)
-    parts = [(len(models), "model"), (questions, "question"), (graded, "graded attempt")]
-    if len(cohorts) > 1:
-        parts.insert(1, (len(cohorts), "data set"))
-    return ", ".join(counted(n, noun) for n, noun in parts)
+    several = {"data set": len(cohorts)} if len(cohorts) > 1 else {}
+    parts = {"model": len(models), **several, "question": questions, "graded attempt": graded}
+    return ", ".join(counted(n, noun) for noun, n in parts.items())
 
 
 def _page(

@@ -2,9 +2,7 @@
 // What models wrote is hostile: KaTeX trusts nothing and expands little here, and of what it makes
 // only sound elements and attributes get into the page. What fails stays as it was written.
 
-function el(tag, attributes, ...children) {
-  return elementOf("http://www.w3.org/1999/xhtml", tag, attributes, ...children);
-}
+const el = (...parts) => elementOf("http://www.w3.org/1999/xhtml", ...parts);
 function elementOf(namespace, tag, attributes, ...children) {
   const element = document.createElementNS(namespace, tag);
   for (const [name, value] of Object.entries(attributes)) {

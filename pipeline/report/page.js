@@ -56,8 +56,7 @@ function route() {
     reading.entering ||= reading.cell !== null && reading.cell === document.activeElement; // by a click, or back again
     show(tabs.length - 1);
     for (const [file, { error }] of files) if (error) files.delete(file); // and tried again
-    draw();
-    return;
+    return void draw();
   }
   const leaving = page.readable && !byId("reader").hidden && !tabs.includes(document.activeElement);
   document.title = ownTitle;

@@ -34,9 +34,11 @@ function fillPart(part, text, spans, [from, to]) {
   }
 }
 
-// A text, which is made once: Preact leaves it alone.
-class Prose extends Component {
+// A text is made once, of thousands of elements: Preact leaves it alone.
+class Once extends Component {
   shouldComponentUpdate() { return false; }
+}
+class Prose extends Once {
   componentDidMount() {
     const { text, answer, from, to } = this.props;
     for (let at = from, end; at < to; at = end) {

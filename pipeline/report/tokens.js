@@ -14,24 +14,28 @@ const READOUT = html`<span role="status">Point at a token, or Tab to it, to read
 
 // The text token by token, the heat beneath each by its surprisal. Parts of it, cut after a line
 // end where there is one, are laid out only when they come into sight.
-function heated(text, lengths, bits, answer) {
-  const parts = [[]];
-  let at = 0;
-  lengths.forEach((length, i) => {
-    if (!length) return;
-    const colour = EDGES.filter((edge) => bits[i] >= 100 * edge).length;
-    const inside = answer && at < answer[1] && at + length > answer[0];
-    const own = parts.at(-1);
-    own.push(html`<span data-i=${i} tabindex=${at ? null : 0}
-      class=${(colour ? `h${colour}` : "") + (inside ? " answer" : "") || null}>${text.slice(at, at + length)}</span>`);
-    at += length;
-    if (own.length >= PART[1] || (own.length >= PART[0] && text[at - 1] === "\n")) parts.push([]);
-  });
-  parts.at(-1).push(text.slice(at));
-  const tell = (event) => tellToken(event.target.closest("[data-i]"), bits);
-  return html`<div class="prose tokens" dir="auto" role="group" aria-label="Tokens with their surprisal"
-    onPointerOver=${tell} onClick=${tell} onfocusin=${tell} onKeyDown=${(event) => moveInTokens(event, bits)}>
-    ${parts.map((part) => html`<div class="part">${part}</div>`)}</div>`;
+class Heated extends Once {
+  componentDidMount() {
+    const { text, lengths, bits, answer } = this.props;
+    let [at, part] = [0, []];
+    const close = () => { this.base.append(el("div", { class: "part" }, ...part)); part = []; };
+    lengths.forEach((length, i) => {
+      if (!length) return;
+      const colour = EDGES.filter((edge) => bits[i] >= 100 * edge).length;
+      const inside = answer && at < answer[1] && at + length > answer[0];
+      const look = (colour ? `h${colour}` : "") + (inside ? " answer" : "");
+      part.push(el("span", { "data-i": i, tabindex: at ? null : 0, class: look || null }, text.slice(at, at + length)));
+      at += length;
+      if (part.length >= PART[1] || (part.length >= PART[0] && text[at - 1] === "\n")) close();
+    });
+    part.push(text.slice(at));
+    close();
+  }
+  render({ bits }) {
+    const tell = (event) => tellToken(event.target.closest("[data-i]"), bits);
+    return html`<div class="prose tokens" dir="auto" role="group" aria-label="Tokens with their surprisal"
+      onPointerOver=${tell} onClick=${tell} onfocusin=${tell} onKeyDown=${(event) => moveInTokens(event, bits)}></div>`;
+  }
 }
 
 // One of the tokens can be reached by Tab, and arrows move from it.

@@ -10,8 +10,8 @@ from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.plots import trajectory as plots
 from bayes_at_n.pipeline.plots.trajectory import Curve, Priced
 from bayes_at_n.pipeline.training import crossings, protocols
+from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, values, varies, where
 from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS
-from bayes_at_n.pipeline.training.rows import Row, Rows, grouped, values, varies, where
 
 Labels = Callable[[Mapping[str, Any]], str | None]  # of rows; None: not drawn
 # Its interval covers what it says also where the prior pulls Bayes@N away.
@@ -21,7 +21,7 @@ TAU = ("tau_mean", "tau_low", "tau_high")
 
 
 def draw(tables: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]:
-    """All figures that the rows make, by name.
+    """Draw all figures that the rows allow, by name.
 
     `merge` and `side_by_side` (MaP's Figures 3 and 4) draw avg@N with its interval; Bayes@N, of the
     same order, is in the tables.
@@ -49,17 +49,17 @@ def draw(tables: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]
 
 
 def _ending(name: str) -> tuple[str, str]:
-    """The ends of a figure's name and of its title."""
+    """Return the ends of a figure's name and of its title."""
     return (f"_{name}", f": {name}") if name else ("", "")
 
 
 def _window(rows: Rows) -> int:
-    """The smallest window that is merged; 1 where none is."""
+    """Find the smallest window that is merged; 1 where none is."""
     return min((row["window"] for row in rows if row["window"] > 1), default=1)
 
 
 def _four(rows: Rows) -> Labels:
-    """Which of MaP's four protocols a row is of: the smallest window and the largest k."""
+    """Label the rows of MaP's four protocols: the smallest window and the largest k."""
     k, windows = protocols.largest_k(values(rows, "metric")), (1, _window(rows))
     titles = {AVG: "Pass@1"} | ({f"{PASS}{k}": f"Pass@{k}"} if k > 1 else {})
 
@@ -76,13 +76,13 @@ def _average(row: Mapping[str, Any]) -> str | None:
 
 
 def _panels(rows: Rows, label: Labels) -> dict[str, dict[str, Curve]]:
-    """Curves of scores by data set and label."""
+    """Make curves of scores by data set and label."""
     by_dataset = grouped(rows, "dataset").items()
     return {dataset: _lines(own, label, *SCORE) for (dataset,), own in by_dataset}
 
 
 def _lines(rows: Rows, label: Labels, *keys: str) -> dict[str, Curve]:
-    """Curves along steps by label."""
+    """Make curves along steps by label."""
     labelled: list[Row] = [{**row, "label": label(row)} for row in rows]
     by_label = grouped(labelled, "label").items()
     return {label: _curve(own, "step", *keys) for (label,), own in by_label if label}
@@ -125,7 +125,7 @@ def _priced(rows: Rows) -> Priced:
 
 
 def _side_by_side(tables: Mapping[str, Rows], interval: str) -> dict[str, Figure]:
-    """Training runs beside each other, single and merged by the smallest window."""
+    """Draw training runs side by side, single and merged by the smallest window."""
     figures = {}
     by_dataset = grouped(where(tables["curve"], metric=AVG), "dataset")
     for (dataset,), rows in by_dataset.items():

@@ -13,6 +13,7 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import Meter, warn
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.training.cells import Row, Rows, records
 from bayes_at_n.pipeline.training.protocols import (
     AVERAGE,
     AVERAGES,
@@ -21,7 +22,6 @@ from bayes_at_n.pipeline.training.protocols import (
     GREEDY,
     evaluation_cost,
 )
-from bayes_at_n.pipeline.training.rows import Row, Rows, records
 from bayes_at_n.pipeline.training.tracks import Track, common_steps, together
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 from bayes_at_n.scoring.ranking import trajectory as follow
@@ -90,7 +90,7 @@ def spread(drawn: Steadiness | None, steps: int, cfg: TrajectoryConfig) -> Row:
         values = np.ma.compressed(getattr(drawn, name)) if drawn else np.empty(0)
         ends = zip(("mean", "low", "high"), follow.spread(values, cfg.confidence), strict=True)
         cells |= {f"{name}_{end}": value for end, value in ends}
-        if values.size and name.startswith("tau") and not follow.tells(steps, cfg.confidence):
+        if values.size and name.startswith("tau") and not follow.conclusive(steps, cfg.confidence):
             cells |= {f"{name}_low": -1.0, f"{name}_high": 1.0}
     cells["tau_b_undefined"] = float(drawn.tau_b.mask.mean()) if drawn else None
     return cells
@@ -253,7 +253,7 @@ def _compare(
             rows["pairs"].append(cells | _compared(drawn[BAYES], own))
         if track.window > 1:
             gain = _compared(own, single[metric.name], cfg)
-            if not follow.tells(len(track.steps), cfg.confidence):
+            if not follow.conclusive(len(track.steps), cfg.confidence):
                 gain |= {"low": -2.0, "high": 2.0, "low_b": -2.0, "high_b": 2.0}
             rows["gains"].append(cells | gain)
 

@@ -118,6 +118,7 @@ def folder(run: Run, made_by: dict[str, Any]) -> Path:
 def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check) -> pa.Table:
     """Ask about texts that are not judged; return `calibrate.with_labels` of all attempts."""
     attempts, labels = texts.survey(run, template), Labels(folder(run, made_by))
+    _clear(labels.folder)  # a command may have been killed
     free, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}
     probes = [texts.digest(candidate) for candidate in free]
     new = {name: one for name, one in zip(probes, free, strict=True) if name not in done}
@@ -134,9 +135,9 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
     cfg = _fitted(run, labels.loaded)
     turns = (prompts.fill(template, prompts.as_candidate(row))[0] for row in run.questions)
     longest = pc.max(attempts["bytes"]).as_py() + max(len(turn.encode()) for turn in turns)
-    on_ray = cfg.cluster.address is not None
-    sizes_of = [len(one.response) for one in new.values()] + pending["bytes"].to_pylist()
-    starts = texts.batches(sizes_of, cfg.cluster.workers if on_ray else cfg.engine.replicas)
+    workers = cfg.engine.replicas if cfg.cluster.address is None else cfg.cluster.workers
+    of_texts = [len(one.response) for one in new.values()] + pending["bytes"].to_pylist()
+    starts = texts.batches(of_texts, workers)
     plan = Plan(labels.folder, made_by, [*new.items()], pending, starts, longest)
 
     def look() -> int:
@@ -146,9 +147,8 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
         return made
 
     plan.folder.mkdir(parents=True, exist_ok=True)
-    _clear(plan.folder)
     try:
-        if on_ray or cfg.engine.replicas > 1:
+        if workers > 1 or cfg.cluster.address is not None:
             _together(run, cfg, plan, look)
         else:
             with Meter("verify", total) as meter:

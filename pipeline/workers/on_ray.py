@@ -108,24 +108,24 @@ class Actor:
         with suppress(OSError):
             os.chdir(folder)  # relative paths in settings are the command's
         os.environ.update({**process.caches(), **os.environ})
-        stop = StopFlag()
-        try:
-            for cfg in configs:
-                _find(Path(cfg.run_dir), token)
-        except UserError as error:
-            return error.exit_code, str(error)
-        args = (Path(configs[0].run_dir) / token, stop)
-        threading.Thread(target=_watch, args=args, daemon=True).start()
-        return process.perform(work, configs, stop, slot)
+
+        def checked(configs: Sequence[RunConfig], stop: StopFlag, slot: Slot) -> None:
+            paths = [Path(cfg.run_dir, token) for cfg in configs]
+            for path in paths:
+                _find(path)
+            threading.Thread(target=_watch, args=(paths[0], stop), daemon=True).start()
+            work(configs, stop, slot)
+
+        return process.perform(checked, configs, StopFlag(), slot)
 
 
-def _find(run: Path, token: str) -> None:
+def _find(token: Path) -> None:
     deadline = time.monotonic() + SEEN_S
-    while not (run / token).exists():
+    while not token.exists():
         if time.monotonic() > deadline:
             raise UserError(
-                f"{run}: node {shards.node()} does not see what the command wrote there; the run"
-                " folder must be on storage that all nodes see (docs/cluster.md)"
+                f"{token.parents[1]}: node {shards.node()} does not see what the command wrote"
+                " there; the run folder must be on storage that all nodes see (docs/cluster.md)"
             )
         time.sleep(LOOK_S)
 

@@ -80,8 +80,8 @@ class Session:
         self._counted = now
         return self._lived
 
-    def bear(self, share: float) -> None:
-        """From now on this run takes such a share of its worker's time."""
+    def take_share(self, share: float) -> None:
+        """Give this run such a share of its worker's time from now on."""
         self.lived()
         self._share = share
 

@@ -1,7 +1,7 @@
 """What runs have cost, over all workers and sessions, against what they may cost.
 
-Of every worker counts what it said of itself or what it left, whichever is more: one that was
-killed may have finished more than it last said, and attempts may have been lost since.
+Of every worker counts what it reported or what it left, whichever is more: one that was
+killed may have finished more than it last reported, and attempts may have been lost since.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -56,14 +56,14 @@ def made(run: Run) -> dict[str, Spent]:
 
 
 def by_worker(run: Run, stored: Mapping[str, Spent]) -> dict[str, Spent]:
-    """What each worker took, by its name, from what it said and what is `made`."""
+    """What each worker took, by its name, from what it reported and what is `made`."""
     records = sessions.sessions(run.path)
-    both = {n: (said(records.get(n, {})), stored.get(n, Spent())) for n in {*records, *stored}}
+    both = {n: (reported(records.get(n, {})), stored.get(n, Spent())) for n in {*records, *stored}}
     return {name: Spent(*map(max, *two)) for name, two in both.items()}
 
 
-def said(record: Record) -> Spent:
-    """What a worker took as its session says."""
+def reported(record: Record) -> Spent:
+    """What a worker took as its session reports."""
     prompts, tokens, attempts = (record.get(name, 0) for name in (*_NAMES[:2], "attempts"))
     return Spent(prompts, tokens, record.get("lived_s", 0.0) * devices(record), attempts)
 

@@ -84,7 +84,7 @@ class _Supervisor:
     ) -> None:
         self.task, self.places, self.stop, self.hint = task, places, stop, hint
         self.name, self.starts = shards.worker_id(), 0
-        self.asked = 0.0  # when workers were asked to stop
+        self.stopped_at = 0.0  # since when workers are asked to stop
         self.looked = self.began = time.monotonic()  # for heartbeats
         self.records: list[list[Record]] = [[] for _ in task.folders]  # of all workers, by folder
 
@@ -94,7 +94,7 @@ class _Supervisor:
         over = False
         with Meter(self.task.verb, total, total - left, keep=True) as meter:
             try:
-                while left != before and not self.asked:  # once more if a healthy one had left
+                while left != before and not self.stopped_at:  # once more if a healthy one had left
                     before = left
                     for place in self.places:
                         if not place.failed:
@@ -139,8 +139,8 @@ class _Supervisor:
         now = time.monotonic()
         ended = {place.number: place.poll() for place in self.places if place.slot}
         self._read()
-        if self.stop.signal_number and not self.asked:
-            self.asked = now
+        if self.stop.signal_number and not self.stopped_at:
+            self.stopped_at = now
             for place in filter(lambda place: place.slot, self.places):
                 if place.loaded:
                     place.stop(self.stop.signal_number)
@@ -149,9 +149,9 @@ class _Supervisor:
         for place in self.places:
             if (end := ended.get(place.number)) is not None:
                 self._ended(place, *end)
-        if self.asked:
+        if self.stopped_at:
             for place in self.places:
-                if place.slot and now - self.asked > STOP_S:
+                if place.slot and now - self.stopped_at > STOP_S:
                     place.dismiss("it did not stop")
             return
         if any(ended.values()) and self.task.is_over():
@@ -187,7 +187,7 @@ class _Supervisor:
         done = all(record.get("state") == "done" for record in place.records)
         if not status or place.dismissed or (done and status < 0):  # killed as it was taken down
             return
-        if self.asked:
+        if self.stopped_at:
             if status == UserError.exit_code:
                 warn(f"replica {place.number}: {error}")
             return

@@ -74,10 +74,10 @@ def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.
     known = total > 0
     total = np.where(known, total, 1.0)
     value = np.where(known, (off.sum(axis=-2) ** 2).sum(axis=-1) / total, 1.0)
-    apart = np.maximum(1 - (squares**2).sum(axis=-1) / total**2, 1 / _MOST)
-    half = np.where(known, np.maximum(n - 1, 1) / apart, 1.0) / 2  # of the degrees of freedom
+    spread = np.maximum(1 - (squares**2).sum(axis=-1) / total**2, 1 / _MOST)
+    half = np.where(known, np.maximum(n - 1, 1) / spread, 1.0) / 2  # of the degrees of freedom
     above = scipy.special.gammaincc(half, half * value)
-    step = np.where(apart > 1 / _MOST, 1 / total, 0.0)  # half of it: sums of squares go by twos
+    step = np.where(spread > 1 / _MOST, 1 / total, 0.0)  # half of it: sums of squares go by twos
     low = half * np.maximum(value - step, 0) / scipy.special.gammaincinv(half, 1 - tail)
     high = half * (value + step) / scipy.special.gammaincinv(half, tail)
     numbers = value, low, high, above

@@ -126,9 +126,8 @@ def own(file: str, function: str) -> Metric:
     name, path = f"{file}:{function}", Path(file).expanduser()
 
     @cache
-    def loaded() -> Callable[[int, int], Any]:
-        found: Callable[[int, int], Any] = runpy.run_path(str(path))[function]
-        return found
+    def loaded() -> Any:
+        return runpy.run_path(str(path))[function]
 
     @cache
     def value(correct: int, trials: int) -> Value:

@@ -102,8 +102,8 @@ def equivalence(R_a: npt.ArrayLike, R_b: npt.ArrayLike, margin: float = 0.01) ->
         *(difference - outer, difference + outer, smallest(trials)),
         fewest_trials(lambda N: (smallest(N) <= margin) & (N >= 2)),
     )
-    shown = verdict if verdict.ndim else str(verdict)
-    return Equivalence._make([*map(result, numbers), shown])
+    scalar = verdict if verdict.ndim else str(verdict)
+    return Equivalence._make([*map(result, numbers), scalar])
 
 
 def _smallest(N: Any, trials: int, questions: int, variance: Floats) -> Floats:

@@ -84,12 +84,12 @@ def ranks_with_uncertainty(
     mean, sd = np.take_along_axis(mean, order, axis=-1), np.take_along_axis(sd, order, axis=-1)
     gap = mean[..., :-1] - mean[..., 1:]
     if rule == "consecutive_z":
-        apart = signed_z(gap, np.hypot(sd[..., :-1], sd[..., 1:])) >= threshold
+        separated = signed_z(gap, np.hypot(sd[..., :-1], sd[..., 1:])) >= threshold
     elif rule == "overlap":
-        apart = gap > threshold * (sd[..., :-1] + sd[..., 1:])
+        separated = gap > threshold * (sd[..., :-1] + sd[..., 1:])
     else:
         raise ValueError(f'rule is {rule!r}: pass "consecutive_z" or "overlap"')
-    return _number(order, apart, method)
+    return _number(order, separated, method)
 
 
 def rank_distribution(mu: npt.ArrayLike, sigma: npt.ArrayLike, seed: int = 0) -> Floats:
@@ -227,9 +227,9 @@ def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
     return np.ma.masked_array(tau, mask=~defined, fill_value=np.nan)  # type: ignore[no-untyped-call]
 
 
-def _number(order: npt.NDArray[np.intp], apart: Bools, method: Method) -> Ints:
-    """Number models given in the order ``order`` of which neighbours are ``apart`` or share."""
-    first = np.concatenate([np.ones((*order.shape[:-1], 1), dtype=bool), apart], axis=-1)
+def _number(order: npt.NDArray[np.intp], separated: Bools, method: Method) -> Ints:
+    """Number models given in the order ``order`` of which neighbours are ``separated`` or share."""
+    first = np.concatenate([np.ones((*order.shape[:-1], 1), dtype=bool), separated], axis=-1)
     if method == "dense":
         ordered = np.cumsum(first, axis=-1)
     elif method == "competition":

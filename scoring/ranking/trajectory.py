@@ -84,12 +84,12 @@ def _levels(scores: npt.ArrayLike) -> Ints:
     return -ranks(values)
 
 
-def tells(steps: int, confidence: float) -> bool:
+def conclusive(steps: int, confidence: float) -> bool:
     """Check whether the best order of so many steps is rarer by chance than a confidence allows.
 
     Of the n! orders one has tau = 1 and one tau = -1.
 
-    >>> [tells(steps, 0.95) for steps in (3, 4, 5)]
+    >>> [conclusive(steps, 0.95) for steps in (3, 4, 5)]
     [False, False, True]
     """
     return 2 / math.factorial(min(steps, 99)) <= 1 - check_confidence(confidence)

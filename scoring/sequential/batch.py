@@ -30,7 +30,7 @@ class Batch:
         self.target, self.tie = target, tie
         self.rivals = target.kind == "best" and looks is None
         self.needed = decisions.needed(target, models, error, self.rivals)
-        self.asked = decisions.asked(target, models)
+        self.tested = decisions.tested_pairs(target, models)
         self.limits = None if looks is None else limits(self.needed, error, looks)
         self.successes, self.attempts = np.zeros((2, *shape), np.int64)
         self.inverse = np.zeros(shape)  # sum over rounds of 1 / attempts
@@ -42,7 +42,7 @@ class Batch:
         self.pairs, self.slopes = np.zeros((2, runs, models, *own[1:]))
         self.open = np.ones((runs, models), bool)
         self.placed, self.out = np.zeros((2, runs, models), bool)
-        self.wins, self.apart = np.zeros((2, runs, models, models), bool)  # what pairs have shown
+        self.wins, self.not_worse = np.zeros((2, runs, models, models), bool)  # claims on pairs
         self.better, self.tied = np.zeros((2, runs, models, models), bool)
         self.settled, self.best = np.zeros(runs, bool), np.full(runs, -1)
 
@@ -110,7 +110,8 @@ class Batch:
         else:
             self.wins |= wealth.reached(self.pairs, None, 0.0, np.log(self.needed.better))
         # A - B > -tie
-        self.apart |= wealth.reached(self.pairs, self.slopes, -self.tie, np.log(self.needed.tied))
+        needed = np.log(self.needed.tied)
+        self.not_worse |= wealth.reached(self.pairs, self.slopes, -self.tie, needed)
 
     def _claim_at_look(self) -> None:
         """Claims at a planned look, by the difference of means over its standard error."""
@@ -118,7 +119,7 @@ class Batch:
         limit = self.limits[self.round]
         difference, error, current = self.differences()
         self.wins |= current & (difference >= limit.better * error)
-        self.apart |= current & (difference + self.tie >= limit.tied * error)
+        self.not_worse |= current & (difference + self.tie >= limit.tied * error)
 
     def differences(self) -> tuple[Floats, Floats, Bools]:
         """Compute differences of means, their errors, and pairs sampled until now (R, K, K)."""
@@ -134,17 +135,17 @@ class Batch:
 
     def _decide(self) -> None:
         """From claims to who is open, and whether all is settled."""
-        self.tied = self.apart & self.apart.swapaxes(-1, -2)
+        self.tied = self.not_worse & self.not_worse.swapaxes(-1, -2)
         kind = self.target.kind
         if kind in ("order", "above"):
-            # A pair that is not asked must not speak, nor be a step to what is asked.
-            self.tied &= self.asked
-            self.better = decisions.implied(self.wins & self.asked)
+            # A pair that is not tested makes no claim, nor is it a step to one that is.
+            self.tied &= self.tested
+            self.better = decisions.implied(self.wins & self.tested)
             decided = self.better | self.better.swapaxes(-1, -2) | self.tied
-            self.open = (self.asked & ~decided).any(axis=-1)
+            self.open = (self.tested & ~decided).any(axis=-1)
             self.settled = np.asarray(~self.open.any(axis=-1))
-            shown = self.better & ~self.better.swapaxes(-1, -2)
-            first = shown.sum(axis=-1) == self.better.shape[-1] - 1
+            consistent = self.better & ~self.better.swapaxes(-1, -2)
+            first = consistent.sum(axis=-1) == self.better.shape[-1] - 1
         else:
             k = self.target.k if kind == "top" else 1
             if self.rivals:

@@ -24,7 +24,7 @@ class Limits(NamedTuple):
 
     better: float
     tied: float
-    apart: float
+    differences: float  # of intervals of all of them together
     own: float  # of one model's own interval
 
 

@@ -29,7 +29,7 @@ class Needed(NamedTuple):
 
     better: float
     tied: float
-    apart: float  # of intervals of all differences together
+    differences: float  # of intervals of all of them together
 
 
 def check_target(target: Target, models: int) -> None:
@@ -55,14 +55,14 @@ def needed(target: Target, models: int, error: float, rivals: bool) -> Needed:
     The number of claims that could be wrong, over the error; which these are is proved in
     docs/adaptive.md. ``rivals``: the best is found by bets on the leader, not by pairs.
     """
-    apart = max(models * (models - 1), 2) / error
+    every = max(models * (models - 1), 2) / error
     if models <= 2 or target.kind in ("order", "above"):
-        claims = 2 * (models - 1) / error if target.kind == "above" else apart
-        return Needed(claims, claims, apart)
+        claims = 2 * (models - 1) / error if target.kind == "above" else every
+        return Needed(claims, claims, every)
     k = target.k if target.kind == "top" else 1
     claims = k * (models - k) + models - 1 if not rivals else 2
     ties = models - 1 if target.kind == "best" else models * (models - 1) / 2
-    return Needed(claims / ((1 - TIED_SHARE) * error), ties / (TIED_SHARE * error), apart)
+    return Needed(claims / ((1 - TIED_SHARE) * error), ties / (TIED_SHARE * error), every)
 
 
 def implied(better: Bools) -> Bools:
@@ -77,7 +77,7 @@ def place_top(better: Bools, placed: Bools, out: Bools, k: int) -> tuple[Bools, 
     """Place models in the best k, or out, from who was (R, K) and claims on pairs.
 
     With k' places left, an open model that beats all but k' - 1 of the other open ones is in,
-    and one that k' of them beat is out; then those are fewer, and it is asked again.
+    and one that k' of them beat is out; then those are fewer, and it starts again.
     """
     placed, out = placed.copy(), out.copy()
     while True:
@@ -102,7 +102,7 @@ def all_tied(tied: Bools, models: Bools) -> Bools:
     return np.asarray((tied | same | ~both).all(axis=(-1, -2)))
 
 
-def asked(target: Target, models: int) -> Bools:
+def tested_pairs(target: Target, models: int) -> Bools:
     """Select the pairs (K, K) with a share of the error: of `above` those with the baseline."""
     pairs = ~np.eye(models, dtype=bool)
     if target.kind == "above":
@@ -120,10 +120,10 @@ def ordered_groups(order: list[int], better: Bools) -> list[list[int]]:
     places = {model: place for place, model in enumerate(order)}
     score = better.sum(axis=0) - better.sum(axis=1)
     ranked = sorted(order, key=lambda model: (int(score[model]), places[model]))
-    shown = better & ~better.T  # claims that contradict each other show nothing
+    consistent = better & ~better.T  # claims that contradict each other show nothing
     groups: list[list[int]] = [[]]
     for i, model in enumerate(ranked):
-        if groups[-1] and shown[np.ix_(ranked[:i], ranked[i:])].all():
+        if groups[-1] and consistent[np.ix_(ranked[:i], ranked[i:])].all():
             groups.append([])
         groups[-1].append(model)
     return [sorted(group, key=places.__getitem__) for group in groups]

@@ -38,7 +38,7 @@ class Look(NamedTuple):
     tied: Bools  # claimed: they differ by less than `tie` (K, K)
     open: Bools  # models that still matter (K,)
     placed: Ints  # 1 in the best k (or above the baseline), -1 not (or below), 0 open or tied (K,)
-    groups: list[list[int]]  # best first; what is not told apart shares a group
+    groups: list[list[int]]  # best first; what is not separated shares a group
     best: int | None
     settled: bool
 
@@ -107,10 +107,10 @@ class Race:
         b.add(right[None], tried[None])
         if b.limits is None:
             self._low, self._high = _own(b, self._error, self._low, self._high)
-            apart = wealth.bound(b.pairs[0], b.slopes[0], np.log(b.needed.apart), -1.0, 1.0)
-            fits = np.maximum(apart, self._difference_low) <= -self._difference_low.T
+            lower = wealth.bound(b.pairs[0], b.slopes[0], np.log(b.needed.differences), -1.0, 1.0)
+            fits = np.maximum(lower, self._difference_low) <= -self._difference_low.T
             self._difference_low = np.where(
-                fits & fits.T, np.maximum(apart, self._difference_low), self._difference_low
+                fits & fits.T, np.maximum(lower, self._difference_low), self._difference_low
             )
         elif b.round in b.limits:
             self._narrow_at_look()
@@ -122,8 +122,8 @@ class Race:
         assert b.limits is not None
         limit = b.limits[b.round]
         difference, error, current = (part[0] for part in b.differences())
-        apart = np.maximum(difference - limit.apart * error, -1.0)
-        self._difference_low = np.where(current, apart, self._difference_low)
+        lower = np.maximum(difference - limit.differences * error, -1.0)
+        self._difference_low = np.where(current, lower, self._difference_low)
         half = limit.own * np.diag(error) / np.sqrt(2)  # of a pair with itself
         now, mean = np.diag(current), b.mean[0]
         self._low = np.where(now, np.maximum(mean - half, 0.0), self._low)

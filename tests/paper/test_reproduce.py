@@ -86,7 +86,7 @@ def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ("name=coin", "study.name=coin: .*coins"),
         ("preset=slow", "study.preset=slow: .*paper, quick"),
@@ -94,8 +94,8 @@ def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
         ("study.seed=-1", "study.seed=-1"),
     ],
 )
-def test_settings_that_cannot_work_name_their_key(wrong: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_settings_that_cannot_work_name_their_key(wrong: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         analysis.study_plan(analysis.load([wrong]))
 
 
@@ -111,9 +111,9 @@ def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys)
     for name in analysis.STUDIES:
         assert f'id="{name}"' in text
     assert "<li>left out" not in text
-    told = capsys.readouterr()
-    assert str(out / "index.html") in told.out
-    assert "agrees: " in told.err
+    output = capsys.readouterr()
+    assert str(out / "index.html") in output.out
+    assert "agrees: " in output.err
     rows = json.loads((out / "printed.json").read_text())["rows"]
     assert len(rows) == len(printed.numbers())
     findings = {row["id"]: row["finding"] for row in rows}
@@ -200,17 +200,20 @@ def test_reproduce_without_runs_makes_what_is_simulated_and_says_so(tmp_path, ca
 def test_study_saves_what_it_can_before_it_stops(tmp_path, capsys):
     make_run(tmp_path / "runs" / "sums" / "only", {"a": "10"}, "dataset.name=sums")
     out = tmp_path / "out"
-    for runs, said in (("runs", "ranks: .*two or more"), ("none", "ranks, cost: .*no such folder")):
+    for runs, message in (
+        ("runs", "ranks: .*two or more"),
+        ("none", "ranks, cost: .*no such folder"),
+    ):
         names = "name=ranks,separation" + (",cost" if runs == "none" else "")
-        with pytest.raises(UserError, match=f"not made: {said}"):
+        with pytest.raises(UserError, match=f"not made: {message}"):
             reproduce.study(analysis.load([f"runs={tmp_path}/{runs}", f"out={out}", *FEW, names]))
         assert f"saved separation in {out}" in capsys.readouterr().err
         (out / "fig3.csv").unlink()
     # None named: what runs cannot carry is no error.
     reproduce.study(analysis.load([f"runs={tmp_path}/none", f"out={out}", *FEW]))
-    told = capsys.readouterr().err
-    assert f"coins, separation, priors in {out}" in told
-    assert "left out: ranks, tau, convergence, rubrics, cost: " in told
+    output = capsys.readouterr().err
+    assert f"coins, separation, priors in {out}" in output
+    assert "left out: ranks, tau, convergence, rubrics, cost: " in output
     with pytest.raises(UserError, match="no such folder"):
         reproduce.study(analysis.load([f"runs={tmp_path}/none", "dataset=x", *FEW, "name=tau"]))
 

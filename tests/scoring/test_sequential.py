@@ -222,7 +222,7 @@ def test_pairs_without_the_baseline_say_nothing() -> None:
     batch = Batch((1, 4, 3), Target("above", baseline=1), 0.05, 0.01, None)
     for over, under in ((0, 2), (2, 1), (0, 3)):
         batch.wins[0, over, under] = True
-    batch.apart[0, 1, 3] = batch.apart[0, 3, 1] = batch.apart[0, 0, 3] = batch.apart[0, 3, 0] = True
+    batch.not_worse[0, [1, 3, 0, 3], [3, 1, 3, 0]] = True
     batch._decide()
     assert np.argwhere(batch.better[0]).tolist() == [[2, 1]]
     assert np.argwhere(batch.tied[0]).tolist() == [[1, 3], [3, 1]]
@@ -232,7 +232,7 @@ def test_pairs_without_the_baseline_say_nothing() -> None:
 def test_needed_wealth_counts_the_claims_that_may_be_wrong() -> None:
     def need(target: Target, models: int, rivals: bool = False) -> Any:
         found = decisions.needed(target, models, 0.05, rivals)
-        assert found.apart == pytest.approx(models * (models - 1) / 0.05)  # of every difference
+        assert found.differences == pytest.approx(models * (models - 1) / 0.05)
         return found[:2]
 
     assert need(Target("best"), 2, True) == need(Target("order"), 2) == pytest.approx((40, 40))
@@ -242,7 +242,7 @@ def test_needed_wealth_counts_the_claims_that_may_be_wrong() -> None:
     assert need(Target("above", baseline=0), 20) == pytest.approx((38 / 0.05,) * 2)
 
 
-def test_nothing_is_said_of_pairs_that_were_not_asked() -> None:
+def test_nothing_is_claimed_of_pairs_that_are_not_tested() -> None:
     """Above a baseline, other pairs have no share of the error: no claim, no group, no best."""
     p = np.repeat([[0.95], [0.6], [0.3], [0.05]], 30, axis=1)
     look = played(Race(4, 30, Target("above", baseline=2)), p, 20).look()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import Capsys, write_questions
-from made_series import SUMS, checkpoint, ckpts, finish, planned, stand, sums
+from made_windows import SUMS, checkpoint, ckpts, finish, planned, remaining, sums
 from safetensors.numpy import save_file
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.trajectory import MergeConfig
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.training import evaluate, merge, trajectory
-from bayes_at_n.pipeline.training.series import Evaluation
+from bayes_at_n.pipeline.training.windows import Evaluation
 from bayes_at_n.pipeline.workers import resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 
@@ -34,35 +34,37 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -> None:
     ckpts(place / "t", "s-1", "s-2")
     write_questions(place / "sums.jsonl", sums(2))
-    ask = [*SUMS, "checkpoints=t", "merge=[]", "dataset.path=sums.jsonl"]
-    one, greedy = planned(*ask, "sampling.trials=3")[1].evaluations[:2]
-    assert stand(one) == (6, 0, 0, False) and stand(greedy) == (2, 0, 0, False)
+    arguments = [*SUMS, "checkpoints=t", "merge=[]", "dataset.path=sums.jsonl"]
+    one, greedy = planned(*arguments, "sampling.trials=3")[1].evaluations[:2]
+    assert remaining(one) == (6, 0, 0, False) and remaining(greedy) == (2, 0, 0, False)
     finish(one, {"q0": "110", "q1": "0.+"})
-    assert stand(one) == (1, 1, 0, False)
+    assert remaining(one) == (1, 1, 0, False)
     finish(one, {"q0": "110", "q1": "010"})
-    assert stand(one).finished
-    more = planned(*ask, "sampling.trials=4")[1].evaluations[0]
-    assert stand(more).pending == 2
-    fewer = planned(*ask, "sampling.trials=2")[1].evaluations[0]
-    assert stand(fewer).finished
-    other = planned(*ask, "sampling.trials=3", "grading.timeout_s=2")[1].evaluations[0]
-    assert stand(other) == (0, 6, 0, False)
+    assert remaining(one).finished
+    more = planned(*arguments, "sampling.trials=4")[1].evaluations[0]
+    assert remaining(more).pending == 2
+    fewer = planned(*arguments, "sampling.trials=2")[1].evaluations[0]
+    assert remaining(fewer).finished
+    other = planned(*arguments, "sampling.trials=3", "grading.timeout_s=2")[1].evaluations[0]
+    assert remaining(other) == (0, 6, 0, False)
     with pytest.raises(UserError, match=r"sampling\.temp"):
-        stand(planned(*ask, "sampling.trials=3", "sampling.temperature=1")[1].evaluations[0])
+        remaining(
+            planned(*arguments, "sampling.trials=3", "sampling.temperature=1")[1].evaluations[0]
+        )
     write_questions(place / "sums.jsonl", [*sums(1), {"id": "q1", "problem": "x", "answer": 1}])
     with pytest.raises(UserError, match="question q1"):
-        stand(one)
+        remaining(one)
     write_questions(place / "sums.jsonl", sums(2))
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-1" / "model.safetensors")
     with pytest.raises(UserError, match=r"model\.weights is"):
-        stand(one)
+        remaining(one)
 
 
 def test_merged_weights_are_made_removed_and_remembered(place: Path, capsys: Capsys) -> None:
     ckpts(place / "t", "s-1", "s-2", "s-3")
     write_questions(place / "sums.jsonl", sums(1))
-    ask = [*SUMS, "checkpoints=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
-    one = planned(*ask)[1].evaluations[-2]
+    arguments = [*SUMS, "checkpoints=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
+    one = planned(*arguments)[1].evaluations[-2]
     window = one.window
     assert evaluate.weights(window) is None
     merge.merge(window.sources, window.path)
@@ -70,18 +72,18 @@ def test_merged_weights_are_made_removed_and_remembered(place: Path, capsys: Cap
     assert weights and (window.path / "merge.yaml").is_file()
     assert evaluate.present(window)
     finish(one, {"q0": "10"})
-    assert stand(one) == (0, 0, 0, False)
+    assert remaining(one) == (0, 0, 0, False)
     left = window.path.parent / f".{window.path.name}.merging"
     left.mkdir()  # of a removal that was stopped
     evaluate.remove(window)
     assert [path.name for path in window.path.parent.iterdir()] == [f"{window.path.name}.json"]
     assert evaluate.weights(window) == weights
-    assert stand(one) == (0, 0, 0, False)
+    assert remaining(one) == (0, 0, 0, False)
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
     with pytest.raises(UserError, match=r"merge2\.json.*s-2.*delete"):
-        stand(one)
+        remaining(one)
     (window.path.parent / f"{window.path.name}.json").unlink()
-    assert stand(one) == (0, 0, 0, True)  # nothing is left that says what it was made of
+    assert remaining(one) == (0, 0, 0, True)  # nothing is left that says what it was made of
 
 
 def merged_run(place: Path, training: str) -> Evaluation:
@@ -102,10 +104,10 @@ def merged_run(place: Path, training: str) -> Evaluation:
 def test_runs_are_kept_where_merged_weights_cannot_be_recognised(place: Path) -> None:
     one = merged_run(place, "t")
     folder = one.window.path
-    assert stand(one) == (0, 0, 0, False)
+    assert remaining(one) == (0, 0, 0, False)
     only = r"s-3-merge2: .*; delete this folder only: it is merged again, and its runs stay if the"
     (folder / "merge.yaml").write_text("version: 1000\nsources: []\n")
-    for refuse in (lambda: stand(one), lambda: evaluate.present(one.window)):
+    for refuse in (lambda: remaining(one), lambda: evaluate.present(one.window)):
         with pytest.raises(UserError, match=only):
             refuse()  # no weights that nobody knows are sampled
     with pytest.raises(UserError, match=only):
@@ -114,47 +116,47 @@ def test_runs_are_kept_where_merged_weights_cannot_be_recognised(place: Path) ->
     for path in folder.iterdir():
         path.unlink()
     with pytest.raises(UserError, match=only):
-        stand(one)
+        remaining(one)
     folder.rmdir()
     merge.merge(one.window.sources, one.window.path)
-    assert stand(one).finished
+    assert remaining(one).finished
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "t" / "s-2" / "model.safetensors")
     with pytest.raises(UserError, match=r"s-2.*delete"):
-        stand(one)
+        remaining(one)
 
 
 def test_merged_weights_of_another_training_are_never_taken_or_deleted(place: Path) -> None:
     one = merged_run(place, "x/t")
     ckpts(place / "y/t", "s-1", "s-2", "s-3")
     save_file({"w": np.ones((2, 2), np.float32) * 7}, place / "y/t/s-3/model.safetensors")
-    ask = [*SUMS, "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
-    other = planned(*ask, "checkpoints=y/t")[1].evaluations[-2]
+    arguments = [*SUMS, "merge=2", "dataset.path=sums.jsonl", "sampling.trials=2"]
+    other = planned(*arguments, "checkpoints=y/t")[1].evaluations[-2]
     assert other.window.path == one.window.path
     remedy = r"is the mean of other checkpoints: .*x/t/s-2.*checkpoints\.NAME=FOLDER, or delete"
     with pytest.raises(UserError, match=remedy):
-        stand(other)
+        remaining(other)
     for refuse in (evaluate.present, evaluate.remove):
         with pytest.raises(UserError, match=remedy):
             refuse(other.window)
     assert (one.window.path / "merge.yaml").is_file()
     evaluate.remove(one.window)
     with pytest.raises(UserError, match=r"merge2\.json.*other checkpoints"):
-        stand(other)
-    assert stand(planned(*ask, "checkpoints.y=y/t")[1].evaluations[-2]).pending == 2
+        remaining(other)
+    assert remaining(planned(*arguments, "checkpoints.y=y/t")[1].evaluations[-2]).pending == 2
 
 
 def test_a_dry_run_says_how_each_pending_run_is_made_elsewhere(place: Path, capsys: Capsys) -> None:
     ckpts(place / "it's t", "s-1", "s-2")
     checkpoint(place / "it's t" / "s-3", 2.0)
     write_questions(place / "sums.jsonl", sums(1))
-    ask = [*SUMS, "checkpoints=it's t", "merge=2", "dataset.path=sums.jsonl", "tag=x",
+    arguments = [*SUMS, "checkpoints=it's t", "merge=2", "dataset.path=sums.jsonl", "tag=x",
            "sampling.trials=2", "model.name=m"]  # fmt: skip
-    done, *pending = planned(*ask)[1].evaluations
+    done, *pending = planned(*arguments)[1].evaluations
     finish(done, {"q0": "10"})
-    trajectory.run(ask, dry_run=True)
-    told = capsys.readouterr().out
-    at = told.index("weights to be merged first")
-    merges, runs = [part.splitlines()[1:] for part in told[at:].strip().split("\n\n")]
+    trajectory.run(arguments, dry_run=True)
+    output = capsys.readouterr().out
+    at = output.index("weights to be merged first")
+    merges, runs = [part.splitlines()[1:] for part in output[at:].strip().split("\n\n")]
     assert len(merges) == 2 and len(runs) == len(pending) == 9
     for one, line in zip(pending, runs, strict=True):
         cfg = compose.load(shlex.split(line))
@@ -163,13 +165,13 @@ def test_a_dry_run_says_how_each_pending_run_is_made_elsewhere(place: Path, caps
         merge.run(compose.load_as(MergeConfig, shlex.split(line)))
     for one in pending:
         finish(one, {"q0": "1" * one.run.cfg.sampling.trials})
-        assert stand(one).finished
-    trajectory.run(ask, dry_run=True)
+        assert remaining(one).finished
+    trajectory.run(arguments, dry_run=True)
     assert "pending runs, settings" not in capsys.readouterr().out
     manifest = runfolder.read_manifest(done.run)
     del manifest["identity"]["questions"]
     runfolder.write_json(done.run.manifest, manifest)
-    trajectory.run(ask, dry_run=True)
+    trajectory.run(arguments, dry_run=True)
     table = capsys.readouterr().out
     assert "unprepared" in table and "pending runs, settings" in table
 
@@ -180,27 +182,26 @@ def test_failures_stop_no_other_run_and_a_stop_stops_all(
     """With a program in place of Python that fails, or was stopped, as its model's name says."""
     ckpts(place / "t", "a-1", "bad-2", "c-3")
     write_questions(place / "sums.jsonl", sums(1))
-    asked = list[str]()
+    given = list[str]()
 
-    def fake(_: Residents, orders: list[Order]) -> list[int]:
-        [order] = orders
-        asked.append(order.model)
-        return [130 if "quit-" in order.model else 7 if "bad-" in order.model else 0]
+    def fake(_: Residents, order: Order) -> int:
+        given.append(order.model)
+        return 130 if "quit-" in order.model else 7 if "bad-" in order.model else 0
 
     monkeypatch.setattr(Residents, "follow", fake)
-    ask = [*SUMS, "merge=[]", "greedy=false", "dataset.path=sums.jsonl", "sampling.trials=2"]
+    arguments = [*SUMS, "merge=[]", "greedy=false", "dataset.path=sums.jsonl", "sampling.trials=2"]
     with pytest.raises(UserError) as error:
-        trajectory.run([*ask, "checkpoints=t"])
+        trajectory.run([*arguments, "checkpoints=t"])
     assert error.value.exit_code == 1  # those that left nothing, as if others were at it
     assert "3 of 3 runs are not finished: runs/sums/t-a-1" in str(error.value)
-    told = capfd.readouterr()
-    assert "evaluating 2 of 3: t-bad-2" in told.err and not told.out
-    assert len(asked) == 3
+    output = capfd.readouterr()
+    assert "evaluating 2 of 3: t-bad-2" in output.err and not output.out
+    assert len(given) == 3
     ckpts(place / "u", "a-1", "quit-2", "z-3")
     with pytest.raises(UserError, match="stopped at runs/sums/u-quit-2") as error:
-        trajectory.run([*ask, "checkpoints=u"])
+        trajectory.run([*arguments, "checkpoints=u"])
     assert error.value.exit_code == 130
-    assert len(asked) == 3 + 2
+    assert len(given) == 3 + 2
 
 
 def send_once_heard(number: int, ready: Path | None = None, after: Path | None = None) -> None:
@@ -222,7 +223,7 @@ def ended(code: str) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resident, "PROGRAM", [sys.executable, "-c", code])
         with Residents() as residents:
-            return residents.follow([Order("", [])])[0]
+            return residents.follow(Order("", []))
 
 
 def test_a_signal_to_this_process_reaches_the_run() -> None:

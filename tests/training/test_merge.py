@@ -317,16 +317,6 @@ def test_a_link_within_the_folder_is_followed(tmp_path: Path, three: list[Path])
     assert not (out / "license.txt").is_symlink()
 
 
-def test_tied_weights_that_are_stored_twice(tmp_path: Path) -> None:
-    sources = []
-    for n in range(2):
-        tensors = some(n)
-        tensors["lm_head.weight"] = tensors["embed.weight"].clone()
-        sources.append(save(tmp_path / f"step-{n}", tensors, tie_word_embeddings=True))
-    made = load(merge.merge(sources, tmp_path / "mean"))
-    assert torch.equal(made["lm_head.weight"], made["embed.weight"])
-
-
 def test_whose_mean_it_is(tmp_path: Path, three: list[Path]) -> None:
     out = merge.merge(three, tmp_path / "mean")
     assert merge.mismatch(out, three) is None
@@ -506,8 +496,8 @@ def test_a_newest_without_a_tokenizer_is_told(
     assert "tokenizer" not in capsys.readouterr().err
     (three[0] / "tokenizer.json").write_text("{}")
     merge.merge(three, tmp_path / "mean")
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"{three[2]}: the newest has no tokenizer" in told and f"from {three[0]}" in told
+    output = " ".join(capsys.readouterr().err.split())
+    assert f"{three[2]}: the newest has no tokenizer" in output and f"from {three[0]}" in output
     merge.merge(three[::-1], tmp_path / "other")
     assert "tokenizer" not in capsys.readouterr().err
 
@@ -635,13 +625,13 @@ def test_a_signal_after_the_end_does_not_say_that_nothing_was_made(
 
 
 def test_two_at_once_make_it_once(tmp_path: Path, three: list[Path]) -> None:
-    out, told = tmp_path / "mean", list[str]()
+    out, output = tmp_path / "mean", list[str]()
 
     def one() -> None:
         try:
             merge.merge(three, out)
         except UserError as error:
-            told.append(str(error))
+            output.append(str(error))
 
     threads = [threading.Thread(target=one) for _ in range(4)]
     for thread in threads:
@@ -649,7 +639,7 @@ def test_two_at_once_make_it_once(tmp_path: Path, three: list[Path]) -> None:
     for thread in threads:
         thread.join()
     assert_mean(out, three)
-    assert len(told) == 3 and all("another process" in t or "exists already" in t for t in told)
+    assert len(output) == 3 and all("another process" in t or "exists already" in t for t in output)
     assert not list(tmp_path.glob(".*"))
 
 
@@ -702,20 +692,20 @@ def test_settings(arguments: list[str], words: str) -> None:
 
 
 def test_the_verb(tmp_path: Path, three: list[Path], capsys: Capsys) -> None:
-    def told(*arguments: str, code: int) -> str:
+    def output(*arguments: str, code: int) -> str:
         assert main(["merge", *arguments]) == code
         return " ".join(capsys.readouterr().err.split())
 
     every, out = f"checkpoints={tmp_path}/step-*", f"out={tmp_path}/mean"
-    few = told(every, out, "last=99", code=2)
+    few = output(every, out, "last=99", code=2)
     assert "last=99: only 3 checkpoints" in few and "last=3 takes" in few
-    alone = told(f"checkpoints={three[0]}", out, code=2)
+    alone = output(f"checkpoints={three[0]}", out, code=2)
     assert "is one checkpoint" in alone and f"{three[0]}/*" in alone
-    text = told(every, out, "last=2", code=0)
+    text = output(every, out, "last=2", code=0)
     assert "step-2 to step-3" in text
     assert_mean(tmp_path / "mean", three[1:])
-    assert "nothing to do" in told(every, out, "last=2", code=0)
-    assert "exists already" in told(every, out, code=2)
+    assert "nothing to do" in output(every, out, "last=2", code=0)
+    assert "exists already" in output(every, out, code=2)
 
 
 def test_the_demo_merges_into_a_model(tmp_path: Path) -> None:

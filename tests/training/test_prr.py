@@ -53,7 +53,7 @@ def random_sides(root: Path, models: int = 4, questions: int = 5, trials: int = 
     return outcomes
 
 
-def told(root: Path, *settings: str, endings: tuple[str, str] = ("base", "tuned")) -> Any:
+def measured(root: Path, *settings: str, endings: tuple[str, str] = ("base", "tuned")) -> Any:
     before, after = (f"{root}/sums/*-{ending}" for ending in endings)
     more = [f"out={root / 'out'}", "draws=500", *settings]
     prr.run(load([f"before={before}", f"after={after}", *more]))
@@ -75,7 +75,7 @@ def passes(outcomes: Any, k: int) -> Any:
 
 def test_rates_are_those_of_the_formula(tmp_path: Path) -> None:
     outcomes = random_sides(tmp_path)
-    found = told(tmp_path, "metrics=pass@1,pass@2,pass@4", "draws=4000")
+    found = measured(tmp_path, "metrics=pass@1,pass@2,pass@4", "draws=4000")
     rows = {row["protocol"]: row for row in found["protocols"]}
     assert list(rows) == ["avg@6", "Bayes@6", "Pass@1", "Pass@2", "Pass@4"]
     for label, row in rows.items():
@@ -97,7 +97,7 @@ def test_rates_are_those_of_the_formula(tmp_path: Path) -> None:
 
 def test_settled_pairs_are_those_whose_intervals_leave_out_zero(tmp_path: Path) -> None:
     outcomes = random_sides(tmp_path, models=6, questions=20, trials=16)
-    found = told(tmp_path, "metrics=pass@4,pass@8", "confidence=0.9")
+    found = measured(tmp_path, "metrics=pass@4,pass@8", "confidence=0.9")
     rows = {row["protocol"]: row for row in found["protocols"]}
     right, n = outcomes.sum(axis=-1), 16
     p = (right + 1) / (n + 2)
@@ -110,8 +110,8 @@ def test_settled_pairs_are_those_whose_intervals_leave_out_zero(tmp_path: Path) 
         variances = chances @ each**2 - (chances @ each) ** 2
         sigma = np.sqrt(variances.sum(axis=-1)) / 20
         scores[f"Pass@{k}"] = each[right].mean(axis=-1), sigma
-        told_sigma = [r["sigma_before"] for r in found["ranks"] if r["protocol"] == f"Pass@{k}"]
-        assert told_sigma == pytest.approx(sigma[0])
+        row_sigmas = [r["sigma_before"] for r in found["ranks"] if r["protocol"] == f"Pass@{k}"]
+        assert row_sigmas == pytest.approx(sigma[0])
     for label, (mean, sigma) in scores.items():
         settled, turned = 0, []
         for i, j in itertools.combinations(range(6), 2):
@@ -152,7 +152,7 @@ def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
             run_of(tmp_path, f"{name}-{ending}", {f"q{i}": "1" * i + "0" * (4 - i) for i in (0, 2)})
             one = {f"q{i}": "1" if i < 2 * count else "0" for i in (0, 2)}
             run_of(tmp_path, f"{name}-{ending}-greedy", one, *GREEDY)
-    found = told(tmp_path, "metrics=pass@1,pass@2", "output=20")
+    found = measured(tmp_path, "metrics=pass@1,pass@2", "output=20")
     rows = {row["protocol"]: row for row in found["protocols"]}
     assert list(rows) == ["greedy", "avg@4", "Bayes@4", "Pass@1", "Pass@2"]
     assert (rows["greedy"]["reversed"], rows["greedy"]["pairs"]) == (1, 3)
@@ -171,7 +171,7 @@ def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
 def test_ranks_tell_pairs_scores_and_shifts(tmp_path: Path) -> None:
     imported(tmp_path, ["x-base", "y-base", "z-base"], [[[1, 1, 0]], [[1, 0, 0]], [[1, 0, 0]]])
     imported(tmp_path, ["x-sft", "y-sft", "z-sft"], [[[0, 0, 0]], [[1, 1, 1]], [[1, 1, 0]]])
-    found = told(tmp_path, "metrics=pass@1", endings=("base", "sft"))
+    found = measured(tmp_path, "metrics=pass@1", endings=("base", "sft"))
     rows = [row for row in found["ranks"] if row["protocol"] == "avg@3"]
     assert [(r["before"], r["after"]) for r in rows] == [(f"{n}-base", f"{n}-sft") for n in "xyz"]
     assert [(r["rank_before"], r["rank_after"], r["shift"]) for r in rows] == [
@@ -194,7 +194,7 @@ def test_ranks_tell_pairs_scores_and_shifts(tmp_path: Path) -> None:
 def test_ties_are_no_reversals_but_posteriors_reverse_them(tmp_path: Path) -> None:
     for ending in ("base", "tuned"):
         imported(tmp_path, [f"{n}-{ending}" for n in "abc"], [[[1, 0, 1, 0]] * 4] * 3)
-    row = told(tmp_path, "metrics=pass@2")["protocols"][0]
+    row = measured(tmp_path, "metrics=pass@2")["protocols"][0]
     assert (row["prr"], row["tied"], row["settled"]) == (0, 3, 0)
     assert row["mean"] == pytest.approx(0.5, abs=0.03)
 
@@ -203,11 +203,11 @@ def test_a_pairing_against_the_names_is_said(tmp_path: Path, capsys: Capsys) -> 
     random_sides(tmp_path, 3)
     folder = tmp_path / "sums"
     after = ",".join(str(folder / f"{name}-tuned") for name in "bac")
-    found = told(tmp_path, f"after={after}")
-    said = "by their names a-base belongs to a-tuned, and is paired with b-tuned"
+    found = measured(tmp_path, f"after={after}")
+    message = "by their names a-base belongs to a-tuned, and is paired with b-tuned"
     assert [row["after"] for row in found["ranks"][:3]] == ["b-tuned", "a-tuned", "c-tuned"]
-    assert found["pairing_doubt"] == said and said in capsys.readouterr().err
-    assert f"Warning: {said}" in (tmp_path / "out" / "prr.md").read_text()
+    assert found["pairing_doubt"] == message and message in capsys.readouterr().err
+    assert f"Warning: {message}" in (tmp_path / "out" / "prr.md").read_text()
     assert pairing.mismatch(["a-base", "b-base"], ["x", "y"]) is None
 
 
@@ -233,14 +233,14 @@ def test_fewer_trials_leave_out_k_and_other_trials_are_said(tmp_path: Path) -> N
     outcomes[1, 2, 2:] = -1
     imported(tmp_path, ["a-base", "b-base"], outcomes)
     imported(tmp_path, ["a-tuned", "b-tuned"], outcomes[:, :, :3])
-    found = told(tmp_path, "metrics=pass@1,pass@2,pass@4")
+    found = measured(tmp_path, "metrics=pass@1,pass@2,pass@4")
     labels = ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
     assert [row["protocol"] for row in found["protocols"]] == labels
     page = (tmp_path / "out" / "prr.md").read_text()
     assert "Pass@4: left out" in page and "not alike: trials" in page
     assert "cost: not known" in page
     assert not [key for key, row in enumerate(found["protocols"]) if row["cost"] is not None]
-    told(tmp_path, "metrics=pass@4")
+    measured(tmp_path, "metrics=pass@4")
     assert not (tmp_path / "out" / "trend.png").exists()
 
 
@@ -248,7 +248,7 @@ def test_ragged_runs_have_no_number_of_trials(tmp_path: Path) -> None:
     for name in ("a-base", "b-base", "a-tuned", "b-tuned"):
         owed = {"x": "1101", "y": "10.0" if name == "b-base" else "1001"}
         run_of(tmp_path, name, owed)
-    found = told(tmp_path, "metrics=pass@1,pass@2", "confidence=0.975")
+    found = measured(tmp_path, "metrics=pass@1,pass@2", "confidence=0.975")
     rows = {row["protocol"]: row for row in found["protocols"]}
     assert list(rows) == ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
     # Of before there are 15 trials of 4 questions.
@@ -263,13 +263,13 @@ def test_ragged_runs_have_no_number_of_trials(tmp_path: Path) -> None:
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
-    for settings, said in (
+    for settings, message in (
         (["after=x"], "before: "),
         (["before=x"], "after: "),
         (["before=x", "after=y", "metrics=pass@0"], "metrics=.*pass@0"),
         (["before=x", "after=y", "draws=5"], "draws=5: "),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             load(settings)
 
 
@@ -283,7 +283,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys
     (tmp_path / "empty").mkdir()
     runs = f"{tmp_path}/sums"
     base = f"{runs}/*-base"
-    for before, after, said in (
+    for before, after, message in (
         (base, f"{runs}/*-tuned", r"before= names 2 runs \(a-base, b-base\) and after= 3 "),
         (base, f"{runs}/nothing", "nothing: "),
         (base, f"{runs}/*-nothing", "no run folder"),
@@ -295,13 +295,13 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys
         (base, f"{runs}/a-tuned,{runs}/a-other", "a-other: of its 3 questions 2"),
         (base, f"{runs}/a-tuned,{tmp_path}/products/a-far", "several data sets .sums, products"),
     ):
-        with pytest.raises(UserError, match=said) as error:
+        with pytest.raises(UserError, match=message) as error:
             prr.run(load([f"before={before}", f"after={after}", f"out={tmp_path / 'out'}"]))
         assert "\n" not in str(error.value)
         assert capsys.readouterr() == ("", "")
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
-        told(tmp_path, f"after={runs}/[ab]-tuned", f"out={tmp_path / 'file' / 'in'}")
+        measured(tmp_path, f"after={runs}/[ab]-tuned", f"out={tmp_path / 'file' / 'in'}")
 
 
 def test_an_import_that_is_named_greedy_is_taken_for_it(tmp_path: Path) -> None:

@@ -260,8 +260,11 @@ def test_what_the_prior_moved_is_told_once(capsys: Capsys) -> None:
     sigma = math.sqrt(2 * 1 * 81 / 82**2 / 83) / 2
     assert found[3] == pytest.approx((means[3] - 1) / sigma)
     assert {row["shrinkage"] for row in rows if row["metric"] != "bayes"} == {None}
-    told = capsys.readouterr().err.replace("\n", " ")
-    assert told.count("the uniform prior moved") == 1 and "0.5 σ at 3 of 4 points (s-400 -1" in told
+    output = capsys.readouterr().err.replace("\n", " ")
+    assert (
+        output.count("the uniform prior moved") == 1
+        and "0.5 σ at 3 of 4 points (s-400 -1" in output
+    )
     stability.curve([track([[40, 41], [50, 50]], 80)], CFG)
     assert not capsys.readouterr().err
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from forked import stored
 from helpers import Capsys, write_questions
-from made_series import DEMO, SUMS, checkpoint, ckpts, finish, planned, sums
+from made_windows import DEMO, SUMS, checkpoint, ckpts, finish, planned, sums
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
@@ -69,28 +69,28 @@ def test_finished_runs_become_tables_pictures_and_a_page(
         ckpts(place / name, "s-1", "s-2", "s-3")
     checkpoint(place / "c" / "s-4", 9.0)
     write_questions(place / "sums.jsonl", sums(3))
-    ask = [*SUMS, "dataset.path=sums.jsonl", "sampling.trials=8", "merge=2", "replicates=50",
+    arguments = [*SUMS, "dataset.path=sums.jsonl", "sampling.trials=8", "merge=2", "replicates=50",
            "checkpoints.m=m", "checkpoints.c=c"]  # fmt: skip
-    made = planned(*ask)[1]
+    made = planned(*arguments)[1]
     rng = np.random.default_rng(1)
     for one in made.evaluations:
         right = rng.binomial(1 if one.greedy else 8, 0.1 + 0.2 * one.window.step, 3)
         finish(one, marks_of(right.tolist(), 1 if one.greedy else 8))
     monkeypatch.setattr(subprocess, "Popen", None)
-    trajectory.run(ask)
-    told = capsys.readouterr()
-    assert "24 runs in runs/sums, 24 finished, 0 pending" in told.err
-    assert "Pass@16 left out, as there are only 8 trials" in told.err
-    assert "at the 3 steps that both have" in told.err
-    assert "warning: 10 finished runs" in told.err
-    assert "form of MaP's Table 2" in told.out and "where training runs cross" in told.out
+    trajectory.run(arguments)
+    output = capsys.readouterr()
+    assert "24 runs in runs/sums, 24 finished, 0 pending" in output.err
+    assert "Pass@16 left out, as there are only 8 trials" in output.err
+    assert "at the 3 steps that both have" in output.err
+    assert "warning: 10 finished runs" in output.err
+    assert "form of MaP's Table 2" in output.out and "where training runs cross" in output.out
     out = place / "runs/sums/_trajectory/m-c"
     found = json.loads((out / "trajectory.json").read_text())
     assert any("10 finished runs of merged" in line for line in found["warnings"])
     assert len(found["summary"]) == 6 and found["summary"][0].startswith("m: highest τ over the 2 ")
     text = (out / "trajectory.md").read_text()
     assert text.startswith("# Trajectory of m-c\n\n- m: highest τ over the 2 steps")
-    assert told.out.rstrip().endswith(found["summary"][-1])
+    assert output.out.rstrip().endswith(found["summary"][-1])
     assert len(found["runs"]) == 24 and found["settings"]["run"][0] == "model=custom"
     assert {row["training"] for row in found["tables"]["stability"]} == {"m", "c"}
     single = made.evaluations[0]
@@ -124,19 +124,19 @@ def test_the_demo_from_checkpoints_to_a_page(
     first = [*own, f"checkpoints={DEMO}/step-3[78]00", "merge=[]"]
     assert main.main([*first, "--dry-run"]) == 0
     assert not list(place.iterdir())
-    told = capfd.readouterr()
-    assert "3700 to 3800" in told.out and "nothing was written" in told.err
+    output = capfd.readouterr()
+    assert "3700 to 3800" in output.out and "nothing was written" in output.err
     assert main.main(first) == 0
-    told = capfd.readouterr()
-    assert "evaluating 2 of 2: demo-step-3800, about" in told.err
-    assert "over the 2 steps" in told.out
+    output = capfd.readouterr()
+    assert "evaluating 2 of 2: demo-step-3800, about" in output.err
+    assert "over the 2 steps" in output.out
 
     merge = [*own, f"checkpoints={DEMO}/step-3[789]00", "merge=2", "merge.keep=false"]
     assert main.main([*merge, "greedy=false"]) == 0
-    told = capfd.readouterr()
-    assert "5 runs in runs/demo, 2 finished" in told.err
-    assert "evaluating 3 of 5: demo-step-3900\n" in told.err
-    assert "evaluating 5 of 5: demo-step-3900-merge2, about" in told.err
+    output = capfd.readouterr()
+    assert "5 runs in runs/demo, 2 finished" in output.err
+    assert "evaluating 3 of 5: demo-step-3900\n" in output.err
+    assert "evaluating 5 of 5: demo-step-3900-merge2, about" in output.err
     folders = sorted(path.name for path in (place / "runs/demo").glob("demo-*"))
     assert len(folders) == 7 and "demo-step-3800-greedy" in folders
     out = place / "runs/demo/_trajectory/demo"
@@ -160,17 +160,17 @@ def test_base_checkpoints_are_evaluated_with_plain_prompts(place: Path, capfd: C
     for step in ("step-3800", "step-3900"):
         shutil.copytree(DEMO / step, place / "base" / step)
         (place / "base" / step / "chat_template.jinja").unlink()
-    asked = [
+    given = [
         "trajectory", "dataset=demo", "sampling=demo", "sampling.seeds=shared", "verifier=none",
         "dataset.limit=6", "sampling.trials=4", "merge=[]", "greedy=false", "replicates=100",
     ]  # fmt: skip
-    bare = [*asked, "model=custom", "checkpoints.bare=base"]
+    bare = [*given, "model=custom", "checkpoints.bare=base"]
     assert main.main(bare) == 2
     assert "no chat template; a base model takes prompt.kind=plain" in capfd.readouterr().err
     shown = compose.load([]).prompt.template
     turn = f"<|im_start|>user\n{shown}<|im_end|>\n<|im_start|>assistant\n"
     assert main.main([*bare, "prompt.kind=plain", f'prompt.template="{turn}"']) == 0
-    chat = [*asked, "model=demo", f"checkpoints.chat={DEMO}/step-3[89]00"]
+    chat = [*given, "model=demo", f"checkpoints.chat={DEMO}/step-3[89]00"]
     assert main.main(chat) == 0
     for name in ("step-3800", "step-3900"):
         folders = [place / "runs/demo" / f"{kind}-{name}" for kind in ("bare", "demo-chat")]
@@ -193,9 +193,9 @@ def test_two_checkpoints_for_real(place: Path, capfd: Capsys) -> None:
     own.append("metrics=[pass@2,cons-confidence@2]")
     assert main.main(["run", *run, "model.checkpoint=step-3800", "rubric=exact-match"]) == 0
     assert main.main(["trajectory", *run, *own]) == 0
-    told = capfd.readouterr().err
-    assert "2 runs in runs/demo, 1 finished, 1 pending" in told
-    assert "evaluating 2 of 2: demo-step-3900\n" in told
+    output = capfd.readouterr().err
+    assert "2 runs in runs/demo, 1 finished, 1 pending" in output
+    assert "evaluating 2 of 2: demo-step-3900\n" in output
     saved = json.loads((place / "runs/demo/_trajectory/demo/trajectory.json").read_text())
     curve = one_of(saved["tables"]["curve"], metric="avg", step=3900)
     assert one_of(saved["tables"]["curve"], metric="cons-confidence@2", step=3900)

@@ -16,7 +16,7 @@ import pytest
 from forked import MAIN
 from helpers import again, make_run
 
-from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import verifier_as_model
@@ -175,26 +175,6 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_ends(
     assert_same(run, one, 1e-4)
     stage.verify(again(run, by_question))  # how many judged is no part of what verdicts are
     assert "nothing owed" in capsys.readouterr().err
-
-
-def test_replicas_that_all_die(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    dying = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
-    monkeypatch.setattr(process, "PROGRAM", [sys.executable, "-c", dying])
-    with pytest.raises(TryAgain, match=r"2 of 2 replicas"):
-        stage.verify(again(run, TWO))
-    said = capsys.readouterr().err
-    assert said.count("last words") == 2 * 2  # as a warning; the third time as an error
-
-
-@pytest.mark.soak
-def test_replicas_that_can_never_start_are_one_error(run: Run, capsys: Any) -> None:
-    with pytest.raises(TryAgain) as caught:
-        stage.verify(again(run, TWO, "verifier.engine.args.nonsense=1"))
-    assert str(caught.value).count("verifier.engine=transformers: could not load") == 1
-    assert "starting it again" not in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"verifier\.labels\.correct=AB") as bad:
-        stage.verify(again(run, TWO, "verifier.labels.correct=AB"))
-    assert bad.value.exit_code == 2
 
 
 # Stands still for good once the first verdicts are on the disk.
