@@ -54,11 +54,7 @@ class Tables:
     """Rows of all runs of an import that wait for the disk."""
 
     def __init__(
-        self,
-        folder: Path,
-        plan: Plan,
-        source: Source,
-        writers: ThreadPoolExecutor,
+        self, folder: Path, plan: Plan, source: Source, writers: ThreadPoolExecutor
     ) -> None:
         self._folder, self._plan, self._writers = folder, plan, writers
         self._skipped = source.skipped
@@ -95,17 +91,11 @@ class Tables:
 
     def _judge(self, columns: dict[str, Any], runs: list[PlannedRun]) -> None:
         """Where the records of a run have no outcome, let the best category be correct."""
-        found = columns["category"].to_pylist()
-        right = pa.array(
-            [
-                None
-                if category is None or run.has_outcomes
-                else category in self._best[run.dataset]
-                for run, category in zip(runs, found, strict=True)
-            ],
-            pa.bool_(),
-        )
-        judged = pc.if_else(right, "correct", "wrong")
+        right = [
+            None if category is None or run.has_outcomes else category in self._best[run.dataset]
+            for run, category in zip(runs, columns["category"].to_pylist(), strict=True)
+        ]
+        judged = pc.if_else(pa.array(right, pa.bool_()), "correct", "wrong")
         why = pc.binary_join_element_wise("category", columns["category"].cast(pa.string()), " ")
         columns["outcome"] = pc.coalesce(columns.get("outcome", judged), judged)
         columns["reason"] = pc.if_else(judged.is_valid(), why, columns["reason"])
