@@ -198,7 +198,7 @@ def _evaluate_model(window: Window, lacks: Sequence[Evaluation]) -> dict[Path, i
     with Residents() as residents:
         for evaluation in lacks:
             run, command = evaluation.run, ["run", *evaluation.settings]
-            [status] = residents.run([Order(window.name, command, run.cfg)])
+            status = residents.run(Order(window.name, command, run.cfg))
             if status:
                 failed[run.path] = status
     return failed
