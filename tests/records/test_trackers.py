@@ -169,10 +169,9 @@ def test_a_tracker_that_raises_is_named_in_a_line(
     run = run_of(tmp_path, "a")
     monkeypatch.setitem(trackers._OPEN, "mlflow", opened)
     following.follow(run.path, "p", "mlflow", Event(), Event())
-    warnings = [text for text in capsys.readouterr().err.splitlines() if "warning" in text]
-    assert len(warnings) == 1 and warnings[0].startswith("warning: track=mlflow: ")
-    assert line in warnings[0]
-    assert f"export {run.path} to=mlflow" in warnings[0]
+    [warning] = [text for text in capsys.readouterr().err.splitlines() if "warning" in text]
+    assert warning.startswith("warning: track=mlflow: ") and line in warning
+    assert f"export {run.path} to=mlflow" in warning
 
 
 def test_one_that_hangs_is_ended(
