@@ -82,7 +82,7 @@ class Race:
         self.lengths, self.looks, self.seats = lengths, looks, seats
         models, self.questions, trials = lengths.shape
         self.devices = [Device() for _ in range(devices)]
-        self.begun, self.flying = np.zeros((2, models), int)
+        self.begun, self.in_flight = np.zeros((2, models), int)
         self.left = np.full((models, trials), self.questions)
         self.whole = np.zeros(models, int)  # rounds that are complete
         self.seen, self.tokens = 0, 0.0
@@ -100,7 +100,7 @@ class Race:
             device.advance(now, self.step)
             if device.running and device.running[0][0] <= device.steps + 1e-6:
                 _, model, trial = heapq.heappop(device.running)
-                self.flying[model] -= 1
+                self.in_flight[model] -= 1
                 self.left[model, trial] -= 1
                 while (
                     self.whole[model] < len(self.left[0])
@@ -116,7 +116,7 @@ class Race:
                 for one in self.devices:
                     if one.model is not None and not self.first[one.model]:
                         one.advance(now, self.step)
-                        self.flying[one.model] -= len(one.running)
+                        self.in_flight[one.model] -= len(one.running)
                         one.running, one.model = [], None
             self._assign(now, self.devices if looked else [device])
 
@@ -159,14 +159,14 @@ class Race:
             return
         left = (upto or self.wanted[k]) * self.questions - self.begun[k]
         mates = sum(one.model == k for one in self.devices)
-        room = min(self.seats, -(-(left + self.flying[k]) // mates)) - len(device.running)
+        room = min(self.seats, -(-(left + self.in_flight[k]) // mates)) - len(device.running)
         device.advance(now, self.step)
         for _ in range(min(room, left)):
             trial, question = divmod(int(self.begun[k]), self.questions)
             end = device.steps + self.lengths[k, question, trial]
             heapq.heappush(device.running, (end, k, trial))
             self.begun[k] += 1
-            self.flying[k] += 1
+            self.in_flight[k] += 1
 
 
 def in_blocks(lengths: Floats, looks: Course, devices: int, seats: int) -> float:

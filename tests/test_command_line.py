@@ -439,7 +439,7 @@ def test_the_exit_status_of_many_runs(
     codes: list[int], status: int, begun: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = [*codes]
-    monkeypatch.setattr(resident.Residents, "follow", lambda self, orders: [left.pop(0)])
+    monkeypatch.setattr(resident.Residents, "follow", lambda self, order: left.pop(0))
     assert resident.run_all([["run", f"trials={i}"] for i in range(3)]) == status
     assert len(codes) - len(left) == begun
 
@@ -524,7 +524,7 @@ def tried(seed: int, capsys: Capture) -> None:
 def nothing_happens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verbs do nothing: what is drawn would load engines, and ask the network."""
     monkeypatch.setattr(Verb, "function", property(lambda _: lambda *a, **k: None))
-    monkeypatch.setattr(resident.Residents, "follow", lambda self, orders: [0])
+    monkeypatch.setattr(resident.Residents, "follow", lambda self, order: 0)
     monkeypatch.setattr("bayes_at_n.pipeline.adaptive.verb.run_until", lambda *a, **k: 0)
     monkeypatch.setattr("bayes_at_n.pipeline.prepare.estimate.dry_run", lambda *a: None)
 

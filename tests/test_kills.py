@@ -49,18 +49,23 @@ prepare({number}, {whole}, {root!r}, {log!r})
 FORKED = """
 import os
 os.chdir({root!r})
+from bayes_at_n.pipeline.adaptive import schedule
 from bayes_at_n.pipeline.workers import resident
-def run(self, orders):
-    return [follow(order) for order in orders]
-def follow(order):
+children = {{}}
+def begin(self, order):
     from bayes_at_n.pipeline.cli import main
     if not (pid := os.fork()):
         try:
             os._exit(main.main(order.command))
         finally:
             os._exit(99)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-resident.Residents.follow = run
+    children[id(order)] = pid
+def ended(self, order):
+    pid, status = os.waitpid(children[id(order)], os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if pid else None
+resident.Residents.begin, resident.Residents.ended = begin, ended
+# How much is sampled ahead is chance.
+schedule.IDLE, schedule.forecast = 0, lambda seen: None
 """
 # Dies in the middle of a file, at its first byte beyond so many.
 HALF = """

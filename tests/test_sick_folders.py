@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import evaluate
-from bayes_at_n.pipeline.training.series import Evaluation, Window
+from bayes_at_n.pipeline.training.windows import Evaluation, Window
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

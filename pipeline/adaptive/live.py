@@ -42,7 +42,7 @@ LEAVE_S = 10.0  # for workers of a race that is over
 
 
 def settle(plan: Plan) -> tuple[Course, Outcomes]:
-    """Sample until it is decided or all trials are used; every look, and what it was seen in.
+    """Sample until it is decided or all trials are used; return looks and what they were seen in.
 
     Raises:
         UserError: the folder holds another plan, or looks at other outcomes.
@@ -118,10 +118,7 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
         how = {"until": cfg.until, "method": cfg.method, "confidence": cfg.confidence}
         how |= {"trials": trials, "folder": folder}
         for run in plan.contenders[k].runs:
-            for left in run.path.glob("*.lease"):  # of one that was killed when all was graded
-                with suppress(lease.Taken), lease.held(left, "clearing up"):
-                    pass
-            for of_table in run.path.glob("*/"):
+            for of_table in run.path.glob("*/"):  # drafts of one that was killed
                 atomic.sweep(of_table)
             so_many = data.reached(run, trials)
             runfolder.save(data.with_trials(run, so_many), *runfolder.TRIALS)
@@ -156,7 +153,7 @@ def workers(contender: Contender) -> set[str]:
     return {name for run in contender.runs for name in sessions.alive(run.path)}
 
 
-def in_flight(contender: Contender) -> int:
+def attempts_in_flight(contender: Contender) -> int:
     """Count the attempts that live workers have begun and not finished."""
     records = [one for run in contender.runs for one in sessions.sessions(run.path).values()]
     alive = workers(contender)
@@ -187,10 +184,11 @@ class Samplers:
     """
 
     def __init__(self, plan: Plan, stop: stopping.StopFlag) -> None:
-        self.plan, self.stop, self.residents = plan, stop, Residents()
+        self.plan, self.stop, self.gpus = plan, stop, places(plan.contenders)
+        # Of several at once nobody could read the progress.
+        self.residents = Residents(said="quiet" if len(self.gpus) > 1 else "")
         self.file = atomic.draft(plan.folder / "wanted.json")
         self.wanted: dict[str, list[int]] = {}  # what stands in it
-        self.gpus = places(plan.contenders)
         self.loaded: list[int | None] = [None] * len(self.gpus)  # models by place
         self.orders: dict[int, tuple[int, Order]] = {}  # models and their commands by place
 
@@ -218,23 +216,30 @@ class Samplers:
         if why and (lacking.any() or not known.codes.size):
             return why
         first, limited = np.where(chosen, trials, 0), budget.is_set(contenders)
+        needed = chosen.copy()
         while True:
             began, ended = time.monotonic(), self._ended()
-            for k in np.flatnonzero(chosen):
-                chosen[k] = not complete(contenders[k], trials)
-            if not chosen.any():
+            for k in np.flatnonzero(needed):
+                needed[k] = not complete(contenders[k], trials)
+            if not needed.any():
                 return ""
             if self.stop.signal_number:
                 self._interrupt()
-            flying = np.array([in_flight(contender) for contender in contenders])
-            if limited and (why := budget.exhausted(contenders, "what is in flight takes", flying)):
+            if limited and (why := self._unpaid(bool(needed[ended].any()))):
                 return why
-            if limited and chosen[ended].any() and not (self.orders or flying.any()):
-                return "what is left of the budget begins no attempt"
-            turns = self._turns() if (first > 0).sum() > len(self.gpus) else None
+            turns = self._turns() if chosen.sum() > len(self.gpus) else None
             wanted = first if limited else schedule.wanted(seen, turns)
-            self._assign(chosen, first, wanted, 0 if limited else schedule.IDLE)
+            self._assign(needed, first, wanted, 0 if limited else schedule.IDLE)
             time.sleep(max(WAIT_S, 4 * (time.monotonic() - began)))
+
+    def _unpaid(self, lacking: bool) -> str:
+        """Say why nothing more is begun under the budget; `lacking`: a command left attempts."""
+        contenders = self.plan.contenders
+        in_flight = np.array([attempts_in_flight(contender) for contender in contenders])
+        if why := budget.exhausted(contenders, "what is in flight takes", in_flight):
+            return why
+        begun = bool(self.orders) or in_flight.any()
+        return "what is left of the budget begins no attempt" if lacking and not begun else ""
 
     def _assign(self, needed: Bools, first: Ints, wanted: Ints, idle: int) -> None:
         """Say what is wanted, and give every free place a model that it can do something for."""
@@ -307,10 +312,10 @@ class Samplers:
         found = []
         for contender in self.plan.contenders:
             runs = [run for run in contender.runs if data.is_prepared(run)]
-            said = [one for run in runs for one in sessions.sessions(run.path).values()]
-            loads = [one["load_s"] for one in said if one.get("attempts") and "load_s" in one]
-            worked = sum(one.get("lived_s", 0.0) for one in said) - sum(loads)
-            rounds = sum(one.get("attempts", 0) for one in said) / (
+            records = [one for run in runs for one in sessions.sessions(run.path).values()]
+            loads = [one["load_s"] for one in records if one.get("attempts") and "load_s" in one]
+            worked = sum(one.get("lived_s", 0.0) for one in records) - sum(loads)
+            rounds = sum(one.get("attempts", 0) for one in records) / (
                 sum(len(run.questions) for run in runs) or 1
             )
             turn = max(loads, default=0.0) * (1 / schedule.LOADING - 1)

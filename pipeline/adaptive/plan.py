@@ -27,6 +27,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
 MARK = "made_by_this_user"
+DECISION = ("until", "confidence", "margin", "method")  # what is decided, and how surely
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def opened(folder: Path) -> Plan:
     if not record:
         raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
     try:
-        cfg = SettleConfig(**{k: record[k] for k in ("until", "confidence", "margin", "method")})
+        cfg = SettleConfig(**{key: record[key] for key in DECISION})
         of = Goal(cfg, record["models"], record["looks"][-1], record["looks"][0])
         contenders = [
             Contender(name, [_found(Path(record["cwd"], run)) for run in runs], [], [])
@@ -201,10 +202,7 @@ def record_of(plan: Plan) -> dict[str, Any]:
         "arguments": plan.arguments,
         MARK: trust.sign(json.dumps(plan.arguments)),
         "cwd": os.getcwd(),
-        "until": plan.goal.cfg.until,
-        "confidence": plan.goal.cfg.confidence,
-        "margin": plan.goal.cfg.margin,
-        "method": plan.goal.cfg.method,
+        **{key: getattr(plan.goal.cfg, key) for key in DECISION},
         "models": plan.goal.names,
         "runs": [[str(run.path) for run in contender.runs] for contender in plan.contenders],
         "looks": plan.goal.looks,

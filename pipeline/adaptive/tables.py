@@ -7,7 +7,7 @@ import numpy as np
 
 from bayes_at_n.pipeline.adaptive import looks
 from bayes_at_n.pipeline.adaptive.data import Outcomes
-from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.adaptive.plan import DECISION, Goal
 from bayes_at_n.pipeline.adaptive.race import Course, State, ended, evidence, progress
 from bayes_at_n.pipeline.base.console import count, counted, listed, percent
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
@@ -189,7 +189,7 @@ def line(seen: Course) -> str:
 def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
     """Return the JSON object: the last look, what it cost, and how sure it is."""
     return {
-        **{key: getattr(seen.goal.cfg, key) for key in ("until", "confidence", "margin", "method")},
+        **{key: getattr(seen.goal.cfg, key) for key in DECISION},
         **looks.row(seen, -1),
         **spending(seen, known),
         "looks": len(seen.states),

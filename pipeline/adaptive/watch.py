@@ -1,4 +1,4 @@
-"""status of a race: its leaderboard and what is left, above the running of its runs."""
+"""status of a race: its leaderboard and what is left, above the table of its runs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -38,7 +38,7 @@ def _runs(folder: Path) -> list[Path]:
     return [path for path in paths if find.is_run(path)]
 
 
-def _about(folder: Path, running: Sequence[Progress]) -> Above:
+def _about(folder: Path, runs: Sequence[Progress]) -> Above:
     seen, why = looks.of_folder(folder)
     goal = seen.goal
     record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
@@ -47,30 +47,25 @@ def _about(folder: Path, running: Sequence[Progress]) -> Above:
         line = f"{folder}: {why or first}"
         record |= {"stale": why} if why else {}
         return Above(Text(line), record, bool(why))
-    board, left = tables.leaderboard(seen), _left(seen, running)
-    lines = [f"{folder}: {tables.line(seen)}", *([_in_words(seen, left)] if left else [])]
+    board, (left, words) = tables.leaderboard(seen), _left(seen, runs)
+    lines = [f"{folder}: {tables.line(seen)}", *filter(None, [words])]
     record = {"settle": str(folder), **tables.record(seen), "left": left}
     drawn = Group(display.to_rich(board, results.width), *map(Text, lines), Text())
     return Above(drawn, display.plain(record), ended(seen.states[-1], goal))
 
 
-def _left(seen: Course, running: Sequence[Progress]) -> dict[str, Any]:
-    """Return what is left by the forecast, at the speed of the workers; {} where none is known."""
+def _left(seen: Course, running: Sequence[Progress]) -> tuple[dict[str, Any], str]:
+    """Return what is left by the forecast, at the speed of the workers, also in words."""
     found, speed = forecast(seen), sum(s.tokens_per_s for s in running)
     if found is None or ended(seen.states[-1], seen.goal):
-        return {}
-    return {
-        "trials": dict(zip(seen.goal.names, found.trials.tolist(), strict=True)),
-        "tokens": found.tokens,
-        "seconds": found.tokens / speed if speed and found.tokens else None,
-    }
-
-
-def _in_words(seen: Course, left: dict[str, Any]) -> str:
-    last, most = max(left["trials"].values()), seen.goal.trials
+        return {}, ""
+    last, most = int(found.trials.max()), seen.goal.trials
+    seconds = found.tokens / speed if speed and found.tokens else None
     parts = [
         f"settled after about {last} of {most} trials" if last < most else f"up to {most} trials",
-        f"{count(left['tokens'])} more tokens" if left["tokens"] else "",
-        f"{clock(left['seconds'])} at the present speed" if left["seconds"] else "",
+        f"{count(found.tokens)} more tokens" if found.tokens else "",
+        f"{clock(seconds)} at the present speed" if seconds else "",
     ]
-    return f"forecast, if evidence grows on as it does: {', '.join(filter(None, parts))}"
+    trials = dict(zip(seen.goal.names, found.trials.tolist(), strict=True))
+    words = f"forecast, if evidence grows on as it does: {', '.join(filter(None, parts))}"
+    return {"trials": trials, "tokens": found.tokens, "seconds": seconds}, words

@@ -38,6 +38,7 @@ class Member:
     run: Run
     question_ids: list[str]  # M, the cohort's questions as this run calls them
     decided: str = ""  # who decided the run's outcomes, where a verifier does
+    marks: dict[str, str] = field(default_factory=dict)  # `question_ids` by `Outcomes.positions`
 
     @cached_property
     def usage(self) -> outcomes.Usage:
@@ -187,11 +188,8 @@ def priors(cohort: Cohort, cfg: PriorConfig) -> list[Prior]:
     """
     loaded = []
     for member in cohort.members if cfg.run is not None else []:
-        own = outcomes.read(member.run, quiet=True)
-        ids = {own.question_ids[i]: mark for mark, i in own.positions().items()}
         try:
-            marks = {ids[name]: name for name in member.question_ids}
-            loaded.append(prior.load(cfg, member.run, marks))
+            loaded.append(prior.load(cfg, member.run, member.marks))
         except UserError as error:
             raise UserError(f"{member.name}: {error}") from error
     return loaded
@@ -247,14 +245,15 @@ def of_runs(
     if not runs:
         raise UserError(f"{dataset}: no graded run; run `{PROGRAM} run` or `grade` first")
     codes, cut, members = list[Codes](), list[Codes](), list[Member]()
-    for name, rows in _shared(dataset, positions, named).items():
-        run, of_run = runs[name], graded[name]
+    for name, by_mark in _shared(dataset, positions, named).items():
+        run, of_run, rows = runs[name], graded[name], [*by_mark.values()]
         if empty := int((of_run.codes[rows] == OWED).all(axis=1).sum()):
             why = f"{empty} of {len(rows)} questions have no graded attempt; run `generate` and"
             leave_out(name, f"{why} `grade` on {run.path}")
             continue
         ids = [of_run.question_ids[row] for row in rows]
-        members.append(Member(name, run, ids, outcomes.who(run, of_run)))
+        marks = dict(zip(by_mark, ids, strict=True))
+        members.append(Member(name, run, ids, outcomes.who(run, of_run), marks))
         codes.append(of_run.codes[rows])
         cut.append(of_run.truncated[rows])
     if not members:
@@ -288,8 +287,8 @@ def padded(codes: Any, trials: int, fill: int = OWED) -> Any:
 
 def _shared(
     dataset: str, positions: Mapping[str, Mapping[str, int]], named: bool
-) -> dict[str, list[int]]:
-    """Find the rows of the shared questions in each run that can be compared, by its name.
+) -> dict[str, dict[str, int]]:
+    """Find the shared questions of each run that can be compared, by its name: rows by mark.
 
     The questions are those of most runs (of the larger set, if two are as frequent). A run that
     lacks some of them is left out, unless runs were named: then what all share is compared.
@@ -312,4 +311,4 @@ def _shared(
                 * bool(shared)
             )
     order = [question for question in next(iter(comparable.values())) if question in basis]
-    return {name: [of_run[question] for question in order] for name, of_run in comparable.items()}
+    return {name: {mark: of_run[mark] for mark in order} for name, of_run in comparable.items()}

@@ -40,16 +40,16 @@ class Request:
 
     @property
     def name(self) -> str:
-        """What an engine calls it: no two of its requests have one name."""
+        """Name it for an engine: no two of its requests have one name."""
         return f"{self.run}/{self.question_id}/{self.trial}"
 
     def so_far(self, token_ids: list[int]) -> list[int]:
-        """Those tokens after what is there of the attempt already."""
+        """Append tokens to what is there of the attempt already."""
         return token_ids if self.begun is None else [*self.begun["token_ids"], *token_ids]
 
     @property
     def context(self) -> list[int]:
-        """What the model reads before its first token: the prompt, and what is there already."""
+        """Return what the model reads first: the prompt, and what is there already."""
         return (self.prompt_token_ids or []) + self.so_far([])
 
 
@@ -77,7 +77,7 @@ class Completion:
 
     @property
     def tokens(self) -> int | None:
-        """How many were sampled now; None where nobody says."""
+        """Count the tokens that were sampled now; None where nobody says."""
         return self.completion_tokens if self.token_ids is None else len(self.token_ids)
 
 
@@ -101,7 +101,7 @@ class Engine(Protocol):
 
     @staticmethod
     def label_args(cfg: RunConfig) -> dict[str, Any]:
-        """The `engine.args` that many long prompts, one prefill each, are best served with."""
+        """Return the `engine.args` that are best for many long prompts, one prefill each."""
         return {}
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
@@ -114,12 +114,12 @@ class Engine(Protocol):
         """
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
-        """Per prompt of n tokens, n log-probs given the tokens before; NaN at position 0."""
+        """Score the n tokens of each prompt given those before: float32 [n], NaN at position 0."""
 
     def next_logprobs(
         self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep
     ) -> Logprobs:
-        """Log-probs of some tokens as the next one of each prompt: float32 [prompts, tokens].
+        """Score some tokens as the next one of each prompt: float32 [prompts, tokens].
 
         Natural, under the full vocabulary, before any temperature; one prefill, nothing sampled.
         `on_step` is called after every step, so that long work can be told from a hang.
@@ -133,7 +133,7 @@ class Engine(Protocol):
         raise NotSupported(f"{type(self).__name__} is loaded anew for other weights")
 
     def usage(self) -> dict[str, Any]:
-        """What its scheduler says now; empty where there is none.
+        """Return what its scheduler reports now; empty where there is none.
 
         `running` and `waiting` sequences; shares of the key-value `cache` in use, and at most
         (`cache_peak`); `preemptions`: sequences thrown out of the cache so far, computed again.
@@ -141,15 +141,15 @@ class Engine(Protocol):
         return {}
 
     def probe_due(self, since: float) -> bool:
-        """Whether to ask `has_run_model` again, so many seconds after the last time."""
+        """Say whether to ask `has_run_model` again, so many seconds after the last time."""
         return False
 
     def has_run_model(self, limit_s: float) -> bool:
-        """Whether its server says in time that it has the run's model. Raises Replaced: not."""
+        """Ask its server whether it has the run's model; False: no answer. Raises Replaced: not."""
         return True
 
     def describe(self) -> dict[str, Any]:
-        """Version, device and effective settings, for the record."""
+        """Return version, device and effective settings, for the record."""
 
     def close(self) -> None:
         """Free the memory, so that another model can be loaded in this process."""
@@ -233,7 +233,7 @@ _kept: _Kept | None = None
 
 @contextlib.contextmanager
 def keeping() -> Iterator[None]:
-    """Inside, the engine that was loaded last stays, and `load` returns it again where it fits."""
+    """Keep the engine that was loaded last while the block runs, for `load` to return it again."""
     global _kept
     kept = _kept = _Kept()
     try:
@@ -252,7 +252,7 @@ def leave(engine: Engine) -> None:
 
 
 def pull(requests: Iterator[Request | None], most: int) -> tuple[list[Request], bool]:
-    """Up to so many requests that are there now, and whether more may come later.
+    """Take up to so many requests that are there now; say whether more may come later.
 
     >>> pull(iter([None, None]), 2)
     ([], True)

@@ -17,7 +17,7 @@ _known: dict[str, Function] = {}  # while a run of them is made, by `model.id`
 
 
 def called(function: Function) -> str:
-    """Module and qualified name of a function; of another callable, those of its class.
+    """Return module and qualified name of a function; of another callable, its class's.
 
     >>> called(len)
     'builtins:len'
@@ -28,7 +28,7 @@ def called(function: Function) -> str:
 
 @contextlib.contextmanager
 def known(function: Function | None) -> Iterator[None]:
-    """Inside, runs whose `model.id` is `called(function)` may ask it."""
+    """Let runs whose `model.id` is `called(function)` call it while the block runs."""
     if function is None:
         yield
         return
@@ -41,7 +41,7 @@ def known(function: Function | None) -> Iterator[None]:
 
 
 def function_of(cfg: RunConfig) -> Function:
-    """The function that a run asks. Raises UserError: it is not there; no name is ever imported."""
+    """Return the function of a run; no name is ever imported. Raises UserError: it is not there."""
     if cfg.model.id in _known:
         return _known[cfg.model.id]
     raise UserError(
@@ -104,7 +104,7 @@ class CallableEngine(Engine):
 
 
 def _checked(returned: Any, prompts: int, name: str) -> list[str]:
-    """What a function returned, a text for each prompt. Raises UserError: it is something else."""
+    """Check that a function returned a text for each prompt. Raises UserError: it did not."""
     wanted = f"it gets a list of {prompts} prompts and must return a list of as many texts (str)"
     if isinstance(returned, Coroutine):
         returned.close()

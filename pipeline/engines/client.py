@@ -5,6 +5,7 @@ followed, cookies are not kept, and nothing of the key that it was sent appears 
 """
 
 import asyncio
+import contextlib
 import email.utils
 import json
 import os
@@ -36,6 +37,7 @@ _PROBE_S = 300.0  # the longest that one request of a probe may take
 _CATALOGUE_BYTES = 16 << 20  # of /v1/models
 _WARN_S = 60.0  # between two warnings of one reason
 _RETRIED = {408, 409, 425, 429}  # and all from 500 on
+_MESSAGES = ("error", "message", "detail", "object")  # where makers put what went wrong
 _WORDS = 300  # characters of a server's own message
 _CAUSES = {
     aiohttp.ConnectionTimeoutError: "no connection in time",
@@ -102,7 +104,7 @@ class Client:
         self._narrowed = 0.0  # when `limit` was last halved
 
     def address(self, path: str) -> str:
-        """Of an interface: below what the user named if that is where /v1 is, else from the root.
+        """Place an interface below what the user named if that is where /v1 is, else at the root.
 
         >>> client = Client(EngineConfig(name="openai", url=["http://node1:8000/v1"]))
         >>> client.address("/v1/models"), client.address("/generate")
@@ -216,7 +218,7 @@ class Client:
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
-        """Made in the event loop that it is used in."""
+        """Open a session, in the event loop that it is used in."""
         headers = {"Accept-Encoding": "identity"}  # packing costs both sides more than the network
         if self._secret:
             headers["Authorization"] = f"Bearer {self._secret}"
@@ -235,7 +237,7 @@ class Client:
         )
 
     def _failure(self, url: str, response: aiohttp.ClientResponse, data: bytes) -> Exception:
-        """What a status from 300 on means."""
+        """Make an exception of a status from 300 on."""
         status, headers = response.status, response.headers
         if status in _RETRIED or status >= 500:
             return Retryable(f"HTTP {status}", _wait(headers.get("Retry-After")), status == 429)
@@ -300,7 +302,7 @@ def _socket(address: Any) -> socket.socket:
 
 
 def _words(data: bytes) -> str:
-    """What the server says of an error, wherever servers of different makers put it.
+    """Find the message of an error, wherever servers of different makers put it.
 
     >>> _words(b'{"error": {"message": "no such model"}}'), _words(b'{"detail": "gone"}')
     ('no such model', 'gone')
@@ -308,29 +310,25 @@ def _words(data: bytes) -> str:
     '<html>bad gateway'
     """
     text = data.decode(errors="replace")
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         value = json.loads(text)
         while isinstance(value, dict):
-            value = next(
-                (value[k] for k in ("error", "message", "detail", "object") if value.get(k)), ""
+            named = (
+                value[key] for key in ("error", "message", "detail", "object") if value.get(key)
             )
+            value = next(named, "")
         text = value if isinstance(value, str) else json.dumps(value)
-    except (ValueError, RecursionError):
-        pass
     return " ".join(text.split())
 
 
 def _wait(header: str | None) -> float | None:
-    """The seconds of a Retry-After header, a number or a date; None where there is no sense in it.
+    """Parse a Retry-After header, seconds or a date; None where there is no sense in it.
 
     >>> _wait("7"), _wait("soon"), _wait(None), _wait("Wed, 21 Oct 2015 07:28:00 GMT")
     (7.0, None, None, 0.0)
     """
-    try:
+    with contextlib.suppress(ValueError):
         return max(0.0, float(header or ""))
-    except ValueError:
-        pass
-    try:
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
         return max(0.0, email.utils.parsedate_to_datetime(header or "").timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
-        return None
+    return None

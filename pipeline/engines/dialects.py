@@ -264,7 +264,7 @@ def _first(entry: dict[str, _Logprob] | None) -> float | None:
 
 
 def _with_logprobs(answer: Answer, logprobs: _Logprobs) -> Answer:
-    """An answer with the log-probs of its tokens, listed in either of two ways."""
+    """Add the log-probs of its tokens to an answer, listed in either of two ways."""
     if logprobs.content is None:
         top = logprobs.top_logprobs[0] if logprobs.top_logprobs else None
         return replace(answer, logprobs=logprobs.token_logprobs, top_logprobs=top)

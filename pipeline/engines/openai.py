@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,7 +84,10 @@ class OpenAIEngine(Engine):
         model = await served.connect(self.client, self.cfg, self.longest, rows)
         self.client.suspect = False  # for being waited for while it started
         if rows:
-            prompts = [(_prompt(row), row["max_tokens"]) for row in (*rows[:1], *rows[-1:])]
+            prompts = [
+                (questions_table.messages(row) or row["prompt_token_ids"], row["max_tokens"])
+                for row in (rows[0], rows[-1])
+            ]
             text = self._text if self.tokenizer is not None else None
             found, known = await probe.probe(model, self.cfg, prompts, text)
             self.lacking = probe.judge(model, found, self.cfg)
@@ -105,7 +108,7 @@ class OpenAIEngine(Engine):
             raise UserError(f"{path}: {one_line(error)}; delete it to begin anew") from None
 
     async def _compare(self, model: served.Model) -> None:
-        """Raises Replaced: the server has another model than the run's."""
+        """Probe the server again. Raises Replaced: it has another model than the run's."""
         self.client.suspect = False
         if not await probe.same(model, self.known, self.cfg.sampling):
             raise Replaced(
@@ -148,7 +151,7 @@ class OpenAIEngine(Engine):
         finally:
             for task in tasks:
                 task.cancel()  # its connection is closed, and the server stops
-            self._run(_gather(tasks))
+            self._run(_all_ended(tasks))
 
     async def _attempt(self, request: Request) -> Completion:
         s, stop, now = self.cfg.sampling, self.cfg.prompt.stop, steady_clock()
@@ -180,7 +183,7 @@ class OpenAIEngine(Engine):
         )
 
     def _text(self, answer: Answer) -> str:
-        """Of the tokens where they are known, as every engine; else as the server says it.
+        """Decode the tokens where they are known, as every engine; else take the server's text.
 
         What a server took apart, the reasoning and the answer, is put together as the model wrote
         it, so that the final part is found as in any other text.
@@ -224,7 +227,7 @@ class OpenAIEngine(Engine):
     def _all(
         self, requests: Sequence[SampleRequest], on_step: Callable[[], None] = lambda: None
     ) -> list[Answer]:
-        """Answers in the order of the requests; the first error ends all."""
+        """Return answers in the order of the requests; the first error ends all."""
         free = asyncio.Semaphore(self.client.in_flight)
 
         async def one(request: SampleRequest) -> Answer:
@@ -309,9 +312,5 @@ class RepetitionGuard:
         return released
 
 
-def _prompt(row: Mapping[str, Any]) -> Any:
-    return questions_table.messages(row) or row["prompt_token_ids"]
-
-
-async def _gather(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def _all_ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -103,7 +103,7 @@ async def probe(
 
 
 async def same(model: Model, known: Findings, s: SamplingConfig) -> bool:
-    """Whether a server has the model that is known by `probe`: two of three readings decide."""
+    """Say whether a server has the model that `probe` knows: two of three readings decide."""
     readings = await _readings(model, known, s, 3)
     return sum(_alike(known["looks"], reading) for reading in readings) >= 2
 
@@ -113,7 +113,7 @@ async def _all(model: Model, requests: Sequence[SampleRequest], **options: bool)
 
 
 async def _readings(model: Model, known: Findings, s: SamplingConfig, times: int) -> list[Reading]:
-    """Log-probs of a stored answer, or what the server calls its model and the greedy answer."""
+    """Read a stored answer's log-probs, or the name of the server's model and the greedy answer."""
     request = SampleRequest(known["prompt"], 1, None, s, prompt_logprobs=True)
     if as_text := "temperature" in known:
         greedy = replace(s, temperature=known["temperature"], top_p=1.0, top_k=None)
@@ -125,7 +125,7 @@ async def _readings(model: Model, known: Findings, s: SamplingConfig, times: int
 
 
 def _alike(known: Sequence[Reading], reading: Reading) -> bool:
-    """Whether a reading differs from the first no more than those of the first probe do.
+    """Say whether a reading is as near the first as those of the first probe are.
 
     >>> _alike([[-1.0, -2.0], [-1.2, -2.0]], [-1.4, -2.0]), _alike([[-1.0], [-1.0]], [-1.2])
     (True, False)
@@ -165,7 +165,7 @@ def _check_words(model: Model, answers: Sequence[Answer], decode: Decode, cfg: R
 
 
 async def _fitting(model: Model, request: SampleRequest, s: SamplingConfig) -> Answer:
-    """The first answer, without fields that the server refuses and the run can do without."""
+    """Ask without the fields that the server refuses and the run can do without."""
     while True:
         try:
             answer = await model.ask(request, probing=True)
@@ -179,7 +179,7 @@ async def _fitting(model: Model, request: SampleRequest, s: SamplingConfig) -> A
 
 
 def _leave_out(model: Model, words: str, s: SamplingConfig) -> bool:
-    """Drop or rename the fields that a server complains of; whether there are any."""
+    """Drop or rename the fields that a server complains of; say whether there are any."""
     if "max_completion_tokens" in words and not model.renamed:
         model.renamed["max_tokens"] = "max_completion_tokens"
         return True
@@ -193,7 +193,7 @@ def _leave_out(model: Model, words: str, s: SamplingConfig) -> bool:
 async def _repeats(
     model: Model, requests: Sequence[list[SampleRequest]], answers: Sequence[list[Answer]]
 ) -> bool:
-    """Whether the same seeds give the same tokens; rounding may differ once (bfloat16).
+    """Say whether seeds give the same tokens again; rounding may differ once (bfloat16).
 
     An easy question is answered alike by chance now and then, so there are several.
     """
@@ -208,7 +208,7 @@ async def _repeats(
 async def _log_probs(
     model: Model, s: SamplingConfig, prompt: list[int], limit: int
 ) -> tuple[Findings, Findings]:
-    """Prompt log-probs, and by them whether log-probs of samples are the model's own.
+    """Measure by prompt log-probs whether log-probs of samples are the model's own.
 
     A server may give them after the temperature and top-p. Read again as a part of a prompt, the
     same tokens have those of the model. Returns findings, and a text by which to know the model.
@@ -249,7 +249,7 @@ def judge(model: Model, found: Findings, cfg: RunConfig) -> set[str]:
 
 
 def missing(found: Findings, cfg: RunConfig) -> dict[str, str]:
-    """What a run needs and a server lacks: by its name in `engine.allow_missing`, why."""
+    """List what a run needs and a server lacks: by its name in `engine.allow_missing`, why."""
     lacks, s = {}, cfg.sampling
     if s.logprobs and not found["logprobs"]:
         lacks["logprobs"] = "gives no log-probs of what it samples"
@@ -264,7 +264,7 @@ def missing(found: Findings, cfg: RunConfig) -> dict[str, str]:
 
 
 def remarks(found: Findings, cfg: RunConfig) -> list[str]:
-    """What a reader of the results should know of a server."""
+    """List what a reader of the results should know of a server."""
     seeded, blank = cfg.sampling.seed is not None, found.get("blank")
     unrepeatable = "seeds: attempts are samples but cannot be repeated"
     notes = {
@@ -279,7 +279,7 @@ def remarks(found: Findings, cfg: RunConfig) -> list[str]:
 
 
 def mean_difference(reading: Sequence[float | None], stored: Any) -> float:
-    """Mean absolute difference of two lists of log-probs of the same tokens, in nats a token.
+    """Compare log-probs of the same tokens: mean absolute difference, in nats a token.
 
     >>> round(mean_difference([None, -1.0, -2.0], [float("nan"), -1.5, -2.0]), 2)
     0.25

@@ -104,7 +104,7 @@ async def _one_token(client: Client, known: Facts, prompt: Body) -> Answer:
 
 
 def _of_tokens(known: Facts) -> str:
-    """The interface for token ids: of `engine.api`, or the one that says most."""
+    """Choose the interface for token ids: of `engine.api`, or the one that says most."""
     if known.api in ("completions", "generate"):
         return known.api
     return "generate" if known.software == "sglang" else "completions"
@@ -196,7 +196,7 @@ class Model:
         return await self.client.ask(dialect.path, body, read, most, probing)
 
     def _miscounts(self, request: SampleRequest, answer: Answer, tokens: bool) -> str:
-        """How many tokens of the prompt it read where these are not all; empty where they are."""
+        """Say how many tokens of the prompt it read; empty where these are all."""
         if max(answer.token_ids or [0]) >= self.vocabulary:
             return "with a token outside the vocabulary"
         known = count = answer.prompt_tokens
@@ -225,7 +225,7 @@ class Model:
 
 
 def _mismatch(request: SampleRequest, answer: Answer, tokens: bool) -> str:
-    """Why an answer cannot be one to a request; empty where it can."""
+    """Say why an answer cannot be one to a request; empty where it can."""
     ids, logprobs, read = answer.token_ids, answer.logprobs, answer.prompt_logprobs
     count = answer.completion_tokens if ids is None else len(ids)
     if not count and not answer.text and not answer.reasoning:

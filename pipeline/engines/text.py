@@ -7,20 +7,11 @@ is among the tokens of the prompt, stands in front of the text.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import Request
 from bayes_at_n.pipeline.store.columns import FINISHED
-
-
-class Ended(TypedDict):
-    """Fields of a `Completion`; tokens and log-probs are those sampled now."""
-
-    text: str
-    finish_reason: str
-    token_ids: list[int]
-    logprobs: list[float] | None
 
 
 def ended(
@@ -30,8 +21,10 @@ def ended(
     token_ids: list[int],
     logprobs: list[float] | None,
     reason: str,
-) -> Ended:
+) -> dict[str, Any]:
     """Return what is kept of an attempt, given what an engine sampled for it and why it ended.
+
+    As fields of a `Completion`; tokens and log-probs are those sampled now.
 
     What was sampled beyond a stop string is dropped: engines do not see one whose tokens lie on
     both sides of a raised cap.
@@ -46,8 +39,8 @@ def ended(
         # With stop strings the last token may belong to one that a server has taken out.
         at_end = reason == "stop" and (not stop or whole[-1] in tokenizer.added_tokens_decoder)
         text = decode(tokenizer, whole, at_end, cfg)
-    text = cfg.prompt.prefix + text
-    return Ended(text=text, finish_reason=reason, token_ids=token_ids, logprobs=logprobs)
+    fields = {"finish_reason": reason, "token_ids": token_ids, "logprobs": logprobs}
+    return fields | {"text": cfg.prompt.prefix + text}
 
 
 def decode(tokenizer: Any, token_ids: list[int], stopped: bool, cfg: RunConfig) -> str:

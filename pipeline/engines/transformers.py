@@ -76,7 +76,7 @@ class TransformersEngine(Engine):
 
     @staticmethod
     def label_args(cfg: RunConfig) -> dict[str, Any]:
-        """FlashAttention where the package and a GPU for it are there; else torch's attention."""
+        """Choose FlashAttention where the package and a GPU for it are there."""
         gpu = torch.cuda.is_available() and (cfg.engine.device or "cuda").startswith("cuda")
         half = cfg.model.dtype in ("bfloat16", "float16")
         flash = gpu and half and is_flash_attn_2_available()
@@ -92,7 +92,7 @@ class TransformersEngine(Engine):
                 yield from self._run([*of_one])
 
     def _run(self, requests: list[Request]) -> Iterator[Completion | None]:
-        """One batch: `model.generate` returns only at its end, so it runs in a thread."""
+        """Sample a batch: `model.generate` returns only at its end, so it runs in a thread."""
         batch = _Batch(self, requests)
         with ThreadPoolExecutor(1, "generate") as pool:
             decoding = pool.submit(self._decode, batch)
@@ -123,14 +123,14 @@ class TransformersEngine(Engine):
             ) from error
 
     def _left_padded(self, prompts: list[list[int]]) -> tuple[Any, Any]:
-        """Token ids and mask, int64 [prompts, longest]; masked ids are 0 and never looked at."""
+        """Pad to token ids and mask, int64 [prompts, longest]; masked ids are never looked at."""
         width = max(len(prompt) for prompt in prompts)
         ids = [[0] * (width - len(prompt)) + prompt for prompt in prompts]
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         return torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
-        """One prompt at a time: the longest one, not the batch, sets the memory."""
+        """Score one prompt at a time: the longest one, not the batch, sets the memory."""
         return [self._prompt_logprobs(prompt) for prompt in prompts]
 
     def _prompt_logprobs(self, prompt: list[int]) -> Logprobs:
@@ -148,7 +148,7 @@ class TransformersEngine(Engine):
     def next_logprobs(
         self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep
     ) -> Logprobs:
-        """In batches of similar length, left-padded: what comes next is at the last position."""
+        """Score in batches of similar length, left-padded: the next token comes last."""
         # The logits of a whole prompt over a whole vocabulary would take most of the memory.
         last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
         options = {"logits_to_keep": 1} if last_only else {}
@@ -280,7 +280,7 @@ class _Batch:
 
 
 def _processors(s: SamplingConfig, batch: _Batch) -> Any:
-    """What turns a step's logits into scores, in vLLM's order; temperature 0 is greedy."""
+    """List what turns a step's logits into scores, in vLLM's order; temperature 0 is greedy."""
     steps: list[Any] = [batch.observe]
     if s.temperature > 0:
         steps.append(transformers.TemperatureLogitsWarper(float(s.temperature)))
@@ -293,12 +293,12 @@ def _processors(s: SamplingConfig, batch: _Batch) -> Any:
 
 
 def _logprobs(logits: Any, tokens: Any) -> Any:
-    """The natural log-probs, float32 [n], of tokens [n] under logits, float32 [n, vocabulary]."""
+    """Score tokens [n] under logits, float32 [n, vocabulary]: natural log-probs, float32 [n]."""
     return torch.log_softmax(logits, dim=-1).gather(-1, tokens[:, None])[:, 0]
 
 
 def _batches(prompts: Sequence[list[int]], most: int) -> Iterator[list[int]]:
-    """The prompts' places, the longest first, in batches of at most `most` and so many tokens."""
+    """Batch the prompts' places, the longest first, at most `most` and so many tokens each."""
     order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
     while order:
         size = min(most, max(1, _PADDED_TOKENS // len(prompts[order[0]])))
@@ -307,14 +307,14 @@ def _batches(prompts: Sequence[list[int]], most: int) -> Iterator[list[int]]:
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> set[int]:
-    """The ids that end an attempt: the generation config's and the tokenizer's, as in vLLM."""
+    """Return the ids that end an attempt: the generation config's and the tokenizer's."""
     ends = model.generation_config.eos_token_id
     ids = ends if isinstance(ends, list) else [ends]
     return {int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None}
 
 
 def _device(asked: str | None, key: str) -> torch.device:
-    """The device asked for; else the GPU, Apple's GPU or the CPU, the first that is there.
+    """Return the device asked for; else GPU, Apple's GPU or CPU, the first that is there.
 
     Raises UserError: when the device asked for is not there.
     """

@@ -62,7 +62,7 @@ class VllmEngine(Engine):
 
     @staticmethod
     def label_args(cfg: RunConfig) -> dict[str, Any]:
-        """Prompts of one question share the prefix cache, if they come one after the other."""
+        """Have prompts of one question share the prefix cache, if they follow each other."""
         return {"enable_prefix_caching": True}
 
     def _arguments(self, longest: int) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class VllmEngine(Engine):
                 self.engine.abort_request(list(in_flight))
 
     def _forgotten(self, in_flight: Collection[str]) -> list[str]:
-        """Which of these the engine has forgotten: an aborted request has no last output."""
+        """List what the engine has forgotten: an aborted request has no last output."""
         if self.engine.get_num_unfinished_requests() == len(in_flight):
             return []
         return [
@@ -142,7 +142,7 @@ class VllmEngine(Engine):
         ]
 
     def _completion(self, request: Request, outputs: list[tuple[float, Any]]) -> Completion:
-        """One attempt from its outputs, each with the tokens and log-probs since the one before."""
+        """Join the outputs of an attempt, each with the tokens and log-probs since the last one."""
         (started, *times), (_, *parts) = zip(*outputs, strict=True)
         reason = parts[-1].finish_reason
         sampled = [part for part in parts if part.token_ids]  # the last of an aborted one has none
@@ -177,7 +177,7 @@ class VllmEngine(Engine):
         return values
 
     def _prefill(self, prompts: Sequence[list[int]], on_step: OnStep, **options: Any) -> list[Any]:
-        """One greedy token after each prompt, and the log-probs that the options ask for."""
+        """Sample a greedy token after each prompt, with the log-probs that the options ask for."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -239,7 +239,7 @@ def _sampling_params(cfg: RunConfig) -> Any:
 
 
 def _cache_bytes(cfg: RunConfig, longest: int) -> int:
-    """Key-value cache for two full batches: at most 1 GiB, at least one sequence.
+    """Size the key-value cache for two full batches: at most 1 GiB, at least one sequence.
 
     Left to itself vLLM takes most of the machine's memory, and touches all of it in time.
     VLLM_CPU_KVCACHE_SPACE (in GiB) overrides it, as everywhere with vLLM.

@@ -44,7 +44,7 @@ class Core:
             threading.Thread(target=self._watch, name="engine-core", daemon=True).start()
 
     def ended(self) -> str:
-        """How a process of the core ended that should have gone on; empty while all live."""
+        """Say how a process of the core ended that should have gone on; empty while all live."""
         return next(filter(None, map(_how_it_ended, self.processes)), "")
 
     def _get_output(self) -> Any:
@@ -58,7 +58,7 @@ class Core:
         return outputs
 
     def _count(self, outputs: Any) -> None:
-        """Take in what the scheduler says of a step."""
+        """Count what the scheduler reports of a step."""
         from vllm.v1.engine import EngineCoreEventType
 
         if stats := outputs.scheduler_stats:
@@ -73,7 +73,7 @@ class Core:
                 self.usage["preemptions"] += event.type == EngineCoreEventType.PREEMPTED
 
     def _watch(self) -> None:
-        """When the core ends, wake up whoever waits for its answer: vLLM does not."""
+        """Wake up whoever waits for an answer when the core ends: vLLM does not."""
         client, error = self.client, RuntimeError("its process ended")
         connection.wait([process.sentinel for process in self.processes])
         client.outputs_queue.put(error)
@@ -94,7 +94,7 @@ class Core:
 
 
 def _how_it_ended(process: Any) -> str:
-    """Of a process of multiprocessing; empty if it lives."""
+    """Say how a process of multiprocessing ended; empty if it lives."""
     if not connection.wait([process.sentinel], timeout=0):
         return ""
     for _ in range(100):  # vLLM's thread asks, too, and only one of us is told at once
@@ -135,7 +135,7 @@ def _alive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.P
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether a process is there, and no zombie, which holds nothing but its number."""
+    """Say whether a process is there, and no zombie, which holds nothing but its number."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

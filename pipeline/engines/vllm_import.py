@@ -32,7 +32,7 @@ _asked_outside = os.environ.get(BATCH_INVARIANT) == "1"
 
 
 def import_vllm(batch_invariant: bool = False, key: str = "engine") -> tuple[Any, bool]:
-    """Import vLLM in a quiet and, on a CPU, a light configuration; says whether it is a CPU build.
+    """Import vLLM in a quiet and, on a CPU, a light configuration; say whether it is a CPU build.
 
     Raises UserError: when vLLM is not installed, or it is a GPU build and there is no GPU or too
     old a driver; when the device has no batch-invariant kernels, or vLLM was imported without them.
@@ -104,7 +104,7 @@ def _choose_kernels(batch_invariant: bool, on_cpu: bool) -> None:
 
 @contextlib.contextmanager
 def without(name: str) -> Iterator[None]:
-    """Inside, a module that may have been imported is not listed.
+    """Hide a module that may have been imported while the block runs.
 
     While it loads, vLLM 0.32 looks for kernels in the attributes of all modules, and fails at
     llvmlite's, which numba brings: it has an object that answers to every name, `__dict__`, too.

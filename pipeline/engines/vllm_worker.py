@@ -29,7 +29,7 @@ class WorkerExtension:
     reload_weights: Any
 
     def attention_backends(self) -> list[str]:
-        """Names of the kernels that the model's layers attend with, sorted, each once."""
+        """Return names of the kernels that the model's layers attend with, sorted, each once."""
         layers = self.vllm_config.compilation_config.static_forward_context.values()
         asked = [getattr(layer, "get_attn_backend", None) for layer in layers]
         return sorted({ask().get_name() for ask in asked if ask is not None})

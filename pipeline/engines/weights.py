@@ -64,7 +64,7 @@ def swap(engine: Engine, cfg: RunConfig) -> bool:
 
 
 def _family(cfg: RunConfig) -> str:
-    """What models have in common that can take each other's weights; empty: they cannot.
+    """Name what models share that can take each other's weights; empty: they cannot.
 
     Their settings but for name and place, those of the engine, and a hash of their configuration
     and tokenizer files, by which only folders are told apart.
@@ -82,7 +82,7 @@ def _family(cfg: RunConfig) -> str:
 
 
 def _read(engine: Engine) -> Logprobs:
-    """Log-probs of the fixed text: float32 [tokens]. Raises NotSupported: it gives none."""
+    """Score the fixed text: log-probs, float32 [tokens]. Raises NotSupported: it gives none."""
     try:
         ids = engine.tokenizer(_TEXT, add_special_tokens=False)["input_ids"]
         return engine.prompt_logprobs([ids[:_MOST]])[0]

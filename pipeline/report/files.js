@@ -4,6 +4,7 @@
 const files = new Map(); // by name: { loading, value, error }
 const arrived = new Map();
 const PENDING = Symbol("on its way");
+const NUMBERS = /-q\d+$/; // names of files with the numbers of attempts
 const TEXTS = /^\d+-\d+-\d+$/; // names of files with texts
 const KEPT = 40; // of them, the newest
 window.bayesReport = (name, value) => arrived.set(name, value);
@@ -22,7 +23,7 @@ function file(name) {
   files.set(name, own);
   own.loading ??= (page.single === null ? load(name) : unpacked(name)).then((value) => {
     if (!isSound(name, value)) throw new Error(`${page.single === null ? pathOf(name) : name} is damaged`);
-    own.value = value.columns ? value.columns.q.map((_, i) => new Attempt(value, i)) : value;
+    own.value = NUMBERS.test(name) ? value.q.map((_, i) => new Attempt(value, i)) : value;
   }).catch((error) => { own.error = error; }).then(draw);
   const texts = TEXTS.test(name) ? [...files.keys()].filter((other) => TEXTS.test(other)) : [];
   if (texts.length > KEPT) files.delete(texts[0]);
@@ -32,8 +33,7 @@ function file(name) {
 const pathOf = (name) => `attempts/${page.stamp}/${name}.js`;
 function load(name) {
   return new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = pathOf(name);
+    const script = el("script", { src: pathOf(name) });
     script.onload = () => {
       resolve(arrived.get(name));
       arrived.delete(name);
@@ -51,25 +51,28 @@ async function unpacked(name) {
   const bytes = Uint8Array.from(atob(held.textContent), (letter) => letter.charCodeAt(0));
   const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
   if (name !== "katex") return JSON.parse(text);
-  const script = document.createElement("script");
-  script.textContent = text; // the policy knows its hash
-  document.head.append(script);
+  document.head.append(el("script", {}, text)); // the policy knows its hash
   return true;
 }
 
 // A file that is cut short is no script, and hands over nothing; this tells one of another kind.
 const COLUMNS = ["m", "q", "t", "file", "outcome", "answer", "box", "layer", "reason", "cut", "tokens", "seconds",
-  "bits", "prompt_bits", "ratio", "a", "b", "c", "log_a", "log_b", "log_c", "categories"];
+  "bits", "prompt_bits", "ratio", "a", "b", "c", "log_a", "log_b", "log_c", "categories", "gold"];
 function isSound(name, value) {
   if (name === "katex") return Boolean(window.katex?.render);
-  if (!/-q\d+$/.test(name)) return Boolean(value?.rows);
-  const lengths = COLUMNS.map((column) => value?.columns?.[column]?.length);
-  return lengths[0] !== undefined && new Set(lengths).size === 1 && Boolean(value.gold);
+  if (!NUMBERS.test(name)) return Boolean(value?.rows);
+  const columns = COLUMNS.map((column) => value?.[column]).filter((column) => column !== null);
+  const lengths = columns.map((column) => (column?.codes ?? column)?.length);
+  return lengths[0] !== undefined && new Set(lengths).size === 1;
 }
 
 // An attempt of a file of columns, which has their names: values stay where they are, for there may be many.
 class Attempt {
-  constructor({ columns, gold }, i) { this.columns = columns; this.golds = gold; this.i = i; }
-  get gold() { return this.golds[this.q] ?? null; }
+  constructor(columns, i) { this.columns = columns; this.i = i; }
 }
-for (const name of COLUMNS) Object.defineProperty(Attempt.prototype, name, { get() { return this.columns[name][this.i]; } });
+for (const name of COLUMNS) {
+  Object.defineProperty(Attempt.prototype, name, { get() {
+    const column = this.columns[name];
+    return (column?.codes ? column.values[column.codes[this.i]] : column?.[this.i]) ?? null;
+  } });
+}

@@ -309,12 +309,9 @@ def _bar(
     """Shape attempts of C categories as a bar, of the `kept` ones in this order."""
     shares = 100 * counted / max(counted.sum(), 1)
     return [
-        {
-            "side": looks_of[i].side,
-            "shade": looks_of[i].shade,
-            "share": round(float(shares[i]), 2),
-            "text": f"{names[i].replace('_', ' ')}: {shares[i]:.1f} %",
-        }
+        looks_of[i]._asdict()
+        | {"share": round(float(shares[i]), 2)}
+        | {"text": f"{names[i].replace('_', ' ')}: {shares[i]:.1f} %"}
         for i in kept
     ]
 
@@ -374,12 +371,10 @@ def mean_lengths(cohort: Cohort) -> Floats:
     """
     means = np.full((2, len(cohort.names)), np.nan)
     for i, member in enumerate(cohort.members):
-        codes = cohort.outcomes[i]
-        tokens = member.lengths(codes.shape[1]).tokens
+        codes, tokens = cohort.outcomes[i], member.lengths(cohort.outcomes.shape[2]).tokens
         for row, chosen in zip(means, (codes == CORRECT, codes > CORRECT), strict=True):
-            known = chosen & (tokens >= 0)
-            if known.any():
-                row[i] = tokens[known].mean()
+            known = tokens[chosen & (tokens >= 0)]
+            row[i] = known.mean() if known.size else np.nan
     return means
 
 

@@ -48,7 +48,7 @@ _WORKERS = [
 
 
 def board(runs: Sequence[Progress], width: int, height: int | None = None) -> RenderableType:
-    """All runs, their total, Slurm's jobs; of a lone run its workers, too.
+    """Draw all runs, their total, Slurm's jobs; of a lone run its workers, too.
 
     Of more runs than fit the `height` the rest is counted, and those that move are shown first.
     """
@@ -74,7 +74,7 @@ def board(runs: Sequence[Progress], width: int, height: int | None = None) -> Re
 
 
 def runs_table(shown: Sequence[Progress], runs: Sequence[Progress]) -> Table:
-    """A row for each of the runs that are shown, and one for the sum of all.
+    """Tabulate the runs that are shown, a row each, and the sum of all.
 
     Columns that say nothing are left out.
     """
@@ -114,7 +114,7 @@ def _row(run: Progress) -> dict[str, object]:
 
 
 def workers_table(workers: Sequence[Worker], most: int = 20) -> Table:
-    """Workers, those alive first and then the latest; of more than `most` the rest are counted."""
+    """Tabulate workers, those alive first, then the latest; after `most` the rest are counted."""
     now = time.time()
     ordered = sorted(workers, key=lambda w: (not w.alive, -(w.heard or w.started or 0.0)))
     rest = Counter(worker.state for worker in ordered[most:])
@@ -135,7 +135,7 @@ def workers_table(workers: Sequence[Worker], most: int = 20) -> Table:
 
 
 def _cache(worker: Worker) -> str:
-    """How full the cache of a worker's engine is, and what did not fit into it."""
+    """Say how full the cache of a worker's engine is, and what did not fit into it."""
     full = "" if worker.cache is None else f"{worker.cache:.0%}"
     return f"{full}, {worker.preemptions} preempted" if full and worker.preemptions else full
 
@@ -148,7 +148,7 @@ def _place(worker: Worker) -> str:
 
 
 def bar(runs: Sequence[Progress], width: int) -> RenderableType:
-    """How much of all runs is done, over the whole width."""
+    """Draw how much of all runs is done, over the whole width."""
     run = added(runs)
     left = f", about {clock(run.seconds_left)} left" if run.owed and run.seconds_left else ""
     text = f" {run.done}/{run.total}, {run.done / max(1, run.total):.0%}{left}"
@@ -164,7 +164,7 @@ def _state(run: Progress) -> str:
 
 
 def remarks(runs: Sequence[Progress]) -> list[str]:
-    """What the figures rest on, and Slurm's jobs."""
+    """List what the figures rest on, and Slurm's jobs."""
     lines = [f"{run.name}: {run.fault}" for run in runs if run.fault is not None]
     lines[_FAULTS:] = [f"and {len(lines) - _FAULTS} more like that"] * (len(lines) > _FAULTS)
     lines += [run.stale for run in runs if run.stale]
@@ -186,7 +186,7 @@ def remarks(runs: Sequence[Progress]) -> list[str]:
 
 
 def map_lines(counts: Counts, width: int | None) -> Iterator[str]:
-    """A question a line, a character a trial, and how many there are of each.
+    """Draw a question a line, a character a trial, and count the characters.
 
     `width`: of a terminal; None: as long as they are.
     """
@@ -199,7 +199,7 @@ def map_lines(counts: Counts, width: int | None) -> Iterator[str]:
 
 
 def _marks(counts: Counts) -> npt.NDArray[np.str_]:
-    """The M×N characters."""
+    """Choose the M×N characters."""
     marks = np.full(counts.outcomes.shape, MARKS["undecided"], dtype="U1")
     for outcome in ("correct", "wrong", "no_answer"):
         marks[counts.outcomes == OUTCOMES.index(outcome)] = MARKS[outcome]
@@ -212,7 +212,7 @@ def _marks(counts: Counts) -> npt.NDArray[np.str_]:
 def _question(
     question_id: str, longest: int, marks: npt.NDArray[np.str_], room: int | None
 ) -> Iterator[str]:
-    """A question in a line or, where a terminal is too narrow for that, in a block with counts.
+    """Draw a question in a line or, on a terminal too narrow for that, in a block with counts.
 
     >>> marks = np.array(list("1101" * 4 + "0-.."))
     >>> print(*_question("q1", 2, marks, None), *_question("q1", 2, marks, 20), sep="\\n")

@@ -77,13 +77,13 @@ class Counts:
 
     @property
     def graded(self) -> npt.NDArray[np.bool_]:
-        """Which attempts have an outcome."""
+        """Mark the attempts that have an outcome."""
         known: npt.NDArray[np.bool_] = self.outcomes != OWED
         return known
 
     @property
     def done(self) -> npt.NDArray[np.bool_]:
-        """Which attempts are there; imported outcomes count where no attempts came with them."""
+        """Mark the attempts that are there; imported outcomes count where none came with them."""
         return self.stored & ~self.short if self.run.attempts.exists() else self.graded
 
     def look(self) -> None:

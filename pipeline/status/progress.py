@@ -55,7 +55,7 @@ class Progress:
 
     @property
     def over(self) -> bool:
-        """Whether nothing will change any more."""
+        """Say whether nothing will change any more."""
         return self.fault is None and not (self.owed or self.workers_alive)
 
     def record(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Progress:
 
 
 def of(name: str, counts: Counts, jobs: list[Job], score: RunningScore | None = None) -> Progress:
-    """The figures of a run from what was read of it.
+    """Make the figures of a run from what was read of it.
 
     Raises OSError: when a folder is there and cannot be read.
     """
@@ -112,7 +112,7 @@ def _seconds(owed: int, rate: float) -> float | None:
 
 
 def _price(counts: Counts) -> float | None:
-    """What the attempts that are there cost; None where some do not say their tokens."""
+    """Price the attempts that are there; None where some do not say their tokens."""
     prompts, completions = counts.prompt[counts.done], counts.tokens[counts.done]
     if not (prompts.all() and completions.all()):  # both are at least 1 where they are known
         return None
@@ -120,7 +120,7 @@ def _price(counts: Counts) -> float | None:
 
 
 def _rate(counts: Counts, alive: Iterable[Worker]) -> float:
-    """Attempts a second of the workers that are alive, each over its own part of the last while."""
+    """Return attempts a second of workers that are alive, each over its part of the last while."""
     latest = max((float(times.max(initial=0.0)) for times in counts.finished.values()), default=0.0)
     now, rate = max(time.time(), latest), 0.0  # nodes' clocks may be ahead
     for worker in alive:
@@ -133,7 +133,7 @@ def _rate(counts: Counts, alive: Iterable[Worker]) -> float:
 
 
 def added(runs: Sequence[Progress]) -> Progress:
-    """Several runs as one, without a score; a lone one as it is."""
+    """Add up several runs, without a score; a lone one stays as it is."""
     if len(runs) == 1:
         return runs[0]
     sums = {name: sum(getattr(run, name) for run in runs) for name in _SUMMED}
@@ -147,13 +147,13 @@ def added(runs: Sequence[Progress]) -> Progress:
 
 
 def _sum(name: str, runs: Iterable[Progress]) -> Any:
-    """None where some run that has figures lacks this one."""
+    """Add up a figure; None where some run that has figures lacks this one."""
     parts = [getattr(run, name) for run in runs if run.fault is None]
     return sum(parts) if parts and None not in parts else None
 
 
 def by_state(runs: Iterable[Progress]) -> str:
-    """How many Slurm jobs are in which state, each job once; or why nobody knows.
+    """Count Slurm jobs by state, each job once; or say why nobody knows.
 
     >>> job = Job("generate", "7_0", "RUNNING", "n1", "", "")
     >>> by_state([Progress(jobs=[job])])

@@ -58,7 +58,7 @@ class Observer:
         self._jobs_read = -_JOBS_S
 
     def look(self) -> list[Progress]:
-        """The figures of every run now."""
+        """Return the figures of every run now."""
         runs = self._runs()
         paths = list(runs)
         names = find.names(paths) if len(paths) > 1 else ["/".join(p.parts[-2:]) for p in paths]
@@ -76,7 +76,7 @@ class Observer:
         return found
 
     def _runs(self) -> dict[Path, RunConfig | None]:
-        """Run folders, and settings other than those of their config.yaml."""
+        """List run folders, and settings other than those of their config.yaml."""
         runs: dict[Path, RunConfig | None] = {}
         sources = self._sources() if callable(self._sources) else self._sources
         for source in sources:
@@ -92,7 +92,7 @@ class Observer:
         return runs
 
     def _counts_of(self, path: Path, cfg: RunConfig | None) -> Counts:
-        """The counts of a run, new ones where its settings or its questions have changed."""
+        """Return the counts of a run, new ones where its settings or questions have changed."""
         files = (parquet.fingerprint(path / name) for name in ("config.yaml", "questions.parquet"))
         version = cfg, *files
         before, counts = self._counts.get(path, (None, None))
@@ -158,7 +158,7 @@ def watch(sources: Sources, every: float = EVERY_S, about: About | None = None) 
 
 
 def _width() -> int:
-    """A row is a line where there is no terminal."""
+    """Return the columns of a row; it is one line where there is no terminal."""
     return results.width if results.is_terminal else _WIDE
 
 
@@ -176,7 +176,7 @@ def _show(part: RenderableType) -> None:
 
 
 def _drawn(runs: list[Progress], above: Above | None, height: int | None = None) -> RenderableType:
-    """The table of runs in what room is left below what stands above it; long lines are wrapped."""
+    """Draw the table of runs in the room below what stands above it; long lines are wrapped."""
     parts: list[RenderableType] = [] if above is None else [above.drawn]
     if height is not None and runs:  # of --watch
         parts.append(board.bar(runs, results.width))

@@ -11,9 +11,9 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, warn
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, records, values, where
 from bayes_at_n.pipeline.training.forms import place
 from bayes_at_n.pipeline.training.protocols import AVERAGE, passes
-from bayes_at_n.pipeline.training.rows import Row, Rows, grouped, names, records, values, where
 from bayes_at_n.pipeline.training.tracks import Track, common_steps
 from bayes_at_n.scoring.metrics.passk_variance import (
     delta_variance,

@@ -10,8 +10,8 @@ from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.plots import trajectory as plots
 from bayes_at_n.pipeline.plots.trajectory import Curve, Priced
 from bayes_at_n.pipeline.training import crossings, protocols
+from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, values, varies, where
 from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS
-from bayes_at_n.pipeline.training.rows import Row, Rows, grouped, values, varies, where
 
 Labels = Callable[[Mapping[str, Any]], str | None]  # of rows; None: not drawn
 # Its interval covers what it says also where the prior pulls Bayes@N away.

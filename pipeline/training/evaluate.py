@@ -29,7 +29,7 @@ from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.training import merge
 from bayes_at_n.pipeline.training.checkpoints import MANIFEST, fingerprint
-from bayes_at_n.pipeline.training.series import Evaluation, Series, Window
+from bayes_at_n.pipeline.training.windows import Evaluation, Series, Window
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
 
 _RENAME = (
@@ -198,7 +198,7 @@ def _evaluate_model(window: Window, lacks: Sequence[Evaluation]) -> dict[Path, i
     with Residents() as residents:
         for evaluation in lacks:
             run, command = evaluation.run, ["run", *evaluation.settings]
-            [status] = residents.run([Order(window.name, command, run.cfg)])
+            status = residents.run(Order(window.name, command, run.cfg))
             if status:
                 failed[run.path] = status
     return failed

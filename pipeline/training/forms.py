@@ -13,8 +13,8 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, values, varies, where
 from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS, largest_k, metrics
-from bayes_at_n.pipeline.training.rows import Row, Rows, grouped, names, values, varies, where
 from bayes_at_n.pipeline.training.stability import ALL, COMMON
 
 _INDEPENDENT = (

@@ -21,9 +21,9 @@ from bayes_at_n.pipeline.base.console import Meter, clock, count, note
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.config.trajectory import MergeConfig
 from bayes_at_n.pipeline.display.table import answer
-from bayes_at_n.pipeline.training import checkpoints, weights
+from bayes_at_n.pipeline.training import checkpoints, tensors
 from bayes_at_n.pipeline.training.checkpoints import MANIFEST, fingerprint
-from bayes_at_n.pipeline.training.weights import Weights
+from bayes_at_n.pipeline.training.tensors import Weights
 
 
 class Mismatch(NamedTuple):
@@ -60,8 +60,8 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     began, out = time.monotonic(), Path(os.path.abspath(out.expanduser()))
     _check_sources(sources, out)
     before = _fingerprints(sources)
-    inputs = [weights.read(source) for source in sources]
-    weights.check_alike(inputs)
+    inputs = [tensors.read(source) for source in sources]
+    tensors.check_alike(inputs)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(out)  # what a stopped process left there is cleared first
     signals: list[int] = []

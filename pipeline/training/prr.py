@@ -19,6 +19,7 @@ from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.store import files, find
 from bayes_at_n.pipeline.training import pairing, protocols
+from bayes_at_n.pipeline.training.cells import Row, Rows, page, records, where
 from bayes_at_n.pipeline.training.pairing import Pairs, distinct
 from bayes_at_n.pipeline.training.protocols import (
     AVG,
@@ -30,7 +31,6 @@ from bayes_at_n.pipeline.training.protocols import (
     stacked,
     tokens,
 )
-from bayes_at_n.pipeline.training.rows import Row, Rows, page, records, where
 from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.ranking.ranks import ranks

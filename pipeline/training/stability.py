@@ -13,6 +13,7 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import Meter, warn
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.training.cells import Row, Rows, records
 from bayes_at_n.pipeline.training.protocols import (
     AVERAGE,
     AVERAGES,
@@ -21,7 +22,6 @@ from bayes_at_n.pipeline.training.protocols import (
     GREEDY,
     evaluation_cost,
 )
-from bayes_at_n.pipeline.training.rows import Row, Rows, records
 from bayes_at_n.pipeline.training.tracks import Track, common_steps, together
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 from bayes_at_n.scoring.ranking import trajectory as follow

@@ -11,9 +11,9 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.score import votes
 from bayes_at_n.pipeline.training import protocols
+from bayes_at_n.pipeline.training.cells import Row
 from bayes_at_n.pipeline.training.protocols import GREEDY, Tokens, stacked, tokens
-from bayes_at_n.pipeline.training.rows import Row
-from bayes_at_n.pipeline.training.series import Evaluation, Series
+from bayes_at_n.pipeline.training.windows import Evaluation, Series
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
 

@@ -16,12 +16,12 @@ from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig, load
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table, columns
 from bayes_at_n.pipeline.store import files
-from bayes_at_n.pipeline.training import evaluate, protocols, series, tracks
+from bayes_at_n.pipeline.training import cells, evaluate, protocols, tracks, windows
+from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, values, varies, where
 from bayes_at_n.pipeline.training.evaluate import Work
 from bayes_at_n.pipeline.training.protocols import AVG, PASS
-from bayes_at_n.pipeline.training.rows import Row, Rows, grouped, names, page, values, varies, where
-from bayes_at_n.pipeline.training.series import Evaluation, Series
 from bayes_at_n.pipeline.training.tracks import Track
+from bayes_at_n.pipeline.training.windows import Evaluation, Series
 
 _PRINTED = ("protocols", "merge", "windows", "passk", "crossings")  # after stability
 _SAME = 1e-9  # taus closer than that are of one order
@@ -37,7 +37,7 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
     """
     given = load(settings)
     with collected() as warnings:
-        planned = series.plan(given)
+        planned = windows.plan(given)
         lacking = evaluate.work(planned)
         if unknown := [path for path, run in lacking.items() if run.unknown]:
             warn(
@@ -177,7 +177,7 @@ def save(
     }
     tabular.answer(record)
     title = f"Trajectory of {planned.label}"
-    text = page(title, lines, warnings, pictures, tables, linked=("curve", "ahead"))
+    text = cells.page(title, lines, warnings, pictures, tables, linked=("curve", "ahead"))
     files.write(planned.out, "trajectory", record, tables, pictures, {"trajectory.md": text})
     note(
         f"saved {planned.out / 'trajectory.md'} and trajectory.json, {len(tables)} tables as .csv,"

@@ -11,7 +11,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO, Any, NamedTuple, Self
 
 import psutil
@@ -88,49 +88,54 @@ class Residents:
 
     def begin(self, order: Order) -> None:
         """Give an order without waiting for it: `ended` says when it was followed."""
+        key = (order.model, order.gpus)
         if order.cfg and devices.on_gpus(order.cfg):  # an engine takes all the memory that it may
-            others = [key for key in self._processes if key[0] != order.model]
-            self._end([key for key in others if key[1] == order.gpus])
-        self._asked((order.model, order.gpus), order)
-        self._busy.add((order.model, order.gpus))
+            others = [one for one in self._processes if one != key]
+            self._end([one for one in others if _overlap(one[1], order.gpus)])
+        self._asked(key, order)
+        self._busy.add(key)
 
-    def ended(self, order: Order) -> int | None:
-        """Return the exit status of what was begun; None while it goes on."""
+    def ended(self, order: Order, wait: bool = False) -> int | None:
+        """Return the exit status of what was begun, 128 + n of signal n; None while it goes on."""
         process, answers = self._processes[order.model, order.gpus]
-        if not select.select([answers], [], [], 0)[0]:
+        if not select.select([answers], [], [], None if wait else 0)[0]:
             return None
         self._busy.discard((order.model, order.gpus))
         line = answers.readline()
-        return _status(int(line) if line else process.wait())
+        code = int(line) if line else process.wait()
+        return code if code >= 0 else 128 - code
 
     def stop(self, number: int) -> None:
         """Pass a signal on to whoever is at something."""
         for key in self._busy:
             self._processes[key].process.send_signal(number)
 
-    def run(self, orders: Sequence[Order]) -> list[int]:
-        """Follow orders as `follow` does. Raises Unfinished: one was stopped."""
-        statuses = self.follow(orders)
-        for order, status in zip(orders, statuses, strict=True):
-            if status in STOPPED:
-                kept = "what is finished is kept, the same command continues"
-                raise Unfinished(f"stopped at {order.place}; {kept}", status)
-        return statuses
+    def run(self, order: Order) -> int:
+        """Follow an order as `follow` does. Raises Unfinished: it was stopped."""
+        if (status := self.follow(order)) in STOPPED:
+            kept = "what is finished is kept, the same command continues"
+            raise Unfinished(f"stopped at {order.place}; {kept}", status)
+        return status
 
-    def follow(self, orders: Sequence[Order]) -> list[int]:
-        """Follow orders, of several models at once; return their exit statuses."""
-        keys = [(order.model, order.gpus) for order in orders]
-        if any(order.cfg and devices.on_gpus(order.cfg) for order in orders):
-            # An engine takes all the memory that it may.
-            self._end([key for key in self._processes if key not in keys])
-        asked = [self._asked(key, order) for key, order in zip(keys, orders, strict=True)]
+    def follow(self, order: Order) -> int:
+        """Follow an order and return its exit status.
 
-        def answers() -> Iterator[int]:
-            for process, file in asked:
-                line = file.readline()
-                yield int(line) if line else process.wait()
+        A terminal's Ctrl-C reaches its process, too; what is sent to this one alone is passed on.
+        The status is that of a stop where one was requested, even if the process was just done.
+        """
+        signals: list[int] = []
 
-        return _watched([process for process, _ in asked], answers())
+        def pass_on(number: int, _: Any) -> None:
+            signals.append(number)
+            if number != signal.SIGINT:
+                self.stop(number)
+
+        self.begin(order)
+        with children.handled_by(pass_on):
+            status = self.ended(order, wait=True) or 0
+        if signals and status not in STOPPED:
+            return AGAIN if signals[-1] == signal.SIGUSR1 else 128 + signals[-1]
+        return status
 
     def _asked(self, key: tuple[str, str | None], order: Order) -> _Process:
         """The process that an order was given to."""
@@ -181,7 +186,7 @@ def run_all(commands: Sequence[Sequence[str]]) -> int:
         for number, command in enumerate(commands, 1):
             name = " ".join(word for word in command if word not in common)
             note(f"{command[0]} {number} of {len(commands)}: {name}")
-            [status] = residents.follow([Order("", command)])
+            status = residents.follow(Order("", command))
             if status in STOPPED:
                 return status
             if status:
@@ -191,27 +196,6 @@ def run_all(commands: Sequence[Sequence[str]]) -> int:
     return max(failed.values(), default=0)
 
 
-def _status(code: int) -> int:
-    """The exit status of a process as a shell has it, 128 + n of signal n."""
-    return code if code >= 0 else 128 - code
-
-
-def _watched(processes: "Sequence[subprocess.Popen[Any]]", ends: Iterable[int]) -> list[int]:
-    """Wait for the exit statuses of what processes do, 128 + n of signal n.
-
-    A terminal's Ctrl-C reaches them, too; what is sent to this process alone is passed on. They are
-    those of a stop where one was asked for, even if a process was just done.
-    """
-    asked: list[int] = []
-
-    def heard(number: int, _: Any) -> None:
-        asked.append(number)
-        for process in {*processes} if number != signal.SIGINT else ():
-            process.send_signal(number)
-
-    with children.handled_by(heard):
-        statuses = [*map(_status, ends)]
-    if asked:
-        stop = AGAIN if asked[-1] == signal.SIGUSR1 else 128 + asked[-1]
-        return [status if status in STOPPED else stop for status in statuses]
-    return statuses
+def _overlap(some: str | None, others: str | None) -> bool:
+    """Return whether GPUs have one in common, named as in CUDA_VISIBLE_DEVICES; None: all."""
+    return some is None or others is None or bool({*some.split(",")} & {*others.split(",")})

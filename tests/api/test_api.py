@@ -40,13 +40,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Adder:
-    """A model that knows sums, and slips now and then; it remembers what it was asked."""
+    """A model that knows sums, and slips now and then; it remembers its calls."""
 
     def __init__(self, right: float = 0.75) -> None:
-        self.right, self.luck, self.asked = right, random.Random(5), list[list[str]]()
+        self.right, self.luck, self.calls = right, random.Random(5), list[list[str]]()
 
     def __call__(self, prompts: list[str]) -> list[str]:
-        self.asked.append(prompts)
+        self.calls.append(prompts)
         found = []
         for prompt in prompts:
             first, second = (int(word.strip("?")) for word in prompt.split()[2:5:2])
@@ -78,8 +78,8 @@ def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(capsys: Capsy
     old = {"pipeline", "prompts", "scoring", "verifiers"}  # names under which nothing is imported
     assert not [name for name in sys.modules if name.partition(".")[0] in old]
     assert run.path == Path("runs/questions/adder") and "4 questions, 8 trials" in repr(run)
-    assert [len(prompts) for prompts in adder.asked] == [16, 16]
-    assert adder.asked[0][0].startswith("What is 1 + 1?") and "boxed" in adder.asked[0][0]
+    assert [len(prompts) for prompts in adder.calls] == [16, 16]
+    assert adder.calls[0][0].startswith("What is 1 + 1?") and "boxed" in adder.calls[0][0]
     assert run.matrix.shape == (4, 8) and 0 < run.matrix.mean() < 1
     printed = capsys.readouterr()
     assert not printed.out and "generate: 32/32" in printed.err
@@ -90,12 +90,12 @@ def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(capsys: Capsy
     assert not identity["sampling.seed"] and not identity["sampling.logprobs"]
     # The command line goes on with its folder, finds nothing owed, and scores alike.
     saved = (run.path / "scores.json").read_text()
-    assert main(["run", str(run.path)]) == 0 and len(adder.asked) == 2
+    assert main(["run", str(run.path)]) == 0 and len(adder.calls) == 2
     assert "nothing owed" in capsys.readouterr().err
     mine = run.scores()
     without_record = {k: v for k, v in json.loads(saved).items() if k != "made_from"}
     assert json.loads(json.dumps(mine)) == without_record and mine["attempts"] == 32
-    # Reading writes nothing, whatever is asked.
+    # Reading writes nothing.
     there = {file: file.stat().st_mtime_ns for file in run.path.rglob("*")}
     assert "pass@2" in run.scores(metrics=["pass@2"])["metrics"]
     assert there == {file: file.stat().st_mtime_ns for file in run.path.rglob("*")}
@@ -130,7 +130,7 @@ def test_attempts_are_arrow_and_only_what_is_asked_for(tmp_path: Path) -> None:
         load_run(tmp_path)
 
 
-def test_an_owed_trial_is_masked(tmp_path: Path) -> None:
+def test_a_pending_trial_is_masked(tmp_path: Path) -> None:
     run = load_run(run_of(tmp_path, "some", {"q1": "10", "q2": "1"}, "sampling.trials=3").path)
     assert run.matrix.filled(-1).tolist() == [[1, 0, -1], [1, -1, -1]]
 
@@ -139,28 +139,28 @@ def test_a_function_that_fails_is_named_and_what_it_has_made_is_kept() -> None:
     adder = Adder()
 
     def failing(prompts: list[str]) -> list[str]:
-        if len(adder.asked) == 1:
+        if len(adder.calls) == 1:
             raise KeyError("quota")
         return adder(prompts)
 
-    asked: dict[str, Any] = {"name": "adder", "dataset": SUMS, "sampling": EIGHT}
-    with pytest.raises(TryAgain, match=r"failing raised KeyError: no 'quota'.*kept") as told:
-        evaluate(model=failing, **asked)
-    assert isinstance(told.value.__cause__, KeyError)
+    arguments: dict[str, Any] = {"name": "adder", "dataset": SUMS, "sampling": EIGHT}
+    with pytest.raises(TryAgain, match=r"failing raised KeyError: no 'quota'.*kept") as message:
+        evaluate(model=failing, **arguments)
+    assert isinstance(message.value.__cause__, KeyError)
     kept = load_run("runs/questions/adder").attempts.to_arrow()
     assert kept.num_rows == 16
     # The command line has no function, and imports none by its name.
     assert main(["run", "runs/questions/adder"]) == 2
-    adder.asked.append([])
-    run = evaluate(model=failing, **asked)
-    assert [len(prompts) for prompts in adder.asked] == [16, 0, 16]
+    adder.calls.append([])
+    run = evaluate(model=failing, **arguments)
+    assert [len(prompts) for prompts in adder.calls] == [16, 0, 16]
     assert run.attempts.to_arrow().num_rows == 32
     # Another function under the same name is another model.
     with pytest.raises(UserError, match=r"model\.weights is .*failing.* there and .*Adder"):
-        evaluate(model=adder, **asked)
+        evaluate(model=adder, **arguments)
     # So are other questions.
     with pytest.raises(UserError, match=r"question questions-02.* is gone"):
-        evaluate(model=failing, **asked | {"dataset": SUMS[:1]})
+        evaluate(model=failing, **arguments | {"dataset": SUMS[:1]})
 
 
 def test_ctrl_c_is_heard_while_a_function_works() -> None:
@@ -177,7 +177,7 @@ def test_ctrl_c_is_heard_while_a_function_works() -> None:
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"),
+    ("returned", "message"),
     [
         ("4", "returned str; .*list of 4 prompts.*list of as many texts"),
         (["4", "4"], "returned 2 texts"),
@@ -187,19 +187,19 @@ def test_ctrl_c_is_heard_while_a_function_works() -> None:
         (lambda: asyncio.sleep(0), "is async; .*asyncio.run"),
     ],
 )
-def test_what_is_no_list_of_texts_is_refused(returned: Any, told: str) -> None:
+def test_what_is_no_list_of_texts_is_refused(returned: Any, message: str) -> None:
     def odd(prompts: list[str]) -> Any:
         return returned() if callable(returned) else returned
 
     cfg = compose.load(overrides.of_run(odd, "demo", "odd", {}))
     with known(odd):
         engine = CallableEngine(cfg, 9)
-    asked = [Request(f"q{i}", 0, None, 9, None, [{"content": "1 + 1?"}]) for i in range(4)]
-    with pytest.raises(UserError, match=f"test_api:.*odd.*{told}"):
-        list(engine.generate(asked))
+    requests = [Request(f"q{i}", 0, None, 9, None, [{"content": "1 + 1?"}]) for i in range(4)]
+    with pytest.raises(UserError, match=f"test_api:.*odd.*{message}"):
+        list(engine.generate(requests))
 
 
-def test_what_a_function_cannot_do_is_said_before_anything_is_made(tmp_path: Path) -> None:
+def test_what_a_function_cannot_do_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     def echo(prompts: list[str]) -> list[str]:
         return prompts
 
@@ -222,9 +222,9 @@ def test_what_a_function_cannot_do_is_said_before_anything_is_made(tmp_path: Pat
         (one | {"tag": object()}, "tag: object"),
         ({"model": "qwen3"}, "model=qwen3: no such choice"),
     ]
-    for asked, told in refused:
-        with pytest.raises(UserError, match=told):
-            evaluate(**asked)
+    for arguments, message in refused:
+        with pytest.raises(UserError, match=message):
+            evaluate(**arguments)
     assert not list(tmp_path.glob("runs/*/echo"))
     with pytest.raises(UserError, match="in no job"):
         from bayes_at_n.pipeline.cluster.submit import place_engines
@@ -262,8 +262,8 @@ def test_several_turns_become_one_text_and_stop_strings_hold() -> None:
         return [f"{text} Next: none" for text in adder([p[p.rindex("What") :] for p in prompts])]
 
     prompt = {"shots": 1, "shots_from": str(shots), "stop": ["Next:"], "template": "{problem}"}
-    asked: dict[str, Any] = {"model.system": "Be brief.", "sampling": {"trials": 1}}
-    run = evaluate(talkative, SUMS[:1], "talk", prompt=prompt, **asked)
+    arguments: dict[str, Any] = {"model.system": "Be brief.", "sampling": {"trials": 1}}
+    run = evaluate(talkative, SUMS[:1], "talk", prompt=prompt, **arguments)
     assert seen == ["Be brief.\n\nWhat is 0 + 1?\n\nOne.\n\nWhat is 1 + 1?"]
     assert run.attempts.to_arrow(["text"])["text"].to_pylist() == [r"\boxed{2} "]
 

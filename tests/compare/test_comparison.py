@@ -353,7 +353,7 @@ def test_shrinkage_is_warned_of(tmp_path: Path, capsys: Capsys) -> None:
         line = "1" * 20 if name == "sure" else "10" * 10
         run_of(tmp_path, name, {f"q{i}": line for i in range(20)})
     compared(tmp_path)
-    line = "Bayes@N of sure lies more than 0.5 σ from avg"
+    line = "Bayes@N of sure differs from avg@N by more than 0.5 σ"
     assert line in capsys.readouterr().err
     assert line in (tmp_path / "out" / "leaderboard.md").read_text()
 

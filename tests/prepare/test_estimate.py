@@ -35,12 +35,12 @@ def model(folder: Path, weights: int = WEIGHTS, **more: Any) -> str:
     return f"model.id={folder}"
 
 
-def asked(*settings: str) -> RunConfig:
+def config(*settings: str) -> RunConfig:
     return compose.load(["model=custom", "model.name=m", "verifier=none", *settings])
 
 
 def test_the_time_is_that_of_reading_weights_and_caches(tmp_path: Path) -> None:
-    cfg = asked(model(tmp_path / "m"))
+    cfg = config(model(tmp_path / "m"))
     found = estimate.sampling_cost(cfg, [], 2400, H200)
     assert found.most == 2400 * 32768 and found.tokens == pytest.approx(0.46 * found.most)
     cache = 2 * 2 * LAYERS * HEADS * SIZE * round(32768 / 3)  # key and value in 16 bits
@@ -57,16 +57,16 @@ def test_the_time_is_that_of_reading_weights_and_caches(tmp_path: Path) -> None:
     assert few.seconds and "5 sequences" in few.how
 
 
-def test_experts_are_read_whole_and_reckoned_in_part(tmp_path: Path) -> None:
-    dense = asked(model(tmp_path / "a", 60 << 30))
-    sparse = asked(model(tmp_path / "b", 60 << 30, num_experts=128, num_experts_per_tok=8))
+def test_experts_are_read_whole_and_computed_in_part(tmp_path: Path) -> None:
+    dense = config(model(tmp_path / "a", 60 << 30))
+    sparse = config(model(tmp_path / "b", 60 << 30, num_experts=128, num_experts_per_tok=8))
     slow = H200._replace(speed=1e12)  # so that arithmetic is what it waits for
     times = [estimate.sampling_cost(cfg, [], 2400, slow).seconds or 0 for cfg in (dense, sparse)]
     assert times[0] > 5 * times[1] > 0
 
 
 @pytest.mark.parametrize(
-    ("settings", "used", "said"),
+    ("settings", "hardware", "reason"),
     [
         ([], L4, "does not fit"),
         (["engine=openai", "engine.url=http://x/v1"], H200, "server"),
@@ -78,15 +78,15 @@ def test_experts_are_read_whole_and_reckoned_in_part(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_known_says_why(
-    settings: list[str], used: estimate.Hardware, said: str, tmp_path: Path
+    settings: list[str], hardware: estimate.Hardware, reason: str, tmp_path: Path
 ) -> None:
-    cfg = asked(model(tmp_path / "m", 64 << 30), *settings)
-    found = estimate.sampling_cost(cfg, [], 2400, used)
-    assert found.seconds is None and said in found.how and found.tokens > 0
+    cfg = config(model(tmp_path / "m", 64 << 30), *settings)
+    found = estimate.sampling_cost(cfg, [], 2400, hardware)
+    assert found.seconds is None and reason in found.how and found.tokens > 0
 
 
 def test_what_was_measured_goes_before_what_is_assumed(tmp_path: Path) -> None:
-    cfg = asked(model(tmp_path / "m"))
+    cfg = config(model(tmp_path / "m"))
     found = estimate.sampling_cost(cfg, [], 100, H200, 500.0, Totals(2, 90.0, 180.0, 360_000))
     assert (found.tokens, found.most, found.seconds) == (50_000, 50_000, 25.0)
     assert "measured" in found.how and "mean" in found.basis
@@ -104,13 +104,13 @@ def test_which_gpus_a_cluster_has() -> None:
 
 
 def test_a_verifier_reads_what_its_context_holds(tmp_path: Path) -> None:
-    cfg = asked(model(tmp_path / "m"))
+    cfg = config(model(tmp_path / "m"))
     assert estimate.judging_cost(cfg, 100, 9000, H200) is None
     cfg.verifier.id, cfg.verifier.context = str(tmp_path / "m"), 8192
     need = estimate.judging_cost(cfg, 100, 9000, H200)
     assert need is not None and need.tokens == 100 * 8192 and need.seconds is not None
-    reckoned = WEIGHTS + 2 * 8192 * LAYERS * 2560  # of a token: products, and half of the prompt
-    assert need.seconds == pytest.approx(100 * 8192 * reckoned / 989e12 / 0.6 + 88.044936, 1e-4)
+    operations = WEIGHTS + 2 * 8192 * LAYERS * 2560  # of a token: products, and half of the prompt
+    assert need.seconds == pytest.approx(100 * 8192 * operations / 989e12 / 0.6 + 88.044936, 1e-4)
     assert need.memory == WEIGHTS + 2 * 2 * LAYERS * HEADS * SIZE * 8192 + (3 << 30)
     cfg.verifier.id = "nobody/judge-3B"
     by_name = estimate.judging_cost(cfg, 100, 900, H200)
@@ -147,7 +147,7 @@ def test_the_faq_has_the_twenty_models_and_what_each_takes() -> None:
     assert list(models.MODELS) == [name for _, name in order]
 
 
-def test_no_attempts_take_more_disk_than_is_said(tmp_path: Path) -> None:
+def test_no_attempts_take_more_disk_than_estimated(tmp_path: Path) -> None:
     """Random ids, log-probs and text hardly compress: real attempts are smaller."""
     rng, tokens = np.random.default_rng(0), 15_000
     keys = [("q", trial) for trial in range(40)]

@@ -60,14 +60,14 @@ class Server:
     def __init__(self) -> None:
         self.body, self.status, self.repeat = SOURCE.encode(), 200, 1
         self.headers: dict[str, str] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def handler(self, *arguments: Any) -> None:
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                server.asked.append(self.path)
+                server.requests.append(self.path)
                 self.send_response(server.status)
                 for name, value in server.headers.items():
                     self.send_header(name, value)
@@ -76,7 +76,7 @@ class Server:
                     for _ in range(server.repeat):
                         self.wfile.write(server.body)
                 except OSError:
-                    server.asked.append("hung up")
+                    server.requests.append("hung up")
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -112,7 +112,7 @@ def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> 
     path = official_prompt.fetch(PROMPT)
     assert path == cache / PROMPT.sha256 and path.read_text() == SOURCE
     assert official_prompt.fetch(PROMPT) == path
-    assert server.asked == [f"/{FILE}"]
+    assert server.requests == [f"/{FILE}"]
     assert [p.name for p in cache.iterdir()] == [PROMPT.sha256]
     text = read_template(VerifierConfig(prompt="official", official=PROMPT))
     turn, start, end = fill(text, Candidate("q", "{gold} of 2?", "{2}", "{1} or <end>", "3"))
@@ -122,7 +122,7 @@ def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> 
     assert official_prompt.template(replace(PROMPT, name="STRIPPED")) == "{response}"
     path.write_text("damaged")
     assert official_prompt.read(PROMPT) is None
-    assert official_prompt.fetch(PROMPT).read_text() == SOURCE and len(server.asked) == 2
+    assert official_prompt.fetch(PROMPT).read_text() == SOURCE and len(server.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_a_server_may_send(
         official_prompt.fetch(PROMPT)
     message = str(caught.value)
     assert named in message and FILE in message and "\n" not in message
-    assert not cache.exists() and "/elsewhere" not in server.asked
+    assert not cache.exists() and "/elsewhere" not in server.requests
 
 
 def test_no_server(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_official_prompt(
     assert main(["prefetch", str(run.path), *here]) == 0
     out, verifier = "".join(capsys.readouterr().out.split()), run.cfg.verifier.id
     assert f"verifier{verifier}:{verifier}" in out
-    assert f"{FILE}:PROMPT:{cache / PROMPT.sha256}" in out and len(server.asked) == 1
+    assert f"{FILE}:PROMPT:{cache / PROMPT.sha256}" in out and len(server.requests) == 1
 
     stage.verify(judging)
     assert made()["prompt"] == f"{FILE}:PROMPT"

@@ -232,7 +232,7 @@ def test_other_stages_check_the_settings_too(setup: Setup) -> None:
         runfolder.check_same(other, runfolder.identity(other.cfg))
 
 
-def test_a_long_answer_is_clamped_recorded_and_said(setup: Setup, capsys: Capsys) -> None:
+def test_a_long_answer_is_clamped_recorded_and_reported(setup: Setup, capsys: Capsys) -> None:
     run = setup.run("sampling.max_tokens=32768")
     stage.prepare(run)
     for row in run.questions:
@@ -286,15 +286,15 @@ def test_how_a_prompt_is_put_is_part_of_what_a_run_is(setup: Setup, tmp_path: Pa
     stage.prepare(setup.run())
     manifest = runfolder.read_manifest(setup.run())
     assert [key for key in manifest["identity"] if "prompt." in key] == ["prompt.template"]
-    said = setup.refused("prompt.kind=plain", "prompt.prefix=a", "prompt.stop=[b]")
-    assert "prompt.kind is 'chat' there and 'plain' here; prompt.prefix is '' there" in said
-    assert "prompt.stop is [] there and ['b'] here" in said
+    message = setup.refused("prompt.kind=plain", "prompt.prefix=a", "prompt.stop=[b]")
+    assert "prompt.kind is 'chat' there and 'plain' here; prompt.prefix is '' there" in message
+    assert "prompt.stop is [] there and ['b'] here" in message
     setup.folder = tmp_path / "other"
     stage.prepare(setup.run("prompt.stop=[b]"))
     assert "prompt.stop is ['b'] there and [] here" in setup.refused()
 
 
-def test_mended_damage_is_said(setup: Setup, capsys: Capsys) -> None:
+def test_mended_damage_is_reported(setup: Setup, capsys: Capsys) -> None:
     row = {"id": 1, "problem": "Half of \frac{1}{2}?", "answer": "\frac{1}{4}"}
     write_questions(setup.questions, [row])
     run = setup.run()
@@ -326,13 +326,13 @@ def solved(folder: Path, count: int = 6) -> str:
 def test_examples_stand_before_every_question_and_never_itself(
     setup: Setup, tmp_path: Path
 ) -> None:
-    asked = ["model.system=Sums.", "prompt.kind=plain", "prompt.template='Q: {problem} A:'"]
-    asked += ["prompt.shots=2", "prompt.solved=' {solution} So {answer}. '", solved(tmp_path)]
+    settings = ["model.system=Sums.", "prompt.kind=plain", "prompt.template='Q: {problem} A:'"]
+    settings += ["prompt.shots=2", "prompt.solved=' {solution} So {answer}. '", solved(tmp_path)]
     rows = arithmetic(4)
     rows[3] = {"id": "s2", "problem": "What is 2 + 2?", "answer": "4"}  # an example's own id
     rows[1]["problem"] = " 2+ $2$?"
     write_questions(setup.questions, rows)
-    run = setup.run(*asked)
+    run = setup.run(*settings)
     stage.prepare(run)
     one, two, three = (f"Q: {n}+{n}? A: It is {2 * n}. So {2 * n}. " for n in (1, 2, 3))
     assert [row["prompt"] for row in run.questions] == [
@@ -344,10 +344,10 @@ def test_examples_stand_before_every_question_and_never_itself(
     identity = runfolder.read_manifest(run)["identity"]
     assert identity["prompt.shots"] == 2 and len(identity["prompt.shots_hash"]) == 16
     assert differences.protocol(run)["prompt.shots_hash"] == identity["prompt.shots_hash"]
-    stage.prepare(setup.run(*asked))
-    assert "prompt.shots is 2 there and 0 here" in setup.refused(*asked[:3])
+    stage.prepare(setup.run(*settings))
+    assert "prompt.shots is 2 there and 0 here" in setup.refused(*settings[:3])
     solved(tmp_path, 1)
-    assert "has only 1 different problems" in setup.refused(*asked)
+    assert "has only 1 different problems" in setup.refused(*settings)
 
 
 def test_examples_are_turns_of_a_chat_in_order_of_their_seed(setup: Setup, tmp_path: Path) -> None:

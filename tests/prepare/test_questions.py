@@ -122,8 +122,9 @@ def test_a_question_may_ask_for_a_form(tmp_path: Path) -> None:
         line(form="strict") + line(id="b", problem="p") + line(id="c", problem="q", form=""),
     )
     assert [q.form for q in load(rows, fields=FieldNames(form="form"))[0]] == ["strict", None, None]
-    for form, said in (("Strict", "'Strict', not \"strict\""), ("", "no row has a field 'form'")):
-        with pytest.raises(UserError, match=said):
+    refused = {"Strict": "'Strict', not \"strict\"", "": "no row has a field 'form'"}
+    for form, why in refused.items():
+        with pytest.raises(UserError, match=why):
             load(written(tmp_path, line(form=form)), fields=FieldNames(form="form"))
 
 
@@ -235,7 +236,7 @@ def test_a_bad_csv_names_the_line(tmp_path: Path, content: str | bytes, named: l
         assert word in str(caught.value)
 
 
-def test_what_a_spreadsheet_makes_of_numbers_is_said(tmp_path: Path) -> None:
+def test_what_a_spreadsheet_makes_of_numbers_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "q.csv"
     path.write_text("problem;answer\na;3,5\nb;1. Feb\nc;2-Jan\nd;Jan-02\ne;7\n")
     assert "4 gold answers such as '3,5'" in load(path)[1][-1]
@@ -424,11 +425,11 @@ def test_an_unknown_hub_id_without_a_network(offline: Path) -> None:
 
 def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Model, data set and verifier of a process: one request, and what is in the cache."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Busy(http.server.BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
-            asked.append(self.path)
+            requests.append(self.path)
             self.send_error(503)
 
         do_GET = do_HEAD
@@ -448,7 +449,7 @@ def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
             questions.load(DatasetConfig(name="x", path="no-such-owner/no-such-data"))
         server.shutdown()
     hub._unreachable.cache_clear()
-    assert asked == ["/"] and os.environ["HF_HUB_OFFLINE"] == "1"
+    assert requests == ["/"] and os.environ["HF_HUB_OFFLINE"] == "1"
 
 
 def test_an_empty_folder_is_refused(offline: Path) -> None:

@@ -62,15 +62,15 @@ def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
 ) -> None:
     machine(tmp_path, monkeypatch, H200)
     assert numbers(sizing.resolved(large(tmp_path), ROWS).engine) == (1, 22, 1)
-    said = " ".join(capsys.readouterr().err.split())
-    assert "engine.batch_size=auto: 22, 1 × (140.4 GiB × 0.9 − 3 GiB) − 61 GiB of weights" in said
-    assert "62.3 GiB for the cache / 2.7 GiB an attempt (11,123 tokens" in said
-    assert "1 GPU, 1 worker" in said
+    text = " ".join(capsys.readouterr().err.split())
+    assert "engine.batch_size=auto: 22, 1 × (140.4 GiB × 0.9 − 3 GiB) − 61 GiB of weights" in text
+    assert "62.3 GiB for the cache / 2.7 GiB an attempt (11,123 tokens" in text
+    assert "1 GPU, 1 worker" in text
     machine(tmp_path, monkeypatch, *[H100] * 8)
     assert numbers(sizing.resolved(large(tmp_path), ROWS).engine) == (2, 28, 4)
-    said = " ".join(capsys.readouterr().err.split())
-    assert "engine.tensor_parallel_size=auto: 2, 2 × (79.6 GiB × 0.9 − 3 GiB)" in said
-    assert "8 GPUs, 4 workers of 2 GPUs each" in said
+    text = " ".join(capsys.readouterr().err.split())
+    assert "engine.tensor_parallel_size=auto: 2, 2 × (79.6 GiB × 0.9 − 3 GiB)" in text
+    assert "8 GPUs, 4 workers of 2 GPUs each" in text
 
 
 def test_the_smallest_visible_gpu_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_lengths_that_are_known_count_instead_of_the_limit(
     assert numbers(sizing.resolved(large(tmp_path), ROWS, lambda: made[:99]).engine) == (1, 22, 1)
 
 
-def test_a_model_that_fits_nowhere_is_said_with_its_arithmetic(
+def test_a_model_that_fits_nowhere_is_named_with_its_arithmetic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(tmp_path, monkeypatch, H100, H100)

@@ -75,8 +75,8 @@ def test_a_small_difference_is_a_warning_of_the_first(
     tokenizer = models.tokenizer(cfg)
     for name in ("q1", "q2"):
         models.check_tokens(cfg, tokenizer, name, *plain(tokenizer, text + "\u2603"))
-    said = capsys.readouterr().err
-    assert "of q1 that say" in said and "integers \u2603" in said and "q2" not in said
+    printed = capsys.readouterr().err
+    assert "of q1 that say" in printed and "integers \u2603" in printed and "q2" not in printed
 
 
 def test_a_tokenizer_of_another_class_is_refused_and_the_cure_works(tmp_path: Path) -> None:

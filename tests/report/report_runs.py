@@ -61,6 +61,15 @@ def value(path: Path) -> Any:
     return json.loads(path.read_text().partition(",")[2].removesuffix(");\n"))
 
 
+def columns(path: Path) -> dict[str, list[Any]]:
+    """The columns of a file of numbers; those of texts decoded."""
+    found: dict[str, Any] = value(path)
+    for name, of in found.items():
+        if isinstance(of, dict):
+            found[name] = [None if code < 0 else of["values"][code] for code in of["codes"]]
+    return found
+
+
 def put(path: Path, value: Any) -> None:
     """Write a side file that hands over something else."""
     path.write_text(f'bayesReport("{path.stem}",{json.dumps(value)});\n')

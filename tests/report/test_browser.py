@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_run
-from report_runs import BOX, GROWING, HOSTILE, MARKS, MATHS, put, value
+from report_runs import BOX, GROWING, HOSTILE, MARKS, MATHS, columns, put, value
 
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.config import analysis
@@ -125,14 +125,12 @@ def test_mathematics_is_drawn_in_the_page_from_sound_parts_alone(page: Any) -> N
         " part.namespaceURI, [...part.attributes].map(({ name, value }) => [name, value])])"
     )
     source = (build.FOLDER / "maths.js").read_text(encoding="utf-8")
-    tags, attributes = (
-        set(found.split()) for found in re.findall(r"new Set\(`([^`]+)`\.split", source)
-    )
+    tags, attributes = (found.split() for found in re.findall(r"new Set\(`([^`]+)`\.split", source))
     drawn = [part for part in parts if part[0] not in ("mark", "div")]
     assert len(drawn) > 100 and {name for name, _, _ in drawn} <= {*tags, "math"}
     assert {namespace for _, namespace, _ in drawn} == {"http://www.w3.org/1998/Math/MathML"}
     given = [pair for _, _, pairs in drawn for pair in pairs]
-    assert {name for name, _ in given} <= attributes and ["width", "2em"] in given
+    assert {name for name, _ in given} <= {*attributes} and ["width", "2em"] in given
     lengths = [float(n) for _, value in given for n in re.findall(r"(-?[\d.]+)em", value)]
     assert max(map(abs, lengths)) <= 20
     text = prose.text_content()
@@ -291,7 +289,8 @@ def test_a_question_shows_who_answered_what_and_leads_to_attempts_and_back(page:
 @pytest.mark.browser
 def test_many_trials_share_cells_and_lists_begin_near_one(browser: Any, tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "set" / "one", {"q": "10-" * 150}, "dataset.name=set")
-    out = build.write(*_loaded([f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}"]))
+    cfg = analysis.load([f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}"])
+    out = build.write(cohorts_of.load(cfg), cfg)
     page = browser.new_page()
     page.goto(f"{out.as_uri()}#set//q")
     cells = page.locator(".strips td a")
@@ -310,15 +309,10 @@ def test_many_trials_share_cells_and_lists_begin_near_one(browser: Any, tmp_path
     page.close()
 
 
-def _loaded(settings: list[str]) -> tuple[Any, Any]:
-    cfg = analysis.load(settings)
-    return cohorts_of.load(cfg), cfg
-
-
 @pytest.mark.browser
 def test_disagreements_are_one_list_the_surest_first(page: Any, index_html: Path) -> None:
     [path] = index_html.parent.glob("attempts/*/0-q0.js")
-    index = value(path)["columns"]
+    index = columns(path)
     rows = zip(index["outcome"], index["a"], strict=True)
     judged = [outcome for outcome, a in rows if a is not None and outcome is not None]
     differ = [outcome for outcome in judged if outcome != "correct"]  # the verifier says A of all
@@ -397,8 +391,8 @@ def test_a_run_without_signals_costs_others_no_categories(browser: Any, torn_htm
     rubrics = page.locator("#panel-0 .block:has(h3:text-is('Rubrics')) tbody th")
     expect(rubrics).to_have_count(2)
     assert sorted(rubrics.all_inner_texts()) == ["evil", "plain"]
-    columns = value(next(torn_html.parent.glob("attempts/*/0-q0.js")))["columns"]
-    models, assigned = np.array(columns["m"]), np.array(columns["categories"])
+    found = columns(next(torn_html.parent.glob("attempts/*/0-q0.js")))
+    models, assigned = np.array(found["m"]), np.array(found["categories"])
     codes = [assigned[models == m] for m in range(3)]
     assert codes[0].max() > 0 and codes[1].max() > 0 and set(codes[2].flat) == {-1}
     page.close()
@@ -508,7 +502,7 @@ def test_a_damaged_side_file_leaves_nothing_of_another(browser: Any, copied: Pat
     page = browser.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    for text in ("{}", "null", "[]", '{"columns":{"q":[0],"t":[0]}}', None):
+    for text in ("{}", "null", "[]", '{"q":[0],"t":[0]}', None):
         for ending in ("0-0-0", "0-q0"):
             [path] = copied.parent.glob(f"attempts/*/{ending}.js")
             sound = path.read_text()
@@ -531,7 +525,8 @@ def test_the_answer_is_marked_by_the_letter_the_attempt_saw(browser: Any, copied
     of_texts, numbers = value(path), path.with_name("0-q0.js")
     of_texts["rows"]["0/0"] |= {"order": "B A", "text": "\\boxed{A}, no: \\boxed{B}; \\boxed{A}"}
     of_index = value(numbers)
-    of_index["columns"]["answer"][0] = "A"  # as the table calls it
+    answers = of_index["answer"]
+    answers["values"][answers["codes"][0]] = "A"  # as the table calls it
     put(path, of_texts)
     put(numbers, of_index)
     page = browser.new_page()

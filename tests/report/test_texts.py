@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from helpers import make_tokenizer
-from report_runs import MARKS, value
+from report_runs import MARKS, columns, value
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import analysis
@@ -63,7 +63,7 @@ def test_processes_write_a_run_each(
     build.report(analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set"]))
     files = {one.stem: value(one) for one in tmp_path.glob("attempts/*/0-*-*.js")}
     assert files.keys() == {"0-0-p", "0-0-0", "0-1-p", "0-1-0"}
-    numbers, ids = value(next(tmp_path.glob("attempts/*/0-q0.js")))["columns"], [*MARKS]
+    numbers, ids = columns(next(tmp_path.glob("attempts/*/0-q0.js"))), [*MARKS]
     places = [*zip(*(numbers[name] for name in ("m", "q", "t")), strict=True)]
     for m, name in enumerate(("evil", "plain")):
         run = runfolder.opened(runs / "set" / name)
@@ -90,7 +90,7 @@ def test_texts_of_the_first_trials_only(runs: Path, tmp_path: Path) -> None:
     cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set", "report.trials=2"])
     build.report(cfg)
     [path] = tmp_path.glob("attempts/*/0-q0.js")
-    index = value(path)["columns"]
+    index = columns(path)
     assert [file >= 0 for file in index["file"]] == [trial < 2 for trial in index["t"]]
     with pytest.raises(UserError, match=r"report\.trials=0"):
         build.report(analysis.load([f"runs={runs}", "report.trials=0"]))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers import Capsys
-from made_series import checkpoint
+from made_windows import checkpoint
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.training import checkpoints

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import Capsys, write_questions
-from made_series import SUMS, checkpoint, ckpts, finish, planned, remaining, sums
+from made_windows import SUMS, checkpoint, ckpts, finish, planned, remaining, sums
 from safetensors.numpy import save_file
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.trajectory import MergeConfig
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.training import evaluate, merge, trajectory
-from bayes_at_n.pipeline.training.series import Evaluation
+from bayes_at_n.pipeline.training.windows import Evaluation
 from bayes_at_n.pipeline.workers import resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 
@@ -184,10 +184,9 @@ def test_failures_stop_no_other_run_and_a_stop_stops_all(
     write_questions(place / "sums.jsonl", sums(1))
     given = list[str]()
 
-    def fake(_: Residents, orders: list[Order]) -> list[int]:
-        [order] = orders
+    def fake(_: Residents, order: Order) -> int:
         given.append(order.model)
-        return [130 if "quit-" in order.model else 7 if "bad-" in order.model else 0]
+        return 130 if "quit-" in order.model else 7 if "bad-" in order.model else 0
 
     monkeypatch.setattr(Residents, "follow", fake)
     arguments = [*SUMS, "merge=[]", "greedy=false", "dataset.path=sums.jsonl", "sampling.trials=2"]
@@ -224,7 +223,7 @@ def ended(code: str) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resident, "PROGRAM", [sys.executable, "-c", code])
         with Residents() as residents:
-            return residents.follow([Order("", [])])[0]
+            return residents.follow(Order("", []))
 
 
 def test_a_signal_to_this_process_reaches_the_run() -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from forked import stored
 from helpers import Capsys, write_questions
-from made_series import DEMO, SUMS, checkpoint, ckpts, finish, planned, sums
+from made_windows import DEMO, SUMS, checkpoint, ckpts, finish, planned, sums
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main

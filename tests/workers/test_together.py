@@ -180,7 +180,7 @@ def test_a_resident_keeps_its_engine_for_the_next_block(
     with Residents() as residents:
         for trials in (1, 3):
             order = ordered([*settings, f"sampling.trials={trials}"])
-            assert residents.run([order]) == [0]
+            assert residents.run(order) == 0
             assert len(stored(Path(order.place))) == 3 * trials
     assert capfd.readouterr().err.count("loading demo-step-3900") == 1
 
@@ -206,8 +206,13 @@ def test_residents_stay_are_replaced_and_leave(
     cfg = compose.load([f"run_dir={tmp_path}"])
     a, b = (Order(name, ["0"], cfg, gpu) for name, gpu in ("a0", "b1"))
 
+    def statuses(residents: Residents, *orders: Order) -> list[int | None]:
+        for order in orders:
+            residents.begin(order)
+        return [residents.ended(order, wait=True) for order in orders]
+
     def asked(residents: Residents, *orders: Order) -> list[tuple[int, str]]:
-        assert residents.run(orders) == [int(order.command[-1]) for order in orders]
+        assert statuses(residents, *orders) == [int(order.command[-1]) for order in orders]
         said = [line.split() for line in capfd.readouterr().err.splitlines()]
         return sorted((int(pid), gpus) for pid, gpus, _ in said)
 
@@ -217,14 +222,14 @@ def test_residents_stay_are_replaced_and_leave(
         assert asked(residents, a._replace(command=["7"]), b) == both
         for pid, _ in both:
             os.kill(pid, signal.SIGKILL)
-        assert {*residents.run([a, b])} <= {0, 137}  # whether that is known by now or not
+        assert {*statuses(residents, a, b)} <= {0, 137}  # whether that is known by now or not
         capfd.readouterr()
         again = asked(residents, a, b)
         assert not {*again} & {*both}
         [alone] = asked(residents, a._replace(gpus="0,1"))  # the other has left
         assert alone[1] == "0,1" and not any(psutil.pid_exists(pid) for pid, _ in again)
         with pytest.raises(resident.Unfinished) as error:
-            residents.run([a._replace(command=["130"])])
+            residents.run(a._replace(command=["130"]))
         assert error.value.exit_code == 130
     assert not psutil.pid_exists(alone[0])
 
@@ -235,16 +240,11 @@ def test_models_with_gpus_of_their_own_are_sampled_at_once(
 ) -> None:
     """The GPUs are imaginary, the engines are not."""
     monkeypatch.setattr(devices, "on_gpus", lambda cfg: True)
-    watched, at_once = resident._watched, list[int]()
-
-    def watching(processes: Sequence[Any], ends: Any) -> list[int]:
-        at_once.append(sum(process.poll() is None for process in {*processes}))
-        return watched(processes, ends)
-
-    monkeypatch.setattr(resident, "_watched", watching)
     own = [[*few(tmp_path, name), "sampling.trials=2"] for name in "ab"]
     orders = [ordered(settings, gpus) for settings, gpus in zip(own, "01", strict=True)]
     with Residents() as residents:
-        assert residents.run(orders) == [0, 0]
+        for order in orders:
+            residents.begin(order)
+        assert [residents.ended(order, wait=True) for order in orders] == [0, 0]
         first = [session(Path(order.place)) for order in orders]
-        assert first[0]["pid"] != first[1]["pid"] and at_once == [2]
+        assert first[0]["pid"] != first[1]["pid"]

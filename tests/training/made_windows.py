@@ -13,9 +13,9 @@ from bayes_at_n.pipeline.config import trajectory as settings
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.training import evaluate, series
+from bayes_at_n.pipeline.training import evaluate, windows
 from bayes_at_n.pipeline.training.checkpoints import fingerprint
-from bayes_at_n.pipeline.training.series import Evaluation, Series
+from bayes_at_n.pipeline.training.windows import Evaluation, Series
 
 DEMO = ROOT / "demo" / "models"
 
@@ -43,7 +43,7 @@ SUMS = ("model=custom", "dataset=jsonl", "sampling.prompt_logprobs=false", "veri
 
 def planned(*arguments: str) -> tuple[settings.Asked[TrajectoryConfig], Series]:
     given = settings.load(arguments)
-    return given, series.plan(given)
+    return given, windows.plan(given)
 
 
 def finish(one: Evaluation, marks: Mapping[str, str]) -> None:

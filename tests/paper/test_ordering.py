@@ -8,15 +8,15 @@ from scipy.stats import kendalltau
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import from_arrays
-from bayes_at_n.pipeline.paper import index, orders, printed, studies
+from bayes_at_n.pipeline.paper import index, ordering, printed, studies
 from bayes_at_n.pipeline.paper.reproduce import STUDIES
 from bayes_at_n.scoring.studies import bootstrap, convergence
 
 
 def test_tau_and_convergence_agree_with_a_plain_loop() -> None:
     cohort, plan = made(), tiny()
-    curve = orders.tau(plan, [cohort]).tables["fig4_sums_3_columns"]
-    table = orders.convergence(plan, [cohort]).tables["fig1_sums_3"]
+    curve = ordering.tau(plan, [cohort]).tables["fig4_sums_3_columns"]
+    table = ordering.convergence(plan, [cohort]).tables["fig1_sums_3"]
     data = np.asarray(cohort.matrix().data)
     gold = data.sum(axis=(1, 2))
 
@@ -41,7 +41,7 @@ def test_tau_and_convergence_agree_with_a_plain_loop() -> None:
 
 def test_ranks_are_the_papers_rule_and_name_its_rows() -> None:
     cohorts = [the_papers("aime25"), the_papers("aime24"), made(dataset="other")]
-    found = orders.ranks(tiny(), cohorts)
+    found = ordering.ranks(tiny(), cohorts)
     assert set(found.tables) == {"table2_000", "table2_001", "table2_3_models"}
     scores = np.asarray(cohorts[0].matrix().data).mean(axis=(1, 2))
     # Eleven rows are models; the other nine rows go to the other models in AIME'25's order.
@@ -67,7 +67,7 @@ def test_ranks_are_the_papers_rule_and_name_its_rows() -> None:
 
 def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() -> None:
     cohort = the_papers("aime24")
-    found = orders.convergence(tiny(), [cohort])
+    found = ordering.convergence(tiny(), [cohort])
     assert {"table8", "table9", "table10"} <= set(found.tables)
     assert {"fig1_aime24_20", "fig1_aime24_11", "fig6_aime24"} <= set(found.figures)
     row = found.tables["table8"].rows[0]
@@ -82,7 +82,7 @@ def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() ->
     capped = np.repeat(np.arange(1, 13), alone.counts).sum() + 12 * alone.failed
     assert alone.failed and row["aime24_capped"] == pytest.approx(capped / 50)
     assert found.numbers["subset.5.1.aime24"] == row["aime24_capped"]
-    few = orders.convergence(tiny(), [made(4)])
+    few = ordering.convergence(tiny(), [made(4)])
     assert {"subsets2_sums", "subsets3_sums"} <= set(few.tables)
     assert any("twenty" in note for note in few.notes)
     of_all = scoring.avg(np.asarray(made(4).matrix().data))
@@ -111,7 +111,7 @@ def test_printed_means_of_000_are_held_against_rows_and_of_001_against_columns()
     spread = (np.arange(24) < np.linspace(2, 22, 20)[:, None, None]).repeat(10, axis=1)
     data = np.where(np.arange(10)[None, :, None] < 9, spread, data).astype(int)
     cohort = from_arrays("brumo25", cohort.names, cohort.question_ids, data)
-    found = orders.convergence(tiny(), [cohort]).numbers
+    found = ordering.convergence(tiny(), [cohort]).numbers
     eleven = [cohort.names.index(printed.short_names()[n]) for n in printed.ELEVEN]
     cases: list[tuple[str, list[int], convergence.Resample]] = [
         ("000", eleven, "rows"),
@@ -134,7 +134,7 @@ def test_where_no_replicate_converges_the_number_is_nan_not_missing() -> None:
     close = (np.random.default_rng(3).random((11, 10, 12)) < 0.5).astype(int)
     names = [printed.short_names()[n] for n in printed.ELEVEN]
     cohort = from_arrays("hmmt25", names, [f"q{i}" for i in range(10)], close)
-    found = orders.convergence(tiny(convergence_replicates=20), [cohort]).numbers
+    found = ordering.convergence(tiny(convergence_replicates=20), [cohort]).numbers
     assert np.isnan(found["convergence.000.hmmt25.bayes"])
     assert np.isnan(found["convergence.000.hmmt25.worst"])
     assert found["convergence.000.hmmt25.bayes.other"] == 12
@@ -156,17 +156,17 @@ def test_gaps_are_left_out_and_said_and_too_little_is_refused() -> None:
     for name in ("tau", "convergence"):
         with pytest.raises(UserError, match=r"one: holds one model.*short: 1 of 1 trials are"):
             STUDIES[name].make(tiny(), [one, short])
-    kept = orders.tau(tiny(), [one, gaps])
+    kept = ordering.tau(tiny(), [one, gaps])
     assert any(note.startswith("left out: one: ") for note in kept.notes)
     with pytest.raises(UserError, match="two or more"):
-        orders.ranks(tiny(), [one])
+        ordering.ranks(tiny(), [one])
     for name, message in (("cost", "no run holds attempts"), ("rubrics", "no rubric can be made")):
         with pytest.raises(UserError, match=message):
             STUDIES[name].make(tiny(), [whole])
 
 
 def test_estimators_that_need_more_trials_are_left_out() -> None:
-    found = orders.tau(tiny(), [made(trials=3)]).tables["fig4_sums_3_columns"]
+    found = ordering.tau(tiny(), [made(trials=3)]).tables["fig4_sums_3_columns"]
     labels = [row["estimator"] for row in found.rows]
     assert "Bayes@N" in labels and "Pass@2" in labels and "Pass@4" not in labels
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from helpers import Capsys
-from made_series import DEMO, SUMS, ckpts, planned
+from made_windows import DEMO, SUMS, ckpts, planned
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import trajectory as settings
 from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.training import series
+from bayes_at_n.pipeline.training import windows
 
 
 @pytest.fixture
@@ -69,29 +69,29 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
 def test_windows_that_cannot_be_are_refused(tmp_path: Path, size: int) -> None:
     ckpts(tmp_path, "s-1", "s-2", "s-3")
     with pytest.raises(UserError, match=f"merge={size}: "):
-        series.find({"": [str(tmp_path)]}, [size])
-    assert series.find({"": [str(tmp_path)]}, [2])[0].steps == [1, 2, 3]
+        windows.find({"": [str(tmp_path)]}, [size])
+    assert windows.find({"": [str(tmp_path)]}, [2])[0].steps == [1, 2, 3]
 
 
 def test_a_trajectory_needs_two_checkpoints_of_different_names(tmp_path: Path) -> None:
     ckpts(tmp_path / "a", "s-1", "s-2")
     ckpts(tmp_path / "b", "s-1")
     with pytest.raises(UserError, match="holds 1 checkpoint"):
-        series.find({"": [str(tmp_path / "b")]}, [])
+        windows.find({"": [str(tmp_path / "b")]}, [])
     with pytest.raises(UserError, match=r"are both called s-1; .*checkpoints\.NAME"):
-        series.find({"": [str(tmp_path / "a"), str(tmp_path / "b")]}, [])
+        windows.find({"": [str(tmp_path / "a"), str(tmp_path / "b")]}, [])
     with pytest.raises(UserError, match="nowhere"):
-        series.find({"": [str(tmp_path / "nowhere")]}, [])
+        windows.find({"": [str(tmp_path / "nowhere")]}, [])
 
 
 def test_steps_that_say_nothing_are_counted(tmp_path: Path, capsys: Capsys) -> None:
     ckpts(tmp_path / "a", "early", "late-2")
     ckpts(tmp_path / "b", "s-5", "s-9")
-    found = series.find({"a": [str(tmp_path / "a")], "b": [str(tmp_path / "b")]}, [])
+    found = windows.find({"a": [str(tmp_path / "a")], "b": [str(tmp_path / "b")]}, [])
     assert [one.steps for one in found] == [[1, 2], [1, 2]]
     assert "early has no step" in capsys.readouterr().err
     backwards = [str(tmp_path / "b" / "s-9"), str(tmp_path / "b" / "s-5")]
-    assert series.find({"": backwards}, [])[0].steps == [1, 2]
+    assert windows.find({"": backwards}, [])[0].steps == [1, 2]
     assert "s-5 comes after s-9" in capsys.readouterr().err
 
 
