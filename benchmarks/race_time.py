@@ -3,7 +3,7 @@
     python -m benchmarks.race_time              four races of each setting: two minutes on one core
 
 `settle` samples up to the next look, looks when that is complete, and lets workers sample ahead
-meanwhile; who samples which model, and how far, is asked of `pipeline/adaptive/schedule.py` itself.
+meanwhile; which model, and how far, `pipeline/adaptive/schedule.py` decides here, too.
 One go samples the same numbers of trials of each model, known beforehand, on the same devices by
 the same rules, without a look. Blocks are what `settle` did before: each model in turn on all
 devices (or all at once, where there is a device for each), and a look when all have ended.

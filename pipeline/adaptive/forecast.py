@@ -156,13 +156,13 @@ def expect(basis: Basis, goal: Goal, budget: BudgetConfig) -> Simulated:
             f"budget.{unit}={limit:g}: the first look, after {goal.looks[0]} trials, takes"
             f" {first:.3g}; block=N looks sooner"
         )
-    asked = target(goal)
-    if asked is None:
+    requested = target(goal)
+    if requested is None:
         return _widths(basis, goal, cost, float(limit))
     with Meter("simulations", SIMULATIONS) as meter:
         return simulate(
             basis.p,
-            asked,
+            requested,
             trials=goal.trials,
             block=1 if goal.cfg.method == "looks" else goal.block,
             runs=SIMULATIONS,

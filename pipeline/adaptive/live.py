@@ -269,14 +269,14 @@ class Samplers:
     def _want(self, wanted: Ints, idle: int = 0) -> None:
         """Say how many trials of each model may be begun, and how many more by the idle."""
         most = self.plan.goal.trials
-        found = {
+        current = {
             str(run.path): [int(n), int(min(n + idle * (n > 0), most))]
             for n, contender in zip(wanted, self.plan.contenders, strict=True)
             for run in contender.runs
         }
-        if found != self.wanted:
-            runfolder.write_json(self.file, found)
-            self.wanted = found
+        if current != self.wanted:
+            runfolder.write_json(self.file, current)
+            self.wanted = current
 
     def _ended(self, leaving: bool = False) -> list[int]:
         """Return the models whose commands have ended. Raises Unfinished: one failed."""
@@ -309,7 +309,7 @@ class Samplers:
         """
         if not devices.on_gpus(self.plan.contenders[0].runs[0].cfg):
             return None
-        found = []
+        turns = []
         for contender in self.plan.contenders:
             runs = [run for run in contender.runs if data.is_prepared(run)]
             records = [one for run in runs for one in sessions.sessions(run.path).values()]
@@ -319,5 +319,5 @@ class Samplers:
                 sum(len(run.questions) for run in runs) or 1
             )
             turn = max(loads, default=0.0) * (1 / schedule.LOADING - 1)
-            found.append(math.ceil(turn * rounds / worked) if worked > 0 else 0)
-        return np.array(found)
+            turns.append(math.ceil(turn * rounds / worked) if worked > 0 else 0)
+        return np.array(turns)

@@ -72,16 +72,20 @@ def changed(there: Sequence[dict[str, Any]], seen: Course) -> str:
     """Name the first logged look that the grades do not give now; empty where all agree."""
     rows = [row(seen, i) for i in range(len(seen.states))]
     for old, new in zip(there, rows, strict=False):
-        same = all(old.get(key) == new[key] for key in ("trials", "open", "order", "settled"))
-        if not same or not np.allclose(_means(old), _means(new), atol=1e-9):
+        if not _agree(old, new):
             return f"look {new['look']} is on record with other outcomes than the runs hold now"
     if len(there) > len(rows):
         return f"look {len(rows) + 1} is on record, and its outcomes are not in the runs now"
     return ""
 
 
-def _means(look: dict[str, Any]) -> list[float]:
-    return [model["mean"] for model in look["models"]]
+def _agree(old: Any, new: dict[str, Any]) -> bool:
+    try:
+        same = all(old[key] == new[key] for key in ("trials", "open", "order", "settled"))
+        was, now = ([float(model["mean"]) for model in look["models"]] for look in (old, new))
+        return same and bool(np.allclose(was, now, atol=1e-9))
+    except (LookupError, TypeError, ValueError):  # no look, or one of other models
+        return False
 
 
 def record(folder: Path, seen: Course) -> None:

@@ -88,42 +88,42 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -
 
     Raises UserError: not with these models.
     """
-    asked = until(cfg.until)
-    least = 1 if asked.kind == "width" else 2
+    requested = until(cfg.until)
+    least = 1 if requested.kind == "width" else 2
     if len(names) < least:
         raise UserError(
             f"until={cfg.until}: is between models; name two or more, such as model=a,b"
         )
-    if asked.kind == "top" and asked.k >= len(names):
+    if requested.kind == "top" and requested.k >= len(names):
         raise UserError(f"until={cfg.until}: of {len(names)} models; name fewer, or more models")
-    if asked.kind == "above" and asked.model not in names:
+    if requested.kind == "above" and requested.model not in names:
         raise UserError(f"until={cfg.until}: no such model; there are {', '.join(names)}")
     return Goal(cfg, list(names), trials, cfg.block or block)
 
 
-def make(asked: Asked[SettleConfig]) -> Plan:
+def make(requested: Asked[SettleConfig]) -> Plan:
     """Make the plan of a command.
 
     Raises UserError: a setting cannot work, two models have one folder, seeds are shared, or a
     run is there that was made with other settings.
     """
-    if asked.cfg.folders:
-        return _again(asked)
-    sets = [one for one in asked.arguments if re.match(r"dataset\b", one)]
-    contenders = [_contender(settings, asked.datasets, sets) for settings in asked.models]
+    if requested.cfg.folders:
+        return _again(requested)
+    sets = [one for one in requested.arguments if re.match(r"dataset\b", one)]
+    contenders = [_contender(settings, requested.datasets, sets) for settings in requested.models]
     runs = [run for contender in contenders for run in contender.runs]
     names, paths = [c.name for c in contenders], [run.path for run in runs]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{twice[0]}: two of these models have this name; tell them apart by tag=")
-    cfg, first = asked.cfg, runs[0].cfg
+    cfg, first = requested.cfg, runs[0].cfg
     for run in runs:
         _check(run.cfg)
         # What is there whole is not sampled, so nobody else would find out.
         runfolder.check_same(run, runfolder.identity(run.cfg))
     label = cfg.until.replace(":", "-")
-    place = paths[0].parent if len(asked.datasets) == 1 else paths[0].parent.parent
+    place = paths[0].parent if len(requested.datasets) == 1 else paths[0].parent.parent
     folder = Path(cfg.out).expanduser() if cfg.out else place / "_settle" / label
-    return Plan(goal(cfg, names, first.sampling.trials), contenders, folder, asked.arguments)
+    return Plan(goal(cfg, names, first.sampling.trials), contenders, folder, requested.arguments)
 
 
 def _contender(
@@ -151,19 +151,19 @@ def _check(cfg: RunConfig) -> None:
         )
 
 
-def _again(asked: Asked[SettleConfig]) -> Plan:
+def _again(requested: Asked[SettleConfig]) -> Plan:
     """Make the plan that a folder holds anew.
 
     Raises UserError: there is none, or other settings are given with it.
     """
-    folder = Path(asked.cfg.folders[0]).expanduser()
+    folder = Path(requested.cfg.folders[0]).expanduser()
     record = runfolder.read_json(folder / RECORD)
     if "arguments" not in record:
         raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
-    if len(asked.arguments) - (asked.cfg.trust != "false") > 1:
-        raise UserError(f"{' '.join(asked.arguments)}: a folder alone; it holds the settings")
+    if len(requested.arguments) - (requested.cfg.trust != "false") > 1:
+        raise UserError(f"{' '.join(requested.arguments)}: a folder alone; it holds the settings")
     own = trust.is_own(json.dumps(arguments := record["arguments"]), record.get(MARK))
-    if not own and asked.cfg.trust == "false":
+    if not own and requested.cfg.trust == "false":
         why = f"arguments={arguments!r:.1000}: not from a command of yours"
         raise UserError(f"{folder / RECORD}: {why}; give the settings anew, or trust=true")
     here, there = os.path.abspath(folder), make(load(arguments))

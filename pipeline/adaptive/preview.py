@@ -38,7 +38,7 @@ def plan(cfg: PlanConfig) -> None:
     _tell(basis, goal(cfg, basis.names, cfg.trials), cfg.budget)
 
 
-def dry_run(planned: Plan, asked: Assumed) -> None:
+def dry_run(planned: Plan, requested: Assumed) -> None:
     """Say what a `settle` will take, from what its runs hold or what is assumed.
 
     Nothing is written and no engine is loaded. Raises UserError: nothing is known of a model, or a
@@ -48,15 +48,15 @@ def dry_run(planned: Plan, asked: Assumed) -> None:
     runs = [run for contender in planned.contenders for run in contender.runs]
     begun = [str(run.path) for run in runs if find.is_run(run.path)]
     engine = runs[0].cfg.engine
-    if asked.price is None and engine.price_out:
-        asked.price = engine.price_out
-    if asked.accuracies:
+    if requested.price is None and engine.price_out:
+        requested.price = engine.price_out
+    if requested.accuracies:
         loaded = [questions.load(run.cfg.dataset)[0] for run in planned.contenders[0].runs]
         attempts = sum(map(len, loaded)) * goal.trials
-        _estimate(asked, [contender.runs[0].cfg for contender in planned.contenders], attempts)
-        basis = forecast.assumed(asked, goal.names, sum(map(len, loaded)))
-    elif asked.folders or begun:
-        basis = forecast.measured(asked.folders or begun, asked, goal.names, goal.cfg.seed)
+        _estimate(requested, [contender.runs[0].cfg for contender in planned.contenders], attempts)
+        basis = forecast.assumed(requested, goal.names, sum(map(len, loaded)))
+    elif requested.folders or begun:
+        basis = forecast.measured(requested.folders or begun, requested, goal.names, goal.cfg.seed)
     else:
         raise UserError(
             "--dry-run: what are these models like? assume=[0.6,0.5] names an accuracy for each,"
@@ -68,31 +68,31 @@ def dry_run(planned: Plan, asked: Assumed) -> None:
     _tell(basis, goal, given)
 
 
-def _estimate(asked: Assumed, cfgs: Sequence[RunConfig], attempts: int) -> None:
+def _estimate(requested: Assumed, cfgs: Sequence[RunConfig], attempts: int) -> None:
     """Tokens and speed that are not said, by the sizes of models and hardware."""
-    if asked.tokens and asked.speed:
+    if requested.tokens and requested.speed:
         return
     hardware = estimate.local_hardware(cfgs[0])  # engines of a race are alike
-    found = [estimate.sampling_cost(cfg, [], attempts, hardware) for cfg in cfgs]
-    asked.tokens = asked.tokens or [one.tokens / attempts for one in found]
-    if not asked.speed and all(one.seconds for one in found):
-        seconds = [(one.seconds or 0.0) * max(1, hardware.gpus) for one in found]
-        asked.speed = [one.tokens / s for one, s in zip(found, seconds, strict=True)]
-    note(f"cost of {cfgs[0].model.name} on {hardware.name}: {found[0].basis}; {found[0].how}")
+    expected = [estimate.sampling_cost(cfg, [], attempts, hardware) for cfg in cfgs]
+    requested.tokens = requested.tokens or [one.tokens / attempts for one in expected]
+    if not requested.speed and all(one.seconds for one in expected):
+        seconds = [(one.seconds or 0.0) * max(1, hardware.gpus) for one in expected]
+        requested.speed = [one.tokens / s for one, s in zip(expected, seconds, strict=True)]
+    note(f"cost of {cfgs[0].model.name} on {hardware.name}: {expected[0].basis}; {expected[0].how}")
 
 
 def _tell(basis: Basis, goal: Goal, budget: BudgetConfig) -> None:
     """Simulate, and print a table and sentences or one JSON object."""
-    found = forecast.expect(basis, goal, budget)
-    table = _table(basis, goal, found)
-    record = _record(basis, goal, budget, found) | {"models": table.rows}
+    result = forecast.expect(basis, goal, budget)
+    table = _table(basis, goal, result)
+    record = _record(basis, goal, budget, result) | {"models": table.rows}
     display.answer(record)
     display.show(table)
     low, high = record["settled_interval"]
     within = "".join(f" and budget.{key}={value:g}" for key, value in budget.given.items())
     results.print(
-        f"settled within {goal.trials} trials{within}: {found.settled:.0%} of {len(found.total)}"
-        f" simulations ({low:.0%} to {high:.0%}); decided wrongly: {found.wrong:.1%}"
+        f"settled within {goal.trials} trials{within}: {result.settled:.0%} of {len(result.total)}"
+        f" simulations ({low:.0%} to {high:.0%}); decided wrongly: {result.wrong:.1%}"
     )
     low, high = record["share_quantiles"]
     more = "".join(
@@ -108,23 +108,26 @@ def _tell(basis: Basis, goal: Goal, budget: BudgetConfig) -> None:
         results.print(f"open in {pair['open']:.0%}: {' and '.join(pair['pair'])}")
 
 
-def _table(basis: Basis, goal: Goal, found: Simulated) -> Table:
+def _table(basis: Basis, goal: Goal, result: Simulated) -> Table:
     """Tabulate each model, the most accurate first, and the share of simulations that decide it."""
     kind, shares = goal.until.kind, {}
     if kind in ("best", "top"):
-        shares["best" if kind == "best" else f"in top {goal.until.k}"] = found.placed
+        shares["best" if kind == "best" else f"in top {goal.until.k}"] = result.placed
     if kind == "above":
-        shares = {"above": found.better[:, goal.baseline], "below": found.better[goal.baseline]}
+        shares = {
+            "above": result.better[:, goal.baseline],
+            "below": result.better[goal.baseline],
+        }
     columns = {
         Column("model", "model", align="left"): np.array(goal.names),
         Column("accuracy", "accuracy", format="{:.3f}"): basis.accuracies,
     }
-    for title, share in {**shares, "open": found.open}.items():
+    for title, share in {**shares, "open": result.open}.items():
         columns[Column(title, title, format="{:.0%}")] = share
-    columns[Column("trials", "trials", format="{:.1f}")] = found.rounds
+    columns[Column("trials", "trials", format="{:.1f}")] = result.rounds
     for unit, digits in zip(UNITS, ("{:,.0f}", "{:.3g}", "{:.3g}"), strict=True):
         if not np.isnan(basis.costs[unit]).all():
-            spent = found.attempts * basis.costs[unit]
+            spent = result.attempts * basis.costs[unit]
             columns[Column(unit, unit.replace("gpu_", "GPU-"), format=digits)] = spent
     ranked = np.argsort(-basis.accuracies, kind="stable")
     notes = [
@@ -134,32 +137,32 @@ def _table(basis: Basis, goal: Goal, found: Simulated) -> Table:
     return of_columns(question(goal), {c: of[ranked] for c, of in columns.items()}, notes)
 
 
-def _record(basis: Basis, goal: Goal, budget: BudgetConfig, found: Simulated) -> dict[str, Any]:
+def _record(basis: Basis, goal: Goal, budget: BudgetConfig, result: Simulated) -> dict[str, Any]:
     """Return chances, expected spending against that of all trials, and which pairs stay open."""
-    runs, whole = len(found.total), basis.p.shape[-1] * goal.trials
-    settled = round(found.settled * runs)
+    runs, whole = len(result.total), basis.p.shape[-1] * goal.trials
+    settled = round(result.settled * runs)
     interval = wilson_ci([[1] * settled + [0] * (runs - settled)])
     spent: dict[str, float] = {}
     for unit, each in basis.costs.items():  # 0 where it is not known, as in `spending`
-        spent[unit] = float(np.nan_to_num((each * found.attempts).sum()))
+        spent[unit] = float(np.nan_to_num((each * result.attempts).sum()))
         spent[f"fixed_{unit}"] = float(np.nan_to_num(each.sum() * whole))
     each = basis.costs[next(iter(budget.given))] if budget.given else np.ones(len(basis.names))
-    undecided = 1 - found.better - found.better.T - found.tied
+    undecided = 1 - result.better - result.better.T - result.tied
     pairs = [
         {"pair": [basis.names[b], basis.names[a]], "open": float(undecided[a, b])}
         for a, b in zip(*np.nonzero(np.tril(undecided > 0.005, -1)), strict=True)
     ]
     return {
         "until": goal.cfg.until,
-        "settled": found.settled,
+        "settled": result.settled,
         "settled_interval": [float(interval.low), float(interval.high)],
-        "right": found.right,
-        "wrong": found.wrong,
+        "right": result.right,
+        "wrong": result.wrong,
         "simulations": runs,
-        "attempts": round(float(found.attempts.sum())),
+        "attempts": round(float(result.attempts.sum())),
         "fixed": len(basis.names) * whole,
         **spent,
-        "share_quantiles": np.quantile(found.total / (each.sum() * whole), [0.05, 0.95]).tolist(),
+        "share_quantiles": np.quantile(result.total / (each.sum() * whole), [0.05, 0.95]).tolist(),
         "budget": budget.given,
         "trials": goal.trials,
         "looks": goal.looks,

@@ -169,19 +169,19 @@ def evidence(state: State, goal: Goal) -> Floats:
     own = np.eye(count, dtype=bool)
     pairs = np.where(own, -np.inf, known.log_e)
     if kind == "best":
-        found = known.log_out if goal.cfg.method == "anytime" else pairs[leader(state)]
-        return np.where(np.arange(count) == leader(state), np.nan, found)
+        decisive = known.log_out if goal.cfg.method == "anytime" else pairs[leader(state)]
+        return np.where(np.arange(count) == leader(state), np.nan, decisive)
     if kind == "top":
         beaten_by, beats = -np.sort(-pairs, axis=0), -np.sort(-pairs, axis=1)
-        found = np.maximum(beaten_by[goal.until.k - 1], beats[:, count - goal.until.k - 1])
-        return np.asarray(found)
+        decisive = np.maximum(beaten_by[goal.until.k - 1], beats[:, count - goal.until.k - 1])
+        return np.asarray(decisive)
     either = np.maximum(pairs, pairs.T)
     if kind == "above":
         return np.where(own[goal.baseline], np.nan, either[goal.baseline])
     decided = known.better | known.better.T | known.tied
     certain = np.where(decided, np.maximum(either, known.log_needed), either)
-    found = np.where(own, np.inf, certain).min(axis=1)
-    return np.asarray(found)
+    decisive = np.where(own, np.inf, certain).min(axis=1)
+    return np.asarray(decisive)
 
 
 def progress(state: State, goal: Goal) -> Floats:

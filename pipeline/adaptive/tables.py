@@ -31,14 +31,14 @@ def question(goal: Goal) -> str:
     >>> question(Goal(SettleConfig(until="top:2"), ["a", "b", "c"], trials=80, block=8))
     'Which 2 are the best? 95 % sure'
     """
-    asked = {
+    questions = {
         "best": "Which is the best",
         "top": f"Which {goal.until.k} are the best" if goal.until.k > 1 else "Which is the best",
         "order": "In which order are they",
         "above": f"Which are better than {goal.until.model}",
         "width": f"How good are they, within an interval of {goal.until.width:g}",
     }
-    return f"{asked[goal.until.kind]}? {percent(goal.cfg.confidence)} sure"
+    return f"{questions[goal.until.kind]}? {percent(goal.cfg.confidence)} sure"
 
 
 def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
@@ -119,9 +119,9 @@ def verdict(state: State, goal: Goal) -> str:
     if not look.settled:
         used = ", all trials are used" if ended(state, goal) else ""
         left = [names[model] for model in np.flatnonzero(look.open)]
-        said = f"not settled{used}: {listed(left, _NAMED)} {_are(left)} open"
+        text = f"not settled{used}: {listed(left, _NAMED)} {_are(left)} open"
         partly = kind == "order" and len(look.groups) > 1
-        return f"{said}; so far {ordered} (=: not told apart)" if partly else said
+        return f"{text}; so far {ordered} (=: not told apart)" if partly else text
     if kind == "width":
         which = "every interval is" if len(names) > 1 else "the interval is"
         return f"settled: {which} at most {goal.until.width:g} wide"

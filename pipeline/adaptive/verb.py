@@ -1,4 +1,4 @@
-"""settle: plan, sample until it is decided, say what was found."""
+"""settle: plan, sample until it is decided, and say and write the result."""
 
 import shlex
 from collections import Counter
@@ -27,13 +27,13 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
     Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
     with its exit status. OSError: a folder cannot be written.
     """
-    asked = config.load(settings)
-    if asked.cfg.replay and dry_run:
+    requested = config.load(settings)
+    if requested.cfg.replay and dry_run:
         raise UserError("--dry-run: not of replay=FOLDER, which samples nothing")
-    if asked.cfg.replay:
-        replay(asked)
-    elif found := _decided(asked, dry_run):
-        arguments, goal = found[0].arguments, found[0].goal
+    if requested.cfg.replay:
+        replay(requested)
+    elif decided := _decided(requested, dry_run):
+        arguments, goal = decided[0].arguments, decided[0].goal
         rest = [a for a in arguments if a not in config.of_key("until", arguments)]
         again = shlex.join([*rest, f"until={goal.cfg.until}"])
         note(f"the stages after grade: {PROGRAM} run {again}")
@@ -45,26 +45,26 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     Returns the exit status of the stages. Raises UserError and OSError: as `run`.
     """
     stages = config.of_key("stages", settings)
-    asked = config.load([setting for setting in settings if setting not in stages])
-    if asked.cfg.replay or asked.cfg.folders:
+    requested = config.load([setting for setting in settings if setting not in stages])
+    if requested.cfg.replay or requested.cfg.folders:
         raise UserError("until=: with settings such as model=a dataset=b, not with folders")
-    if not (found := _decided(asked, dry_run)):
+    if not (decided := _decided(requested, dry_run)):
         return 0
     commands = []
-    for contender, spent in zip(found[0].contenders, found[1].states[-1].spent, strict=True):
+    for contender, spent in zip(decided[0].contenders, decided[1].states[-1].spent, strict=True):
         for made, of_run in zip(contender.runs, contender.settings, strict=True):
             trials = data.reached(made, int(spent))
             commands.append(["run", *of_run, f"sampling.trials={trials}", *stages])
     return resident.run_all(commands)
 
 
-def _decided(asked: Asked[SettleConfig], dry_run: bool) -> tuple[Plan, Course] | None:
-    """Settle, and say and write what was found; None of a dry run, which says what to expect."""
-    if asked.cfg.assume != Assumed() and not dry_run:
+def _decided(requested: Asked[SettleConfig], dry_run: bool) -> tuple[Plan, Course] | None:
+    """Settle, and say and write the result; None of a dry run, which says what to expect."""
+    if requested.cfg.assume != Assumed() and not dry_run:
         raise UserError("assume: of --dry-run only; a settle goes by what it samples")
-    planned = plan.make(asked)
+    planned = plan.make(requested)
     if dry_run:
-        preview.dry_run(planned, asked.cfg.assume)
+        preview.dry_run(planned, requested.cfg.assume)
         return None
     seen, known = live.settle(planned)
     written, last = tables.write(planned.folder, seen, known), seen.states[-1]
@@ -76,24 +76,24 @@ def _decided(asked: Asked[SettleConfig], dry_run: bool) -> tuple[Plan, Course] |
     return planned, seen
 
 
-def replay(asked: Asked[SettleConfig]) -> None:
+def replay(requested: Asked[SettleConfig]) -> None:
     """Decide from complete runs as if they were being sampled; nothing is written but into `out`.
 
     Raises UserError: folders that hold no runs that can be compared.
     """
-    known = data.of_complete(asked.cfg.replay)
-    goal = plan.goal(asked.cfg, known.names, known.codes.shape[2], block=1)
+    known = data.of_complete(requested.cfg.replay)
+    goal = plan.goal(requested.cfg, known.names, known.codes.shape[2], block=1)
     seen = looks.course(known, goal)
     record = tables.record(seen, known)
-    if asked.cfg.permutations:
-        record["permutations"] = _permuted(known, goal, asked.cfg.permutations)
+    if requested.cfg.permutations:
+        record["permutations"] = _permuted(known, goal, requested.cfg.permutations)
     elif known.shared_seeds:
         warn(
             "these attempts share seeds: they are not independent, and nothing is guaranteed;"
             " permutations=1000 tells what other orders of the trials decide"
         )
-    if asked.cfg.out:
-        folder = Path(asked.cfg.out).expanduser()
+    if requested.cfg.out:
+        folder = Path(requested.cfg.out).expanduser()
         note(f"saved {tables.write(folder, seen, known)[-1]}")
     _tell(seen, record)
 

@@ -56,16 +56,16 @@ def _about(folder: Path, runs: Sequence[Progress]) -> Above:
 
 def _left(seen: Course, running: Sequence[Progress]) -> tuple[dict[str, Any], str]:
     """Return what is left by the forecast, at the speed of the workers, also in words."""
-    found, speed = forecast(seen), sum(s.tokens_per_s for s in running)
-    if found is None or ended(seen.states[-1], seen.goal):
+    left, speed = forecast(seen), sum(s.tokens_per_s for s in running)
+    if left is None or ended(seen.states[-1], seen.goal):
         return {}, ""
-    last, most = int(found.trials.max()), seen.goal.trials
-    seconds = found.tokens / speed if speed and found.tokens else None
+    last, most = int(left.trials.max()), seen.goal.trials
+    seconds = left.tokens / speed if speed and left.tokens else None
     parts = [
         f"settled after about {last} of {most} trials" if last < most else f"up to {most} trials",
-        f"{count(found.tokens)} more tokens" if found.tokens else "",
+        f"{count(left.tokens)} more tokens" if left.tokens else "",
         f"{clock(seconds)} at the present speed" if seconds else "",
     ]
-    trials = dict(zip(seen.goal.names, found.trials.tolist(), strict=True))
+    trials = dict(zip(seen.goal.names, left.trials.tolist(), strict=True))
     words = f"forecast, if evidence grows on as it does: {', '.join(filter(None, parts))}"
-    return {"trials": trials, "tokens": found.tokens, "seconds": seconds}, words
+    return {"trials": trials, "tokens": left.tokens, "seconds": seconds}, words

@@ -54,6 +54,7 @@ def run(cfg: EquivalenceConfig) -> None:
         results.print(f"not alike: {line}")
     results.print(f"\n{words}")
     first, second = both.cohort.members
+    accuracy = {key: value for key, value in decided._asdict().items() if key != "conclusion"}
     record = {
         "settings": asdict(cfg),
         "runs": {member.name: str(member.run.path) for member in (first, second)},
@@ -61,9 +62,9 @@ def run(cfg: EquivalenceConfig) -> None:
         "questions": len(both.cohort.question_ids),
         "trials": len(both.trials[0]),
         "shared_seeds": both.shared,
-        "verdict": decided.verdict,
+        "verdict": decided.conclusion,
         "words": words,
-        "accuracy": decided._asdict() | {"unit": unit},
+        "accuracy": {**accuracy, "verdict": decided.conclusion, "unit": unit},
         "scores": tables["scores"].rows,
         "tokens": tables["tokens"].rows,
         "engine": replayed and replayed.engine,
@@ -71,9 +72,8 @@ def run(cfg: EquivalenceConfig) -> None:
         "notes": {stem: table.notes for stem, table in tables.items()},
     }
     display.answer(record)
-    stems = "-".join(map(files.file_stem, both.cohort.names))
-    beside = first.run.path.parent / "_equivalence" / stems
-    folder = Path(cfg.out).expanduser() if cfg.out else beside
+    name = "-".join(map(files.file_stem, both.cohort.names))
+    folder = Path(cfg.out or first.run.path.parent / "_equivalence" / name).expanduser()
     figures = {"equivalence": _figure(both, decided, replayed, cfg.margin)}
     written = files.write(folder, "equivalence", record, tables, figures)
     note(
@@ -102,11 +102,11 @@ def sentence(both: Pair, e: Equivalence, cfg: EquivalenceConfig, unit: str) -> s
     )
     estimate = f"accuracy of {' minus '.join(both.cohort.names)} is {difference} points"
     inner = f"95 % interval {lo} to {hi}"
-    if e.verdict == "equivalent":
+    if e.conclusion == "equivalent":
         text = f"equivalent within {points}: {estimate}, {inner}"
         if e.outer_lo > 0 or e.outer_hi < 0:
             text += "; they are not equal, but closer than the margin"
-    elif e.verdict == "different":
+    elif e.conclusion == "different":
         outer = f"97.5 % interval {outer_lo} to {outer_hi}"
         text = f"different: {estimate}, {outer}, without 0 (margin {points})"
     else:
@@ -258,6 +258,6 @@ def _figure(both: Pair, e: Equivalence, replayed: Replay | None, margin: float) 
     a, b = both.correct().mean(axis=2)
     gaps = None if replayed is None else replayed.logprobs_a - replayed.logprobs_b
     inner, outer = (100 * e.lo, 100 * e.hi), (100 * e.outer_lo, 100 * e.outer_hi)
-    title = "{}: {} (A) and {} (B)".format(e.verdict, *both.cohort.names)
+    title = "{}: {} (A) and {} (B)".format(e.conclusion, *both.cohort.names)
     numbers = 100 * e.difference, inner, outer, margin
     return plots.equivalence(both.cohort.names, *numbers, (a, b), gaps, title)

@@ -287,7 +287,7 @@ class Job:
         if self.run.cfg.race is None or (not idle and time.monotonic() - self._followed < RACE_S):
             return False
         before, self._followed = self.trials, time.monotonic()
-        wanted = race.trials(self.run, idle)
+        wanted = race.trials(self.run, idle, before)
         self.trials = max(wanted, before) if wanted else 0
         if self.trials > before:
             self.claims.total = self.trials * len(self.rows)

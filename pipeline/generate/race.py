@@ -10,11 +10,12 @@ from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
-def trials(run: Run, idle: bool = False) -> int:
-    """Return how many trials of each question may be begun now."""
+def trials(run: Run, idle: bool = False, before: int = 0) -> int:
+    """Return how many trials of each question may be begun now; `before` where nobody says so."""
     if run.cfg.race is None:
         return run.cfg.sampling.trials
-    wanted = runfolder.read_json(Path(run.cfg.race)).get(str(run.path), (0, 0))
+    if (wanted := runfolder.read_json(Path(run.cfg.race)).get(str(run.path))) is None:
+        return before  # a file server may lose sight of a file that is replaced
     return min(run.cfg.sampling.trials, int(wanted[idle]))
 
 

@@ -56,7 +56,7 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     questions.match(source.cfg.source.questions, plan)
     tag = f"-{source.cfg.source.tag}" if source.cfg.source.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in plan.runs]
-    missing = [not _is_there(target, source.fingerprint) for target in targets]
+    missing = [i for i, target in enumerate(targets) if not _is_there(target, source.fingerprint)]
     _write_tables(replace(source, first=False), plan, draft)
     left_out = source.skipped.lines()
     for line in left_out:
@@ -64,13 +64,10 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     if not any(any(draft.glob(f"*/*/{name}")) for name in ("attempts", "grades")):
         there = ", ".join(map(printable, sorted(source.skipped.columns)[:30]))
         raise UserError(f"{source.path}: no outcome and no text can be read in its columns {there}")
-    made = [(draft / run.folder, target) for run, target in zip(plan.runs, targets, strict=True)]
-    for number, (folder, target) in enumerate(made):
-        if missing[number]:
-            runs.complete(source, plan, number, folder, target, left_out)
-    for number, (folder, target) in enumerate(made):
-        if missing[number]:
-            _rename(folder, target, source.fingerprint)
+    for i in missing:
+        runs.complete(source, plan, i, draft / plan.runs[i].folder, targets[i], left_out)
+    for i in missing:
+        _rename(draft / plan.runs[i].folder, targets[i], source.fingerprint)
     _summarise(plan, targets)
     return targets
 

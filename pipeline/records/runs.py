@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cache, partial, reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,7 @@ class Tables:
     """Rows of all runs of an import that wait for the disk."""
 
     def __init__(
-        self,
-        folder: Path,
-        plan: Plan,
-        source: Source,
-        writers: ThreadPoolExecutor,
+        self, folder: Path, plan: Plan, source: Source, writers: ThreadPoolExecutor
     ) -> None:
         self._folder, self._plan, self._writers = folder, plan, writers
         self._skipped = source.skipped
@@ -94,17 +91,11 @@ class Tables:
 
     def _judge(self, columns: dict[str, Any], runs: list[PlannedRun]) -> None:
         """Where the records of a run have no outcome, let the best category be correct."""
-        found = columns["category"].to_pylist()
-        right = pa.array(
-            [
-                None
-                if category is None or run.has_outcomes
-                else category in self._best[run.dataset]
-                for run, category in zip(runs, found, strict=True)
-            ],
-            pa.bool_(),
-        )
-        judged = pc.if_else(right, "correct", "wrong")
+        right = [
+            None if category is None or run.has_outcomes else category in self._best[run.dataset]
+            for run, category in zip(runs, columns["category"].to_pylist(), strict=True)
+        ]
+        judged = pc.if_else(pa.array(right, pa.bool_()), "correct", "wrong")
         why = pc.binary_join_element_wise("category", columns["category"].cast(pa.string()), " ")
         columns["outcome"] = pc.coalesce(columns.get("outcome", judged), judged)
         columns["reason"] = pc.if_else(judged.is_valid(), why, columns["reason"])
@@ -115,10 +106,12 @@ class Tables:
         self._number += 1
         rows = pa.concat_tables(self._waiting, promote_options="default")
         runs, self._waiting = rows["run"].to_numpy(), []
-        for run in np.unique(runs).tolist():
-            folder = self._folder / self._plan.runs[run].folder
-            mine = rows.filter(pa.array(runs == run)) if runs.min() < runs.max() else rows
-            job = partial(_write, folder, self._number, mine)
+        if (np.diff(runs) < 0).any():
+            order = np.argsort(runs, kind="stable")
+            rows, runs = rows.take(pa.array(order)), runs[order]
+        for start, end in pairwise([*np.flatnonzero(np.diff(runs, prepend=-1)), runs.size]):
+            folder = self._folder / self._plan.runs[runs[start]].folder
+            job = partial(_write, folder, self._number, rows.slice(start, end - start))
             self._writing.append((self._writers.submit(job), job))
 
     def _wait(self) -> None:

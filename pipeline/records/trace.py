@@ -121,10 +121,16 @@ def batches(
     size = path.stat().st_size
     with pq.ParquetFile(path) as file:
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-        near = [_NEAR * group.num_rows // max(group.total_byte_size, 1) for group in groups]
-        starts = np.cumsum([0, *(group.num_rows for group in groups)]).tolist()
-        most, done = max(1, min(_MOST_ROWS, *near)) if near else 1, 0
-        spans = deque([([*range(len(groups))], most)])  # together; once one fails, each alone
+        sizes = np.array([max(group.total_byte_size, 1) for group in groups])
+        counts = np.array([group.num_rows for group in groups], np.int64)
+        starts, done = [0, *np.cumsum(counts).tolist()], 0
+        # Small groups are read together: the calls would take most of the time. All of them would
+        # be in memory at once.
+        ends = np.flatnonzero(np.diff(np.cumsum(sizes) // _NEAR)) + 1
+        spans = deque[tuple[list[int], int]]()
+        for span in np.split(np.arange(len(groups)), ends):
+            near = (_NEAR * counts[span] // sizes[span]).min(initial=_MOST_ROWS)
+            spans.append((span.tolist(), max(1, int(near))))
         while spans:
             span, rows = spans.popleft()
             parts, at = file.iter_batches(rows, span, columns), starts[span[0]] if span else 0
@@ -143,11 +149,11 @@ def batches(
             except _DAMAGE as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # a failing disk is no damage of the file
-                if len(span) > 1:
-                    spans = deque(([i], most) for i in span if starts[i + 1] > done)
+                if len(span) > 1:  # each alone
+                    spans.extendleft(([i], rows) for i in span[::-1] if starts[i + 1] > done)
                 elif rows > _FEW:
                     spans.appendleft((span, _FEW))
-                elif lost := starts[span[0] + 1] - done:
+                elif (lost := starts[span[0] + 1] - done) > 0:
                     done += lost
                     place = f"{path.name}, {lost} rows of group {span[0]} ({one_line(error)})"
                     skipped.add("damaged rows skipped", place, lost)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bayes_at_n.pipeline import engines
-from bayes_at_n.pipeline.base.console import fail, warn
+from bayes_at_n.pipeline.base.console import fail, say, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, sizing
@@ -133,11 +133,13 @@ def judge(
     Raises UserError, TryAgain: as `Judge`. Interrupted: `stop` was set.
     """
     cfg, worker = sizing.resolved(configs[0], ()), shards.worker_id()
+    if slot:
+        say("quiet")  # the supervisor says what is loaded
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
         intact = stack.enter_context(home.staying(run.path, "attempts were verified"))
         watch = stack.enter_context(Watch(partial(_hung, cfg)))
-        share = stack.enter_context(_shared(plan, Session(plan.folder, cfg, worker, slot), watch))
+        share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
 
         def step() -> None:
             with watch.paused():  # the engine shows that it works
@@ -201,7 +203,7 @@ class _Share:
 @contextlib.contextmanager
 def _shared(plan: Plan, session: Session, watch: Watch) -> Iterator[_Share]:
     """Take part in the work, and say at the end how it went."""
-    with Heartbeat(plan.folder, session.worker) as beat:
+    with Heartbeat(plan.work, session.worker) as beat:
         watch.beats.append(beat)
         try:
             yield _Share(plan, session, beat)

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import answer
 from bayes_at_n.pipeline.prepare import models, sizing
-from bayes_at_n.pipeline.store import graded, rowkeys, runfolder, sessions, shards
+from bayes_at_n.pipeline.store import graded, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -118,7 +118,6 @@ def folder(run: Run, made_by: dict[str, Any]) -> Path:
 def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check) -> pa.Table:
     """Ask about texts that are not judged; return `calibrate.with_labels` of all attempts."""
     attempts, labels = texts.survey(run, template), Labels(folder(run, made_by))
-    _clear(labels.folder)  # a command may have been killed
     free, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}
     probes = [texts.digest(candidate) for candidate in free]
     new = {name: one for name, one in zip(probes, free, strict=True) if name not in done}
@@ -146,7 +145,8 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
             check(run, judged())
         return made
 
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(plan.work, ignore_errors=True)  # of a command that was killed
+    plan.work.mkdir(parents=True)
     try:
         if workers > 1 or cfg.cluster.address is not None:
             _together(run, cfg, plan, look)
@@ -155,7 +155,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
                 judge(plan, [cfg], StopFlag(), written=lambda: meter.advance(look()))
         look()
     finally:
-        _clear(plan.folder)
+        shutil.rmtree(plan.work, ignore_errors=True)
     many = len(attempts) - len(before)
     mention(f"verify: {many} attempts judged with {total} prompts, content-free ones included")
     return judged()
@@ -186,7 +186,7 @@ def _together(run: Run, cfg: RunConfig, plan: Plan, look: Callable[[], Any]) -> 
     task = Task(
         verb="verify",
         model=f"verifier {cfg.model.name}",
-        folders={plan.folder: len(plan.names)},
+        folders={plan.work: len(plan.names)},
         pending=lambda: len(missing(plan)),
         is_over=lambda: not missing(plan),
         look=look,
@@ -194,12 +194,6 @@ def _together(run: Run, cfg: RunConfig, plan: Plan, look: Callable[[], Any]) -> 
     )
     logs = run.path / "logs" / f"{shards.worker_id()}-verify"
     supervise(task, partial(judge, plan), [cfg], logs)
-
-
-def _clear(folder: Path) -> None:
-    """Delete what workers leave of how they shared the work."""
-    for name in (sessions.CLAIMS, "sessions", "logs"):
-        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def check(run: Run, attempts: pa.Table) -> None:

@@ -37,6 +37,11 @@ class Plan(NamedTuple):
     longest: int  # bytes of a turn, at most
 
     @property
+    def work(self) -> Path:
+        """Return where workers share the work; Parquet readers of the folder skip it."""
+        return self.folder / f"{parquet.HIDDEN}work"
+
+    @property
     def names(self) -> list[str]:
         """Return the hashes of all texts."""
         return [*(name for name, _ in self.probes), *self.attempts["judged"].to_pylist()]

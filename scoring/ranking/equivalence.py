@@ -44,7 +44,7 @@ class Equivalence(NamedTuple):
     outer_hi: Any
     smallest: Any  # difference that so many trials would have shown with 95 % power
     trials: Any  # of each at which `smallest` is the margin; inf above 2^52
-    verdict: Any  # "equivalent", "different" or "undecided"
+    conclusion: Any  # "equivalent", "different" or "undecided"
 
 
 def equivalence(R_a: npt.ArrayLike, R_b: npt.ArrayLike, margin: float = 0.01) -> Equivalence:
@@ -78,9 +78,9 @@ def equivalence(R_a: npt.ArrayLike, R_b: npt.ArrayLike, margin: float = 0.01) ->
     >>> rng = np.random.default_rng(0)
     >>> a, b, c = rng.random((3, 30, 80)) < np.reshape([0.5, 0.5, 0.3], (3, 1, 1))
     >>> e = equivalence(a, b)
-    >>> round(e.difference, 4), round(e.lo, 4), round(e.hi, 4), e.verdict
+    >>> round(e.difference, 4), round(e.lo, 4), round(e.hi, 4), e.conclusion
     (0.0162, -0.0145, 0.047, 'undecided')
-    >>> round(e.smallest, 4), e.trials, equivalence(a, c).verdict, equivalence(a, a).verdict
+    >>> round(e.smallest, 4), e.trials, equivalence(a, c).conclusion, equivalence(a, a).conclusion
     (0.0683, 3157.0, 'different', 'equivalent')
     """
     a, b = (_outcomes(R, name) for R, name in ((R_a, "R_a"), (R_b, "R_b")))
@@ -96,13 +96,13 @@ def equivalence(R_a: npt.ArrayLike, R_b: npt.ArrayLike, margin: float = 0.01) ->
 
     equal = (difference - inner > -margin) & (difference + inner < margin)
     differs = np.abs(difference) > outer
-    verdict = np.where(equal, "equivalent", np.where(differs, "different", "undecided"))
+    conclusion = np.where(equal, "equivalent", np.where(differs, "different", "undecided"))
     numbers = (
         *(difference, sigma, difference - inner, difference + inner),
         *(difference - outer, difference + outer, smallest(trials)),
         fewest_trials(lambda N: (smallest(N) <= margin) & (N >= 2)),
     )
-    scalar = verdict if verdict.ndim else str(verdict)
+    scalar = conclusion if conclusion.ndim else str(conclusion)
     return Equivalence._make([*map(result, numbers), scalar])
 
 

@@ -49,6 +49,9 @@ def test_looks_stay_in_the_log(tmp_path: Path) -> None:
     assert looks.read(tmp_path) == rows
     with pytest.raises(UserError, match="look 1 is on record"):
         looks.record(tmp_path, seen_in(coins(0.0, 1.0), goal))
+    for strange in ("[]", '{"look": 1}', '{"models": [{"mean": []}]}'):
+        (tmp_path / looks.FILE).write_text(f"{strange}\n")
+        assert looks.changed(looks.read(tmp_path), seen)
 
 
 def test_status_shows_a_race_and_writes_nothing(tmp_path: Path, capsys: Capsys) -> None:

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from raced import QUESTIONS, coins, seen_in
 
-from bayes_at_n.pipeline.adaptive import schedule
+from bayes_at_n.pipeline.adaptive import live, plan, schedule
 from bayes_at_n.pipeline.adaptive.forecast import forecast
 from bayes_at_n.pipeline.adaptive.plan import Goal
+from bayes_at_n.pipeline.config import settle
 from bayes_at_n.pipeline.config.settle import SettleConfig
 
 
@@ -33,3 +34,21 @@ def test_a_turn_is_long_enough_for_its_load_and_no_longer_than_what_there_is() -
     assert seen.questions == QUESTIONS and seen.states[-1].spent.tolist() == [16, 16]
     assert schedule.wanted(seen).tolist() == [24, 24]
     assert schedule.wanted(seen, np.array([12, 500])).tolist() == [28, 40]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["engine.tensor_parallel_size=2"], ["0,1", "2,3"]),
+        (["engine.replicas=4"], ["0,1,2,3"]),
+        (["engine.tensor_parallel_size=auto"], [None]),
+        (["engine=openai", "engine.url=http://x"], [None, None]),  # each on its server
+    ],
+)
+def test_a_place_is_what_one_engine_takes(
+    monkeypatch: pytest.MonkeyPatch, settings: list[str], expected: list[str | None]
+) -> None:
+    monkeypatch.setattr(live.devices, "on_gpus", lambda cfg: True)
+    monkeypatch.setattr(live.devices, "visible_gpus", lambda: [*"01234"])
+    planned = plan.make(settle.load(["model=demo,qwen3-4b", "dataset=demo", *settings]))
+    assert live.places(planned.contenders) == expected

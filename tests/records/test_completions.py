@@ -156,7 +156,7 @@ def test_choices_of_a_batch_are_trials(tmp_path: Path, capsys: Capsys) -> None:
     assert not (run.path / "grades").exists() and run.cfg.stages[0] == "grade"
 
 
-def test_requests_beside_answers_say_what_was_asked(tmp_path: Path, capsys: Capsys) -> None:
+def test_requests_beside_answers_say_what_was_sent(tmp_path: Path, capsys: Capsys) -> None:
     """Ids are of requests: equal messages make them trials of one question."""
     folder = tmp_path / "batch"
     sent = [

@@ -214,7 +214,7 @@ def test_names_choose_and_cannot_leave_the_folder(there: Path, tmp_path: Path) -
     assert not (tmp_path.parent / "x").exists()
 
 
-def test_a_disk_too_small_is_said_before(
+def test_a_disk_too_small_is_named_before(
     there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = namedtuple("free", "free")

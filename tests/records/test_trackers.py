@@ -36,7 +36,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 
 class Fake:
-    """What a tracker was told."""
+    """What a tracker was sent."""
 
     def __init__(self, project: str, name: str, key: str, config: dict[str, Any]) -> None:
         self.project, self.name, self.key, self.config = project, name, key, config
@@ -150,15 +150,15 @@ def test_a_command_that_fails_at_once_leaves_no_trace(
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "line"),
     [
         (RuntimeError("no login\nat all."), "no login at all. "),
         (ModuleNotFoundError("No module named 'mlflow'"), 'pip install "bayes-at-n[mlflow]"'),
     ],
 )
-def test_a_tracker_that_raises_is_told_in_a_line(
+def test_a_tracker_that_raises_is_named_in_a_line(
     error: Exception,
-    told: str,
+    line: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Capsys,
@@ -169,9 +169,9 @@ def test_a_tracker_that_raises_is_told_in_a_line(
     run = run_of(tmp_path, "a")
     monkeypatch.setitem(trackers._OPEN, "mlflow", opened)
     following.follow(run.path, "p", "mlflow", Event(), Event())
-    said = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    assert len(said) == 1 and said[0].startswith("warning: track=mlflow: ") and told in said[0]
-    assert f"export {run.path} to=mlflow" in said[0]
+    [warning] = [text for text in capsys.readouterr().err.splitlines() if "warning" in text]
+    assert warning.startswith("warning: track=mlflow: ") and line in warning
+    assert f"export {run.path} to=mlflow" in warning
 
 
 def test_one_that_hangs_is_ended(
@@ -190,8 +190,8 @@ def test_one_that_hangs_is_ended(
     monkeypatch.setattr(subprocess, "Popen", hanging)
     with pytest.raises(KeyError, match="of the run"), following.tracked(run):
         raise KeyError("of the run")
-    said = capsys.readouterr().err
-    assert said.count("warning") == 1 and "track=trackio: had not sent all" in said
+    err = capsys.readouterr().err
+    assert err.count("warning") == 1 and "track=trackio: had not sent all" in err
     assert begun[0].wait() == -signal.SIGKILL
     with pytest.raises(ProcessLookupError):
         while True:  # until init has taken the other one, too

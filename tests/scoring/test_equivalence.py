@@ -69,7 +69,7 @@ def test_two_hundred_null_pairs_have_at_most_ten_false_alarms(kind: str) -> None
     for (questions, trials), luck in itertools.product(SIZES, LUCK):
         p = chances(rng, kind, (PAIRS, questions))
         found = equivalence(*sides(rng, p, p, trials, *luck))
-        alarms.append(int((found.verdict == "different").sum()))
+        alarms.append(int((found.conclusion == "different").sum()))
         assert alarms[-1] <= LEVEL * PAIRS, (kind, questions, trials, luck)
     n = PAIRS * len(alarms)
     assert sum(alarms) <= stats.binom.ppf(1 - SURE, n, LEVEL / 2)
@@ -83,7 +83,7 @@ def test_runs_as_far_apart_as_the_margin_are_hardly_called_equivalent(kind: str)
     for (questions, trials), luck in itertools.product(((30, 60), (100, 30)), lucks):
         p = chances(rng, kind, (PAIRS, questions))
         found = equivalence(*sides(rng, p, shifted(p, margin), trials, *luck), margin)
-        wrong, n = wrong + int((found.verdict == "equivalent").sum()), n + PAIRS
+        wrong, n = wrong + int((found.conclusion == "equivalent").sum()), n + PAIRS
     assert wrong <= stats.binom.ppf(1 - SURE, n, LEVEL / 2)
 
 
@@ -107,11 +107,11 @@ def test_the_trials_it_names_find_a_shift_of_two_points(
         trials = max(int(seen.trials), first_look + 1)
         moved = equivalence(*sides(rng, p, shifted(p, margin), trials, *luck), margin)
         alike = equivalence(*sides(rng, p, p, trials, *luck), margin)
-        found += list(moved.verdict == "different")
-        same += list(alike.verdict == "equivalent")
+        found += list(moved.conclusion == "different")
+        same += list(alike.conclusion == "equivalent")
         more = sides(rng, p[:1], p[:1], trials - first_look, *luck)
         whole = [np.concatenate(of, axis=-1)[0] for of in zip(pilot, more, strict=True)]
-        looks = seen.verdict, equivalence(*whole, margin).verdict
+        looks = seen.conclusion, equivalence(*whole, margin).conclusion
         alarms.append("different" in looks)
     least = stats.binom.ppf(SURE, len(found), POWER) / len(found)
     assert np.mean(found) >= least and np.mean(same) >= least
@@ -123,7 +123,7 @@ def test_smallest_is_what_so_many_trials_find() -> None:
     p = chances(rng, "hard and easy", (n, 30))
     smallest = float(np.median(equivalence(*sides(rng, p, p, 40, 0.2, 0.0)).smallest))
     found = equivalence(*sides(rng, p, shifted(p, smallest), 40, 0.2, 0.0))
-    assert (found.verdict == "different").sum() >= stats.binom.ppf(SURE, n, POWER)
+    assert (found.conclusion == "different").sum() >= stats.binom.ppf(SURE, n, POWER)
 
 
 outcomes = st.integers(1, 4).flatmap(
@@ -148,7 +148,7 @@ def test_the_decision_is_that_of_student_s_t(both: Any, margin: float) -> None:
         (*t.interval(0.95), *t.interval(0.975))
     )
     inside, apart = max(-e.lo, e.hi) < margin, e.outer_lo > 0 or e.outer_hi < 0
-    assert e.verdict == ("equivalent" if inside else "different" if apart else "undecided")
+    assert e.conclusion == ("equivalent" if inside else "different" if apart else "undecided")
     other = equivalence(b, a, margin)
     assert (other.difference, other.lo, other.trials) == pytest.approx((-D.mean(), -e.hi, e.trials))
 
@@ -176,15 +176,15 @@ def test_a_stack_is_decided_run_by_run() -> None:
 def test_runs_that_agree_throughout_prove_as_much_as_their_attempts() -> None:
     """Were a shift of a point there, none of 300 attempts would show it in 1 of 20 such runs."""
     same = np.ones((10, 20))
-    assert equivalence(same, same).verdict == "undecided"
+    assert equivalence(same, same).conclusion == "undecided"
     same = np.ones((30, 80))
     e = equivalence(same, same)
-    assert e.verdict == "equivalent" and 3 / same.size < e.hi < 5 / same.size
+    assert e.conclusion == "equivalent" and 3 / same.size < e.hi < 5 / same.size
     other = same.copy()
     other[0, :4] = 0  # by a fair coin all of four on one side: 1 in 8
-    assert equivalence(same, other, 0.001).verdict == "undecided"
+    assert equivalence(same, other, 0.001).conclusion == "undecided"
     other[0, :9] = 0
-    assert equivalence(same, other, 0.001).verdict == "different"
+    assert equivalence(same, other, 0.001).conclusion == "different"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.prepare import sizing
-from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import judge, stage
 from bayes_at_n.pipeline.workers import devices, process
@@ -74,18 +73,20 @@ def at_work(parent: int | None = None) -> list[psutil.Process]:
     return found
 
 
-def when_written(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
-    """Do something when the first verdicts are on the disk."""
-    write, written = parquet.write_part, list[Path]()
-
-    def write_part(path: Path, table: Any, *more: Any) -> None:
-        write(path, table, *more)
-        if path.parent.parent.name == "label_logprobs":
-            written.append(path)
-            if len(written) == 1:
-                do()
-
-    monkeypatch.setattr(parquet, "write_part", write_part)
+# Of real workers, the first that has written is killed.
+KILLED = """
+import os, signal
+from bayes_at_n.pipeline.store import parquet
+def write_part(path, table, *more, write=parquet.write_part):
+    write(path, table, *more)
+    if path.parent.parent.name == "label_logprobs":
+        try:
+            os.close(os.open({ended!r}, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+parquet.write_part = write_part
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -150,14 +151,12 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_ends(
     ending: str,
     told: str,
 ) -> None:
+    code = (PRETENDED if ending else KILLED).format(ended=str(tmp_path / "ended"), ending=ending)
+    program = f"{IMPATIENT if ending else ''}\n{code}{MAIN_OF_WORKER}"
+    monkeypatch.setattr(process, "PROGRAM", [sys.executable, "-c", program])
     if ending:
-        code = PRETENDED.format(ended=str(tmp_path / "ended"), ending=ending)
-        program = f"{IMPATIENT}\n{code}{MAIN_OF_WORKER}"
-        monkeypatch.setattr(process, "PROGRAM", [sys.executable, "-c", program])
         monkeypatch.setattr(judge, "Judge", judge.Judge)  # taken back at the end
         exec(code, {})
-    else:
-        when_written(monkeypatch, lambda: at_work()[0].kill())
     by_question = "verifier.calibration=question"
     stage.verify(again(run, TWO, by_question))
     said = capsys.readouterr().err
@@ -196,7 +195,9 @@ def command(folder: Path, *more: str, before: str = "") -> "subprocess.Popen[byt
 
 @pytest.mark.soak
 def test_replicas_end_with_a_killed_parent_and_nothing_is_lost_or_doubled(run: Run) -> None:
-    parent = command(run.path, TWO, before=HELD)
+    start = f"process.PROGRAM = [sys.executable, '-c', {HELD + MAIN_OF_WORKER!r}]\n"
+    before = f"import sys\nfrom bayes_at_n.pipeline.workers import process\n{start}"
+    parent = command(run.path, TWO, before=before)
     while not (parts := list(run.path.glob("label_logprobs/*/*.parquet"))):
         assert parent.poll() is None
         time.sleep(0.02)
