@@ -75,14 +75,14 @@ def _write(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path:
     stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
     side, path = out / "attempts" / stamp, out / "index.html"
     try:
-        shown = _together(cohorts, cfg, _datasets(cohorts, cfg, side, cfg.report.trials))
-        page = _page(cohorts, cfg, shown, stamp)
+        made = _together(cohorts, cfg, _datasets(cohorts, cfg, side, cfg.report.trials))
+        page = _page(cohorts, cfg, made, stamp)
         if any(cohort.members for cohort in cohorts):
             os.utime(side)  # it must be there, and count as young
         _sweep(out)
         atomic.write_text(path, page)
     except BaseException:
-        if stamp.encode() not in _there(out):
+        if stamp.encode() not in _current_page(out):
             shutil.rmtree(side, ignore_errors=True)
         raise
     return path
@@ -94,12 +94,12 @@ def _write_single(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path
     trials = cfg.report.trials or single.most_trials(runs)
     sampled = max((cohort.outcomes.shape[2] for cohort in cohorts), default=0)
     with tempfile.TemporaryDirectory(prefix="bayes-at-n-report-") as side:
-        shown = _together(cohorts, cfg, _datasets(cohorts, cfg, Path(side), trials))
-        room = single.LIMIT - len(_page(cohorts, cfg, shown).encode()) - single.SPARE
+        made = _together(cohorts, cfg, _datasets(cohorts, cfg, Path(side), trials))
+        room = single.LIMIT - len(_page(cohorts, cfg, made).encode()) - single.SPARE
         held = single.pack(Path(side), room, sampled)
     if held.left_out:
         note(f"report: {held.left_out}")
-    atomic.write_text(out / "report.html", _page(cohorts, cfg, shown, held=held))
+    atomic.write_text(out / "report.html", _page(cohorts, cfg, made, held=held))
     return out / "report.html"
 
 
@@ -108,7 +108,7 @@ def _sweep(out: Path) -> None:
 
     What the page names is about to be replaced, and grows old from now on.
     """
-    page = _there(out)
+    page = _current_page(out)
     for path in (out / "attempts").glob("*"):
         with contextlib.suppress(FileNotFoundError):  # another report removed it
             if path.is_dir() and _STAMP.fullmatch(path.name):
@@ -118,7 +118,7 @@ def _sweep(out: Path) -> None:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-def _there(out: Path) -> bytes:
+def _current_page(out: Path) -> bytes:
     """Read the page in a folder, which names its side files; nothing where there is none."""
     index = out / "index.html"
     return index.read_bytes() if index.exists() else b""

@@ -124,16 +124,16 @@ def _responses(
     """Stream number, key, text, tokens and log-probs of attempts: token lists stay small."""
     known, order = pa.array(job.ids, pa.string()), np.argsort(job.keys)
     for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage):
-        places = rowkeys.rows_of(rowkeys.encode(batch, known), job.keys, order)
+        rows = rowkeys.rows_of(rowkeys.encode(batch, known), job.keys, order)
         if job.trials is not None:
-            places[batch["trial"].to_numpy() >= job.trials] = -1
-        for i in np.flatnonzero(places >= 0).tolist():
+            rows[batch["trial"].to_numpy() >= job.trials] = -1
+        for i in np.flatnonzero(rows >= 0).tolist():
             token_ids, logprobs = (
                 values.values.to_numpy(zero_copy_only=False) if values.is_valid else np.empty(0)
                 for values in (batch["token_ids"][i], batch["logprobs"][i])
             )
             question, trial, text = (batch[name][i].as_py() for name in _COLUMNS[:3])
-            yield int(places[i]), question, trial, text or "", token_ids, logprobs
+            yield int(rows[i]), question, trial, text or "", token_ids, logprobs
 
 
 def of_tokens(
