@@ -306,6 +306,8 @@ class Job:
         if time.monotonic() - self._wrote >= wait_s:
             finished, self._finished, self._wrote = self._finished, [], time.monotonic()
             lost = [one for one in finished if self.claims.lost(self._place(one))]
+            if lost:
+                self.check()  # another folder may be in the place of this one
             for one in lost:  # another worker's by now, because this process was suspended
                 self.session.log("dropped", question=one.request.question_id)
             writer.append([row_of(one) for one in finished if one not in lost])
