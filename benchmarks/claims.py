@@ -221,10 +221,10 @@ def _timed_claims() -> list[float]:
         asked.append(claim)
         win(self, block, claim, own)
 
-    def timed(self: Claims, flying: int, room: int, batch: int) -> int | None:
+    def timed(self: Claims, in_flight: int, room: int, batch: int) -> int | None:
         asked.clear()
         began = time.perf_counter()
-        position = take(self, flying, room, batch)
+        position = take(self, in_flight, room, batch)
         if position is not None and asked:
             seconds.append(time.perf_counter() - began)
         return position

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base.console import say
+from bayes_at_n.pipeline.base.console import set_modes
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -150,7 +150,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--gpu", default="H100", help="as nvidia-smi names it; default %(default)s")
-    say("quiet")  # not the arithmetic of every engine
+    set_modes("quiet")  # not the arithmetic of every engine
     print(to_markdown(table(parser.parse_args().gpu)), end="")
 
 

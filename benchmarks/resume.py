@@ -1,11 +1,11 @@
-"""How long it takes to see what is owed, and `status`, on a folder of 192,000 finished attempts.
+"""How long it takes to see what is pending, and `status`, on a folder of 192,000 finished attempts.
 
     python -m benchmarks.resume                       attempts of 28 and of 1,000 tokens
     python -m benchmarks.resume --tokens 1000 --questions 30 --trials 6400
 
 192,000 attempts are all of the paper's records (20 models x 4 data sets x 30 questions x 80
 trials) in one folder; text, ids and log-probs are synthetic and do not compress better than real
-ones. The parts are as large as the writer makes them. "owed" is the work of `store.runfolder.owed`
+ones. The parts are as large as the writer makes them. "pending" is `store.runfolder.pending`
  in a fresh process that has imported everything; "generate" and "status" are whole commands
 with Python's start and all imports. "cold" is after the files were dropped from the page cache
 (Linux only). 1,000-token attempts need about 2 GB of disk.
@@ -118,15 +118,15 @@ def _measure(args: argparse.Namespace, folder: Path, tokens: int) -> dict[str, A
                 continue
             done = _run(me)
             seconds = float(done.stdout.split("OWED")[1].split()[0])
-            found.setdefault(f"owed, {heat}", []).append(seconds)
-        for name, verb in (("generate, nothing owed", "generate"), ("status", "status")):
+            found.setdefault(f"pending, {heat}", []).append(seconds)
+        for name, verb in (("generate, nothing pending", "generate"), ("status", "status")):
             began = time.perf_counter()
             _run([*pipeline, verb, str(folder)])
             found.setdefault(f"{name}, whole command", []).append(time.perf_counter() - began)
     rows: list[list[Any]] = [[name, statistics.median(t), min(t)] for name, t in found.items()]
     title = f"{args.questions * args.trials} attempts of {tokens} tokens"
     common.table(title, ["", "median s", "min s"], rows)
-    for name in (n for n in found if n.startswith("owed")):
+    for name in (n for n in found if n.startswith("pending")):
         seconds = statistics.median(found[name])
         met = "met" if seconds < MOST_S else "NOT met"
         common.out.print(f"{name}: {seconds:.3f} s; target under {MOST_S:g} s: {met}")
@@ -134,13 +134,13 @@ def _measure(args: argparse.Namespace, folder: Path, tokens: int) -> dict[str, A
 
 
 def _one(folder: Path) -> None:
-    """What is owed, once; times only that."""
+    """What is pending, once; times only that."""
     run = Run(load_folder(folder, []))
     began = time.perf_counter()
-    owed = runfolder.owed(run, parquet.Damage())
+    pending = runfolder.pending(run, parquet.Damage())
     seconds = time.perf_counter() - began
-    if owed or not run.keys:
-        raise common.UserError(f"{folder}: {len(owed)} owed where none should be")
+    if pending or not run.keys:
+        raise common.UserError(f"{folder}: {len(pending)} pending where none should be")
     common.out.print(f"OWED {seconds}")
 
 

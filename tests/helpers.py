@@ -157,8 +157,8 @@ def make_run(
 
     Args:
         folder: where.
-        marks: per question id one character per trial, see `KINDS`; "." is owed. A shorter line
-            leaves its last trials owed.
+        marks: per question id one character per trial, see `KINDS`; "." is pending. A shorter line
+            leaves its last trials pending.
         overrides: settings; `sampling.trials` is the longest line unless it is among them.
         gold: gold answers by question id where they matter; problem and gold answer make the
             hash that a prior run is matched by.
@@ -202,7 +202,7 @@ def again(run: Run, *overrides: str) -> Run:
 
 
 def outcome_words(run: Run) -> Any:
-    """The outcomes of a run's grades in words, "owed" where there is none: (M, N)."""
+    """The outcomes of a run's grades in words, "pending" where there is none: (M, N)."""
     return outcomes.words(outcomes.read(run).codes)
 
 

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.generate import continuing
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap
 from bayes_at_n.pipeline.status.counts import Counts
-from bayes_at_n.pipeline.status.progress import of
+from bayes_at_n.pipeline.status.progress import progress_of
 from bayes_at_n.pipeline.store import graded, outcomes, parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -94,7 +94,7 @@ def assert_continued(folder: Path, before: dict[tuple[str, int], dict[str, Any]]
     """Every attempt that was cut goes on from its tokens; no other row has changed."""
     run, found = opened(folder), attempts(folder)
     tokenizer = models.tokenizer(run.cfg.model)
-    assert found.keys() == before.keys() and not runfolder.owed(run)
+    assert found.keys() == before.keys() and not runfolder.pending(run)
     for key, row in found.items():
         was = before[key]
         if was["finish_reason"] != "length":
@@ -127,20 +127,20 @@ def test_a_raised_cap_continues_what_was_cut_through_a_kill(
     killed = Command(folder, forker, *raised, SAMPLED, before=KILLED_AT.format(frames=4))
     assert killed.wait() == -signal.SIGKILL
     assert f"continues {len(cut)} truncated attempts from 12 to 96 tokens" in killed.text()
-    # Some went on and are there, the others are there as they were, and owed.
+    # Some went on and are there, the others are there as they were, and pending.
     run, now = opened(folder, "sampling.max_tokens=96"), attempts(folder)
     longer = {key for key in cut if now[key]["completion_tokens"] > 12}
     assert longer and now.keys() == before.keys()
-    assert set(runfolder.owed(run)) == cut - longer == set(runfolder.continuing(run))
-    # No grade of what was there before: it is owed with the attempt that went on.
+    assert set(runfolder.pending(run)) == cut - longer == set(runfolder.continuing(run))
+    # No grade of what was there before: it is pending with the attempt that went on.
     codes = outcomes.read(run).codes
     keys = [(q["question_id"], t) for q in run.questions for t in range(TRIALS)]
     masked = {key for key, code in zip(keys, codes.ravel(), strict=True) if code < 0}
     assert masked == longer and (codes[codes >= 0] == old[codes >= 0]).all()
     counts = Counts(run)
     counts.look()
-    found = of("run", counts, [])
-    assert found.owed == len(cut - longer)
+    found = progress_of("run", counts, [])
+    assert found.pending == len(cut - longer)
     assert f"continues {len(cut - longer)} truncated" in found.continues
 
     text = Command(folder, forker, *raised).finish()
@@ -289,7 +289,7 @@ def test_raised_again_and_again_nothing_is_lost_or_made_twice(
             assert killed.wait() == -signal.SIGKILL
             assert attempts(folder).keys() == before.keys()
         Command(folder, forker, *settings, "engine.replicas=2", SAMPLED).finish()
-        assert "nothing owed" in Command(folder, forker, *settings).finish()
+        assert "nothing pending" in Command(folder, forker, *settings).finish()
         assert_continued(folder, before, cap)
         more = sum(row["completion_tokens"] for row in attempts(folder).values())
         more -= sum(row["completion_tokens"] for row in before.values())

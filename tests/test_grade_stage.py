@@ -110,7 +110,7 @@ def test_every_grade_says_what_decided_it_and_why(tmp_path: Path, capsys: Capsys
     err = capsys.readouterr().err
     assert "grade: 12 attempts" in err and "none 25.0%" in err
     stage.grade(run)
-    assert "nothing owed" in capsys.readouterr().err
+    assert "nothing pending" in capsys.readouterr().err
 
 
 def test_equal_pairs_are_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,11 +399,13 @@ def test_a_gold_is_in_doubt_by_other_models_too(tmp_path: Path) -> None:
     texts = {"q1": nine, "q2": [*nine[:5], *mixed[:3]], "q3": [*nine[:4], *mixed[:4]]}
     for name in ("a", "b"):
         other = ungraded_run(tmp_path / name, f"model.id=/nowhere/{name}", texts=texts)
-        assert not review.in_doubt(other)  # alone, or nothing graded: eight attempts are too few
+        assert not review.gold_suspect(
+            other
+        )  # alone, or nothing graded: eight attempts are too few
         stage.grade(other)
-    assert review.in_doubt(other) == {"q1"}  # of q2 62 % agree, of at least 67
+    assert review.gold_suspect(other) == {"q1"}  # of q2 62 % agree, of at least 67
     (tmp_path / "b" / "questions.parquet").write_bytes(b"")  # a sick folder is not counted
-    assert not review.in_doubt(Run(load_folder(tmp_path / "a", [])))
+    assert not review.gold_suspect(Run(load_folder(tmp_path / "a", [])))
 
 
 @pytest.mark.parametrize(

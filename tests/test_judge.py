@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.report import attempts
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.status.counts import Counts, score
 from bayes_at_n.pipeline.store import outcomes, parquet, tables
-from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, WRONG
+from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, WRONG
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import stage, texts
 
@@ -69,7 +69,7 @@ def resolved(folder: Path, judge: str) -> dict[tuple[str, int], str]:
     for key, grade in table(folder, "grades").items():
         found[key] = grade["outcome"]
         if grade["box"] != "truncated" and (judge == "all" or grade["outcome"] != "correct"):
-            found[key] = OF_LABEL[verdicts[key]["label"]] if key in verdicts else "owed"
+            found[key] = OF_LABEL[verdicts[key]["label"]] if key in verdicts else "pending"
     return found
 
 
@@ -102,7 +102,12 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
     accepted = sum(by_hand[key] == "correct" for key in asked)
     assert accepted >= 2  # the verifier likes some wrong ones, too
     n = outcomes.read(run).deciders()
-    assert (n["verifier"], n["accepted"], n["rejected"], n["owed"]) == (len(asked), accepted, 0, 0)
+    assert (n["verifier"], n["accepted"], n["rejected"], n["pending"]) == (
+        len(asked),
+        accepted,
+        0,
+        0,
+    )
     decided = f"rule grader: {len(grades) - len(asked)}, by verifier demo: {len(asked)}"
     assert "judge=unmatched" in out and decided in out
     assert len(list(folder.glob("verdicts/_calibration.json"))) == 0
@@ -149,8 +154,8 @@ def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.M
         patched.setattr(parquet, "write_part", die)
         stage.verify(run)
     assert len(parts) == 2 and not table(folder, "verdicts")
-    assert read(run, quiet=True) == resolved(folder, "unmatched")  # "owed", never wrong
-    assert "owed" in resolved(folder, "unmatched").values()
+    assert read(run, quiet=True) == resolved(folder, "unmatched")  # "pending", never wrong
+    assert "pending" in resolved(folder, "unmatched").values()
     for refused in (lambda: outcomes.read(run), lambda: categories.scored(run)):
         with pytest.raises(UserError, match=r"attempts wait for the verifier.*pipeline verify"):
             refused()
@@ -159,12 +164,12 @@ def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.M
     assert score(counts) is None
     stage.verify(run)
     before = table(folder, "verdicts")
-    assert "owed" not in read(run).values()
+    assert "pending" not in read(run).values()
 
     run = opened(folder, "dataset.judge=all")
     with pytest.raises(tables.Stale, match=r"verdicts .*judge.*verify"):
         read(run)
-    assert "owed" in read(run, quiet=True).values()
+    assert "pending" in read(run, quiet=True).values()
     capsys.readouterr()
     stage.verify(run)
     assert "kappa" in capsys.readouterr().out
@@ -184,10 +189,10 @@ def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.M
     for other in ("verifier.calibration=graded", "verifier.content_free=[x]"):
         with pytest.raises(tables.Stale, match=other.split("=")[0].split(".")[1]):
             read(opened(folder, other))
-        assert set(read(opened(folder, other), quiet=True).values()) - {"owed"} <= {"no_answer"}
+        assert set(read(opened(folder, other), quiet=True).values()) - {"pending"} <= {"no_answer"}
     capsys.readouterr()
     assert main(["categorize", str(folder), "dataset.judge=null"]) == 0  # older than the setting
-    assert "nothing owed" not in capsys.readouterr().err
+    assert "nothing pending" not in capsys.readouterr().err
     assert read(opened(folder, "dataset.judge=null")) == {
         key: row["outcome"] for key, row in table(folder, "grades").items()
     }
@@ -198,11 +203,11 @@ def test_nothing_to_ask_and_nothing_graded(tmp_path: Path) -> None:
     asked = ["verifier.id=/nowhere", "verifier.engine=transformers", "dataset.judge=unmatched"]
     run = make_run(tmp_path / "right", {"a": "11", "b": "1~"}, *asked)
     assert (outcomes.read(run).codes == [[CORRECT, CORRECT], [CORRECT, NO_ANSWER]]).all()
-    assert not len(texts.survey(run, "{response}"))
+    assert not len(texts.texts_to_judge(run, "{response}"))
     stage.verify(make_run(tmp_path / "demo", {"a": "11"}, *VERIFIER, "dataset.judge=unmatched"))
     ungraded = make_run(tmp_path / "new", {"a": "1+"}, *asked)
     with pytest.raises(UserError, match=r"1 attempts are not graded.*unmatched.*`grade` first"):
-        texts.survey(ungraded, "{response}")
+        texts.texts_to_judge(ungraded, "{response}")
 
 
 @pytest.mark.parametrize("judge", ["unmatched", "all"])
@@ -215,7 +220,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path, judge: str) -> None:
     assert main(["trajectory", "model=demo", "checkpoints=demo/models", "dataset=demo", one]) == 2
     # A verdict of an attempt decides nothing for another one, and none is no outcome.
     run = make_run(tmp_path / "run", {"a": "10-u~"}, one)
-    rule, open_ = [CORRECT, WRONG, NO_ANSWER, 3, NO_ANSWER], [OWED] * 4 + [NO_ANSWER]
+    rule, open_ = [CORRECT, WRONG, NO_ANSWER, 3, NO_ANSWER], [PENDING] * 4 + [NO_ANSWER]
     expected = open_ if judge == "all" else [CORRECT, *open_[1:]]
     found = outcomes.read(run, quiet=True)
     assert found.codes[0].tolist() == expected and found.ruled[0].tolist() == rule

@@ -33,8 +33,8 @@ def setup(tiny_model: Path, tmp_path: Path) -> Setup:
 
 def sampled(run: Run, *trials: int, seal: bool = True, worker: int = 1) -> Path:
     """The file of a worker with these trials of the first question, as it leaves it."""
-    about = origin.about(runfolder.check_same(run, runfolder.identity(run.cfg)))
-    cap, stem = run.cfg.sampling.max_tokens, f"{worker:016d}-n-1-00000{runfolder.ending(run)}"
+    about = origin.part_metadata(runfolder.check_same(run, runfolder.identity(run.cfg)))
+    cap, stem = run.cfg.sampling.max_tokens, f"{worker:016d}-n-1-00000{runfolder.part_suffix(run)}"
     journal = Journal(run.attempts / f"_{stem}.journal", ATTEMPTS.with_metadata(about))
     own = {"question_id": "sums-01", "finish_reason": "length", "text": seed(run)}
     journal.append([row(trial, tokens=cap) | own for trial in trials])
@@ -150,8 +150,8 @@ def test_a_part_of_another_identity_is_not_read_and_its_attempts_are_owed(
     part, damage = moved_in(setup, run, "sampling.seed=5"), parquet.Damage()
     assert trials_of(run, damage) == {1: "seed 1234", 2: "seed 1234"}
     assert "made under another identity" in str(damage) and part.name in str(damage)
-    assert ("sums-01", 0) in runfolder.owed(run)
-    assert "made under another identity" in check.found(part)[0]
+    assert ("sums-01", 0) in runfolder.pending(run)
+    assert "made under another identity" in check.faults_of(part)[0]
     with pytest.raises(DamagedData, match=f"{part.name}: made under another identity.*`generate`"):
         grading.grade(run)
     assert not part.exists() and part.with_name(f"_{part.name}.damaged").exists()
@@ -245,7 +245,7 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     parquet.write_part(part, pq.read_table(part).replace_schema_metadata(None))
     for message in (setup.refused(), setup.refused("sampling.seed=5")):
         assert f"{run.manifest}: missing" in message and "restore it from a copy" in message
-    assert "manifest.json: missing" in check.found(run.path / "config.yaml")[0]
+    assert "manifest.json: missing" in check.faults_of(run.path / "config.yaml")[0]
     part.unlink()
     assert prepared(setup, "sampling.seed=5").questions  # nothing is mixed
     run.manifest.unlink()

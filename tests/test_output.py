@@ -60,8 +60,8 @@ def test_what_a_step_mentions_is_said_only_when_all_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told() -> list[str]:
-        with console.inside():
-            console.mention("mention")
+        with console.substep():
+            console.note_alone("mention")
             console.note("note")
             console.results.print("result")
             console.warn("warning")
@@ -73,23 +73,23 @@ def test_what_a_step_mentions_is_said_only_when_all_is(
         ]
 
     assert told() == ["note", "warning"]
-    console.say("verbose")
+    console.set_modes("verbose")
     assert told() == ["mention", "note", "result", "warning", "stage"]
-    console.say("quiet")
+    console.set_modes("quiet")
     assert told() == ["warning"]
     monkeypatch.setattr(console, "_said_outside", ["json"])  # as a child of such a command
-    console.say()
-    assert told() == ["note", "warning"] and console.answering()
+    console.set_modes()
+    assert told() == ["note", "warning"] and console.prints_json()
 
 
 def test_numbers_and_names_in_sentences() -> None:
-    clocks = [console.clock(s) for s in (42, 125, 11_040, 180_000)]
+    clocks = [console.duration(s) for s in (42, 125, 11_040, 180_000)]
     assert clocks == ["42 s", "2 min 05 s", "3 h 04 min", "2 d 02 h"]
-    assert [console.count(n) for n in (950, 68_800, 2.93e9)] == ["950", "68.8k", "2.93G"]
+    assert [console.si(n) for n in (950, 68_800, 2.93e9)] == ["950", "68.8k", "2.93G"]
     assert [console.percent(x) for x in (0.975, 1 - 0.9)] == ["97.5 %", "10 %"]
-    counted = console.counted(1, "GPU"), console.counted(2400.0, "point")
+    counted = console.plural(1, "GPU"), console.plural(2400.0, "point")
     assert counted == ("1 GPU", "2,400 points")
-    names = console.listed("a"), console.listed("abc"), console.listed("abcde", 3)
+    names = console.joined("a"), console.joined("abc"), console.joined("abcde", 3)
     assert names == ("a", "a, b and c", "a, b, c and 2 more")
 
 
@@ -129,7 +129,7 @@ def test_a_complete_run_has_nothing_to_do(
     questions = Path(load_folder(folder, []).dataset.path)
 
     def renewed(*settings: str) -> str:
-        """The files that `run` replaces; "" where it says that nothing is owed."""
+        """The files that `run` replaces; "" where it says that nothing is pending."""
         before = {path: path.stat().st_ino for path in folder.rglob("*.[jp][sa]*")}
         assert main(["run", str(folder), *settings]) == 0
         said = "".join(capsys.readouterr())

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.store.runfolder import opened
+from bayes_at_n.pipeline.store.runfolder import open_run
 
 CONTEST = ROOT.parent / "shared" / "data" / "contests" / "hmmt_feb_2025.jsonl"
 SAMPLED = "stages=[prepare,generate]"
@@ -88,7 +88,7 @@ def test_scores_agree_with_the_stored_outcomes(run: tuple[Path, str]) -> None:
     assert scores["uniform_prior"]["bayes"]["sigma"] == pytest.approx(sigma)
     assert scores["uniform_prior"]["avg"]["mean"] == pytest.approx(R.mean())
     assert 0.2 < R.mean() < 0.95  # the demo model knows something, and not everything
-    assert f"Bayes@{TRIALS}" in run[1] and "nothing owed" in run[1]
+    assert f"Bayes@{TRIALS}" in run[1] and "nothing pending" in run[1]
     shares = scores["shares"]
     assert sum(shares[o] for o in ("correct", "wrong", "no_answer", "unparsable", "timeout")) == (
         pytest.approx(1)
@@ -101,14 +101,14 @@ def test_the_same_command_owes_nothing_and_more_trials_extend(
     folder = shutil.copytree(run[0], tmp_path / "run")
     before = rows(folder / "attempts")
     text = Command(folder, forker, f"sampling.trials={TRIALS}").finish()
-    assert "nothing owed" in text and "loading" not in text
+    assert "nothing pending" in text and "loading" not in text
     more = f"sampling.trials={TRIALS + 1}"
     Command(folder, forker, more, BATCH, verb="generate").finish()
     after = rows(folder / "attempts")
     assert len(after) == 30 * (TRIALS + 1)
     assert [a for a in after if a["trial"] < TRIALS] == before
     status = Command(folder, forker, more, verb="status").finish()
-    assert status.count("+") >= 30 and " owed" not in status
+    assert status.count("+") >= 30 and " pending" not in status
     Command(folder, forker, more, verb="grade").finish()
     Command(folder, forker, more, verb="score").finish()
     assert np.load(folder / "matrix.npz")["R"].shape == (30, TRIALS + 1)
@@ -190,9 +190,9 @@ def test_an_engine_that_fails_at_log_probs_of_prompts_samples_all_the_same(
     assert "failed at them (no 42)" in said and "VLLM_USE_V2_MODEL_RUNNER" in said
     texts, others = ([a["text"] for a in rows(of / "attempts")] for of in (folder, run[0]))
     assert texts == others
-    assert signals.read(opened(folder))["prompt_bpt"].null_count == len(texts)
+    assert signals.read(open_run(folder))["prompt_bpt"].null_count == len(texts)
     again = Command(folder, forker, *few, verb="generate").finish()
-    assert "nothing owed" in again and "loading" not in again
+    assert "nothing pending" in again and "loading" not in again
     other = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
     Command(folder, forker, *few, verb="generate", environment=other).finish()
     assert not pq.read_table(folder / "questions.parquet")["prompt_logprobs"].null_count

@@ -117,8 +117,8 @@ def test_the_matrix_file(tmp_path: Path) -> None:
         assert saved["R"].tolist() == [[1, 0, -1], [0, 1, -1]]
         assert saved["question_ids"].tolist() == ["q1", "q2"]
         assert saved["outcomes"].tolist() == [
-            ["correct", "wrong", "owed"],
-            ["timeout", "correct", "owed"],
+            ["correct", "wrong", "pending"],
+            ["timeout", "correct", "pending"],
         ]
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bayes_at_n.pipeline.base import atomic, foreign
+from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.store import parquet, shards
@@ -130,16 +130,16 @@ def test_sealing_keeps_every_row(tmp_path: Path) -> None:
 def test_a_journal_that_is_sealed_while_files_are_listed_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: int
 ) -> None:
-    path, check = write_journal(tmp_path / "a.journal", rows(40)), foreign.check
+    path, check = write_journal(tmp_path / "a.journal", rows(40)), untrusted.check
     if beside:
         part(tmp_path / "b.parquet", rows(40 + beside)[40:])
 
     def sealing(looked_at: Path) -> None:
-        monkeypatch.setattr(foreign, "check", check)
+        monkeypatch.setattr(untrusted, "check", check)
         assert looked_at == path and shards.seal(path, SMALL) == []
         check(looked_at)
 
-    monkeypatch.setattr(foreign, "check", sealing)
+    monkeypatch.setattr(untrusted, "check", sealing)
     assert stored(tmp_path)[0] == by_key(rows(40 + beside))
 
 
@@ -263,8 +263,8 @@ def test_damaged_rows_are_set_aside_and_sound_ones_kept(tmp_path: Path, place: s
     assert names == {"_a.parquet.damaged"} | ({"a-sound.parquet"} if found else set())
     again, damage = stored(tmp_path, ATTEMPTS)
     assert again == found and not damage.lines
-    owed = [row for row in made if (row["question_id"], row["trial"]) not in found]
-    part(tmp_path / "b.parquet", owed, ATTEMPTS)
+    pending = [row for row in made if (row["question_id"], row["trial"]) not in found]
+    part(tmp_path / "b.parquet", pending, ATTEMPTS)
     assert stored(tmp_path, ATTEMPTS)[0] == by_key(made)
 
 

@@ -247,7 +247,7 @@ def test_a_damaged_file_ends_nothing(
 ) -> None:
     sick = root / "sums" / SICK
     window = Window("", 1, 1, SICK, sick, ())
-    cfg = runfolder.opened(sick).cfg
+    cfg = runfolder.open_run(sick).cfg
     for way in ways:
         renew(finished, root)
         WAYS[way](sick / file)
@@ -268,7 +268,7 @@ def test_a_damaged_file_ends_nothing(
         ("config.yaml", "a pipe", "config.yaml: a folder, a pipe or a device, and no file"),
         ("manifest.json", "deep", "manifest.json: holds something else than it should"),
         ("questions.parquet", "nulls", "questions.parquet: unreadable (a row without question_id"),
-        ("questions.parquet", "a link to nothing", "a link to what is not here; fetch its content"),
+        ("questions.parquet", "a link to nothing", "a broken link; fetch its content"),
         ("attempts/00000.parquet", "a link to nothing", "00000.parquet: a link to what is not"),
         ("grades/00000.parquet", "a folder", "00000.parquet: a folder, a pipe or a device"),
         ("verdicts/00000.parquet", "a link to nothing", "00000.parquet: a link to what is not"),
@@ -307,7 +307,7 @@ def test_names_that_are_not_utf_8(root: Path, capsys: Capsys) -> None:
     """Of a run, which is left out, and of a part of one."""
     runs = os.fsencode(root / "sums")
     shutil.copytree(runs + b"/well", runs + b"/w\xff")
-    bad = "w\\udcff/config.yaml: a name that is not UTF-8; rename it"
+    bad = "w\\udcff/config.yaml: its name is not UTF-8; rename it"
     for name in ("compare", "status", "status --json"):
         assert bad in check(root, name, capsys).replace("\\\\", "\\")
     os.rename(runs + b"/sick/grades/00000.parquet", runs + b"/sick/grades/\xff.parquet")
@@ -399,7 +399,7 @@ def test_a_record_of_settle_is_not_evaluated(tmp_path: Path) -> None:
 def test_a_link_without_content_is_said_at_once(
     root: Path, file: str, verbs: list[str], capsys: Capsys
 ) -> None:
-    run = runfolder.opened(root / "sums" / SICK)
+    run = runfolder.open_run(root / "sums" / SICK)
     if (run.path / file).exists():
         shutil.rmtree(run.path / file)
     (run.path / file).symlink_to("../.git/annex/objects/gone")
@@ -407,12 +407,12 @@ def test_a_link_without_content_is_said_at_once(
     for verb in verbs:
         assert main.main([verb, str(run.path)]) == 2
         told = "".join(capsys.readouterr())
-        assert f"{run.path / file}: a link to what is not here; fetch its content" in told
+        assert f"{run.path / file}: a broken link; fetch its content" in told
     table = file.partition("/")[0]
     with pytest.raises(UserError, match=f"{file}: a link to what is not here"):
         shards.keys(run.path / table, {**rowkeys.TABLES, "grades": GRADES}[table], parquet.Damage())
     with pytest.raises(UserError, match=f"{file}: a link to what is not here"):
-        runfolder.opened(run.path)
+        runfolder.open_run(run.path)
 
 
 def test_a_lease_that_is_a_link_to_nothing_is_replaced(tmp_path: Path) -> None:

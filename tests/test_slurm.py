@@ -112,9 +112,12 @@ def test_everything_goes_wrong_and_every_attempt_is_made_once(
     # A warning for one task, preemption of another, and the node of a third loses its power.
     wait_for(lambda: list(cluster.states(array).values()).count("RUNNING") == 3, 120, "three tasks")
     wait_for(lambda: all(list(run.glob("attempts/*")) for run in (judged, plain)), 300, "attempts")
-    seen = {job.id: job for job in jobs.of([judged])[judged]}
+    seen = {job.id: job for job in jobs.jobs_of([judged])[judged]}
     assert {f"{array}_{task}" for task in range(3)} <= set(seen)
-    assert {job.id for job in jobs.of([plain])[plain]} >= {f"{array}_0", f"{second['generate']}_0"}
+    assert {job.id for job in jobs.jobs_of([plain])[plain]} >= {
+        f"{array}_0",
+        f"{second['generate']}_0",
+    }
     assert {job.kind for job in seen.values()} == set(first)
     assert seen[f"{array}_0"].state == "RUNNING" and seen[f"{array}_0"].node in slurm_cluster.NODES
     node = {job.id: job.node for job in seen.values()}
@@ -142,12 +145,12 @@ def test_everything_goes_wrong_and_every_attempt_is_made_once(
     # the other one of that submission goes on.
     log = _output(other, "generate-*_0.out")
     assert log.count("ended with status 137") == 3 and "3 starts in a row" in log
-    assert "30 attempts are owed" in _output(other, "grade-*_0.out")
+    assert "30 attempts are pending" in _output(other, "grade-*_0.out")
     assert not list((other / "_slurm").glob("*/score-*_0.out"))  # cancelled, never begun
     _complete(sound, 1)
     assert (other / "_report" / "index.html").is_file()
 
-    # Submitting again does what is owed: nothing here, everything there.
+    # Submitting again does what is pending: nothing here, everything there.
     capsys.readouterr()
     assert _submit(*work, named, "verifier=demo,none") == 0
     assert "nothing to submit" in capsys.readouterr().err
@@ -162,7 +165,7 @@ def test_what_is_cancelled_stays_so_and_a_refusal_leaves_a_record(
     assert _submit(*settings, "cluster.partition=nowhere") == 2
     err = capsys.readouterr().err
     assert "invalid partition" in err and "nothing was queued" in err
-    assert jobs.of([run])[run] == []
+    assert jobs.jobs_of([run])[run] == []
 
     assert _submit(*settings, "cluster.cpu_jobs.partition=nowhere") == 2
     err = capsys.readouterr().err
@@ -178,7 +181,7 @@ def test_what_is_cancelled_stays_so_and_a_refusal_leaves_a_record(
     # Its signals reach the worker, too; but nobody wants that job back.
     wait_for(lambda: list(run.glob("attempts/*")), 300, "attempts")
     cluster.ask("scancel", array)
-    wait_for(lambda: not jobs.of([run])[run], 300, "the end")
+    wait_for(lambda: not jobs.jobs_of([run])[run], 300, "the end")
     assert "restart 1" not in _output(run, "generate-*.out")
     assert set(cluster.states(array).values()) <= {"CANCELLED"}
     assert len(_rows(run)) < QUESTIONS * 80

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.score import current
 from bayes_at_n.pipeline.store import graded, origin
 from bayes_at_n.pipeline.store.columns import KEY
-from bayes_at_n.pipeline.store.runfolder import opened
+from bayes_at_n.pipeline.store.runfolder import open_run
 
 RECORDED = Path(__file__).parent / "recorded"
 STORED = RECORDED / "stages.json"
@@ -32,7 +32,7 @@ def stages(root: Path) -> dict[str, Any]:
         assert main(["import", f"source={RECORDED / 'attempts.parquet'}", f"runs={root}"]) == 0
         for verb in ("grade", "categorize", "score"):
             assert main([verb, str(folder)]) == 0
-    run, table = opened(folder), graded.GRADES_TABLE
+    run, table = open_run(folder), graded.GRADES_TABLE
     names = [name for name in table.columns.names if name not in KEY]
     grades = table.read(run, names, graded.inputs(run)).table.to_pylist()
     grades.sort(key=lambda row: (row["question_id"], row["trial"]))

@@ -51,16 +51,16 @@ def sampled_anew(run: Run, **changes: str) -> None:
 def test_parts_without_grades_are_pending(run: Run) -> None:
     assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
     sampled_anew(run, a1=r"\boxed{3}", b3=r"\boxed{2}", b0="")  # b0 is gone
-    assert (outcome_words(run) == "owed").all()
+    assert (outcome_words(run) == "pending").all()
     assert graded.GRADES_TABLE.read(run, [], graded.inputs(run)).pending == 7
     grade(Run(run.cfg))
     assert outcome_words(run).tolist() == [
         ["correct", "wrong", "correct", "correct"],
-        ["owed", "wrong", "correct", "correct"],
+        ["pending", "wrong", "correct", "correct"],
     ]
     assert {path.stem for path in run.grades.glob("*.parquet")} == {"w1-00000", "w2-00000"}
     (run.attempts / "w2-00000.parquet").unlink()
-    assert outcome_words(run)[0].tolist() == ["correct", "owed", "correct", "correct"]
+    assert outcome_words(run)[0].tolist() == ["correct", "pending", "correct", "correct"]
 
 
 def test_a_journal_is_graded_as_far_as_it_goes(run: Run) -> None:
@@ -72,10 +72,10 @@ def test_a_journal_is_graded_as_far_as_it_goes(run: Run) -> None:
         journal.append([row])
     grade(Run(run.cfg))
     journal.append(rows[2:])
-    assert outcome_words(run)[0].tolist() == ["correct", "correct", "owed", "owed"]
+    assert outcome_words(run)[0].tolist() == ["correct", "correct", "pending", "pending"]
     journal.close()
     shards.seal(journal.path, ATTEMPTS)
-    assert (outcome_words(run) == "owed").all()
+    assert (outcome_words(run) == "pending").all()
     grade(Run(run.cfg))
     assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
 
@@ -177,12 +177,12 @@ def test_bits_that_rot_are_found_and_owed(
     assert main(["status", root, "--check"]) == 0
     assert " files, 0 not sound" in capsys.readouterr().out
     spoil(part, column)
-    assert not runfolder.owed(run)
+    assert not runfolder.pending(run)
     assert main(["status", root, "--check", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert not told["sound"] and list(told["faults"]) == [str(part)]
     assert "8 damaged rows" in told["faults"][str(part)][0]
-    assert len(runfolder.owed(run)) == 8
+    assert len(runfolder.pending(run)) == 8
     assert part.with_name(f"_{part.name}.damaged").exists()
 
 
@@ -216,7 +216,7 @@ def test_every_file_of_a_folder_is_read(run: Run, capsys: pytest.CaptureFixture[
 def test_damaged_outcomes_are_graded_anew_though_their_keys_can_be_read(run: Run) -> None:
     [grades] = run.grades.glob("*.parquet")
     spoil(grades, "outcome")
-    assert (outcome_words(run) == "owed").all()
+    assert (outcome_words(run) == "pending").all()
     grade(Run(run.cfg))
     assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
 

@@ -375,21 +375,21 @@ def test_only_a_complete_run_is_graded(tmp_path: Path, capsys: pytest.CaptureFix
     make_run(tmp_path / "owing", {"q": "1.", "r": ".."})
     assert main(["grade", str(tmp_path / "done"), "--complete"]) == 0
     assert main(["grade", str(tmp_path / "owing"), "--complete"]) == 2
-    assert "3 attempts are owed" in capsys.readouterr().err
+    assert "3 attempts are pending" in capsys.readouterr().err
 
 
 def test_jobs_without_submissions_or_slurm_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert jobs.of([tmp_path])[tmp_path] == []
+    assert jobs.jobs_of([tmp_path])[tmp_path] == []
     (tmp_path / "_slurm").mkdir()
     submitted = {"generate": {"id": "12", "tasks": [0, 2]}, "report": {"id": "15", "tasks": None}}
     (tmp_path / "_slurm" / "x.json").write_text(json.dumps({"folder": "/x", "jobs": submitted}))
     (tmp_path / "_slurm" / "torn.json").write_text('{"jobs": ')
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert jobs.of([tmp_path])[tmp_path] == []
+    assert jobs.jobs_of([tmp_path])[tmp_path] == []
     squeue = tmp_path / "squeue"
     squeue.write_text("#!/bin/sh\necho slurm_load_jobs error: Unable to contact >&2\nexit 1\n")
     squeue.chmod(0o755)
-    [lost] = jobs.of([tmp_path])[tmp_path]
+    [lost] = jobs.jobs_of([tmp_path])[tmp_path]
     assert lost.state == jobs.UNKNOWN and "Unable to contact" in lost.reason

@@ -68,7 +68,7 @@ def said(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray]) -> None
     """
     template = read_template(run.cfg.verifier)
     made_by = stage.identity(run.cfg, verifier_as_model(run.cfg), template)
-    hashes = texts.survey(run, template)["judged"].to_pylist()
+    hashes = texts.texts_to_judge(run, template)["judged"].to_pylist()
     probes = calibrate.probes(run)
     hashes += [texts.digest(probe) for probe in probes]
     of_probes = [nothing[probe.question_id] for probe in probes]
@@ -176,7 +176,7 @@ def test_t_is_fitted_to_labels_of_people(tmp_path: Path, drawn: None, capsys: Ca
     capsys.readouterr()
     again(run, people)
     assert part.stat().st_mtime_ns == written and measured(run) == measures
-    assert "nothing owed" in capsys.readouterr().err
+    assert "nothing pending" in capsys.readouterr().err
     again(run, "verifier.fit_temperature=false")
     assert "T=1.5" in capsys.readouterr().err and measured(run)["fit"] is None
 

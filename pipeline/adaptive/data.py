@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.store import find, outcomes, runfolder
 from bayes_at_n.pipeline.store.outcomes import Codes
-from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 
 class Outcomes(NamedTuple):
@@ -68,12 +68,12 @@ def reached(run: Run, least: int) -> int:
     """
     if not is_prepared(run):
         return least
-    there = opened(run.path)
+    there = open_run(run.path)
     trials = there.cfg.sampling.trials
     if trials <= least:
         return least
     ungraded = (outcomes.read(there, quiet=True).codes < 0).any()
-    return least if ungraded and runfolder.owed(there) else trials
+    return least if ungraded and runfolder.pending(there) else trials
 
 
 def _tokens(run: Run, ids: list[str] | None = None) -> npt.NDArray[np.int64]:

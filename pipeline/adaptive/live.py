@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.adaptive.plan import MARK, Contender, Plan, record_of
 from bayes_at_n.pipeline.adaptive.race import Bools, Course, Ints, State, upcoming
 from bayes_at_n.pipeline.adaptive.tables import line
 from bayes_at_n.pipeline.base import atomic, lease
-from bayes_at_n.pipeline.base.console import inside, note, warn
+from bayes_at_n.pipeline.base.console import note, substep, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -66,7 +66,9 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
                 break
     for run in (run for contender in plan.contenders for run in contender.runs):
         if data.is_prepared(run):
-            tidy.leave(runfolder.opened(run.path))  # attempts that were sampled ahead stay, unused
+            tidy.leave(
+                runfolder.open_run(run.path)
+            )  # attempts that were sampled ahead stay, unused
     if why and not seen.states:
         raise UserError(f"{why}; there was no look yet, and what was sampled is kept")
     if why:
@@ -130,11 +132,11 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
 def complete(contender: Contender, trials: int) -> bool:
     """Grade a model's attempts once all of so many trials are there; whether these are graded."""
     runs = [data.with_trials(run, trials) for run in contender.runs]
-    if not all(data.is_prepared(run) and not runfolder.owed(run) for run in runs):
+    if not all(data.is_prepared(run) and not runfolder.pending(run) for run in runs):
         return False
     ungraded = [run for run in runs if (outcomes.read(run, quiet=True).codes < 0).any()]
     for run in ungraded:
-        with inside(), suppress(DamagedData):  # which was set aside, and is sampled anew
+        with substep(), suppress(DamagedData):  # which was set aside, and is sampled anew
             grading.grade(run)
     return all((outcomes.read(run, quiet=True).codes >= 0).all() for run in ungraded)
 
@@ -143,7 +145,7 @@ def claimable(contender: Contender, trials: int) -> bool:
     """Return whether a worker that came now would find attempts of so many trials to begin."""
     runs = [data.with_trials(run, trials) for run in contender.runs]
     return any(
-        not data.is_prepared(run) or (bool(runfolder.owed(run)) and claims.any_free(run))
+        not data.is_prepared(run) or (bool(runfolder.pending(run)) and claims.any_free(run))
         for run in runs
     )
 

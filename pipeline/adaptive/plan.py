@@ -193,7 +193,7 @@ def opened(folder: Path) -> Plan:
 
 
 def _found(path: Path) -> Run:
-    return runfolder.opened(path) if find.is_run(path) else Run(RunConfig(run_dir=str(path)))
+    return runfolder.open_run(path) if find.is_run(path) else Run(RunConfig(run_dir=str(path)))
 
 
 def record_of(plan: Plan) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def _tell(basis: Basis, goal: Goal, budget: BudgetConfig) -> None:
     result = forecast.expect(basis, goal, budget)
     table = _table(basis, goal, result)
     record = _record(basis, goal, budget, result) | {"models": table.rows}
-    display.answer(record)
+    display.print_json(record)
     display.show(table)
     low, high = record["settled_interval"]
     within = "".join(f" and budget.{key}={value:g}" for key, value in budget.given.items())

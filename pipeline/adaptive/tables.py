@@ -9,7 +9,7 @@ from bayes_at_n.pipeline.adaptive import looks
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import DECISION, Goal
 from bayes_at_n.pipeline.adaptive.race import Course, State, ended, evidence, progress
-from bayes_at_n.pipeline.base.console import count, counted, listed, percent
+from bayes_at_n.pipeline.base.console import joined, percent, plural, si
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.scoring import bayes_ci
@@ -59,7 +59,7 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
         Column("low", "low", format="{:.3f}", group=level): look.low[ranked],
         Column("high", "high", format="{:.3f}", group=level): look.high[ranked],
         Column("trials", "trials", wide=True): state.spent[ranked],
-        Column("tokens", "tokens", wide=not tokens.any()): [*map(count, tokens[ranked])],
+        Column("tokens", "tokens", wide=not tokens.any()): [*map(si, tokens[ranked])],
         Column("saved", "saved", format="{:.0%}"): 1 - state.spent[ranked] / goal.trials,
         Column("state", "outcome", align="left"): [_standing(state, goal, k) for k in ranked],
     }
@@ -81,7 +81,7 @@ def departures(seen: Course) -> Table:
     for state, tokens in zip(states, seen.tokens, strict=True):
         gone = [goal.names[k] for k in np.flatnonzero(before & ~state.known.open)]
         if gone:
-            rows.append((", ".join(gone), state.look, state.trials, count(tokens.sum())))
+            rows.append((", ".join(gone), state.look, state.trials, si(tokens.sum())))
         before = state.known.open
     heads = ("decided", "look", "trials", "tokens")
     return of_columns(
@@ -101,7 +101,7 @@ def _standing(state: State, goal: Goal, model: int) -> str:
     if kind == "above" and model == goal.baseline:
         return "the baseline"
     spent = int(state.spent[model])
-    return f"{_fate(state, goal, model)} at {counted(spent, 'trial')}"
+    return f"{_fate(state, goal, model)} at {plural(spent, 'trial')}"
 
 
 def _fate(state: State, goal: Goal, model: int) -> str:
@@ -119,13 +119,13 @@ def verdict(state: State, goal: Goal) -> str:
     if not look.settled:
         used = ", all trials are used" if ended(state, goal) else ""
         left = [names[model] for model in np.flatnonzero(look.open)]
-        text = f"not settled{used}: {listed(left, _NAMED)} {_are(left)} open"
+        text = f"not settled{used}: {joined(left, _NAMED)} {_are(left)} open"
         partly = kind == "order" and len(look.groups) > 1
         return f"{text}; so far {ordered} (=: not told apart)" if partly else text
     if kind == "width":
         which = "every interval is" if len(names) > 1 else "the interval is"
         return f"settled: {which} at most {goal.until.width:g} wide"
-    near = f"less than {counted(goal.cfg.margin, 'point')}"
+    near = f"less than {plural(goal.cfg.margin, 'point')}"
     if kind == "order":
         tied = f" (=: {near} apart)" if len(look.groups) < len(names) else ""
         return f"settled, from the best: {ordered}{tied}"
@@ -142,7 +142,7 @@ def verdict(state: State, goal: Goal) -> str:
     parts = []
     for fate, how in words.items():
         if of := [names[model] for model in ranked if _fate(state, goal, model) == fate]:
-            parts.append(f"{listed(of)} {_are(of)} {how}")
+            parts.append(f"{joined(of)} {_are(of)} {how}")
     return f"settled: {'; '.join(parts)}"
 
 
@@ -173,9 +173,7 @@ def spent_line(spent: dict[str, Any]) -> str:
     text = f"{spent['attempts']:,} of {spent['fixed']:,} attempts ({share:.1%})"
     if spent["tokens"]:
         of_fixed = spent["tokens"] / spent["fixed_tokens"]
-        text += (
-            f", {count(spent['tokens'])} of {count(spent['fixed_tokens'])} tokens ({of_fixed:.1%})"
-        )
+        text += f", {si(spent['tokens'])} of {si(spent['fixed_tokens'])} tokens ({of_fixed:.1%})"
     return text
 
 

@@ -129,7 +129,7 @@ def _decision(state: State, goal: Goal) -> str:
 
 def _tell(seen: Course, record: dict[str, Any]) -> None:
     """The result as one JSON object, or as a table and three sentences."""
-    display.answer(record)
+    display.print_json(record)
     display.show(tables.leaderboard(seen))
     results.print(tables.verdict(seen.states[-1], seen.goal))
     results.print(f"spent {tables.spent_line(record)}")

@@ -11,7 +11,7 @@ from rich.text import Text
 from bayes_at_n.pipeline.adaptive import looks, plan, tables
 from bayes_at_n.pipeline.adaptive.forecast import forecast
 from bayes_at_n.pipeline.adaptive.race import Course, ended
-from bayes_at_n.pipeline.base.console import clock, count, results
+from bayes_at_n.pipeline.base.console import duration, results, si
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.progress import Progress
@@ -63,8 +63,8 @@ def _left(seen: Course, running: Sequence[Progress]) -> tuple[dict[str, Any], st
     seconds = left.tokens / speed if speed and left.tokens else None
     parts = [
         f"settled after about {last} of {most} trials" if last < most else f"up to {most} trials",
-        f"{count(left.tokens)} more tokens" if left.tokens else "",
-        f"{clock(seconds)} at the present speed" if seconds else "",
+        f"{si(left.tokens)} more tokens" if left.tokens else "",
+        f"{duration(seconds)} at the present speed" if seconds else "",
     ]
     trials = dict(zip(seen.goal.names, left.trials.tolist(), strict=True))
     words = f"forecast, if evidence grows on as it does: {', '.join(filter(None, parts))}"

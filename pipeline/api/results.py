@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bayes_at_n.pipeline.api.overrides import overrides
-from bayes_at_n.pipeline.base.console import inside, warn
+from bayes_at_n.pipeline.base.console import substep, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import comparison
 from bayes_at_n.pipeline.compare.cohort import Cohort
@@ -98,7 +98,7 @@ class Evaluation:
         `settings`: of the command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing
         is graded.
         """
-        with inside():
+        with substep():
             return scored(Run(load_folder(self.path, overrides(settings), "score")))[0]
 
     def __repr__(self) -> str:

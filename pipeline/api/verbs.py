@@ -14,7 +14,7 @@ from typing import Any
 from bayes_at_n.pipeline.adaptive.verb import run_until
 from bayes_at_n.pipeline.api.overrides import of_run, overrides
 from bayes_at_n.pipeline.api.results import Comparison, Evaluation
-from bayes_at_n.pipeline.base.console import inside
+from bayes_at_n.pipeline.base.console import substep
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import set_environment
 from bayes_at_n.pipeline.cli.runs import run_stages
@@ -82,7 +82,7 @@ def evaluate(
     function = model if callable(model) else None
     if until is not None and function is not None:
         raise UserError(f"until={until}: samples in processes of its own, which have no function")
-    with functions.known(function), inside(), _no_event_loop():
+    with functions.known(function), substep(), _no_event_loop():
         chosen = of_run(model, dataset, name, settings)
         cfg = configured(chosen)
         if until is None:
@@ -98,9 +98,9 @@ def load_run(folder: str | Path) -> Evaluation:
 
     >>> load_run("no/folder")
     Traceback (most recent call last):
-    bayes_at_n.pipeline.base.errors.UserError: no/folder is no run folder: it holds no config.yaml
+    bayes_at_n.pipeline.base.errors.UserError: no/folder is not a run folder: it has no config.yaml
     """
-    return Evaluation(runfolder.opened(Path(folder).expanduser()))
+    return Evaluation(runfolder.open_run(Path(folder).expanduser()))
 
 
 def compare(runs: Sequence[Evaluation | str | Path], **settings: Any) -> Comparison:

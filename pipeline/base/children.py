@@ -17,7 +17,7 @@ from multiprocessing import util
 from types import FrameType
 from typing import Any
 
-from bayes_at_n.pipeline.base.foreign import room
+from bayes_at_n.pipeline.base.untrusted import memory_limit
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # the last: a scheduler's warning
 _PR_SET_PDEATHSIG = 1
@@ -26,7 +26,7 @@ _spawn_untamed = util.spawnv_passfds
 
 
 @contextlib.contextmanager
-def tamed() -> Iterator[None]:
+def dying_with_parent() -> Iterator[None]:
     """Let processes started inside by `os.fork` or `multiprocessing` die with their parent."""
     global _parent
     _parent, util.spawnv_passfds = os.getpid(), _spawn
@@ -36,7 +36,7 @@ def tamed() -> Iterator[None]:
         _parent, util.spawnv_passfds = 0, _spawn_untamed
 
 
-def _tame() -> None:
+def _die_with_parent() -> None:
     global _parent
     if _parent:
         die_with(_parent)
@@ -45,7 +45,7 @@ def _tame() -> None:
         os.setpgrp()  # last, so that who sees the group knows the rest to be done
 
 
-os.register_at_fork(after_in_child=_tame)
+os.register_at_fork(after_in_child=_die_with_parent)
 
 
 def _spawn(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
@@ -73,7 +73,7 @@ def die_with(parent: int) -> None:
             os._exit(1)
 
 
-def forked(work: Callable[[], Iterator[Any]], seconds: float, size: int) -> Iterator[Any]:
+def in_fork(work: Callable[[], Iterator[Any]], seconds: float, size: int) -> Iterator[Any]:
     """Yield what `work` does, as it comes, from a forked process, killed if no more is asked.
 
     It has so many seconds of processor time (0: no limit), and memory as `foreign.room` gives for
@@ -84,13 +84,13 @@ def forked(work: Callable[[], Iterator[Any]], seconds: float, size: int) -> Iter
 
     def child() -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        with room(size):
+        with memory_limit(size):
             for item in work():
                 theirs.send((item,))
         theirs.send(())
 
     process = context.Process(target=child, daemon=True)
-    with tamed():
+    with dying_with_parent():
         process.start()
     theirs.close()
     try:

@@ -33,7 +33,7 @@ def clean_line(text: str) -> str:
 
 class _CleanConsole(Console):
     def print(self, *args: Any, **options: Any) -> None:
-        if self.stderr or not (asked("json") or (_inside and not asked("verbose"))):
+        if self.stderr or not (mode("json") or (_inside and not mode("verbose"))):
             super().print(*args, **options)
 
     def render(self, *args: Any, **options: Any) -> Any:
@@ -47,33 +47,33 @@ _PLAIN: dict[str, Any] = dict.fromkeys(("highlight", "markup", "emoji", "force_j
 console = _CleanConsole(stderr=True, soft_wrap=True, **_PLAIN)
 results = _CleanConsole(soft_wrap=True, **_PLAIN)
 
-SAYS = "BAYES_AT_N_SAYS"  # in the environment: words of `say`
-_said_outside = os.environ.get(SAYS, "").split()  # by whoever started this process
+MODES = "BAYES_AT_N_SAYS"  # in the environment: words of `say`
+_said_outside = os.environ.get(MODES, "").split()  # by whoever started this process
 _inside = 0  # verbs that are steps of another one
 _collecting: list[list[str]] = []
 
 
-def say(*words: str) -> None:
+def set_modes(*words: str) -> None:
     """Set how much this process and its children print, beside what it was started with.
 
     "quiet": results, warnings and errors only. "verbose": every table in full. "json": of results
     only what `display.table.answer` gets. "several": this is one command of several.
     """
-    os.environ[SAYS] = " ".join({*_said_outside, *words})
+    os.environ[MODES] = " ".join({*_said_outside, *words})
 
 
-def asked(word: str) -> bool:
+def mode(word: str) -> bool:
     """Return whether a word of :func:`say` is set."""
-    return word in os.environ.get(SAYS, "").split()
+    return word in os.environ.get(MODES, "").split()
 
 
-def answering() -> bool:
+def prints_json() -> bool:
     """Return whether to print results as JSON; steps of another verb do not."""
-    return asked("json") and not _inside
+    return mode("json") and not _inside
 
 
 @contextlib.contextmanager
-def inside() -> Iterator[None]:
+def substep() -> Iterator[None]:
     """Run a verb as a step of another: it prints fewer notes, and no results, unless verbose."""
     global _inside
     _inside += 1
@@ -85,13 +85,13 @@ def inside() -> Iterator[None]:
 
 def note(text: str) -> None:
     """Print a line of information."""
-    if not asked("quiet"):
+    if not mode("quiet"):
         console.print(text)
 
 
-def mention(text: str) -> None:
+def note_alone(text: str) -> None:
     """Print a note that a verb leaves out as a step of another."""
-    if not _inside or asked("verbose"):
+    if not _inside or mode("verbose"):
         note(text)
 
 
@@ -104,7 +104,7 @@ def warn(text: str) -> None:
 
 
 @contextlib.contextmanager
-def collected() -> Iterator[list[str]]:
+def warnings_once() -> Iterator[list[str]]:
     """Collect the warnings of a block; a block inside keeps its own."""
     _collecting.append([])
     try:
@@ -118,7 +118,7 @@ def fail(text: str) -> None:
     console.print(f"error: {text}", style="bold red")
 
 
-def clock(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Format a duration: 42 s, 2 min 05 s, 3 h 04 min, 2 d 02 h."""
     s, units = round(seconds), ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
     for (size, unit), (part, small) in itertools.pairwise(units):
@@ -127,7 +127,7 @@ def clock(seconds: float) -> str:
     return f"{s} s"
 
 
-def count(number: float) -> str:
+def si(number: float) -> str:
     """Format a large number: 950, 68.8k, 2.93G."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
@@ -140,12 +140,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.10g} %"
 
 
-def counted(number: float, what: str) -> str:
+def plural(number: float, what: str) -> str:
     """Format a number and a noun: 1 GPU, 2.5 points, 2,400 attempts."""
     return f"{f'{number:,}'.removesuffix('.0')} {what}{'s' * (number != 1)}"
 
 
-def listed(names: Iterable[str], most: int | None = None) -> str:
+def joined(names: Iterable[str], most: int | None = None) -> str:
     """Join names as in a sentence, and count those beyond the `most`: a, b, c and 2 more."""
     shown = [*names]
     if most is not None and len(shown) > most:
@@ -160,7 +160,7 @@ class Meter:
     """
 
     def __init__(self, what: str, total: int, done: int = 0, keep: bool = False) -> None:
-        self.what, self.total, self.keep = what, total, keep or not _inside or asked("verbose")
+        self.what, self.total, self.keep = what, total, keep or not _inside or mode("verbose")
         self.first = self.done = done
         self.started = self.shown = time.monotonic()
         self.detail: Callable[[], str] = str
@@ -169,7 +169,7 @@ class Meter:
             "{task.fields[detail]}",
             console=console,
             auto_refresh=False,  # a refresh thread would compete with a CPU engine
-            disable=asked("quiet") or not console.is_terminal,
+            disable=mode("quiet") or not console.is_terminal,
             transient=not self.keep,
         )
         self.task = self.bar.add_task(what, total=total, completed=done, detail="")
@@ -195,7 +195,7 @@ class Meter:
         self.keep, self.shown, left = True, time.monotonic(), "time left unknown"
         if done != self.first:  # at the mean rate since the start
             per_item = (self.shown - self.started) / (done - self.first)
-            left = f"{clock(per_item * (self.total - done))} left"
+            left = f"{duration(per_item * (self.total - done))} left"
         text = ", ".join(filter(None, [detail(), left]))
         self.bar.update(self.task, completed=done, detail=text, refresh=True)
         if self.bar.disable:

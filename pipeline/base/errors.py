@@ -38,7 +38,7 @@ class Interrupted(Exception):
 
 
 class DamagedData(Exception):
-    """A stage met damaged stored rows and set them aside; they are owed again."""
+    """A stage met damaged stored rows and set them aside; they are pending again."""
 
     exit_code = 1
 

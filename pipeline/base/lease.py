@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from bayes_at_n.pipeline.base import atomic, foreign
+from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 
@@ -132,7 +132,7 @@ def link(draft: Path, path: Path) -> bool:
 def read(path: Path) -> str | None:
     """Return what a lease holds, None without one; no text where a link or a pipe stands."""
     try:
-        foreign.check(path)
+        untrusted.check(path)
         return path.read_text(errors="replace")
     except UserError:
         return ""  # nobody's: it is replaced as one that expired

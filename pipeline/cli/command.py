@@ -176,7 +176,7 @@ def _several(command: Command, combinations: list[list[str]]) -> int:
         configs = [configured(settings, command.verb) for settings in combinations]
         places = [cfg.run_dir for cfg in configs]
         if twice := [place for place in places if places.count(place) > 1]:
-            advice = "tell them apart by tag=, or leave the comma out of numbers"
+            advice = "give each a tag=, or write numbers without commas"
             raise UserError(f"{twice[0]}: the folder of {len(twice)} of these runs; {advice}")
         if command.verb in ("run", "generate") and not command.flags["dry_run"]:
             from bayes_at_n.pipeline.cli import runs

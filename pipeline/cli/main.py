@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 
-from bayes_at_n.pipeline.base.console import fail, say
+from bayes_at_n.pipeline.base.console import fail, set_modes
 from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, set_environment
 from bayes_at_n.pipeline.cli.verbs import VERBS
@@ -38,15 +38,15 @@ def main(arguments: list[str] | None = None) -> int:
     gc.enable()
     try:
         command = commands.parse(arguments)
-        say(*command.said)
+        set_modes(*command.said)
         set_environment()
         return commands.show(command) if command.hydra else commands.call(command)
     except (UserError, Interrupted, DamagedData) as error:
         fail(str(error))
         return error.exit_code
     except OSError as error:
-        fail(f"{error}; mend it or name another place, then the same command continues")
+        fail(f"{error}; fix it or use another path, then the same command continues")
         return 1
     except KeyboardInterrupt:
-        fail("quit at once; nothing half-written is left, and finished attempts are kept")
+        fail("quit immediately; finished attempts are kept, and no file is half-written")
         return 130

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bayes_at_n.pipeline.base.console import (
-    answering,
-    asked,
-    collected,
-    inside,
+    mode,
     note,
+    prints_json,
     results,
+    substep,
     warn,
+    warnings_once,
 )
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.cli.verbs import VERBS
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.score import current, shown
 from bayes_at_n.pipeline.store import find, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -34,14 +34,14 @@ def run_stages(run: Run) -> None:
     if "score" in run.cfg.stages and _has_more(run):
         return
     try:
-        with collected():
+        with warnings_once():
             done = _stages(run)
     except DamagedData as error:
         note(f"{error} - doing so now")
         done = _stages(run)
-    if done and "score" in run.cfg.stages and not asked("several"):
-        note(f"{len(runfolder.owed(run)) or 'nothing'} owed (sampling.trials=N adds more)")
-        note(f"all scores: {PROGRAM} score {run.path}; of rubrics: the same, and rubrics")
+    if done and "score" in run.cfg.stages and not mode("several"):
+        note(f"{len(runfolder.pending(run)) or 'nothing'} pending (sampling.trials=N adds more)")
+        note(f"all scores: {PROGRAM} score {run.path}; with rubrics: add the word rubrics")
 
 
 def _stages(run: Run) -> bool:
@@ -54,15 +54,15 @@ def _stages(run: Run) -> bool:
     for stage in stages:
         early = stage == "verify" and {"grade", "score"} <= {*stages} and unjudged
         if early or stage == "score":
-            with inside():
-                if asked("verbose") or not current.is_current(Run(run.cfg)):
+            with substep():
+                if mode("verbose") or not current.is_current(Run(run.cfg)):
                     VERBS["score"].function(Run(run.cfg))
             results.print(shown.line(runfolder.read_json(run.path / "scores.json")))
         if stage == "score":
-            answer(runfolder.read_json(run.path / "scores.json"))
+            print_json(runfolder.read_json(run.path / "scores.json"))
             continue
         try:
-            with inside():
+            with substep():
                 done = VERBS[stage].function(Run(run.cfg))
         except UserError as error:
             if not early:
@@ -70,7 +70,7 @@ def _stages(run: Run) -> bool:
             again = "the same command asks it again, verifier=none leaves it out"
             raise type(error)(f"verify: {error}. Scored without it; {again}") from error
         if done is False:  # what comes after must wait for them
-            note(f"the last of them does what follows {stage}; or give the same command later")
+            note(f"the last of them runs the stages after {stage}; or run the same command later")
             return False
     return True
 
@@ -86,11 +86,11 @@ def _has_more(run: Run) -> bool:
     if "prepare" in run.cfg.stages and prepare.count_questions(run) > questions:
         return False  # imported runs have no data set
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    if runfolder.owed(run):
+    if runfolder.pending(run):
         return False
     results.print(shown.line(scores))
-    answer(scores)
-    note(f"{scores['trials']} trials are there, and stay; {trials} were asked for")
+    print_json(scores)
+    note(f"{scores['trials']} trials exist and are kept; {trials} were requested")
     note(f"the first {trials}: {PROGRAM} score {run.path} sampling.trials={trials}")
     return True
 
@@ -104,7 +104,7 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
 
     for group in by_engine([cfg for cfg in configs if "generate" in cfg.stages]):
         if len(group) > 1 or group[0].race:
-            with inside():
+            with substep():
                 runs = [run for run in map(Run, group) if _is_prepared(run, verb)]
                 try:
                     together(runs)
@@ -133,16 +133,20 @@ def grade(
 ) -> None:
     """Grade a run, or a file of completions with its settings."""
     if (file is None) != (out is None) or (file and (complete or review)):
-        raise UserError("--file IN and --out OUT: name both, without --complete and --review")
+        raise UserError(
+            "--file IN and --out OUT: need each other, and exclude --complete and --review"
+        )
     from bayes_at_n.pipeline.generate.budget import Allowance
     from bayes_at_n.pipeline.grade import stage
 
     if file and out:
         return stage.grade_file(run.cfg, Path(file), Path(out))
-    if complete and (owed := len(runfolder.owed(run))) and not Allowance(run).message():
+    if complete and (pending := len(runfolder.pending(run))) and not Allowance(run).message():
         makers = len(sessions.alive(run.path))
         remedy = f"{makers} workers are at it" if makers else "see what ended the generate job"
-        raise UserError(f"{run.path}: {owed} attempts are owed, so nothing is graded; {remedy}")
+        raise UserError(
+            f"{run.path}: {pending} attempts are pending, so nothing is graded; {remedy}"
+        )
     stage.grade(run, ask_math_verify=review)
 
 
@@ -173,7 +177,7 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         read_all(paths, [one.stale for one in (graded, signals, categories, current)])
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
-    elif one_run and not answering():
+    elif one_run and not prints_json():
         runs.show_run(Run(configured(words)))
     else:
         runs.show(sources)

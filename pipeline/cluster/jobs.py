@@ -55,7 +55,7 @@ class Job:
     reason: str  # why it waits, or why squeue did not answer
 
 
-def of(runs: Sequence[Path]) -> dict[Path, list[Job]]:
+def jobs_of(runs: Sequence[Path]) -> dict[Path, list[Job]]:
     """The jobs of run folders that are queued or running, of each in the order of their ids.
 
     None without submissions or without Slurm. When squeue does not answer: one job of state

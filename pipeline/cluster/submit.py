@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base import atomic, engines
-from bayes_at_n.pipeline.base.console import counted, note, results
+from bayes_at_n.pipeline.base.console import note, plural, results
 from bayes_at_n.pipeline.base.environment import describe
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.display.table import Table, answer, columns, show
+from bayes_at_n.pipeline.display.table import Table, columns, print_json, show
 from bayes_at_n.pipeline.prepare import estimate, questions_table, stage
 from bayes_at_n.pipeline.store import find, graded, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -70,7 +70,7 @@ def queue(
     submission = _planned(runs, race, open_)
     if not submission.kinds:
         more = "another until= goes on" if race else "sampling.trials=N adds trials"
-        note(f"nothing to submit: {counted(len(runs), 'run')} complete ({more})")
+        note(f"nothing to submit: {plural(len(runs), 'run')} complete ({more})")
         return
     _name_earlier(runs)
     if dry_run:
@@ -153,7 +153,7 @@ def _check(runs: list[Run]) -> None:
 
 
 def _planned(runs: list[Run], race: Path | None = None, open_: int = 0) -> Submission:
-    """What is owed, and the name of the submission's folder."""
+    """What is pending, and the name of the submission's folder."""
     owing = runs[:open_] if race else [run for run in runs if _owed(run)]
     unscored = [run for run in runs if run in owing or not _scored(run)]
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
@@ -167,7 +167,7 @@ def _owed(run: Run) -> bool:
     if not (run.path / "questions.parquet").exists():  # only without --dry-run it is there
         return True
     raised = runfolder.raised(run, runfolder.identity(run.cfg))  # so only with --dry-run
-    return bool(raised or runfolder.owed(run) or runfolder.missing_prompt_logprobs(run))
+    return bool(raised or runfolder.pending(run) or runfolder.missing_prompt_logprobs(run))
 
 
 def _scored(run: Run) -> bool:
@@ -179,7 +179,7 @@ def _scored(run: Run) -> bool:
 
 def _name_earlier(runs: list[Run]) -> None:
     """Say which jobs of earlier submissions are still there: no harm, but good to know."""
-    for path, queued in jobs.of([scripts.absolute(run) for run in runs]).items():
+    for path, queued in jobs.jobs_of([scripts.absolute(run) for run in runs]).items():
         ids = sorted({job.id.partition("_")[0] or job.state for job in queued})
         if ids:
             note(f"{path}: jobs {', '.join(ids)} are still there; all workers share the work")
@@ -191,7 +191,7 @@ def _show_scripts(submission: Submission) -> None:
         results.print(f"# ---- {shlex.join(_command(submission, kind, ids))}")
         results.print(scripts.render(submission, kind))
         ids[kind] = f"ID_OF_{kind.upper()}"
-    runs = counted(len(submission.runs), "run")
+    runs = plural(len(submission.runs), "run")
     note(f"{runs}; nothing was written or submitted: {', '.join(ids)}")
 
 
@@ -241,7 +241,7 @@ def _queue(submission: Submission, record: dict[str, Any]) -> None:
             queued = f"queued before that and going on: {numbers} (scancel {numbers} ends them)"
             raise UserError(
                 f"{error}; {queued if ids else 'nothing was queued'}. The same command submits what"
-                f" is owed; scripts are in {submission.folder}"
+                f" is pending; scripts are in {submission.folder}"
             ) from error
         finally:
             runfolder.write_json(submission.folder / "submission.json", record)
@@ -270,8 +270,8 @@ def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
         {"job": kind, "id": job["id"], "runs": len(submission.of(kind)), "tasks": job["tasks"] or 1}
         for kind, job in record["jobs"].items()
     ]
-    answer({"jobs": rows, "folder": str(submission.folder)})
-    show(Table(f"submitted: {counted(len(submission.runs), 'run')}", heads, rows))
+    print_json({"jobs": rows, "folder": str(submission.folder)})
+    show(Table(f"submitted: {plural(len(submission.runs), 'run')}", heads, rows))
     note(f"scripts and output: {submission.folder}")
     note(f"report, at the end: {submission.out / 'index.html'}")
     note(f"where it stands: {PROGRAM} status RUN_FOLDER, or squeue --me")

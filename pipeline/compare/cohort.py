@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.pipeline.base.console import collected, warn
+from bayes_at_n.pipeline.base.console import warn, warnings_once
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import differences
@@ -24,8 +24,8 @@ from bayes_at_n.pipeline.config.scoring import PriorConfig
 from bayes_at_n.pipeline.score import prior, shown, votes
 from bayes_at_n.pipeline.score.prior import Prior
 from bayes_at_n.pipeline.store import find, outcomes
-from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, WRONG, Codes, Outcomes
-from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, WRONG, Codes, Outcomes
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 Bits = npt.NDArray[np.uint8]
 
@@ -78,7 +78,7 @@ class Cohort:
         )
 
     def matrix(self) -> Any:
-        """1 correct, 0 not, masked where owed: int8, shape (L, M, N)."""
+        """1 correct, 0 not, masked where pending: int8, shape (L, M, N)."""
         return outcomes.correct(self.outcomes)
 
     @cached_property
@@ -115,11 +115,11 @@ def load(cfg: AnalysisConfig, known: Mapping[str, Mapping[Path, Any]] = {}) -> l
     """
     cohorts: list[Cohort] = []
     faults = []
-    with collected() as of_all:
+    with warnings_once() as of_all:
         named = {} if known else find.named(cfg)
         for dataset, folders in (known or {of: dict.fromkeys(named[of]) for of in named}).items():
             try:
-                with collected() as of_one:
+                with warnings_once() as of_one:
                     cohort = of_runs(dataset, folders, bool(cfg.model or cfg.folders))
                 cohorts.append(replace(cohort, warnings=of_one))
             except UserError as error:
@@ -136,13 +136,13 @@ def from_arrays(
 ) -> Cohort:
     """Make a cohort from a matrix of outcomes, without run folders.
 
-    Outcomes are 1 correct, 0 not, -1 owed, of shape (L, M, N) for L models and M question ids.
+    Outcomes are 1 correct, 0 not, -1 pending, of shape (L, M, N) for L models and M question ids.
 
     >>> cohort = from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])
     >>> cohort.matrix().tolist(), cohort.names
     ([[[1, 0]], [[1, None]]], ['a', 'b'])
     """
-    codes = np.array([WRONG, CORRECT, OWED], np.int8)[np.asarray(outcomes01, np.int8)]
+    codes = np.array([WRONG, CORRECT, PENDING], np.int8)[np.asarray(outcomes01, np.int8)]
     unknown = np.full(codes.shape, -1, np.int8)
     return Cohort(dataset, list(question_ids), list(models), [], codes, unknown)
 
@@ -233,10 +233,10 @@ def of_runs(
     runs, graded, positions = dict[str, Run](), dict[str, Outcomes](), dict[str, dict[str, int]]()
     for name, (folder, table) in zip(find.names([*folders]), folders.items(), strict=True):
         try:
-            run = opened(folder)
+            run = open_run(folder)
             of_run = outcomes.read(run, table=table)
             by_hash = of_run.positions()
-            if (of_run.codes == OWED).all():
+            if (of_run.codes == PENDING).all():
                 raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade`")
         except (UserError, OSError) as error:
             leave_out(name, error)
@@ -247,13 +247,13 @@ def of_runs(
     codes, cut, members = list[Codes](), list[Codes](), list[Member]()
     for name, by_mark in _shared(dataset, positions, named).items():
         run, of_run, rows = runs[name], graded[name], [*by_mark.values()]
-        if empty := int((of_run.codes[rows] == OWED).all(axis=1).sum()):
+        if empty := int((of_run.codes[rows] == PENDING).all(axis=1).sum()):
             why = f"{empty} of {len(rows)} questions have no graded attempt; run `generate` and"
             leave_out(name, f"{why} `grade` on {run.path}")
             continue
         ids = [of_run.question_ids[row] for row in rows]
         marks = dict(zip(by_mark, ids, strict=True))
-        members.append(Member(name, run, ids, outcomes.who(run, of_run), marks))
+        members.append(Member(name, run, ids, outcomes.deciders_line(run, of_run), marks))
         codes.append(of_run.codes[rows])
         cut.append(of_run.truncated[rows])
     if not members:
@@ -261,7 +261,7 @@ def of_runs(
     names = [member.name for member in members]
     # Trials that nobody has yet (a run of a million that has just begun) take no memory.
     trials = max(
-        int(np.flatnonzero((graded[name].codes != OWED).any(axis=0))[-1]) + 1 for name in names
+        int(np.flatnonzero((graded[name].codes != PENDING).any(axis=0))[-1]) + 1 for name in names
     )
     stack, truncated = (np.stack([padded(of, trials) for of in parts]) for parts in (codes, cut))
     unlike = differences.lines({member.name: member.run for member in members}, stack)
@@ -273,12 +273,12 @@ def _stacked(parts: Sequence[votes.Evidence], trials: int) -> votes.Evidence:
     arrays = dict[str, Any]()
     for name in set.intersection(*(set(of.arrays) for of in parts)):
         rows = np.concatenate([padded(of.arrays[name], trials) for of in parts])
-        arrays[name] = np.ma.masked_equal(rows, OWED)  # type: ignore[no-untyped-call]
+        arrays[name] = np.ma.masked_equal(rows, PENDING)  # type: ignore[no-untyped-call]
     lacking = {name: why for of in parts for name, why in of.lacking.items()}
     return votes.Evidence(arrays, lacking, [texts for of in parts for texts in of.texts])
 
 
-def padded(codes: Any, trials: int, fill: int = OWED) -> Any:
+def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:
     """Cut or fill the last axis to so many trials; OWED of `truncated` is not known."""
     missing = max(0, trials - codes.shape[-1])
     width = [(0, 0)] * (codes.ndim - 1) + [(0, missing)]

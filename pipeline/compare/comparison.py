@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bayes_at_n.pipeline.base.console import asked, note, results, warn
+from bayes_at_n.pipeline.base.console import mode, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import caps, differences, leaderboard, pairwise
@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.score import votes
-from bayes_at_n.pipeline.score.shown import apart, ordered, stopped_lines
+from bayes_at_n.pipeline.score.shown import ordered, shrinkage_warning, stopped_lines
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.scoring.metrics import DEFAULT
 from bayes_at_n.scoring.metrics.table import parse
@@ -61,14 +61,14 @@ def compare(cfg: AnalysisConfig) -> None:
     out, links = files.folder_of(cfg, "compare", [c.members[0].run.path for c in cohorts])
     written = files.write(out, "compare", record, tables, figures)
     files.publish(out, links)
-    if asked("verbose"):
+    if mode("verbose"):
         display.show(*(table for stem, table in tables.items() if not stem.endswith("doubts")))
     else:
         by_method = [t for stem, t in tables.items() if stem.endswith("ranking_methods")]
         display.show(tables["rankings"] if several else brief(tables, cfg), *by_method)
     if whole := record["pooled"] if several else record["datasets"][0]:
         results.print(whole["verdict"]["sentence"])
-    display.answer(record)
+    display.print_json(record)
     note(
         f"{len(tables)} tables and {len(figures)} pictures: {written[-1].parent} (tables in full:"
         f" -v); every attempt: {PROGRAM} report, with the same settings"
@@ -218,7 +218,7 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     level = cfg.scoring.confidence
     for line in stopped_lines(cohort.stopped(level), level):
         warn(f"{cohort.dataset}: {line}")
-    for line in apart({r["model"]: r["shrinkage"] for r in tables["leaderboard"].rows}):
+    for line in shrinkage_warning({r["model"]: r["shrinkage"] for r in tables["leaderboard"].rows}):
         warn(f"{cohort.dataset}: {line}")
     return tables
 

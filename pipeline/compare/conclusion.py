@@ -6,7 +6,7 @@ import numpy as np
 import scipy
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import listed, percent
+from bayes_at_n.pipeline.base.console import joined, percent
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import scores
 from bayes_at_n.pipeline.compare.pairwise import groups
@@ -66,7 +66,7 @@ and the best is one of these 2 with probability above .99']
             claim = f"{self.models[0]} is the best of {len(self.models)} with probability {chance}"
             parts = [f"{claim} on {of}", self._elsewhere()]
         else:
-            apart = f"{listed(self.tied, _NAMED)} cannot be told apart on {of}"
+            apart = f"{joined(self.tied, _NAMED)} cannot be told apart on {of}"
             parts = [apart, f"{self.models[0]} is the best with probability {chance}"]
             if tied < len(self.models):
                 chance = _chance(self.probability_tied)

@@ -13,7 +13,7 @@ from typing import Any
 from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import graded, runfolder, sessions
-from bayes_at_n.pipeline.store.outcomes import OWED, Codes
+from bayes_at_n.pipeline.store.outcomes import PENDING, Codes
 from bayes_at_n.pipeline.store.runfolder import Run
 
 PROTOCOL = ("sampling.", "prompt.", "engine.")  # settings that say how a run was sampled
@@ -72,7 +72,7 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
     unlike += unequal("trials", trials)
     for (name, run), of_run in zip(runs.items(), codes, strict=True):
         requested = shared * trials[name]
-        if pending := requested - int((of_run != OWED).sum()):
+        if pending := requested - int((of_run != PENDING).sum()):
             busy = " and is being generated now" * bool(sessions.alive(run.path))
             unlike.append(f"attempts: {name} lacks {pending} of {requested}{busy}")
         if cut := len(runfolder.continuing(run)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.base.console import counted, note, results
+from bayes_at_n.pipeline.base.console import note, plural, results
 from bayes_at_n.pipeline.compare import differences, pair, replay
 from bayes_at_n.pipeline.compare.pair import Pair
 from bayes_at_n.pipeline.compare.replay import Replay
@@ -71,7 +71,7 @@ def run(cfg: EquivalenceConfig) -> None:
         "differences": unlike,
         "notes": {stem: table.notes for stem, table in tables.items()},
     }
-    display.answer(record)
+    display.print_json(record)
     name = "-".join(map(files.file_stem, both.cohort.names))
     folder = Path(cfg.out or first.run.path.parent / "_equivalence" / name).expanduser()
     figures = {"equivalence": _figure(both, decided, replayed, cfg.margin)}
@@ -96,7 +96,7 @@ def decide(both: Pair, margin: float) -> tuple[Equivalence, str]:
 
 def sentence(both: Pair, e: Equivalence, cfg: EquivalenceConfig, unit: str) -> str:
     """Write the conclusion in words; the margin is in points."""
-    points, (n, m) = counted(cfg.margin, "point"), both.correct().shape[:0:-1]
+    points, (n, m) = plural(cfg.margin, "point"), both.correct().shape[:0:-1]
     difference, lo, hi, outer_lo, outer_hi = (
         f"{100 * share:+.2f}" for share in (e.difference, e.lo, e.hi, e.outer_lo, e.outer_hi)
     )

@@ -14,14 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import counted
+from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.compare.cohort import Cohort, priors
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import votes
-from bayes_at_n.pipeline.score.shown import apart, intervals, ordered, shared_luck, stopped_lines
-from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OWED, UNDECIDED
+from bayes_at_n.pipeline.score.shown import (
+    correlation_warning,
+    intervals,
+    ordered,
+    shrinkage_warning,
+    stopped_lines,
+)
+from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, UNDECIDED
 from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
@@ -56,7 +62,7 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
     level, headline = key = cfg.scoring.confidence, cfg.scoring.headline
     if key not in cohort.scored:
         matrix = cohort.matrix()
-        if (cohort.outcomes == OWED).all(axis=2).any():
+        if (cohort.outcomes == PENDING).all(axis=2).any():
             why = "a model has no graded trial of some question; leave one out"
             raise UserError(f"{cohort.dataset}: {why}")
         bayes, avg = (parse(name).summary(matrix, level) for name in ("bayes", "avg"))
@@ -90,7 +96,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     by_rule = ranks(scored, cfg)
-    trials = (cohort.outcomes != OWED).sum(axis=2)  # (L, M)
+    trials = (cohort.outcomes != PENDING).sum(axis=2)  # (L, M)
     both = {name: _headline(name, getattr(scored, name), cfg) for name in HEADLINE}
     shrink = Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink")
     both["bayes"][shrink] = scored.shrinkage
@@ -158,9 +164,9 @@ def _part(board: Table, what: str, keys: Sequence[str], notes: Sequence[str]) ->
 def title(what: str, cohort: Cohort) -> str:
     """Write a table's title: what it shows, of which data set, and how much of it."""
     models, questions, trials = cohort.outcomes.shape
-    upto = "up to " * bool((cohort.outcomes == OWED).any())
-    size = f"{counted(models, 'model')}, {counted(questions, 'question')}"
-    return f"{what}: {cohort.dataset}, {size}, {upto}{counted(trials, 'trial')}"
+    upto = "up to " * bool((cohort.outcomes == PENDING).any())
+    size = f"{plural(models, 'model')}, {plural(questions, 'question')}"
+    return f"{what}: {cohort.dataset}, {size}, {upto}{plural(trials, 'trial')}"
 
 
 def others(cfg: AnalysisConfig) -> list[Metric]:
@@ -192,7 +198,7 @@ def _others(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
     level, columns = f"{cfg.scoring.confidence:.0%}", Columns()
     heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
     for metric in others(cfg):
-        enough = (cohort.outcomes != OWED).sum(axis=2).min(axis=1) >= metric.k
+        enough = (cohort.outcomes != PENDING).sum(axis=2).min(axis=1) >= metric.k
         evidence: list[Mapping[str, Any]] = [{"outcomes": of} for of in cohort.matrix()]
         if metric.votes:
             evidence = [of.arrays for of in cohort.votes]
@@ -240,13 +246,13 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
         notes.append(
             "s.e. over questions: standard error of avg, questions as a sample of a larger pool"
         )
-    most = (cohort.outcomes != OWED).any(axis=1).sum(axis=1)
+    most = (cohort.outcomes != PENDING).any(axis=1).sum(axis=1)
     if (most != most[0]).any():
         pulls = "no prior pulls" if name == "avg" else "is pulled most where trials are fewest"
         notes.append(f"numbers of trials differ: ranks and orders rest on {name}, which {pulls}")
-    notes += apart(dict(zip(cohort.names, scored.shrinkage, strict=True)))
+    notes += shrinkage_warning(dict(zip(cohort.names, scored.shrinkage, strict=True)))
     avgs = [f"avg of {name}" for name in cohort.names]
-    notes += shared_luck(avgs, scored.inflation, scored.avg.sigma, s.confidence)
+    notes += correlation_warning(avgs, scored.inflation, scored.avg.sigma, s.confidence)
     if any(m.votes for m in others(cfg)):
         for name, of in zip(cohort.names, cohort.votes, strict=True):
             left_out = votes.left_out(others(cfg), of).items()
@@ -271,7 +277,7 @@ def _answers(cohort: Cohort) -> Columns:
         "undecided": np.isin(cohort.outcomes, UNDECIDED),
     }
     known = (cohort.truncated >= 0).any(axis=(1, 2))
-    graded = (cohort.outcomes != OWED).sum(axis=(1, 2))
+    graded = (cohort.outcomes != PENDING).sum(axis=(1, 2))
     shares = {
         key: np.where(known, kind.sum(axis=(1, 2)) / graded, np.nan) for key, kind in kinds.items()
     }
@@ -294,7 +300,7 @@ def finished(cohort: Cohort) -> tuple[Floats, Floats]:
     >>> [x.tolist() for x in finished(replace(cohort, truncated=np.array([[[0, 0, 0, 1]]])))]
     [[0.75], [0.6666666666666666]]
     """
-    graded = cohort.outcomes != OWED
+    graded = cohort.outcomes != PENDING
     trials = np.maximum(graded.sum(axis=2), 1)
     ended = graded & (cohort.truncated != 1)
     share = (ended.sum(axis=2) / trials).mean(axis=1)

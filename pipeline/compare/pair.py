@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare.cohort import Cohort, Member
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
 from bayes_at_n.pipeline.store import rowkeys
-from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED
+from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 _UNKNOWN = -1  # a seed that no record has
@@ -69,7 +69,7 @@ def load(folders: list[str]) -> Pair:
             " questions in both runs (dataset=NAME dataset.limit=N)"
         )
     attempts = [_attempts(member) for member in both.members]
-    complete = [np.flatnonzero((codes != OWED).all(axis=0)) for codes in both.outcomes]
+    complete = [np.flatnonzero((codes != PENDING).all(axis=0)) for codes in both.outcomes]
     for path, whole in zip(paths, complete, strict=True):
         if not whole.size:
             raise UserError(

@@ -22,10 +22,10 @@ from bayes_at_n.pipeline.compare.leaderboard import (
 )
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.score.shown import shared_luck
+from bayes_at_n.pipeline.score.shown import correlation_warning
 from bayes_at_n.pipeline.store import rowkeys
 from bayes_at_n.pipeline.store.graded import read_verdicts
-from bayes_at_n.pipeline.store.outcomes import CORRECT, OUTCOMES, OWED, Codes
+from bayes_at_n.pipeline.store.outcomes import CORRECT, OUTCOMES, PENDING, Codes
 from bayes_at_n.scoring.numerics.inputs import Floats
 
 _ALL_RANKS = 48  # models, up to which the probability of every rank of each has a column
@@ -81,7 +81,7 @@ def adjacent_pairs(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         "P: the upper model is better on these questions; P other: on a pool they are a sample of",
         f"trials of each model at which z is expected to reach {cfg.scoring.z:g}, with the range"
         " that this run leaves open",
-        *shared_luck(pairs, luck, comparison.sigma, cfg.scoring.confidence),
+        *correlation_warning(pairs, luck, comparison.sigma, cfg.scoring.confidence),
     ]
     return of_columns(title("order of neighbours", cohort), columns, notes)
 
@@ -129,7 +129,7 @@ def to_review(cohort: Cohort, cfg: AnalysisConfig) -> Table | None:
     error = np.zeros(cohort.outcomes.shape)
     for i, member in enumerate(cohort.members if len(cohort.names) > 1 else []):
         error[i] = _error(member, cohort.outcomes[i])
-    graded = cohort.outcomes != OWED
+    graded = cohort.outcomes != PENDING
     trials = np.maximum(graded.sum(axis=2, keepdims=True), 1)
     slopes: Any = _slopes(cohort, cfg)
     change = error * graded * slopes[:, None, None] / (trials * cohort.outcomes.shape[1])

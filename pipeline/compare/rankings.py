@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.children import forked
-from bayes_at_n.pipeline.base.console import Meter, clock, counted, listed
+from bayes_at_n.pipeline.base.children import in_fork
+from bayes_at_n.pipeline.base.console import Meter, duration, joined, plural
 from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.compare.cohort import Bits, Cohort, complete
@@ -71,7 +71,7 @@ def fits(name: str, draws: Callable[[], Iterable[Any]], seconds: float) -> Itera
             started = time.process_time()
             yield scores(name, outcomes), time.process_time() - started
 
-    return forked(work, seconds, 1 << 28)
+    return in_fork(work, seconds, 1 << 28)
 
 
 def replicates(tensor: Bits, count: int, seed: int = SEED) -> Iterator[Bits]:
@@ -92,7 +92,7 @@ def bootstrap(name: str, tensor: Bits, count: int, seconds: float, meter: Meter)
             if not made:
                 return [], f"no ranks: {values}"
             if number == 1 and took * count > seconds:  # the first fit also pays for imports
-                more = f"{clock(took * count)}; ranking.seconds={2 * took * count:.0f} is enough"
+                more = f"{duration(took * count)}; ranking.seconds={2 * took * count:.0f} is enough"
                 return made[:1], f"too slow for {count:,} replicates: about {more}"
             meter.advance(1, lambda: name)
     except (TimeoutError, ChildProcessError) as error:
@@ -137,8 +137,8 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
         gaps += ["no intervals: of one trial there are no others to draw"]
     same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].telling]
     if same.any() and those:
-        alike = counted(int(same.sum()), "question")
-        gaps += [f"left out for {listed(those)}: {alike} with all attempts right, or all wrong"]
+        alike = plural(int(same.sum()), "question")
+        gaps += [f"left out for {joined(those)}: {alike} with all attempts right, or all wrong"]
     columns = [Column("method", "method", align="left"), Column("tau_b", "τ_b", format="{:.3f}")]
     columns += [Column(f"{model}_shown", model) for model in models]
     narrow = {column.key for column in columns}

@@ -73,7 +73,9 @@ def load_as(kind: type[Config], words: Sequence[str], local: bool = True) -> Con
             if "./configs" in folders(local=local):
                 _vouched(cfg, typed, used())
             if cfg.budget.past and "budget.until" in typed:  # else it stops nothing but work
-                raise UserError(f"budget.until={cfg.budget.until}: is past; name a later moment")
+                raise UserError(
+                    f"budget.until={cfg.budget.until}: is in the past; give a later time"
+                )
             cfg.trust = "true"  # all of it is typed, or in the user's own files
     return cfg
 
@@ -221,7 +223,7 @@ def _listed(setting: str, override: Any) -> str:
         return f"[{inside}]"
     items = [item.strip() for item in inside.split(",")] if inside else []
     if "" in items:
-        raise UserError(f"{setting}: a comma with nothing beside it; leave it out")
+        raise UserError(f"{setting}: an empty item between commas; remove it")
     return f"[{','.join(quoted(item, True) for item in items)}]"
 
 

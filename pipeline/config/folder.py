@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.checks import validated
@@ -25,12 +25,12 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
     """
     path = folder / "config.yaml"
     try:
-        text = foreign.read_text(path, _MOST)
+        text = untrusted.read_text(path, _MOST)
         values = _plain(text)
     except FileNotFoundError:
         inside = sorted(folder.glob("*/config.yaml"))
         hint = f", but runs: name those, such as {inside[0].parent}" if inside else ""
-        raise UserError(f"{folder} is no run folder: it holds no config.yaml{hint}") from None
+        raise UserError(f"{folder} is not a run folder: it has no config.yaml{hint}") from None
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
     values |= {"run_dir": str(folder), "trust": "false"}
@@ -41,7 +41,7 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
         by_user = str(error).startswith(tuple(typed))
         raise UserError(str(error) if by_user else f"{path}: {error}") from error
     if "budget.until" in typed and cfg.budget.past:  # one of the file stops nothing but work
-        raise UserError(f"budget.until={cfg.budget.until}: is past; name a later moment")
+        raise UserError(f"budget.until={cfg.budget.until}: is in the past; give a later time")
     mark, _, rest = text.partition("\n")
     if trust.is_own(rest, mark.removeprefix("# ")):
         cfg.trust = "true"

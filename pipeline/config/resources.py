@@ -36,9 +36,12 @@ def _is_address(url: str) -> bool:
 
 
 Address = Annotated[
-    str, must("a server's address, as http://HOST:8000/v1; keys: engine.key_env", _is_address)
+    str, must("a server address such as http://HOST:8000/v1 (keys: engine.key_env)", _is_address)
 ]
-Url = Annotated[list[Address], must("one; a router takes it to several", lambda v: len(v) < 2)]
+Url = Annotated[
+    list[Address],
+    must("a single address; put a router before several servers", lambda v: len(v) < 2),
+]
 
 
 @dataclass
@@ -114,7 +117,7 @@ def _parsed(moment: str) -> datetime:
     return datetime.fromisoformat(moment).astimezone()  # in this machine's zone without another
 
 
-Moment = Annotated[str, must("a moment, as 2026-12-01T08:00", _parsed)]
+Moment = Annotated[str, must("a time such as 2026-12-01T08:00", _parsed)]
 
 
 @dataclass
@@ -172,7 +175,7 @@ _WORD, _OPTION = re.compile(r"[^\s'\"]+"), re.compile("-[^\n]*")
 Word = Annotated[str, must("one word, or null for the site's own", _WORD.fullmatch)]
 Time = Annotated[str, must('"HH:MM:SS" or "D-HH:MM:SS", in quotes in YAML, or null', seconds)]
 Memory = Annotated[str, must("a number and K, M, G or T, such as 64G", _MEMORY.fullmatch)]
-Option = Annotated[str, must("an option of sbatch, as --x=y", _OPTION.fullmatch)]
+Option = Annotated[str, must("an option of sbatch such as --x=y", _OPTION.fullmatch)]
 
 
 @dataclass

@@ -20,7 +20,7 @@ from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from bayes_at_n.pipeline.base.console import answering, clean, clean_line, results
+from bayes_at_n.pipeline.base.console import clean, clean_line, prints_json, results
 from bayes_at_n.pipeline.display import latex
 
 Align = Literal["left", "right", "center"]
@@ -143,7 +143,7 @@ def _rounded(column: Column, table: Table) -> Column:
     return replace(column, format=form, sigma="")
 
 
-def shown(column: Column, value: Any) -> str:
+def formatted(column: Column, value: Any) -> str:
     """A cell as a person reads it; nothing where there is no value.
 
     >>> shown(Column("x", "x", format="{:.1f}"), 0.25), shown(Column("x", "x"), None)
@@ -152,7 +152,7 @@ def shown(column: Column, value: Any) -> str:
     '0.25 to 0.50'
     """
     if isinstance(value, tuple):
-        return " to ".join(shown(column, part) for part in value)
+        return " to ".join(formatted(column, part) for part in value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):
@@ -172,9 +172,9 @@ def show(*tables: Table) -> None:
         results.print(to_rich(table, results.width), soft_wrap=False)
 
 
-def answer(record: Mapping[str, Any]) -> None:
+def print_json(record: Mapping[str, Any]) -> None:
     """What a verb found, for programs: with --json one line on standard output, else nothing."""
-    if answering():
+    if prints_json():
         print(clean(json.dumps(plain(record), ensure_ascii=False, default=str)), flush=True)
 
 
@@ -211,7 +211,7 @@ def to_rich(table: Table, width: int = 80) -> Group:
 def _indented(column: Column, value: Any) -> str:
     """A cell as :func:`shown`, but for the spaces that a name begins with: a row below another."""
     depth = len(value) - len(value.lstrip(" ")) if isinstance(value, str) else 0
-    return " " * depth + shown(column, value)
+    return " " * depth + formatted(column, value)
 
 
 def _blocks(needs: Sequence[int], names: int, width: int) -> list[list[int]]:
@@ -272,7 +272,7 @@ def _narrow(table: Table) -> list[Column]:
 
 def _tabulated(table: Table, titles: Sequence[str], form: str, escape: Callable[[str], str]) -> str:
     columns = _narrow(table)
-    cells = [[escape(shown(c, row.get(c.key))) for c in columns] for row in table.rows]
+    cells = [[escape(formatted(c, row.get(c.key))) for c in columns] for row in table.rows]
     aligns = [column.align for column in columns] if cells else None
     from tabulate import tabulate  # a tenth of a second, of files alone
 

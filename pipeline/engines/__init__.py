@@ -58,7 +58,7 @@ class Completion:
     """What an engine made of a request; log-probs are natural and of the chosen tokens.
 
     It is a finished attempt if its reason is one of `store.columns.FINISHED`. For any other (abort,
-    error, whatever an engine may say) the rest means nothing and the attempt is owed as before.
+    error, whatever an engine may say) the rest means nothing and the attempt is pending as before.
     Of an attempt that goes on the text is the whole one, tokens and log-probs are the new ones.
     Times are Unix seconds: handed to the engine, first token there (None where an answer comes
     whole), last token there. A server may count tokens and not name them.

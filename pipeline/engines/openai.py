@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bayes_at_n.pipeline.base import foreign, lease
+from bayes_at_n.pipeline.base import lease, untrusted
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import Replaced, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -102,7 +102,7 @@ class OpenAIEngine(Engine):
         path = Path(self.cfg.run_dir).expanduser() / runfolder.SERVER
         lease.create(path, json.dumps(known))
         try:
-            known = foreign.read_json(path)
+            known = untrusted.read_json(path)
             return known | {"prompt": known["prompt"], "looks": known["looks"]}
         except (ValueError, KeyError) as error:
             raise UserError(f"{path}: {one_line(error)}; delete it to begin anew") from None

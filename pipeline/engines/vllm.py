@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.base.children import tamed
+from bayes_at_n.pipeline.base.children import dying_with_parent
 from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import (
@@ -49,7 +49,7 @@ class VllmEngine(Engine):
         self.cfg = cfg
         vllm, self.on_cpu = import_vllm(cfg.engine.batch_invariant, cfg.engine.key)
         args = self._arguments(longest)
-        with load_errors(cfg), tamed(), without("llvmlite.binding.ffi"):
+        with load_errors(cfg), dying_with_parent(), without("llvmlite.binding.ffi"):
             self.llm = vllm.LLM(**args)
         self.engine, self.tokenizer = self.llm.llm_engine, self.llm.get_tokenizer()
         self.core = Core(self.engine)

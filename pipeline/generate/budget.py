@@ -78,9 +78,9 @@ class Allowance:
         return f"the budget is spent: {self._standing()}; the same command with more goes on"
 
     def _standing(self) -> str:
-        total, owed = len(self.run.keys), len(runfolder.owed(self.run))
+        total, pending = len(self.run.keys), len(runfolder.pending(self.run))
         words = self._words(self._spent())
-        return f"kept {total - owed} attempts of {total}, {owed} are owed, spent {words}"
+        return f"kept {total - pending} attempts of {total}, {pending} are pending, spent {words}"
 
     def _words(self, so_far: Spent) -> str:
         return spent.in_words(spent.account(self.run.cfg, so_far)).removeprefix("budget: ")

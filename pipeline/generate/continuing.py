@@ -36,7 +36,7 @@ class Continued:
             place = self._places[key]
             self._read = stored(self.run, set(self.cut[place : place + _AT_ONCE]))
         begun = self._read.pop(key, None)
-        if begun is None:  # lost since with a damaged part: owed as any that is not there
+        if begun is None:  # lost since with a damaged part: pending as any that is not there
             return request
         n = len(begun["token_ids"])
         seed = continued_seed(begun["seed"], n)

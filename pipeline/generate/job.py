@@ -123,7 +123,7 @@ class Job:
         sessions.prove(self.run, good=True)
         self.session.loaded(self.left, engine.describe())
         manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
-        ending, about = runfolder.ending(self.run), origin.about(manifest)
+        ending, about = runfolder.part_suffix(self.run), origin.part_metadata(manifest)
         of = kind(self.run.cfg.engine.name)
         ending += sessions.UNPROVEN * (of.served and not of.in_process)
         self.writer = AttemptWriter(
@@ -254,8 +254,8 @@ class Job:
                 self.check()
                 questions_table.write(run.path / "questions.parquet", run.questions)
             elif failed:
-                with runfolder.settling(run):
-                    failing = {runfolder.UNREADABLE: runfolder.reader(run)}
+                with runfolder.locked_settings(run):
+                    failing = {runfolder.UNREADABLE: runfolder.reader_versions(run)}
                     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | failing)
                 warn(
                     f"log-probs of prompts: the engine failed at them ({failed}); they stay null."
@@ -272,12 +272,12 @@ class Job:
             said = ", ".join(f"{reason} {n} times" for reason, n in times.most_common())
             raise TryAgain(
                 f"engine={self.run.cfg.engine.name} gave {len(reasons)} attempts back unfinished,"
-                f" each {MOST_TRIES} times ({said}). They are owed; finished attempts are kept, and"
-                " the same command tries again"
+                f" each {MOST_TRIES} times ({said}). They stay pending; the others are"
+                " kept, and the same command tries again"
             )
 
     def _pending(self) -> list[int]:
-        every = runfolder.owed(self.run)
+        every = runfolder.pending(self.run)
         wanted = [self.place[key] for key in every if key[1] < self.trials]
         self.later = len(every) - len(wanted)
         return wanted

@@ -22,4 +22,4 @@ def trials(run: Run, idle: bool = False, before: int = 0) -> int:
 def pending(run: Run) -> list[tuple[str, int]]:
     """List the keys that are wanted now and have no finished attempt."""
     most = trials(run)
-    return [key for key in runfolder.owed(run) if key[1] < most]
+    return [key for key in runfolder.pending(run) if key[1] < most]

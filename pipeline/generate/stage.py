@@ -1,14 +1,14 @@
-"""generate: sample every attempt that is owed, with one worker or several."""
+"""generate: sample every attempt that is pending, with one worker or several."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from bayes_at_n.pipeline.base.console import answering, asked, mention, note, warn
+from bayes_at_n.pipeline.base.console import mode, note, note_alone, prints_json, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
@@ -28,26 +28,28 @@ def generate(run: Run) -> bool:
     """Sample what the run owes: every (question_id, trial) without a readable attempt.
 
     Any number of processes may do so in one run folder, on any number of machines that share it.
-    Returns whether nothing is owed any more, or nothing that `budget` allows; if not, other live
+    Returns whether nothing is pending any more, or nothing that `budget` allows; if not, other live
     workers are making the rest.
 
     Raises:
         UserError: when the folder was made with other settings, or the disk is full.
-        TryAgain: when the engine cannot be loaded or broke, or attempts are owed that nobody makes.
+        TryAgain: when the engine cannot be loaded or broke, or pending attempts are nobody's.
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; finished attempts are kept.
     """
-    if not asked("several") or any_free(run):  # several were sampled together just now
+    if not mode("several") or any_free(run):  # several were sampled together just now
         together([run])
     left, others = len(race.pending(run)), len(sessions.alive(run.path))
     if spent := Allowance(run).message() if left else "":
         leave(run, spent=True)
         note(f"generate: {spent}")
     elif left and not others:
-        raise TryAgain(f"{run.path}: {left} attempts are owed still; the same command makes them")
+        raise TryAgain(
+            f"{run.path}: {left} attempts are pending still; the same command makes them"
+        )
     elif left:
         note(f"generate: {left} attempts are being made by {others} other workers")
-    if answering():
-        answer({"run": run.path, "attempts": len(run.keys), "owed": left})
+    if prints_json():
+        print_json({"run": run.path, "attempts": len(run.keys), "pending": left})
     return not left or bool(spent)
 
 
@@ -150,13 +152,13 @@ def _is_pending(run: Run) -> bool:
         warn(f"generate: {said}")
     damage = parquet.Damage()
     if (
-        not runfolder.owed(run, damage)
+        not runfolder.pending(run, damage)
         and not damage.lines
         and not runfolder.missing_prompt_logprobs(run)
         and not sessions.unproven(run)
     ):
-        mention(
-            f"generate: nothing owed, all {len(run.keys)} attempts are there"
+        note_alone(
+            f"generate: nothing pending, all {len(run.keys)} attempts are there"
             " (sampling.trials=N adds more)"
         )
         if (run.path / sessions.CLAIMS).exists() or any(run.path.glob(f"{LEAVING}*")):

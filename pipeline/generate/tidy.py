@@ -18,7 +18,7 @@ def tidy(run: Run, patience: bool = True) -> None:
     """Seal journals of dead workers and set damaged parts aside; left out while another does it.
 
     `patience`: wait for workers elsewhere that may wake up; without it all that are not alive count
-    as dead, which is right when nothing is owed any more.
+    as dead, which is right when nothing is pending any more.
     """
     with contextlib.suppress(lease.Taken), lease.held(run.path / "tidy.lease", "tidying up"):
         _seal(run, patience)
@@ -28,9 +28,9 @@ def tidy(run: Run, patience: bool = True) -> None:
 def leave(run: Run, spent: bool = False) -> None:
     """The last one out sums up, and leaves neither journals nor claims behind.
 
-    `spent`: also where attempts are owed, for the budget allows no more of them.
+    `spent`: also where attempts are pending, for the budget allows no more of them.
     """
-    if sessions.alive(run.path) or (not spent and runfolder.owed(run)):
+    if sessions.alive(run.path) or (not spent and runfolder.pending(run)):
         return
     tidy(run, patience=spent)
     records.write_summary(run)
@@ -54,11 +54,11 @@ def _seal(run: Run, patience: bool) -> None:
         return certain and worker not in alive
 
     for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):
-        warn(f"attempts/{line}: its rows are owed again")
+        warn(f"attempts/{line}: its rows are pending again")
 
 
 def _set_aside(run: Run) -> None:
     damage = parquet.Damage()
-    runfolder.owed(run, damage)
+    runfolder.pending(run, damage)
     if parts := shards.set_aside(damage, ATTEMPTS):
-        warn(f"attempts: {parts}; those rows are owed again, the damaged files are set aside")
+        warn(f"attempts: {parts}; those rows are pending again, the damaged files are set aside")

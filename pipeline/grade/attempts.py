@@ -79,11 +79,11 @@ def grade_pairs(cfg: RunConfig, pairs: Sequence[Pair]) -> list[Grade]:
     known = _known.setdefault(json.dumps(settings(cfg), sort_keys=True), {})
     if whole(cfg):  # few are the same, and memory would hold all texts
         known = {}
-    if owed := sorted({*pairs} - known.keys()):
+    if pending := sorted({*pairs} - known.keys()):
         limits = cfg.grading
         try:
             known |= verifiers.grade(
-                owed,
+                pending,
                 answer=cfg.dataset.grader()[0],
                 conventions=verifiers.Conventions(**asdict(cfg.dataset.conventions)),
                 plain=limits.compat is not None,

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.grade.attempts import Pair, grade_pairs, whole
 from bayes_at_n.pipeline.store import rowkeys
 from bayes_at_n.pipeline.store.graded import graded
-from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OUTCOMES, OWED, WRONG
+from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OUTCOMES, PENDING, WRONG
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -31,7 +31,7 @@ class Classes(NamedTuple):
     texts: list[list[str]]  # of each question the commonest text of 2, 3, ...
 
 
-def of(run: Run) -> Classes:
+def classes_of(run: Run) -> Classes:
     """Return the answers of all graded attempts of a run.
 
     What the rule grader could not read, or compare with the gold answer, goes by its text alone.
@@ -41,7 +41,7 @@ def of(run: Run) -> Classes:
     ids, right, unread = rowkeys.question_ids(run), OUTCOMES[CORRECT], OUTCOMES[NO_ANSWER]
     table = graded(run, ["answer"])
     kept, places = rowkeys.cells(rowkeys.encode(table, ids), run.cfg.sampling.trials)
-    codes = np.full((len(ids), run.cfg.sampling.trials), OWED, np.int64)
+    codes = np.full((len(ids), run.cfg.sampling.trials), PENDING, np.int64)
     wrong = list[tuple[int, int, str]]()
     read = set[tuple[int, str]]()  # wrong texts that were compared with the gold answer
     given, lacking = [Counter[str]() for _ in ids], 0  # texts by question

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import listed, mention, note
+from bayes_at_n.pipeline.base.console import joined, note, note_alone
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.grade.attempts import grade_pairs
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.graded import ruled
-from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 KINDS = (  # of entries, in the order of the list; those at a gold answer in doubt come first
     "error",  # the grader failed
@@ -40,7 +40,7 @@ def path(run: Run) -> Path:
 
 def write(run: Run, ask_math_verify: bool) -> None:
     """Write the list of a graded run, and say how long it is."""
-    groups, doubted = _groups(run), in_doubt(run)
+    groups, doubted = _groups(run), gold_suspect(run)
     attempts, correct, common = Counter[str](), Counter[str](), Counter[str]()
     for group in groups:
         attempts[group["question_id"]] += group["count"]
@@ -68,13 +68,13 @@ def write(run: Run, ask_math_verify: bool) -> None:
     for entry in entries:
         entry["answer"] = entry["answer"] and entry["answer"][:_LONGEST]
     atomic.write_jsonl(path(run), entries)
-    if decided := outcomes.who(run, outcomes.read(run, quiet=True)):
-        mention(f"review: {decided}; the list has what the rule grader said")
+    if decided := outcomes.deciders_line(run, outcomes.read(run, quiet=True)):
+        note_alone(f"review: {decided}; the list has what the rule grader said")
     counts = Counter(entry["kind"] for entry in entries)
     parts = [f"{kind} {counts[kind]}" for kind in sorted(counts)] or ["nothing to look at"]
     if doubted:
-        parts.append(f"gold answers in doubt {len(doubted)} ({listed(sorted(doubted), 3)})")
-    mention(f"review: {', '.join(parts)}; see {path(run)}")
+        parts.append(f"gold answers in doubt {len(doubted)} ({joined(sorted(doubted), 3)})")
+    note_alone(f"review: {', '.join(parts)}; see {path(run)}")
 
 
 def _groups(run: Run) -> list[Group]:
@@ -108,12 +108,12 @@ def contradiction(models: Sequence[Mapping[str | None, int]]) -> str | None:
     return next((answer for answer, share in shares.items() if share >= least), None)
 
 
-def in_doubt(run: Run) -> set[str]:
+def gold_suspect(run: Run) -> set[str]:
     """Return the questions whose gold answer is in doubt, by all graded models beside the run."""
     models = {run.cfg.model.id: _counts(run)}
     for grades in sorted(run.path.resolve().parent.glob("*/grades/")):
         with suppress(UserError):  # what is wrong with it, its own verbs say
-            other = opened(grades.parent)
+            other = open_run(grades.parent)
             if other.cfg.model.id not in models:
                 models[other.cfg.model.id] = _counts(other)
     hashes = {row["question_hash"]: row["question_id"] for row in run.questions}

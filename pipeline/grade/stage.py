@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
 
 from bayes_at_n import verifiers
-from bayes_at_n.pipeline.base import atomic, foreign
-from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
+from bayes_at_n.pipeline.base import atomic, untrusted
+from bayes_at_n.pipeline.base.console import Meter, note, note_alone, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.display.table import Table, answer, columns, show
+from bayes_at_n.pipeline.display.table import Table, columns, print_json, show
 from bayes_at_n.pipeline.grade import attempts, review
 from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, FILTERED, GRADES, KEY, cut_off
@@ -36,7 +36,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     changes is shown. At the end `review.jsonl` lists what a person should look at, with
     `ask_math_verify` also disagreements with plain math_verify. Raises UserError: when nothing was
     generated, or the folder was made with other settings. DamagedData: when stored attempts cannot
-    be read; they are set aside and owed again.
+    be read; they are set aside and pending again.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     damage, wanted = parquet.Damage(), graded.inputs(run)
@@ -46,13 +46,13 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     runfolder.save(run, *graded.SETTINGS)
     changed: list[Any] = []
     with home.staying(run.path, "attempts were graded") as check:
-        if owed := GRADES_TABLE.owed(run, wanted):
+        if pending := GRADES_TABLE.pending(run, wanted):
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            changed = _grade(run, owed, wanted, damage, check)
+            changed = _grade(run, pending, wanted, damage, check)
         GRADES_TABLE.sweep(run)
     box = GRADES_TABLE.read(run, ["box"], wanted).table["box"]
-    if not owed:
-        mention(f"grade: nothing owed, all {len(box)} attempts are graded")
+    if not pending:
+        note_alone(f"grade: nothing pending, all {len(box)} attempts are graded")
     runfolder.set_aside_attempts(run, damage)
     if ask_math_verify or not review.path(run).exists():
         review.write(run, ask_math_verify)
@@ -62,16 +62,18 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
                 f"{run.path}: {lost} of {len(box)} attempts have no box; another dataset.answer"
                 " (number, choice, exact, regex) or dataset.boxes=or_math may read them"
             )
-    answer({"run": run.path, "attempts": len(box), "changes": changed, "review": review.path(run)})
+    print_json(
+        {"run": run.path, "attempts": len(box), "changes": changed, "review": review.path(run)}
+    )
 
 
 def _grade(
-    run: Run, owed: dict[Part, str], wanted: Inputs, damage: parquet.Damage, check: home.Check
+    run: Run, pending: dict[Part, str], wanted: Inputs, damage: parquet.Damage, check: home.Check
 ) -> list[Any]:
     """Grade parts and print what was done; return the rows of the table of changes."""
     layers, failed, changes = Counter[str](), list[Any](), list[dict[str, Any]]()
     filtered, compared, ids = 0, 0, rowkeys.question_ids(run)
-    todo = [*owed.items()]
+    todo = [*pending.items()]
     with Meter("grade, parts", len(todo)) as meter:
         for part, why in todo:
             try:
@@ -92,7 +94,7 @@ def _grade(
             filtered += pc.sum(pc.equal(rows["finish_reason"], FILTERED)).as_py() or 0
             if why:
                 if not compared:
-                    note(f"grade: grades so far were made otherwise ({why})")
+                    note(f"grade: earlier grades had other inputs ({why})")
                 before, _ = GRADES_TABLE.made(run.path, part.stem, ["answer", "outcome"])
                 compared += before.num_rows
                 changes += _changes(run, before, table)
@@ -107,7 +109,7 @@ def _grade(
         first = "{question_id} trial {trial}: {reason}".format(**failed[0])
         warn(f"grade: the grader failed on {len(failed)} attempts, first on {first}")
     shares = [f"{name} {n / total:.1%}" for name, n in layers.most_common()]
-    mention(f"grade: {total} attempts, decided by: {', '.join(shares)}")
+    note_alone(f"grade: {total} attempts, decided by: {', '.join(shares)}")
     return _report(run, changes, compared) if compared else []
 
 
@@ -119,7 +121,7 @@ def _graded(run: Run, rows: pa.Table) -> pa.Table:
     found = attempts.grade(
         run.cfg,
         [
-            attempts.Attempt(runfolder.as_shown(run.cfg, questions[name], trial), text, of)
+            attempts.Attempt(runfolder.as_presented(run.cfg, questions[name], trial), text, of)
             for name, trial, text, of in zip(*(v.to_pylist() for v in values), strict=True)
         ],
     )
@@ -191,7 +193,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     if not target.parent.is_dir() or target.is_dir() or target.resolve() == source.resolve():
         raise UserError(f"--out {target}: name another file, in a folder that is there")
     rows = list[dict[str, Any]]()
-    for place, row in foreign.json_lines(source):
+    for place, row in untrusted.json_lines(source):
         try:
             _Row.model_validate(row)
         except ValidationError as error:
@@ -216,4 +218,4 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     listed = "".join(f", {name} {count}" for name, count in outcomes.most_common())
     note(f"grade: {len(rows)} rows{listed}")
     note(f"saved {target}")
-    answer({"file": target, "rows": len(rows), "outcomes": dict(outcomes)})
+    print_json({"file": target, "rows": len(rows), "outcomes": dict(outcomes)})

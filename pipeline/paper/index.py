@@ -155,7 +155,7 @@ def page(sections: Sequence[Section], compared: Table, left_out: Sequence[str]) 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"heads": _heads, "shown": tabular.shown, "rounded": tabular.rounded}
+    environment.globals |= {"heads": _heads, "shown": tabular.formatted, "rounded": tabular.rounded}
     return environment.get_template("index.html").render(
         sections=sections,
         compared=compared,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import Meter, counted
+from bayes_at_n.pipeline.base.console import Meter, plural
 from bayes_at_n.pipeline.base.errors import UserError, install
 from bayes_at_n.pipeline.compare import rankings
 from bayes_at_n.pipeline.compare.cohort import Cohort
@@ -147,7 +147,7 @@ def _add(
     mean, same = float(np.mean(known)) if known else np.nan, sum(exact) - 1
     result.numbers |= {f"{stem}.mean": mean, f"{stem}.exact": same}
     summary = (
-        f"mean τ_b of {counted(len(known), 'method')} {mean:.3f}, {same} exactly the gold order"
+        f"mean τ_b of {plural(len(known), 'method')} {mean:.3f}, {same} exactly the gold order"
     )
     best = "" if order[0] == BAYES else f"{order[0]} comes nearest, {first[order[0]][0]:.3f}, and "
     result.notes.append(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline.base.console import clock, note, results, warn
+from bayes_at_n.pipeline.base.console import duration, note, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare.cohort import Cohort
@@ -98,7 +98,7 @@ def study(cfg: AnalysisConfig) -> None:
             note(line)
         tables = {stem: table.rows for stem, table in section.tables.items()}
         saved[section.name] = {"numbers": section.numbers, "tables": tables, "notes": section.notes}
-    tabular.answer({"folder": str(folder), "studies": saved, "left_out": faults})
+    tabular.print_json({"folder": str(folder), "studies": saved, "left_out": faults})
     if saved:
         note(f"saved {', '.join(saved)} in {folder}")
     if not faults:
@@ -122,7 +122,7 @@ def reproduce(cfg: AnalysisConfig) -> None:
     cohorts, no_runs = _loaded(cfg)
     left_out = [f"all that needs runs: {no_runs}"] if no_runs else []
     reproduced(cohorts, plan, cfg.study.names(), Path(cfg.out or "paper"), left_out)
-    note(f"reproduce took {clock(time.monotonic() - began)}")
+    note(f"reproduce took {duration(time.monotonic() - began)}")
 
 
 def reproduced(
@@ -150,7 +150,9 @@ def reproduced(
     for finding, number, records in index.counts(compared):
         note(f"{finding}: {number} printed numbers, {records} of them need the authors' records")
     results.print(str(folder / "index.html"))
-    tabular.answer({"page": str(folder / "index.html"), "numbers": numbers, "left_out": left_out})
+    tabular.print_json(
+        {"page": str(folder / "index.html"), "numbers": numbers, "left_out": left_out}
+    )
     return numbers
 
 

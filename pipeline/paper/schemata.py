@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import Meter, inside
+from bayes_at_n.pipeline.base.console import Meter, substep
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.compare.cohort import Cohort
@@ -87,7 +87,7 @@ def _categorized(plan: StudyPlan, cohorts: list[Cohort]) -> tuple[Categorized, l
         for cohort in cohorts:
             try:
                 for run in (m.run for m in cohort.members if m.run.attempts.is_dir()):
-                    with inside():  # what is current, it leaves as it is
+                    with substep():  # what is current, it leaves as it is
                         signals.make(run)
                 if labels := cohort_rubrics.categories(cohort, cfg):
                     categorized.append((cohort, labels))

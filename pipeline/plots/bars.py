@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from bayes_at_n.pipeline.base.console import count
+from bayes_at_n.pipeline.base.console import si
 from bayes_at_n.pipeline.display import sides, style
 from bayes_at_n.pipeline.display.style import (
     COLOURS,
@@ -104,8 +104,8 @@ def cost(
         PAGE, 1.2 + ROW * len(names), finding, columns=2, about=title
     )
     _sums(left, hours[order], "inference time (GPU-hours)", _short)
-    handles = _sums(right, counts[order], "completion tokens", count)
-    right.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
+    handles = _sums(right, counts[order], "completion tokens", si)
+    right.xaxis.set_major_formatter(lambda tokens, _: si(tokens))
     left.set_yticks(range(len(names)), [one_line(names[i]) for i in order])
     right.set_yticks([])
     labels = [one_line(name) for name in datasets]

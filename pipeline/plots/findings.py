@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.pipeline.base.console import listed
+from bayes_at_n.pipeline.base.console import joined
 from bayes_at_n.pipeline.display.style import one_line, plain
 
 EMPTY = "No value is known"
@@ -14,7 +14,7 @@ EMPTY = "No value is known"
 
 def some(names: Iterable[str]) -> str:
     """The first three of some names, in a sentence."""
-    return listed(map(one_line, names), 3)
+    return joined(map(one_line, names), 3)
 
 
 def extreme(
@@ -54,7 +54,7 @@ def most_often(firsts: Sequence[Sequence[str]], where: str) -> str:
     if not order:
         return EMPTY
     most = [name for name, count in order if count == order[0][1]]
-    text = f"{listed(most)} {'are each' if most[1:] else 'is'} first"
+    text = f"{joined(most)} {'are each' if most[1:] else 'is'} first"
     text += f" {where.format(order[0][1], len(firsts))}"
     others = order[len(most) : len(most) + 1]
     return text + "".join(f", {one_line(n)} {where.split()[0]} {k}" for n, k in others)

@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base import environment
-from bayes_at_n.pipeline.base.console import clock, count, counted, results
+from bayes_at_n.pipeline.base.console import duration, plural, results, si
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap, sizing
 from bayes_at_n.pipeline.prepare.hub import NotHere
 from bayes_at_n.pipeline.prepare.sizing import EngineMemory, Rows, gib
@@ -110,13 +110,13 @@ def gpu_hardware(words: str, number: int, where: str, memory: int | None = None)
     name = known[0] if known else "H100"
     size, bandwidth, speed = _GPUS[name]
     which = name if known else f"not named: as an {name}"
-    described = f"{counted(number, 'GPU')} ({which}) {where}"
+    described = f"{plural(number, 'GPU')} ({which}) {where}"
     return Hardware(described, number, memory or size * 10**9, bandwidth * 1e12, speed * 1e12)
 
 
 def cpu_hardware(cores: int, where: str) -> Hardware:
     """Return a number of cores."""
-    return Hardware(f"{counted(cores, 'core')} {where}", 0, None, *(cores * x for x in _CORE))
+    return Hardware(f"{plural(cores, 'core')} {where}", 0, None, *(cores * x for x in _CORE))
 
 
 def cluster_hardware(cluster: ClusterConfig) -> Hardware:
@@ -179,7 +179,7 @@ def sampling_cost(
         return cost._replace(how="a server's GPUs are not known here")
     if totals and totals.completion_tokens and (taken := totals.gpu_s or totals.wall_s):
         rate = totals.completion_tokens / taken
-        how = f"measured so far: {count(rate)} tokens/s each"
+        how = f"measured so far: {si(rate)} tokens/s each"
         return cost._replace(seconds=cost.tokens / (rate * max(1, hardware.gpus)), how=how)
     try:
         seconds, how = _time_by_size(cfg, rows, pending, cost.tokens, hardware)
@@ -222,8 +222,8 @@ def _time_by_size(
     lost = _START_S[bool(hardware.gpus)] + memory.weights / 1e9 + alone * longest / 2
     return tokens * step / (batch * engines) + lost, (
         f"assumed: {_EFFICIENCY:.0%} of its bandwidth; {batch} sequences of {gib(memory.attempt)}"
-        f" beside {gib(memory.weights)} of weights, so {count(batch / step)} tokens/s an engine,"
-        f" and {clock(lost)} to start and for the last ones"
+        f" beside {gib(memory.weights)} of weights, so {si(batch / step)} tokens/s an engine,"
+        f" and {duration(lost)} to start and for the last ones"
     )
 
 
@@ -314,12 +314,12 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
     parts: dict[str, Any] = of_run._asdict()
     for name in ("cost", "judging"):
         parts[name] = parts[name] and parts[name]._asdict()
-    answer({"run": run.path, "questions": len(rows), **parts})
+    print_json({"run": run.path, "questions": len(rows), **parts})
     if not of_run.pending and not (of_run.judging and of_run.judging.attempts):
         return
     if cut:
         limits = {row["question_id"]: row["max_tokens"] for row in rows}
-        most = count(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
+        most = si(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
         words = raised_cap.described(run.cfg, cut.values())
         results.print(f"{words}, at most {most} tokens beside the estimate")
     for line in _lines(run, of_run, hardware):
@@ -329,10 +329,10 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
 def _lines(run: Run, of_run: Estimate, hardware: Hardware) -> Iterator[str]:
     """Yield tokens, disk, time, budget, price and the verifier, a line each."""
     cost, cfg = of_run.cost, run.cfg
-    most = "" if of_run.measured else f"; at most {count(cost.most)}"
-    prompts = count(of_run.prompts)
-    yield f"tokens: about {count(cost.tokens)} ({cost.basis}){most}; prompts {prompts}"
-    yield f"disk: about {count(BYTES_PER_TOKEN * cost.tokens)}B"
+    most = "" if of_run.measured else f"; at most {si(cost.most)}"
+    prompts = si(of_run.prompts)
+    yield f"tokens: about {si(cost.tokens)} ({cost.basis}){most}; prompts {prompts}"
+    yield f"disk: about {si(BYTES_PER_TOKEN * cost.tokens)}B"
     yield f"time: {_time(cost.seconds, hardware)} ({cost.how})"
     if cfg.budget.given:
         so_far = spent.spent([run])
@@ -350,7 +350,7 @@ def _lines(run: Run, of_run: Estimate, hardware: Hardware) -> Iterator[str]:
     if (judge := of_run.judging) and judge.attempts:
         needs = [f"{gib(judge.memory)} of memory", _time(judge.seconds, hardware)]
         needs = [*(needs if judge.seconds else []), *filter(None, [judge.how])]
-        texts = f"{judge.attempts:,} attempts, about {count(judge.tokens)} tokens to read"
+        texts = f"{judge.attempts:,} attempts, about {si(judge.tokens)} tokens to read"
         yield f"verifier: {cfg.verifier.name}, {texts}; {', '.join(needs)}"
 
 
@@ -358,7 +358,7 @@ def _time(seconds: float | None, hardware: Hardware) -> str:
     if seconds is None:
         return "not known"
     hours = f", {seconds * hardware.gpus / 3600:.2g} GPU-hours" * bool(hardware.gpus)
-    return f"about {clock(seconds)}{hours} on {hardware.name}"
+    return f"about {duration(seconds)}{hours} on {hardware.name}"
 
 
 def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[str]:
@@ -369,8 +369,8 @@ def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[s
         times = [one.cost.seconds for one in parts]
         times += [one.judging.seconds for one in parts if one.judging]
         hours = sum(filter(None, times)) * max(1, hardware.gpus) / 3600
-        size = count(BYTES_PER_TOKEN * tokens)
-        return f"{attempts:,} attempts, {count(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"
+        size = si(BYTES_PER_TOKEN * tokens)
+        return f"{attempts:,} attempts, {si(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"
 
     for name, one in estimates.items():
         yield f"{name}: {in_short([one])} ({one.cost.basis}; {one.cost.how})"

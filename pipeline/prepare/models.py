@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import count, note, warn
+from bayes_at_n.pipeline.base.console import note, si, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.settings import ModelConfig, VerifierConfig
@@ -163,7 +163,7 @@ def _sha256(path: Path) -> str:
     with contextlib.suppress(OSError):
         return kept.read_text("ascii")
     if status.st_size >= 1 << 30:
-        note(f"reading {path.name}, {count(status.st_size)}B, to know its weights again")
+        note(f"reading {path.name}, {si(status.st_size)}B, to know its weights again")
     with real.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     # One that has changed in the last two seconds may change again and show the same time.

@@ -70,7 +70,9 @@ def build(run: Run) -> Built:
         warn(f"model.trust_remote_code=true: Python code that {cfg.model.id} brings will run")
     context = _context(cfg, server)
     examples = shots.load(cfg)
-    chats = [_chat(cfg, question, shots.of(cfg, examples, question)) for question in loaded]
+    chats = [
+        _chat(cfg, question, shots.examples_for(cfg, examples, question)) for question in loaded
+    ]
     texts = {f"example {i}": [e.problem, *e.choices, e.solved] for i, e in enumerate(examples, 1)}
     prompts: Iterator[_Prompt]
     if server is not None and server.api == "chat":  # which renders them itself
@@ -240,7 +242,7 @@ def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[st
     tokenizer = None if chat else endpoint.tokenizer(cfg)
 
     def of_trial(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
-        shuffled = runfolder.as_shown(cfg, row, trial)
+        shuffled = runfolder.as_presented(cfg, row, trial)
         name, old, new = row["question_id"], row["choices"], shuffled["choices"]
         text = with_options(name, row["prompt"], old, new, chat)
         ids = None if chat else tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[misc]

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from bayes_at_n.pipeline.base.console import counted
+from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
@@ -69,5 +69,5 @@ def described(cfg: RunConfig, tokens: Collection[int]) -> str:
     if not tokens:
         return ""
     ends = "-".join(f"{n:,}" for n in sorted({min(tokens), max(tokens)}))
-    attempts = counted(len(tokens), "truncated attempt")
+    attempts = plural(len(tokens), "truncated attempt")
     return f"continues {attempts} from {ends} to {cfg.sampling.max_tokens:,} tokens"

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.settings import DatasetConfig
@@ -66,7 +66,7 @@ def _of_hub(cfg: DatasetConfig, local: Path | None) -> Rows:
 
 def _of_file(path: Path) -> Rows:
     """Return the rows of a file, whose first bytes tell its kind."""
-    foreign.check(path)
+    untrusted.check(path)
     with path.open("rb") as file:
         head = file.read(1 << 16)
     if head.startswith(_BINARY):
@@ -78,14 +78,14 @@ def _of_file(path: Path) -> Rows:
     if text.startswith(b"["):
         return _array(path)
     is_table = not text.startswith(b"{") and text and path.suffix not in (".jsonl", ".json")
-    return _csv(path) if is_table else foreign.json_lines(path)
+    return _csv(path) if is_table else untrusted.json_lines(path)
 
 
 def _csv(path: Path) -> Rows:
     """Yield rows as text: pyarrow and `datasets` would guess types (007 becomes 7) and no line."""
-    lines = ((f"line {number}", line or b"") for number, line in foreign.lines(path))
+    lines = ((f"line {number}", line or b"") for number, line in untrusted.lines(path))
     try:
-        _, rows = foreign.csv_table(lines)
+        _, rows = untrusted.csv_table(lines)
     except ValueError as error:
         raise UserError(f"{path}, {error}; is it CSV UTF-8 with a line of names?") from error
     for place, row, damage in rows:
@@ -97,11 +97,13 @@ def _csv(path: Path) -> Rows:
 
 def _array(path: Path) -> Rows:
     with path.open("rb") as file:
-        content = file.read(foreign.MOST_LINE + 1)
-    if len(content) > foreign.MOST_LINE:
-        raise UserError(f"{path}: an array of over {foreign.MOST_LINE >> 20} MiB; write JSON Lines")
+        content = file.read(untrusted.MOST_LINE + 1)
+    if len(content) > untrusted.MOST_LINE:
+        raise UserError(
+            f"{path}: an array of over {untrusted.MOST_LINE >> 20} MiB; write JSON Lines"
+        )
     try:
-        items = foreign.json_value(content)
+        items = untrusted.json_value(content)
     except ValueError as error:
         raise UserError(f"{path}: no JSON array in UTF-8 ({error})") from error
     for number, item in enumerate(items, 1):
@@ -113,10 +115,10 @@ def _array(path: Path) -> Rows:
 def _parquet(path: Path) -> Rows:
     number, size = 0, path.stat().st_size
     try:
-        with foreign.room(size):  # whatever the file says of itself
+        with untrusted.memory_limit(size):  # whatever the file says of itself
             batches = pq.ParquetFile(path).iter_batches(_ROWS)
         while True:
-            with foreign.room(size):
+            with untrusted.memory_limit(size):
                 rows = [] if (batch := next(batches, None)) is None else batch.to_pylist()
             if batch is None:
                 return

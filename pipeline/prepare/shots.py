@@ -65,7 +65,7 @@ def load(cfg: RunConfig) -> list[Example]:
     return _enough(cfg, examples, "different problems")
 
 
-def of(cfg: RunConfig, examples: list[Example], question: Question) -> list[Example]:
+def examples_for(cfg: RunConfig, examples: list[Example], question: Question) -> list[Example]:
     """Return those of a question. Raises UserError: too few are left without the question."""
     if not examples:
         return []

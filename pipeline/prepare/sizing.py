@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bayes_at_n.pipeline.base.console import counted, note
+from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
@@ -127,7 +127,7 @@ class EngineMemory:
             size *= 2
         raise UserError(
             f"engine.tensor_parallel_size=auto: {self.cfg.model.name} does not fit"
-            f" {counted(available, 'GPU')}: {self._arithmetic(size // 2)}, and {_LEAST} attempts"
+            f" {plural(available, 'GPU')}: {self._arithmetic(size // 2)}, and {_LEAST} attempts"
             f" take {gib(_LEAST * self.attempt)}. Lower sampling.max_tokens, or give a number"
         )
 
@@ -199,7 +199,7 @@ def resolved(cfg: RunConfig, rows: Rows, lengths: Callable[[], Sequence[int]] = 
         replicas = 1 if pinned else max(1, len(gpus) // int(size))
         if gpus:
             each = f" of {size} GPUs each" if int(size) > 1 else ""
-            note(f"{counted(len(gpus), 'GPU')}, {counted(replicas, 'worker')}{each}")
+            note(f"{plural(len(gpus), 'GPU')}, {plural(replicas, 'worker')}{each}")
     numbers = {"tensor_parallel_size": size, "batch_size": batch, "replicas": replicas}
     return dataclasses.replace(cfg, engine=dataclasses.replace(engine, **numbers))
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base.console import mention, note, results, warn
+from bayes_at_n.pipeline.base.console import note, note_alone, results, warn
 from bayes_at_n.pipeline.base.environment import describe, version
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.settings import OFFICIAL, verifier_as_model
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import (
     endpoint,
     models,
@@ -40,17 +40,17 @@ def prepare(run: Run) -> None:
     """
     runfolder.check_same(run, runfolder.identity(run.cfg), raising=True)
     if _is_prepared(run):
-        with runfolder.settling(run):
+        with runfolder.locked_settings(run):
             runfolder.save_config(run)
     else:
         built = questions_table.build(run)
         run.path.mkdir(parents=True, exist_ok=True)
         runfolder.claim(run, built.identity)
-        with runfolder.settling(run):
+        with runfolder.locked_settings(run):
             _save(run, built)
         run = Run(run.cfg)
-    mention(f"prepared {len(run.questions)} questions in {run.path}")
-    answer({"run": run.path, "questions": len(run.questions)})
+    note_alone(f"prepared {len(run.questions)} questions in {run.path}")
+    print_json({"run": run.path, "questions": len(run.questions)})
 
 
 def prefetch(run: Run) -> None:
@@ -73,7 +73,7 @@ def prefetch(run: Run) -> None:
         if verifier.prompt == OFFICIAL:
             parts["prompt"] = official_prompt.fetch(verifier.official)
             results.print(f"prompt   {verifier.official}: {parts['prompt']}")
-    answer(parts)
+    print_json(parts)
     note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")
 
 

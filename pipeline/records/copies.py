@@ -9,15 +9,15 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-from bayes_at_n.pipeline.base import atomic, foreign, lease
-from bayes_at_n.pipeline.base.console import Meter, counted, note, warn
+from bayes_at_n.pipeline.base import atomic, lease, untrusted
+from bayes_at_n.pipeline.base.console import Meter, note, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump
 from bayes_at_n.pipeline.records import names
 from bayes_at_n.pipeline.records.source import Source, printable
 from bayes_at_n.pipeline.store import find, origin, rowkeys, runfolder, sessions, shards
-from bayes_at_n.pipeline.store.check import CHECKED, TORN, found
+from bayes_at_n.pipeline.store.check import CHECKED, TORN, faults_of
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.records import write_summary
@@ -46,7 +46,7 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
     with Meter("import", len(source.files)) as meter:
         for number, folder in enumerate(source.files):
             try:
-                dataset, name = runfolder.opened(folder).cfg.dataset.name, folder.resolve().name
+                dataset, name = runfolder.open_run(folder).cfg.dataset.name, folder.resolve().name
                 seen.append(printable(f"{dataset}/{name}"))
                 if dataset in (cfg.dataset or [dataset]) and name in (cfg.model or [name]):
                     name += f"-{cfg.source.tag}" if cfg.source.tag else ""
@@ -56,7 +56,7 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
                 faults.append(str(error))
             meter.advance(1)
     if faults:
-        of = f"{len(faults)} of {counted(len(source.files), 'run')} not imported:"
+        of = f"{len(faults)} of {plural(len(source.files), 'run')} not imported:"
         raise UserError("\n  ".join([of, *faults]))
     if not targets:
         what = "no run has the names of dataset= and model=; there are"
@@ -77,15 +77,15 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
     _check_still(folder)
     faults = list[str]()
     for path in sorted(path for path in staged.rglob("*") if path.suffix in CHECKED):
-        lines = found(path)
+        lines = faults_of(path)
         if lines and path.suffix == ".journal" and all(TORN in line for line in lines):
-            warn(f"import: {folder}: {lines[0]}, as a kill leaves it; that attempt is owed")
+            warn(f"import: {folder}: {lines[0]}, as a kill leaves it; that attempt is pending")
         elif lines:
             faults.append(f"{path.relative_to(staged)} ({'; '.join(lines)})")
     if faults:
         what = f"{len(faults)} files are not sound: {'; '.join(faults[:3])}"
         raise UserError(f"{folder}: {what}; copy it again, or mend it there (`status --check`)")
-    cfg = runfolder.opened(staged).cfg
+    cfg = runfolder.open_run(staged).cfg
     if gone := trust.drop(cfg, compose.own):
         warn(
             f"import: {folder}: settings that execute, connect or name a secret: {', '.join(gone)}"
@@ -97,7 +97,7 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
     except OSError:
         if not target.exists():
             raise
-        return _merge(folder, runfolder.opened(staged), runfolder.opened(target))
+        return _merge(folder, runfolder.open_run(staged), runfolder.open_run(target))
     atomic.sync_folder(target.parent)
 
 
@@ -120,7 +120,7 @@ def _files(folder: Path, into: Path) -> list[Path]:
         inside, status = path.relative_to(folder), path.lstat()
         if stat.S_ISDIR(status.st_mode) or path.suffix in _PASSING or inside.parts[0] in _THEIRS:
             continue
-        name, size = printable(foreign.printable(inside)), size + status.st_size
+        name, size = printable(untrusted.printable(inside)), size + status.st_size
         if not stat.S_ISREG(status.st_mode):
             raise UserError(f"{folder}: {name} is a link or a pipe, and not followed; cp -rL first")
         if path.suffix in _OURS and len(inside.parts) < 3:
@@ -144,7 +144,7 @@ def _merge(folder: Path, there: Run, run: Run) -> None:
     own, its = runfolder.read_manifest(run), runfolder.read_manifest(there)
     same = all(own.get(key) == its.get(key) for key in (origin.HASH, "imported"))
     if not same or not rowkeys.question_ids(run).equals(rowkeys.question_ids(there)):
-        why = runfolder.differing(its[origin.IDENTITY], own[origin.IDENTITY])
+        why = runfolder.identity_differences(its[origin.IDENTITY], own[origin.IDENTITY])
         if "imported" in own.keys() | its.keys():  # which may not know how it was sampled
             why = [line for line in why if not line.startswith("sampling.")]
             why.insert(0, "not both by one import")
@@ -152,12 +152,12 @@ def _merge(folder: Path, there: Run, run: Run) -> None:
         raise UserError(f"{folder}: {what} ({'; '.join(why[:6])}); use tag=NAME")
     held, theirs = (rowkeys.keyed(one, "attempts", [])[1] for one in (run, there))
     new = int((rowkeys.rows_of(theirs, held) < 0).sum())
-    added = f"{new} attempts added, which `run` grades" if new else "nothing owed"
+    added = f"{new} attempts added, which `run` grades" if new else "nothing pending"
     note(f"import: {run.path}: {added}; {theirs.size - new} attempts of {folder} were there")
     if not new:
         return
     run.cfg.sampling.trials = max(run.cfg.sampling.trials, there.cfg.sampling.trials)
-    runfolder.save(run, *runfolder.TRIALS)  # before the files: what a kill leaves out is owed
+    runfolder.save(run, *runfolder.TRIALS)  # before the files: what a kill leaves out is pending
     shards.seal_leftovers(there.attempts, ATTEMPTS)
     for folder in (run.attempts, run.path / "sessions"):
         folder.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.source import Records, Source, json_lines
@@ -61,7 +61,7 @@ def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     if source.first or not file.is_file():
         yield from json_lines(path, source.skipped)
         return
-    for _, line in foreign.lines(file):
+    for _, line in untrusted.lines(file):
         if line is None:  # of over all measure: where the next begins is not known
             break
         if index := _INDEX.match(line):
@@ -73,7 +73,9 @@ def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
             if isinstance(index, int) and index in where:
                 sampled.seek(where[index])
                 with contextlib.suppress(ValueError):
-                    review["predicted"] = foreign.json_value(sampled.readline(foreign.MOST_LINE))
+                    review["predicted"] = untrusted.json_value(
+                        sampled.readline(untrusted.MOST_LINE)
+                    )
             yield place, review
 
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bayes_at_n.pipeline.base import atomic, foreign, lease
-from bayes_at_n.pipeline.base.console import Meter, collected, inside, note, results, warn
+from bayes_at_n.pipeline.base import atomic, lease, untrusted
+from bayes_at_n.pipeline.base.console import Meter, note, results, substep, warn, warnings_once
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.records import FORMATS, ExportConfig
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.records import reading
 from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.store import files, parquet, runfolder, tables
@@ -47,7 +47,7 @@ def export(cfg: ExportConfig) -> None:
         if _made_of(out, least) == made_of:
             note(f"export: nothing has changed, {out} is left as it is")
         else:
-            with inside(), collected():  # what reads a run again repeats no warning
+            with substep(), warnings_once():  # what reads a run again repeats no warning
                 _write(cfg, sources, out, {"made_of": made_of, "holds": holds})
     files.publish(out, links)
     results.print(str(out))
@@ -56,7 +56,7 @@ def export(cfg: ExportConfig) -> None:
         from bayes_at_n.pipeline.records import hub  # which compares: seconds
 
         pushed = hub.push(cfg.push, out)
-    answer({"format": cfg.to, "folder": str(out), "files": [*_files(out)], "pushed": pushed})
+    print_json({"format": cfg.to, "folder": str(out), "files": [*_files(out)], "pushed": pushed})
 
 
 def _made_of(out: Path, least: Sequence[str]) -> str | None:
@@ -69,7 +69,7 @@ def _made_of(out: Path, least: Sequence[str]) -> str | None:
         return None
     remedy = "name another folder with out=, or move it away"
     try:
-        record = foreign.read_json(out / _RECORD)
+        record = untrusted.read_json(out / _RECORD)
         files, made_of = record["files"], str(record["made_of"])
     except (OSError, ValueError, KeyError):
         raise UserError(f"{out}: is there, and no export made it; {remedy}") from None

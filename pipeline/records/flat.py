@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import columns
 from bayes_at_n.pipeline.records.reading import Export, RunTable
@@ -52,7 +52,7 @@ def read_csv(source: Source) -> Records:
     """
     for path in source.files:
         try:
-            names, records = foreign.csv_table(lines(path, source.skipped))
+            names, records = untrusted.csv_table(lines(path, source.skipped))
         except ValueError as error:
             raise UserError(f"{path}: no CSV ({error})") from error
         columns.check_names(str(path), names)
@@ -68,7 +68,7 @@ def _unguarded(cell: str) -> str:
     >>> _unguarded("'=1+1"), _unguarded("''-x"), _unguarded("'tis"), _unguarded("=1")
     ('=1+1', "'-x", "'tis", '=1')
     """
-    return cell[1:] if cell[:1] == "'" and re.match(foreign.FORMULA, cell) else cell
+    return cell[1:] if cell[:1] == "'" and re.match(untrusted.FORMULA, cell) else cell
 
 
 def write_csv(export: Export, folder: Path) -> None:
@@ -124,7 +124,7 @@ def _guarded(table: pa.Table) -> pa.Table:
     """
     for at, column in enumerate(table.columns):
         if pa.types.is_string(column.type):
-            texts = pc.replace_substring_regex(column, f"^({foreign.FORMULA})", r"'\1")
+            texts = pc.replace_substring_regex(column, f"^({untrusted.FORMULA})", r"'\1")
             texts = pc.replace_substring(texts, "\0", "\ufffd")
             table = table.set_column(at, table.field(at), texts)
     return table

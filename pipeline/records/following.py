@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.base.console import console, note, warn
 from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import find, runfolder
-from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 EVERY_S = 10.0  # between two points, and nine times as long as a look takes
 GRACE_S = 15.0  # to send the rest in when the command is over
@@ -97,7 +97,7 @@ def follow(folder: Path, project: str, name: str, over: Event, well: Event) -> N
                 if now.fault is not None or (ended and not (tracker or well.is_set())):
                     continue  # maybe settings that are not this run's
                 if tracker is None:
-                    tracker = trackers.begin(name, opened(folder), project)
+                    tracker = trackers.begin(name, open_run(folder), project)
                     note(f"track={name}: {tracker.address}")
                 if now.done > sent:
                     values = trackers.numbers({"attempts": now.record()})

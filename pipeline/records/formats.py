@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from bayes_at_n.pipeline.base.console import counted, listed, warn
+from bayes_at_n.pipeline.base.console import joined, plural, warn
 from bayes_at_n.pipeline.base.environment import cores
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import find_local
@@ -90,7 +90,7 @@ def locate(cfg: RecordsConfig) -> Source:
     kind, why, files = (_folder if where.is_dir() or kind == "runs" else _file)(where, kind)
     for key, able in (("metric", _SCORED), ("filter", ("lm_eval",))):
         if (given := getattr(cfg.source, key)) is not None and kind not in able:
-            raise UserError(f"{key}={given}: is for {listed(able)}, and {path} is taken for {kind}")
+            raise UserError(f"{key}={given}: is for {joined(able)}, and {path} is taken for {kind}")
     fingerprint = _fingerprint(files, kind, cfg)
     return Source(cfg, kind, why, files, revision, fingerprint, Skipped(files))
 
@@ -132,7 +132,7 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
     Raises UserError: no file of that kind, or of any.
     """
     if kind in ("auto", "runs") and (runs := copies.within(where)):
-        return "runs", f"{counted(len(runs), 'run folder')} of this program", runs
+        return "runs", f"{plural(len(runs), 'run folder')} of this program", runs
     patterns = {name: form.pattern for name, form in FORMATS.items() if form.pattern}
     if kind not in ("auto", *patterns):
         what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
@@ -145,16 +145,16 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
             if kind_of := next(looks, None) if head.strip() else "empty":
                 found[kind_of].append(path)
     if empty := [printable(str(path.relative_to(where))) for path in found.pop("empty")]:
-        warn(f"import: {counted(len(empty), 'empty file')} left out: {listed(empty, 3)}")
+        warn(f"import: {plural(len(empty), 'empty file')} left out: {joined(empty, 3)}")
     there = {name: files for name, files in found.items() if files}
     chosen = next(iter(there), "") if kind == "auto" else kind
     if files := there.pop(chosen, []):
         for other, others in there.items() if kind == "auto" else ():
             warn(
-                f"import: {where} also holds {counted(len(others), 'file')} of {other}, such as"
+                f"import: {where} also holds {plural(len(others), 'file')} of {other}, such as"
                 f" {printable(others[0].name)}, not read: kind={other} imports them"
             )
-        return chosen, f"{counted(len(files), 'file')} {patterns[chosen]}", files
+        return chosen, f"{plural(len(files), 'file')} {patterns[chosen]}", files
     if packed := next(where.rglob("*.gz"), None):
         raise UserError(f"{packed}: is packed with gzip; unpack it first: gunzip -r {where}")
     if kind != "auto":

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from bayes_at_n.pipeline.base.console import counted, note
+from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import comparison, differences
@@ -90,7 +90,7 @@ def write(export: Export, folder: Path) -> None:
     )
     (folder / "images").mkdir()
     parts = "\n\n".join(_part(cohort, cfg, folder / "images") for cohort in cohorts)
-    rows = counted(sum(source.table.num_rows for source in export.sources), "attempt")
+    rows = plural(sum(source.table.num_rows for source in export.sources), "attempt")
     heads = {"title": markdown(title), "attempts": rows, "config": names[0]}
     text = _CARD.format(front=front, parts=parts, **heads)
     (folder / "README.md").write_text(text, encoding="utf-8")

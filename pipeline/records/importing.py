@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import Meter, counted, note, results, warn
+from bayes_at_n.pipeline.base.console import Meter, note, plural, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.records import RecordsConfig
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.records import copies, questions, runs
 from bayes_at_n.pipeline.records.batches import Batch, of_records
 from bayes_at_n.pipeline.records.formats import FORMATS, locate
@@ -37,8 +37,8 @@ def import_records(cfg: RecordsConfig) -> None:
     if done and all(
         folder.is_dir() if ours else _made_by(folder) == source.fingerprint for folder in done
     ):
-        note(f"import: nothing owed, {counted(len(done), 'run')} of this source complete")
-        answer({"runs": list(map(str, done))})
+        note(f"import: nothing pending, {plural(len(done), 'run')} of this source complete")
+        print_json({"runs": list(map(str, done))})
         return
     with runs.draft(root) as draft:
         targets = copies.copy(source, root, draft) if ours else _import(source, root, draft)
@@ -47,7 +47,7 @@ def import_records(cfg: RecordsConfig) -> None:
     runfolder.write_json(record, {"source": source.path, "kind": source.kind, "folders": names})
     for folder in dict.fromkeys(target.parent for target in targets):
         results.print(str(folder))
-    answer({"runs": list(map(str, targets))})
+    print_json({"runs": list(map(str, targets))})
 
 
 def _import(source: Source, root: Path, draft: Path) -> list[Path]:
@@ -157,14 +157,14 @@ def _summarise(plan: Plan, targets: list[Path]) -> None:
         planned = [run for run in plan.runs if run.dataset == dataset]
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
         most, seeded = max(run.trials for run in planned), sum(run.by_seed for run in planned)
-        by_seed = f"; trials of {counted(seeded, 'model')} by the paper's seeds" if seeded else ""
+        by_seed = f"; trials of {plural(seeded, 'model')} by the paper's seeds" if seeded else ""
         note(
-            f"import: {dataset}: {counted(len(planned), 'model')},"
-            f" {counted(len(known), 'question')}, up to {counted(most, 'trial')}{by_seed}"
+            f"import: {dataset}: {plural(len(planned), 'model')},"
+            f" {plural(len(known), 'question')}, up to {plural(most, 'trial')}{by_seed}"
         )
         unknown = sum(not (question.own or question).gold for question in known)
         if unknown and texts:
-            what = f"{counted(unknown, 'question')} without a gold answer"
+            what = f"{plural(unknown, 'question')} without a gold answer"
             warn(f"import: {dataset}: {what}; do not `grade` (questions=FILE gives them)")
         elif texts and not any((path / "grades").is_dir() for path in texts):
             note(f"import: {dataset}: no attempt is graded; run `grade`")

@@ -17,7 +17,7 @@ from uuid import uuid5
 
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, install, one_line
 from bayes_at_n.pipeline.config import compose
@@ -129,7 +129,7 @@ def parts(path: Path, within: str) -> Iterator[Any]:
                 yield head
                 continue
             with contextlib.suppress(json.JSONDecodeError):  # as long as it is not whole
-                with foreign.room(len(text)):
+                with untrusted.memory_limit(len(text)):
                     value, end = decoder.raw_decode(text)
                 if end < len(text):
                     text = text[end:]
@@ -140,7 +140,7 @@ def parts(path: Path, within: str) -> Iterator[Any]:
                     else:
                         head[key], key = value, None
                     continue
-            if len(text) > foreign.MOST_LINE or not (further := file.read(max(piece, len(text)))):
+            if len(text) > untrusted.MOST_LINE or not (further := file.read(max(piece, len(text)))):
                 raise ValueError("no JSON, or cut off")
             text += further
     if not inside:
@@ -154,11 +154,11 @@ def _unpacked(path: Path) -> Iterator[Any]:
         head = of["header.json" if "header.json" in of else "_journal/start.json"]
         for member in (head, *(of[name] for name in of if name.startswith("samples/"))):
             try:
-                if member.file_size > foreign.MOST_LINE:
-                    raise ValueError(f"over {foreign.MOST_LINE >> 20} MiB")
-                with foreign.room(member.file_size):
+                if member.file_size > untrusted.MOST_LINE:
+                    raise ValueError(f"over {untrusted.MOST_LINE >> 20} MiB")
+                with untrusted.memory_limit(member.file_size):
                     text = log.read(member)
-                part = foreign.json_value(text)
+                part = untrusted.json_value(text)
             except MemoryError as error:  # it is hostile, and so are the others
                 raise ValueError(f"{member.filename} unpacks to more than it says") from error
             except Exception as error:  # as in `read`

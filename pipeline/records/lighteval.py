@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.records import logs, trace
 from bayes_at_n.pipeline.records.source import Records, Source
 
@@ -20,7 +20,7 @@ _RESPONSE = ("text", "reasonings", "output_tokens")
 def looks(path: Path, head: bytes) -> bool:
     """Return whether a file that begins so is Parquet with lighteval's columns."""
     try:
-        with foreign.room(path.stat().st_size):
+        with untrusted.memory_limit(path.stat().st_size):
             names = pq.read_schema(path).names if head[:4] == b"PAR1" else ()
     except (pa.ArrowException, OSError, ValueError, MemoryError):
         return path.name.startswith("details_")
@@ -47,7 +47,7 @@ def _run(path: Path) -> logs.Run:
 
 
 def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
-    with foreign.room(size := path.stat().st_size):
+    with untrusted.memory_limit(size := path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
     if missing := _STRUCTS - own.keys():
         raise ValueError(f"no column {', '.join(sorted(missing))}")
@@ -55,7 +55,7 @@ def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     leaves += [own["metric"], *(f"{own['model_response']}.{name}" for name in _RESPONSE)]
     seen = 0
     for number, batch in trace.batches(path, leaves, source.skipped):
-        with foreign.room(size):  # texts may stand there once for many rows
+        with untrusted.memory_limit(size):  # texts may stand there once for many rows
             rows = batch.to_pylist() if batch else []
         for at, row in enumerate(rows, seen):
             yield (

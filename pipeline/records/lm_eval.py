@@ -17,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs
@@ -61,7 +61,7 @@ def _model(path: Path) -> str:
     pattern = f"results_{parts['date'] if parts else ''}*.json"
     for results in sorted(path.parent.glob(pattern), reverse=True):
         try:
-            if isinstance(name := foreign.read_json(results).get("model_name"), str):
+            if isinstance(name := untrusted.read_json(results).get("model_name"), str):
                 return name
         except (OSError, ValueError, UserError):
             warn(f"{printable(results.name)}: unreadable; the model is named by its folder")

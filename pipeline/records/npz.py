@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.base import foreign
-from bayes_at_n.pipeline.base.console import counted, note
+from bayes_at_n.pipeline.base import untrusted
+from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records.plan import MOST_RUNS
 from bayes_at_n.pipeline.records.source import Records, Source, archive
@@ -47,7 +47,7 @@ def read(source: Source) -> Records:
             raise UserError(f"{source.path}: {name} has {len(cube)} models; at most {MOST_RUNS}")
         models = cfg.model or names or [f"model-{i + 1:02d}" for i in range(len(cube))]
         if len(models) != len(cube) or len(set(models)) < len(models):
-            has = f"{counted(len(cube), 'model')} and {counted(len(set(models)), 'different name')}"
+            has = f"{plural(len(cube), 'model')} and {plural(len(set(models)), 'different name')}"
             raise UserError(f"{source.path}: {name} has {has}; give one each with model=a,b,...")
         fits = len(ids) == cube.shape[1] and len(set(ids)) == len(ids)
         task = cfg.dataset[0] if cfg.dataset and name in ("R", "arr_0") else name  # name nothing
@@ -75,7 +75,7 @@ def read(source: Source) -> Records:
 def _arrays(path: Path) -> dict[str, Any]:
     """Return the arrays by name; what a header says of an array's size is within `foreign.room`."""
     try:
-        with foreign.room(path.stat().st_size), archive(path) as file:
+        with untrusted.memory_limit(path.stat().st_size), archive(path) as file:
             if other := [name for name in file.namelist() if not name.endswith(".npy")]:
                 raise ValueError(f"{other[0]} is no array (NAME.npy)")
             read: Any = np.lib.format.read_array  # which loads no pickled objects

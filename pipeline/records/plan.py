@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bayes_at_n.pipeline.base.console import counted, note
+from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 from bayes_at_n.pipeline.records import names
@@ -200,7 +200,7 @@ class Plan:
             if cells > MOST_CELLS or planned.trials > MOST_TRIALS:
                 most = questions[question[rows[trial[rows].argmax()]]].id
                 raise UserError(
-                    f"{planned.folder}: {counted(len(questions), 'question')} x {planned.trials}"
+                    f"{planned.folder}: {plural(len(questions), 'question')} x {planned.trials}"
                     f" trials are too many; {most} has most: are its records of several questions"
                     " (question_id), or its trials numbers of something else?"
                 )

@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.store import find, graded, parquet, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.rowkeys import Ints
-from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 WHOLE, SLAB = 256 << 20, 64 << 20
 LONG = {"text": 4, "token_ids": 4, "logprobs": 4}  # columns, and bytes of a token
@@ -153,7 +153,7 @@ def sources(cfg: ExportConfig) -> list[RunTable]:
     for dataset, folders in find.named(cfg).items():
         for name, folder in zip(find.names(folders), folders, strict=True):
             try:
-                run = opened(folder)
+                run = open_run(folder)
                 readable += [RunTable(dataset, name, run)] * bool(run.questions)
             except (UserError, OSError) as error:
                 warn(f"{name} is left out: {error}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import clean_line
 from bayes_at_n.pipeline.config.records import RecordsConfig
 
@@ -97,11 +97,11 @@ def start(path: Path) -> bytes:
 
 def lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, bytes]]:
     """Yield every line of a text file with its place; nothing of those beyond all measure."""
-    for number, line in foreign.lines(path):
+    for number, line in untrusted.lines(path):
         place = f"{skipped.file(path)}, line {number}"
         skipped.read += len(line or b"")
         if line is None:
-            skipped.add(f"lines over {foreign.MOST_LINE >> 20} MiB skipped", place)
+            skipped.add(f"lines over {untrusted.MOST_LINE >> 20} MiB skipped", place)
         yield place, line or b""
 
 
@@ -112,7 +112,7 @@ def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, An
             continue
         record, why = None, "not an object"
         try:
-            record = foreign.json_value(line)
+            record = untrusted.json_value(line)
         except UnicodeError:
             why = "not UTF-8"
         except ValueError as error:
@@ -131,7 +131,7 @@ def archive(path: Path) -> Iterator[zipfile.ZipFile]:
     whatever zipfile raises on hostile bytes.
     """
     size = path.stat().st_size
-    with foreign.room(size):
+    with untrusted.memory_limit(size):
         opened = zipfile.ZipFile(path)
     with opened:
         unpacked = sum(member.file_size for member in opened.infolist())

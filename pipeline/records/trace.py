@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import columns as of
@@ -88,7 +88,7 @@ def _sound_files(source: Source) -> list[tuple[Path, pa.Schema, int]]:
     sound, why = [], ""
     for path in source.files:
         try:
-            with foreign.room(path.stat().st_size), pq.ParquetFile(path) as file:
+            with untrusted.memory_limit(path.stat().st_size), pq.ParquetFile(path) as file:
                 sound.append((path, file.schema_arrow, file.metadata.num_rows))
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             why = f"{path.name} ({one_line(error)})"
@@ -136,7 +136,7 @@ def batches(
             parts, at = file.iter_batches(rows, span, columns), starts[span[0]] if span else 0
             try:
                 while True:
-                    with foreign.room(size):  # whatever the file says of itself
+                    with untrusted.memory_limit(size):  # whatever the file says of itself
                         if (batch := next(parts, None)) is None:
                             break
                         table = _plain(batch.slice(max(0, done - at)))  # not what was yielded

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline.base.console import inside, note
+from bayes_at_n.pipeline.base.console import note, substep
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, install, one_line
 from bayes_at_n.pipeline.compare.differences import PROTOCOL, flat, public, sampling_known
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -41,7 +41,7 @@ def send(export: Export, folder: Path) -> None:
     to, sent = export.cfg.to, {}
     for source in export.sources:
         try:
-            with contextlib.redirect_stdout(sys.stderr), inside():  # libraries print
+            with contextlib.redirect_stdout(sys.stderr), substep():  # libraries print
                 scores, read, *_ = scored(source.run)
                 tracker = begin(to, source.run, export.cfg.project)
                 for point in curve(read.codes, scores["confidence"]):
@@ -96,7 +96,7 @@ def curve(codes: outcomes.Codes, confidence: float) -> Iterator[tuple[Values, in
     """Yield avg@n of the first n trials, n = 1..N, with its interval, of outcomes (M, N)."""
     for trials in range(1, codes.shape[1] + 1):
         first = codes[:, :trials]
-        if len(begun := first[(first != outcomes.OWED).any(axis=1)]):
+        if len(begun := first[(first != outcomes.PENDING).any(axis=1)]):
             score = parse("avg").summary(outcomes.correct(begun), confidence)._asdict()
             yield numbers({"trials": {"avg": score}}) | {"trials": trials}, trials
 

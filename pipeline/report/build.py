@@ -22,15 +22,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import Meter, clock, counted, note, results
+from bayes_at_n.pipeline.base.console import Meter, duration, note, plural, results
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.report import attempts, panels, single, texts
 from bayes_at_n.pipeline.report.panels import Panel
 from bayes_at_n.pipeline.store import files
-from bayes_at_n.pipeline.store.outcomes import OWED
+from bayes_at_n.pipeline.store.outcomes import PENDING
 
 FOLDER = Path(__file__).parent
 PARTS = ("page", "files", "map", "reader", "maths", "prose", "attempt", "question", "tokens")
@@ -48,9 +48,9 @@ def report(cfg: AnalysisConfig, open: bool = False) -> None:
     path = write(cohorts_of.load(cfg), cfg)
     size = path.stat().st_size / 1e6
     beside = "" if cfg.report.single else " and side files"
-    note(f"report: {size:.1f} MB{beside} in {clock(time.monotonic() - began)}")
+    note(f"report: {size:.1f} MB{beside} in {duration(time.monotonic() - began)}")
     results.print(str(path))
-    answer({"report": str(path)})
+    print_json({"report": str(path)})
     if open and not webbrowser.open(path.resolve().as_uri()):
         note("no browser can be started here; open the file in one")
 
@@ -184,11 +184,11 @@ def summary(cohorts: list[Cohort]) -> str:
     '2 models, 1 question, 3 graded attempts'
     """
     models = {name for cohort in cohorts for name in cohort.names}
-    graded = sum(int((cohort.outcomes != OWED).sum()) for cohort in cohorts)
+    graded = sum(int((cohort.outcomes != PENDING).sum()) for cohort in cohorts)
     questions = sum(len(cohort.question_ids) for cohort in cohorts)
     several = {"data set": len(cohorts)} if len(cohorts) > 1 else {}
     parts = {"model": len(models), **several, "question": questions, "graded attempt": graded}
-    return ", ".join(counted(n, noun) for noun, n in parts.items())
+    return ", ".join(plural(n, noun) for noun, n in parts.items())
 
 
 def _page(

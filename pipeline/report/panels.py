@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from bayes_at_n.pipeline.adaptive import RECORD, looks
 from bayes_at_n.pipeline.adaptive import tables as races
-from bayes_at_n.pipeline.base.console import collected
+from bayes_at_n.pipeline.base.console import warnings_once
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import caps, comparison
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
@@ -31,8 +31,8 @@ from bayes_at_n.pipeline.plots import caps as curves
 from bayes_at_n.pipeline.plots.findings import most_often
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.rubric import Rubric
-from bayes_at_n.pipeline.score.shown import apart, ordered
-from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, Codes
+from bayes_at_n.pipeline.score.shown import ordered, shrinkage_warning
+from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, Codes
 from bayes_at_n.pipeline.verify import calibrate
 from bayes_at_n.scoring.metrics.table import parse
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
@@ -148,7 +148,7 @@ def categorized(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tupl
         return cohort, {}
     part = cohort
     try:
-        with collected() as warnings:
+        with warnings_once() as warnings:
             try:
                 labels = cohort_rubrics.categories(part, cfg)
             except UserError:
@@ -190,7 +190,7 @@ def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
         "questions": cohort.question_ids,
         "problems": [problems.get(qid, "")[:LONGEST] for qid in ids],
         "correct": (cohort.outcomes == CORRECT).sum(axis=2).tolist(),
-        "graded": (cohort.outcomes != OWED).sum(axis=2).tolist(),
+        "graded": (cohort.outcomes != PENDING).sum(axis=2).tolist(),
         "models": [{"name": name, "side": False, "note": None} for name in cohort.names],
     }
 
@@ -226,7 +226,7 @@ def table(source: Table) -> dict[str, Any]:
             for column in columns
         ],
         "rows": [
-            [(tabular.shown(c, row.get(c.key)), _sort_key(row.get(c.key))) for c in columns]
+            [(tabular.formatted(c, row.get(c.key)), _sort_key(row.get(c.key))) for c in columns]
             for row in rows
         ],
     }
@@ -244,7 +244,7 @@ def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> d
     low, high = (of([row[key] for row in rows]) for of, key in zip((min, max), ends, strict=True))
     return {
         "sentence": conclude(cohort, cfg).sentence(),
-        "apart": apart({row["model"]: row["shrinkage"] for row in rows}),
+        "apart": shrinkage_warning({row["model"]: row["shrinkage"] for row in rows}),
         "names": [{"avg": "avg", "bayes": "Bayes@N"}[score] for score in scores],
         "ticks": ticks(low, high),
         "rows": [
@@ -325,7 +325,7 @@ def figures(cohort: Cohort, tables: Mapping[str, Table], headline: str) -> Itera
     with style.narrow():
         yield from _costs(cohort, tables, headline)
         matrix = cohort.matrix()
-        complete = (cohort.outcomes != OWED).all() and matrix.shape[2] > 1
+        complete = (cohort.outcomes != PENDING).all() and matrix.shape[2] > 1
         if len(cohort.names) > 1 and complete:
             remark = tables["posterior_ranks"].notes[-1] if "posterior_ranks" in tables else ""
             order = [cohort.names.index(row["model"]) for row in tables["leaderboard"].rows]

@@ -53,7 +53,7 @@ def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
     context = multiprocessing.get_context("spawn")  # this process has threads
     workers = max(1, min(environment.cores(), MOST_PROCESSES, len(jobs)))
     alone = workers == 1 or stored(Run(job.cfg) for job in jobs) < SMALL
-    with children.tamed(), ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with children.dying_with_parent(), ProcessPoolExecutor(workers, mp_context=context) as pool:
         try:
             for files, damage in map(write, jobs) if alone else pool.map(write, jobs):
                 if damage:
@@ -91,7 +91,7 @@ def write(job: Job) -> tuple[Ints, str]:
     _write_prompts(job, [by_id[qid] for qid in job.ids], decoder)
     rows, size, number = dict[str, Any](), 0, 0
     for attempt, qid, trial, text, ids, logprobs in _responses(run, job, damage):
-        order = runfolder.as_shown(job.cfg, by_id[qid], trial).get("order", ())
+        order = runfolder.as_presented(job.cfg, by_id[qid], trial).get("order", ())
         rows[f"{job.keys[attempt] >> 32}/{trial}"] = {
             "order": " ".join(LETTERS[place] for place in order),
             "text": text,

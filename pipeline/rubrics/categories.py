@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base import foreign
-from bayes_at_n.pipeline.base.console import listed, mention, note, results, warn
+from bayes_at_n.pipeline.base import untrusted
+from bayes_at_n.pipeline.base.console import joined, note, note_alone, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.display.table import Column, Table, answer, decimals, show
+from bayes_at_n.pipeline.display.table import Column, Table, decimals, print_json, show
 from bayes_at_n.pipeline.rubrics import rubric, signals
 from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, Rubric
 from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables
 from bayes_at_n.pipeline.store.columns import KEY, SIGNALS
-from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.numerics.results import Summary
 
@@ -77,7 +77,7 @@ def categorize(run: Run) -> None:
     made_from, limits = _made_from(run, rubrics), runfolder.read_json(run.path / FILE)
     mapped = current(run) if limits.get("asked") == made_from else {}
     if mapped and {*limits["rubrics"]} <= mapped.keys():
-        mention("categorize: nothing owed, thresholds and rubrics are as they were")
+        note_alone("categorize: nothing pending, thresholds and rubrics are as they were")
     else:
         attempts = scored(run)
         limits = _thresholds(attempts)
@@ -93,14 +93,14 @@ def categorize(run: Run) -> None:
         limits["made"] = time.strftime("%Y-%m-%d")
         runfolder.write_json(run.path / FILE, limits)
         mapped = current(run)
-        mention(f"categorize: {attempts.keys.num_rows} attempts, {len(mapped)} rubrics")
+        note_alone(f"categorize: {attempts.keys.num_rows} attempts, {len(mapped)} rubrics")
     left_out, values = limits["left_out"], limits["values"].items()
     shown = (f"{name} {'none' if value is None else f'{value:.4g}'}" for name, value in values)
     results.print(f"thresholds ({_basis(limits)}): {', '.join(shown)}")
     for label in sorted({label for of in mapped.values() for label in of.record["labels"]}):
         results.print(label)
     warn_of(left_out)
-    answer({"run": run.path, "rubrics": [*mapped], "left_out": left_out, "thresholds": limits})
+    print_json({"run": run.path, "rubrics": [*mapped], "left_out": left_out, "thresholds": limits})
 
 
 def _made_from(run: Run, rubrics: Mapping[str, Rubric]) -> str:
@@ -149,7 +149,7 @@ def warn_of(lacking: Mapping[str, str]) -> None:
     """Warn of rubrics that are left out, and why."""
     for why in sorted({*lacking.values()}):
         names = ", ".join(name for name in sorted(lacking) if lacking[name] == why)
-        warn(f"{names}: left out for want of {why}")
+        warn(f"{names}: left out; they need {why}")
 
 
 def scored(run: Run) -> Scored:
@@ -187,7 +187,7 @@ def _thresholds(attempts: Scored) -> dict[str, Any]:
     siblings = {path.parent for path in run.path.resolve().parent.glob("*/signals")}
     for folder in sorted(siblings - {run.path.resolve()}) if cfg.scope == "cohort" else ():
         try:
-            if population(other := opened(folder)) != population(run):
+            if population(other := open_run(folder)) != population(run):
                 raise UserError("other questions")
             sibling = scored(other)
             if not cfg.include_invalid and ("C" in sibling.signals) != verifier:
@@ -196,7 +196,7 @@ def _thresholds(attempts: Scored) -> dict[str, Any]:
         except UserError as error:
             others.append(f"{folder.name} ({error})")
     if others:
-        note(f"thresholds: beside this run, and not counted: {listed(others, 3)}")
+        note(f"thresholds: other runs left out: {joined(others, 3)}")
     return {
         **population(run),
         "verifier": verifier,
@@ -219,7 +219,7 @@ def frozen(file: str, run: Run) -> dict[str, Any]:
     """Read thresholds from a file. Raises UserError: none, or those of other questions."""
     path, ours = Path(file).expanduser(), population(run)
     try:
-        limits = foreign.read_json(path)
+        limits = untrusted.read_json(path)
         values = dict(limits.get("values", {}))
         if values.keys() != THRESHOLDS.keys():
             raise ValueError("holds no thresholds, as of `categorize`")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import Meter, mention, warn
+from bayes_at_n.pipeline.base.console import Meter, note_alone, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables
@@ -33,10 +33,10 @@ _READ = [*KEY, "finish_reason", "completion_tokens", "logprobs"]
 
 def make(run: Run) -> None:
     """Measure new parts of attempts, a batch at a time. Raises DamagedData: some are unreadable."""
-    damage, owed = parquet.Damage(), SIGNALS_TABLE.owed(run, {})
+    damage, pending = parquet.Damage(), SIGNALS_TABLE.pending(run, {})
     try:
-        with Meter("signals, parts", len(owed)) as meter:
-            for part in owed:
+        with Meter("signals, parts", len(pending)) as meter:
+            for part in pending:
                 measured = [MEASURED.empty_table()]
                 for batch in parquet.read(part.path, ATTEMPTS, _READ, damage):
                     ratio = pc.divide(batch["completion_tokens"].cast(pa.float64()), LONGEST)
@@ -81,7 +81,7 @@ def read(run: Run) -> pa.Table:
         text = f"signals of {pending} attempts are not made yet; run `{PROGRAM} categorize`"
         if not measured.num_rows:
             raise UserError(f"{run.path}: {text}")
-        warn(f"{run.path}: {text}; until then they count not")
+        warn(f"{run.path}: {text}; they do not count until then")
     grades = graded.graded(run, ["has_box"])
     of_measured, of_grades = rowkeys.encode(measured, ids), rowkeys.encode(grades, ids)
     keys = np.sort(of_measured if measured.num_rows else of_grades)
@@ -90,7 +90,9 @@ def read(run: Run) -> pa.Table:
     grade = rowkeys.in_order(grades, of_grades, ["has_box", "outcome"], keys)
     verdict = rowkeys.aligned(run, graded.read_verdicts(run, [*"abc"]).table, keys)
     if run.cfg.dataset.judge == "unmatched" and verdict["a"].null_count:
-        mention("signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty")
+        note_alone(
+            "signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty"
+        )
         verdict = {name: pa.nulls(keys.size, pa.float32()) for name in verdict}
     of_means = ["prompt_mean_logprob", "completion_mean_logprob"]
     means = rowkeys.in_order(*rowkeys.keyed(run, "means", of_means), of_means, keys)

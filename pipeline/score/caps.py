@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.scoring import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store.outcomes import OWED, Codes, Lengths, capped, correct
+from bayes_at_n.pipeline.store.outcomes import PENDING, Codes, Lengths, capped, correct
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
 
@@ -36,10 +36,10 @@ Forecast = tuple[dict[str, Any], str]  # and a line about it
 
 def check(run: Run, codes: Codes, lengths: Lengths) -> None:
     """Raise UserError where some graded attempt does not say its tokens."""
-    graded = codes != OWED
+    graded = codes != PENDING
     if lacking := int((graded & (lengths.tokens < 0)).sum()):
         of = f"{lacking:,} of {int(graded.sum()):,} graded attempts"
-        raise UserError(f"{run.path}: {of} do not say their tokens; leave out caps= and forecast=")
+        raise UserError(f"{run.path}: {of} have no token counts; remove caps= and forecast=")
 
 
 def read(run: Run, codes: Codes) -> tuple[Table | None, Forecast | None]:
@@ -74,7 +74,7 @@ def points(
     codes: Codes, lengths: Lengths, caps: Iterable[int], settings: CapsConfig
 ) -> list[dict[str, Any]]:
     """Make a row of `COLUMNS` at each limit, of the headline; blank above what attempts tell."""
-    graded, metric = codes != OWED, parse(settings.headline)
+    graded, metric = codes != PENDING, parse(settings.headline)
     tokens, cut = lengths.tokens[graded], lengths.cut[graded]
     rows = list[dict[str, Any]]()
     for cap in caps:
@@ -106,7 +106,7 @@ def _forecast(run: Run, codes: Codes, lengths: Lengths) -> Forecast:
     """Forecast the score at `scoring.forecast`. Raises UserError: the attempts tell it."""
     cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
     if cap <= lengths.known:
-        raise UserError(f"forecast={cap}: these attempts tell that score; write caps={cap}")
+        raise UserError(f"forecast={cap}: these attempts reach that limit; use caps={cap}")
     # Questions whose room the context bounds stay as they are.
     limit = np.where(lengths.room < run.cfg.sampling.max_tokens, lengths.room, cap)
     tokens = np.maximum(lengths.tokens, 1)

@@ -19,8 +19,8 @@ from bayes_at_n.pipeline.config.scoring import PriorConfig
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.store import outcomes, rowkeys
-from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, Codes
-from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, Codes
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring import Counts
 
 
@@ -41,7 +41,7 @@ class Prior(NamedTuple):
 
     def outcomes(self) -> Counts:
         """Return R0 of correct and not: counts (M, 2)."""
-        return self.counts(np.where(self.codes == OWED, -1, self.codes == CORRECT), 2)
+        return self.counts(np.where(self.codes == PENDING, -1, self.codes == CORRECT), 2)
 
 
 def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
@@ -55,7 +55,7 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
     if not (path / "config.yaml").exists() and (path / run.path.name).is_dir():
         path /= run.path.name
     try:
-        other = opened(path)
+        other = open_run(path)
         earlier = outcomes.read(other)
         rows = earlier.positions()
     except UserError as error:
@@ -67,7 +67,7 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
         lacks = f"{len(missing)} of this run's questions ({', '.join(missing[:3])})"
         raise UserError(f"prior={path}: does not hold {lacks}; set prior.weight (docs/scoring.md)")
     trials = cfg.trials or earlier.codes.shape[1]
-    complete = int((earlier.codes != OWED).all(axis=0).cumprod().sum())
+    complete = int((earlier.codes != PENDING).all(axis=0).cumprod().sum())
     if complete < (trials if cfg.weight is None else 1) or earlier.codes.shape[1] < trials:
         why = f"of {path} only the first {complete} trials are graded"
         raise UserError(f"prior.trials={trials}: {why}")

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import clock, count, counted, listed, percent, results, warn
+from bayes_at_n.pipeline.base.console import duration, joined, percent, plural, results, si, warn
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
@@ -51,17 +51,17 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     title = f"{scores['model']} on {scores['dataset']}"
     display.show(Table(title, columns, _rows(scores, metrics), notes))
     shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items() if share)
-    size = f"{counted(scores['questions'], 'question')}, {counted(scores['attempts'], 'attempt')}"
+    size = f"{plural(scores['questions'], 'question')}, {plural(scores['attempts'], 'attempt')}"
     results.print(f"{size}: {shares}")
     places = scores.get("gold_places", {}).items()
     if parts := [f"{k} {v['mean']:.3f} ({v['low']:.3f} to {v['high']:.3f})" for k, v in places]:
         results.print(f"accuracy by the gold answer's place: {', '.join(parts)}")
     cost = scores["cost"]
     if sampled := cost["completion_tokens"]:
-        took = f" in {clock(cost['wall_s'])}" if cost["wall_s"] else ""  # no import says
-        rate = f", {count(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
+        took = f" in {duration(cost['wall_s'])}" if cost["wall_s"] else ""  # no import says
+        rate = f", {si(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
         paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
-        results.print(f"{count(sampled)} tokens sampled{took}{rate}{paid}")
+        results.print(f"{si(sampled)} tokens sampled{took}{rate}{paid}")
     if rubrics := scores.get("rubrics"):
         results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} rubrics")
 
@@ -97,28 +97,30 @@ def _rows(scores: Parts, metrics: "Sequence[Metric]") -> list[dict[str, Any]]:
     return rows
 
 
-def beware(scores: Parts) -> None:
+def warn_of_intervals(scores: Parts) -> None:
     """Warn of what makes an interval too narrow."""
     uniform, level, lines = scores["uniform_prior"], scores["confidence"], list[str]()
     if luck := uniform.get("avg", {}).get("inflation"):
         found = scoring.Inflation(*(luck[key] for key in scoring.Inflation._fields))
-        lines += shared_luck([f"avg@{scores['trials']}"], found, uniform["avg"]["sigma"], level)
+        lines += correlation_warning(
+            [f"avg@{scores['trials']}"], found, uniform["avg"]["sigma"], level
+        )
     if how := scores.get("stopped"):
         lines += stopped_lines({scores["model"]: how}, level)
     else:
-        lines += apart({scores["model"]: uniform["bayes"].get("shrinkage", 0.0)})
+        lines += shrinkage_warning({scores["model"]: uniform["bayes"].get("shrinkage", 0.0)})
     for text in lines:
         warn(text)
 
 
-def apart(shrinkage: Mapping[str, float]) -> list[str]:
+def shrinkage_warning(shrinkage: Mapping[str, float]) -> list[str]:
     """Warn where Bayes@N is far from avg; by name :func:`scoring.shrinkage`, in its own sigmas."""
     moved = {name: sigmas for name, sigmas in shrinkage.items() if abs(sigmas) > SHRINKAGE_LIMIT}
     if not moved:
         return []
     worst = max(moved, key=lambda name: abs(moved[name]))
     return [
-        f"Bayes@N of {listed(moved, 5)} differs from avg@N by more than {SHRINKAGE_LIMIT:g} σ"
+        f"Bayes@N of {joined(moved, 5)} differs from avg@N by more than {SHRINKAGE_LIMIT:g} σ"
         f" ({worst} {moved[worst]:+.2f}): its uniform prior shrinks it towards 1/2, so its"
         " interval undercovers; prefer avg@N and its interval"
     ]
@@ -133,11 +135,11 @@ def intervals(fitted: Mapping[str, bool]) -> str:
     plain = [name for name, fits in fitted.items() if not fits]
     if len(plain) == len(fitted):
         return "avg@N without empirical Bayes"
-    but = f", without it {listed(plain, 5)}" if plain else ""
+    but = f", without it {joined(plain, 5)}" if plain else ""
     return f"avg@N by empirical Bayes over questions{but}"
 
 
-def shared_luck(
+def correlation_warning(
     names: Sequence[str], found: "scoring.Inflation", sigma: npt.ArrayLike, confidence: float
 ) -> list[str]:
     """Warn where trials vary more than trials of independent attempts would.
@@ -150,7 +152,7 @@ def shared_luck(
         return []
     most = sure[np.argmin(p[sure])]
     others = [names[i] for i in sure if i != most]
-    more = f"; likewise {listed(others, 4)}" if others else ""
+    more = f"; likewise {joined(others, 4)}" if others else ""
     return [
         f"{names[most]}: its variance between trials is {value[most]:.2f} times"
         f" ({percent(confidence)} interval {low[most]:.2f} to {high[most]:.2f}) that of independent"
@@ -169,7 +171,7 @@ def stopped(run: Run) -> dict[str, Any] | None:
 def mean_of_rounds(how: Mapping[str, Any], matrix: Any, confidence: float) -> dict[str, Any]:
     """Add to `how` the mean of rounds, and an interval that holds whenever sampling was stopped.
 
-    `matrix` holds outcomes, (M, N), masked where owed: the first trials without a gap are rounds.
+    `matrix` holds outcomes, (M, N), masked where pending; rounds are the first without a gap.
     """
     from bayes_at_n.scoring.sequential import MeanSequence  # Numba takes a third of a second
 

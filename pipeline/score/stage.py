@@ -7,7 +7,7 @@ import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import asked, counted, mention, note, results, warn
+from bayes_at_n.pipeline.base.console import mode, note, note_alone, plural, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display import table as display
@@ -19,7 +19,14 @@ from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
 from bayes_at_n.pipeline.store import files, outcomes, runfolder
 from bayes_at_n.pipeline.store.graded import judge_settings
-from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, OUTCOMES, OWED, UNDECIDED, Outcomes
+from bayes_at_n.pipeline.store.outcomes import (
+    BOXES,
+    CORRECT,
+    OUTCOMES,
+    PENDING,
+    UNDECIDED,
+    Outcomes,
+)
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
 
@@ -34,7 +41,7 @@ def score(run: Run, rubrics: bool = False) -> None:
     record = made_from(run)  # what is added meanwhile makes the scores stale
     scores, graded, mapped, curve = scored(run, rubrics)
     scores[MADE_FROM] = record
-    display.answer(scores)
+    display.print_json(scores)
     if curve is not None:
         pictures = {}
         if run.cfg.scoring.plots:
@@ -52,8 +59,8 @@ def score(run: Run, rubrics: bool = False) -> None:
         )
     runfolder.write_json(run.path / "scores.json", scores)
     if drawn := categories.draw(run, mapped):
-        mention(f"drew {len(drawn)} pictures of category shares in {drawn[0].parent}")
-    mention(f"saved {run.path / 'scores.json'} and matrix.npz")
+        note_alone(f"drew {len(drawn)} pictures of category shares in {drawn[0].parent}")
+    note_alone(f"saved {run.path / 'scores.json'} and matrix.npz")
 
 
 def scored(
@@ -66,18 +73,18 @@ def scored(
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     graded = outcomes.read(run)
-    if (graded.codes == OWED).all():
-        verb = "grade" if (graded.ruled == OWED).all() else "verify"
+    if (graded.codes == PENDING).all():
+        verb = "grade" if (graded.ruled == PENDING).all() else "verify"
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
     curve, forecast = caps.read(run, graded.codes)  # what it refuses, before anything is shown
     metrics, evidence = _metrics(run, graded)
     mapped = categories.current(run)
     scores = _scores(run, graded, metrics, mapped, evidence)
-    if rubrics or asked("verbose"):
+    if rubrics or mode("verbose"):
         categories.print_rubrics(run, scores.get("rubrics", {}))
     if not rubrics:
         shown.show(scores, metrics)
-    shown.beware(scores)
+    shown.warn_of_intervals(scores)
     swings = votes.swings(graded.question_ids, {run.cfg.model.name: evidence})
     for name, table in (("votes", swings), ("caps", curve)):
         if table is not None:
@@ -86,14 +93,14 @@ def scored(
     if forecast is not None:
         scores["forecast"], line = forecast
         results.print(line)
-    if decided := outcomes.who(run, graded):
+    if decided := outcomes.deciders_line(run, graded):
         results.print(decided)
     before = runfolder.read_json(run.path / "scores.json")
     if before and before.get("judge", {}).get("by") != judge_settings(run):
-        note("score: another grader or verifier decided the outcomes of the scores before these")
-    if lacking := int((graded.codes == OWED).sum()):
+        note("score: the previous scores were by another grader or verifier")
+    if lacking := int((graded.codes == PENDING).sum()):
         of = f"{lacking} of {graded.codes.size} attempts"
-        warn(f"{of} are still owed, ungraded or unjudged; none is counted as wrong")
+        warn(f"{of} are pending, ungraded or unjudged; none counts as wrong")
     if cut := runfolder.continuing(run):
         warn(f"{len(cut)} truncated attempts count as cut off until `run` has continued them")
     return scores, graded, mapped, curve
@@ -103,9 +110,9 @@ def _metrics(run: Run, graded: Outcomes) -> tuple[list[Metric], votes.Evidence]:
     """Return the metrics that can be made, and what votes among them take; warn of the others."""
     first = run.cfg.scoring.headline  # and the other beside it, so that none misleads
     metrics = parse_all([first, "bayes", "avg", *run.cfg.scoring.metrics])
-    least = int((graded.codes != OWED).sum(axis=1).min())
+    least = int((graded.codes != PENDING).sum(axis=1).min())
     if short := ", ".join(metric.title() for metric in metrics if metric.k > least):
-        warn(f"{short}: left out: a question has only {counted(least, 'graded attempt')}")
+        warn(f"{short}: left out: a question has only {plural(least, 'graded attempt')}")
     metrics = [metric for metric in metrics if metric.k <= least]
     voting = any(metric.votes for metric in metrics)
     evidence = votes.read(run, graded.question_ids) if voting else votes.NOTHING
@@ -136,7 +143,7 @@ def _scores(
         "dataset": run.cfg.dataset.name,
         "questions": len(graded.question_ids),
         "trials": graded.codes.shape[1],
-        "attempts": int((graded.codes != OWED).sum()),
+        "attempts": int((graded.codes != PENDING).sum()),
         "confidence": level,
         "headline": run.cfg.scoring.headline,
         **({"judge": {"by": by, **graded.deciders()}} if (by := judge_settings(run)) else {}),
@@ -196,7 +203,7 @@ def _by_place(run: Run, matrix: Any, level: float) -> Parts:
         return {}
     trials, found = range(matrix.shape[1]), Parts()
     golds = np.array(
-        [[runfolder.as_shown(run.cfg, row, t)["gold"] for t in trials] for row in run.questions]
+        [[runfolder.as_presented(run.cfg, row, t)["gold"] for t in trials] for row in run.questions]
     )
     for letter in np.unique(golds).tolist():
         here: Any = np.ma.masked_where(golds != letter, matrix)  # type: ignore[no-untyped-call]
@@ -217,7 +224,7 @@ def _shares(graded: Outcomes) -> dict[str, float]:
     counts = {name: (graded.codes == code).sum() for code, name in enumerate(OUTCOMES)}
     boxes = {name: (graded.boxes == code).sum() for code, name in enumerate(BOXES)}
     counts |= {"truncated": boxes["truncated"], "unboxed": boxes["no_box"] + boxes["unclosed"]}
-    return {name: float(of / (graded.codes != OWED).sum()) for name, of in counts.items()}
+    return {name: float(of / (graded.codes != PENDING).sum()) for name, of in counts.items()}
 
 
 def _cost(run: Run) -> Parts:

@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.grade import classes
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import rowkeys
-from bayes_at_n.pipeline.store.outcomes import OWED
+from bayes_at_n.pipeline.store.outcomes import PENDING
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.metric import ANSWERS, CONFIDENCE, VERIFIER, Metric
 from bayes_at_n.scoring.metrics.votes import right
@@ -34,7 +34,7 @@ _COLUMNS = (
 class Evidence(NamedTuple):
     """What votes of a run are made from: arrays (M, N), by the names that metrics have."""
 
-    arrays: dict[str, Any]  # "answers", masked where owed, and scores
+    arrays: dict[str, Any]  # "answers", masked where pending, and scores
     lacking: dict[str, str]  # why others are not there
     texts: list[list[str]]  # of each question the texts of the answers 2, 3, ...
 
@@ -49,12 +49,12 @@ def read(run: Run, question_ids: Sequence[str]) -> Evidence:
     power of minus its bits per token; the verifier's score is its calibrated P(A).
     """
     try:
-        found = classes.of(run)
+        found = classes.classes_of(run)
     except UserError as error:
         return Evidence({}, {ANSWERS: str(error)}, [])
     ids = pa.array(question_ids, pa.string())
     rows = pc.index_in(ids, rowkeys.question_ids(run)).to_numpy()
-    answers: Any = np.ma.masked_equal(found.codes[rows], OWED)  # type: ignore[no-untyped-call]
+    answers: Any = np.ma.masked_equal(found.codes[rows], PENDING)  # type: ignore[no-untyped-call]
     evidence = Evidence({ANSWERS: answers}, {}, [found.texts[row] for row in rows])
     try:
         table = signals.read(run)
@@ -63,7 +63,7 @@ def read(run: Run, question_ids: Sequence[str]) -> Evidence:
     for name, (signal, noun) in _SIGNALS.items():
         values = table[signal].to_numpy().astype(np.float64)
         scores = rowkeys.placed(table, ids, values, answers.shape, np.nan)
-        if lost := int((np.isnan(scores) & (answers.filled(OWED) > classes.NONE)).sum()):
+        if lost := int((np.isnan(scores) & (answers.filled(PENDING) > classes.NONE)).sum()):
             evidence.lacking[name] = f"{run.path}: {lost} attempts with an answer have no {noun}"
         else:
             evidence.arrays[name] = np.exp2(-scores) if name == CONFIDENCE else scores

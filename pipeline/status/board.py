@@ -11,9 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from bayes_at_n.pipeline.base.console import clock, count, results
+from bayes_at_n.pipeline.base.console import duration, results, si
 from bayes_at_n.pipeline.display.table import Column, Table, columns, to_rich
-from bayes_at_n.pipeline.score.shown import apart
+from bayes_at_n.pipeline.score.shown import shrinkage_warning
 from bayes_at_n.pipeline.status.counts import Counts
 from bayes_at_n.pipeline.status.progress import Progress, added, by_state
 from bayes_at_n.pipeline.store.outcomes import OUTCOMES
@@ -27,7 +27,7 @@ MARKS = {
     "truncated": "~",
     "undecided": "?",
     "generated, not graded": "+",
-    "owed": ".",
+    "pending": ".",
 }
 _FAULTS = 3  # that are shown one by one
 _MOST_LINES = 20  # of a question; of more trials only the counts are shown
@@ -35,15 +35,15 @@ _LONGEST = 240  # characters of a remark
 _RUNS = [
     Column("run", "run", align="left"),
     *columns(
-        done="done/total", owed="owed", in_flight="in flight", workers="workers", tokens="tokens",
-        speed="a second", left="time left", gpu_hours="GPU h+left", price="price",
+        done="done/total", pending="pending", in_flight="in flight", workers="workers",
+        tokens="tokens", speed="a second", left="time left", gpu_hours="GPU h+left", price="price",
     ),
     *columns("{:.3f}", avg="avg", avg_interval="interval", mu="Bayes@N", mu_interval="interval"),
 ]  # fmt: skip
 _WORKERS = [
     *columns(align="left", place="worker on", state="state"),
     *columns(attempts="attempts", in_flight="in flight", cache="cache", speed="tokens/s"),
-    Column("heard", "heard of"),
+    Column("last_seen", "last seen"),
 ]
 
 
@@ -53,7 +53,7 @@ def board(runs: Sequence[Progress], width: int, height: int | None = None) -> Re
     Of more runs than fit the `height` the rest is counted, and those that move are shown first.
     """
     order = sorted(
-        runs, key=lambda run: (not run.workers_alive, not run.workers_dead, not run.owed)
+        runs, key=lambda run: (not run.workers_alive, not run.workers_dead, not run.pending)
     )
 
     def drawn(most: int) -> RenderableType:
@@ -92,18 +92,18 @@ def _row(run: Progress) -> dict[str, object]:
         dead = f"+{run.workers_dead} dead" if run.workers_dead else ""
         alive = run.workers_alive or ("0" if dead else "")
         known = "–" if run.gpu_hours_left is None else f"{run.gpu_hours_left:.1f}"
-        left = "–" if run.seconds_left is None else clock(run.seconds_left)
+        left = "–" if run.seconds_left is None else duration(run.seconds_left)
         price = "" if run.price is None else f"{run.price:,.2f}"
-        if run.owed and run.price_total:
+        if run.pending and run.price_total:
             price += f" of about {run.price_total:,.2f}"
         row |= {
             "done": f"{run.done}/{run.total}",
-            "owed": run.owed or None,
+            "pending": run.pending or None,
             "in_flight": run.in_flight or None,
             "workers": f"{alive}{dead}",
-            "tokens": count(run.tokens) if run.tokens else None,
-            "speed": count(run.tokens_per_s) if run.tokens_per_s else None,
-            "left": left if run.owed else None,
+            "tokens": si(run.tokens) if run.tokens else None,
+            "speed": si(run.tokens_per_s) if run.tokens_per_s else None,
+            "left": left if run.pending else None,
             "gpu_hours": f"{run.gpu_hours:.1f}+{known}" if run.gpu_hours else None,
             "price": price,
         }
@@ -116,7 +116,7 @@ def _row(run: Progress) -> dict[str, object]:
 def workers_table(workers: Sequence[Worker], most: int = 20) -> Table:
     """Tabulate workers, those alive first, then the latest; after `most` the rest are counted."""
     now = time.time()
-    ordered = sorted(workers, key=lambda w: (not w.alive, -(w.heard or w.started or 0.0)))
+    ordered = sorted(workers, key=lambda w: (not w.alive, -(w.last_seen or w.started or 0.0)))
     rest = Counter(worker.state for worker in ordered[most:])
     rows = [
         {
@@ -125,8 +125,10 @@ def workers_table(workers: Sequence[Worker], most: int = 20) -> Table:
             "attempts": worker.attempts,
             "in_flight": worker.in_flight if worker.alive else None,
             "cache": _cache(worker),
-            "speed": count(worker.tokens_per_s),
-            "heard": f"{clock(max(0.0, now - worker.heard))} ago" if worker.heard else "–",
+            "speed": si(worker.tokens_per_s),
+            "last_seen": f"{duration(max(0.0, now - worker.last_seen))} ago"
+            if worker.last_seen
+            else "–",
         }
         for worker in ordered[:most]
     ]
@@ -150,7 +152,7 @@ def _place(worker: Worker) -> str:
 def bar(runs: Sequence[Progress], width: int) -> RenderableType:
     """Draw how much of all runs is done, over the whole width."""
     run = added(runs)
-    left = f", about {clock(run.seconds_left)} left" if run.owed and run.seconds_left else ""
+    left = f", about {duration(run.seconds_left)} left" if run.pending and run.seconds_left else ""
     text = f" {run.done}/{run.total}, {run.done / max(1, run.total):.0%}{left}"
     row = RichTable.grid()
     row.add_row(ProgressBar(max(1, run.total), run.done, max(10, width - len(text))), text)
@@ -160,7 +162,7 @@ def bar(runs: Sequence[Progress], width: int) -> RenderableType:
 def _state(run: Progress) -> str:
     if run.fault is not None:
         return "without figures"
-    return "running" if run.workers_alive else "idle" if run.owed else "done"
+    return "running" if run.workers_alive else "idle" if run.pending else "done"
 
 
 def remarks(runs: Sequence[Progress]) -> list[str]:
@@ -171,9 +173,11 @@ def remarks(runs: Sequence[Progress]) -> list[str]:
     lines += [f"{run.name} {run.continues}" for run in runs if run.continues][:_FAULTS]
     if ungraded := sum(run.ungraded for run in runs):
         lines.append(f"scores: {ungraded} attempts are not graded yet")
-    elif any(run.score is not None and run.owed for run in runs):
+    elif any(run.score is not None and run.pending for run in runs):
         lines.append("scores are of the attempts that are done: short ones are done first")
-    lines += apart({run.name: run.score.shrinkage for run in runs if run.score is not None})
+    lines += shrinkage_warning(
+        {run.name: run.score.shrinkage for run in runs if run.score is not None}
+    )
     if again := sum(worker.preemptions for run in runs for worker in run.workers if worker.alive):
         lines.append(
             f"{again} preemptions: sequences thrown out of a full cache, to be computed again; a"
@@ -205,7 +209,7 @@ def _marks(counts: Counts) -> npt.NDArray[np.str_]:
         marks[counts.outcomes == OUTCOMES.index(outcome)] = MARKS[outcome]
     marks[~counts.graded] = MARKS["generated, not graded"]
     marks[counts.truncated] = MARKS["truncated"]
-    marks[~counts.done] = MARKS["owed"]
+    marks[~counts.done] = MARKS["pending"]
     return marks
 
 
@@ -217,14 +221,14 @@ def _question(
     >>> marks = np.array(list("1101" * 4 + "0-.."))
     >>> print(*_question("q1", 2, marks, None), *_question("q1", 2, marks, 20), sep="\\n")
     q1 11011101110111010-..  12/18
-    q1  12/18: 12 correct, 5 wrong, 1 no_answer, 2 owed
+    q1  12/18: 12 correct, 5 wrong, 1 no_answer, 2 pending
       1101110111
       0111010-..
     >>> [*_question("q1", 2, np.repeat(marks, 999), 20)]
-    ['q1 11988/17982: 11988 correct, 4995 wrong, 999 no_answer, 1998 owed']
+    ['q1 11988/17982: 11988 correct, 4995 wrong, 999 no_answer, 1998 pending']
     """
     counts = Counter(marks.tolist())
-    share = f"{counts[MARKS['correct']]:>3}/{marks.size - counts[MARKS['owed']]}"
+    share = f"{counts[MARKS['correct']]:>3}/{marks.size - counts[MARKS['pending']]}"
     line = f"{question_id:<{longest}} {''.join(marks)} {share}"
     if room is None or len(line) <= room:
         yield line

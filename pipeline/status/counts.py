@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.score import current
 from bayes_at_n.pipeline.store import origin, outcomes, parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
-from bayes_at_n.pipeline.store.outcomes import OWED, Codes, correct
+from bayes_at_n.pipeline.store.outcomes import PENDING, Codes, correct
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Stale
 
@@ -30,7 +30,7 @@ _LISTINGS = 5  # of a folder in which journals are being sealed
 
 @dataclass(frozen=True)
 class RunningScore:
-    """avg and Bayes@N of what is graded so far; attempts that are owed are masked."""
+    """avg and Bayes@N of what is graded so far; attempts that are pending are masked."""
 
     avg: float  # over the questions that have some, with the interval that covers
     avg_low: float
@@ -70,7 +70,7 @@ class Counts:
         self.run, self._ids = run, rowkeys.question_ids(run)
         self._shape = (len(run.questions), run.cfg.sampling.trials)
         self._shards: dict[str, _Shard] = {}  # by stem
-        self.outcomes: Codes = np.full(self._shape, OWED, np.int8)
+        self.outcomes: Codes = np.full(self._shape, PENDING, np.int8)
         self.stale, self.waiting = "", False
         self._graded_versions: list[tuple[str, str]] = []
         self._place({})
@@ -78,7 +78,7 @@ class Counts:
     @property
     def graded(self) -> npt.NDArray[np.bool_]:
         """Mark the attempts that have an outcome."""
-        known: npt.NDArray[np.bool_] = self.outcomes != OWED
+        known: npt.NDArray[np.bool_] = self.outcomes != PENDING
         return known
 
     @property
@@ -108,11 +108,11 @@ class Counts:
             versions += map(_version, shards.files(self.run.attempts))
         if versions == self._graded_versions:
             return
-        self.outcomes, self.waiting, self.stale = np.full(self._shape, OWED, np.int8), False, ""
+        self.outcomes, self.waiting, self.stale = np.full(self._shape, PENDING, np.int8), False, ""
         try:
             found = outcomes.read(self.run, quiet=True)
             self.outcomes = found.codes
-            self.waiting = bool(((found.codes == OWED) & (found.ruled != OWED)).any())
+            self.waiting = bool(((found.codes == PENDING) & (found.ruled != PENDING)).any())
         except Stale as error:
             self.stale = str(error)
         self._graded_versions = versions
@@ -120,7 +120,7 @@ class Counts:
     def _read(self, stem: str, path: Path) -> None:
         """Bring what is known of one file up to date."""
         old, now = self._shards.get(stem, _Shard()), _version(path)
-        if now == old.version or origin.foreign(path):
+        if now == old.version or origin.of_another_run(path):
             return
         if path.suffix == ".journal":
             old = old if path.stat().st_size >= old.end else _Shard()
@@ -160,7 +160,7 @@ class Counts:
 
 
 def score(counts: Counts, stored: bool = False) -> RunningScore | None:
-    """Return the running score; None before the first outcome, or while verdicts are owed.
+    """Return the running score; None before the first outcome, or while verdicts are pending.
 
     `stored`: take what the stage stored where it is of what is there now, which spares SciPy, half
     a second; of many runs hashing their files takes longer than to score them.

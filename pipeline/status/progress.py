@@ -1,4 +1,4 @@
-"""How far runs are: what is done and owed, who works on it, what it costs and when it is done."""
+"""The progress of runs: what is done and pending, its workers, its cost and the time left."""
 
 import time
 from collections import Counter
@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.store.outcomes import price
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.records import Worker, workers
 
-_SUMMED = ["done", "total", "owed", "in_flight", "workers_alive", "workers_dead", "tokens"]
+_SUMMED = ["done", "total", "pending", "in_flight", "workers_alive", "workers_dead", "tokens"]
 _SUMMED += ["tokens_per_s", "gpu_hours", "attempts_per_s", "ungraded"]
 _RECENT_S = 1800  # the rate is that of the latest attempts, none from days ago
 
@@ -28,7 +28,7 @@ class Progress:
     dataset: str = ""
     done: int = 0
     total: int = 0
-    owed: int = 0
+    pending: int = 0
     in_flight: int = 0
     workers_alive: int = 0
     workers_dead: int = 0
@@ -41,7 +41,7 @@ class Progress:
     gpu_hours: float = 0.0
     gpu_hours_left: float | None = 0.0  # at the GPU time of an attempt so far; None: not known
     price: float | None = None  # of the attempts that are there; None: none set, or not known
-    price_total: float | None = None  # of all, if those owed are as long; None: not known
+    price_total: float | None = None  # of all, if those pending are as long; None: not known
     budget: dict[str, Any] = field(default_factory=dict)  # as of `workers.spent.account`
     score: RunningScore | None = None
     workers: list[Worker] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Progress:
     @property
     def over(self) -> bool:
         """Say whether nothing will change any more."""
-        return self.fault is None and not (self.owed or self.workers_alive)
+        return self.fault is None and not (self.pending or self.workers_alive)
 
     def record(self) -> dict[str, Any]:
         """Return it as plain JSON values; without price and budget where there is none."""
@@ -65,16 +65,18 @@ class Progress:
         return {key: value for key, value in asdict(self).items() if key not in absent}
 
 
-def of(name: str, counts: Counts, jobs: list[Job], score: RunningScore | None = None) -> Progress:
+def progress_of(
+    name: str, counts: Counts, jobs: list[Job], score: RunningScore | None = None
+) -> Progress:
     """Make the figures of a run from what was read of it.
 
     Raises OSError: when a folder is there and cannot be read.
     """
     run, done, everyone = counts.run, counts.done, workers(counts.run.path)
-    owed, alive = int((~done).sum()), [worker for worker in everyone if worker.alive]
+    pending, alive = int((~done).sum()), [worker for worker in everyone if worker.alive]
     attempts = sum(worker.attempts for worker in everyone)
     gpu_hours = sum(worker.gpu_s for worker in everyone) / 3600
-    gpu_hours_left = owed * gpu_hours / attempts if attempts and gpu_hours else None
+    gpu_hours_left = pending * gpu_hours / attempts if attempts and gpu_hours else None
     paid, rate = _price(counts), _rate(counts, alive)
     continues = raised_cap.described(run.cfg, counts.tokens[counts.short].tolist())
     return Progress(
@@ -82,18 +84,18 @@ def of(name: str, counts: Counts, jobs: list[Job], score: RunningScore | None = 
         run=str(run.path),
         model=run.cfg.model.name,
         dataset=run.cfg.dataset.name,
-        done=done.size - owed,
+        done=done.size - pending,
         total=done.size,
-        owed=owed,
-        in_flight=min(sum(worker.in_flight for worker in alive), owed),
+        pending=pending,
+        in_flight=min(sum(worker.in_flight for worker in alive), pending),
         workers_alive=len(alive),
         workers_dead=sum(worker.state == "dead" for worker in everyone),
         tokens=int(counts.tokens.sum()),
         truncated=float(counts.truncated[done].mean()) if done.any() else 0.0,
         tokens_per_s=round(sum(worker.tokens_per_s for worker in alive), 1),
-        seconds_left=_seconds(owed, rate),
+        seconds_left=_seconds(pending, rate),
         gpu_hours=round(gpu_hours, 4),
-        gpu_hours_left=gpu_hours_left and round(gpu_hours_left, 4) if owed else 0.0,
+        gpu_hours_left=gpu_hours_left and round(gpu_hours_left, 4) if pending else 0.0,
         price=paid,
         price_total=None if paid is None or not done.any() else paid * done.size / done.sum(),
         budget=spent.account(run.cfg, spent.spent([run])) if run.cfg.budget.given else {},
@@ -107,8 +109,8 @@ def of(name: str, counts: Counts, jobs: list[Job], score: RunningScore | None = 
     )
 
 
-def _seconds(owed: int, rate: float) -> float | None:
-    return 0 if not owed else round(owed / rate) if rate else None
+def _seconds(pending: int, rate: float) -> float | None:
+    return 0 if not pending else round(pending / rate) if rate else None
 
 
 def _price(counts: Counts) -> float | None:
@@ -140,7 +142,7 @@ def added(runs: Sequence[Progress]) -> Progress:
     return Progress(
         name=f"{len(runs)} runs",
         **sums,
-        seconds_left=_seconds(sums["owed"], sums["attempts_per_s"]),
+        seconds_left=_seconds(sums["pending"], sums["attempts_per_s"]),
         **{name: _sum(name, runs) for name in ("gpu_hours_left", "price", "price_total")},
         fault=runs[0].fault if all(run.fault is not None for run in runs) else None,
     )

@@ -11,17 +11,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bayes_at_n.pipeline.base.console import answering, results
+from bayes_at_n.pipeline.base.console import prints_json, results
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cluster import jobs
 from bayes_at_n.pipeline.cluster.jobs import Job
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.status import board, progress
 from bayes_at_n.pipeline.status.counts import Counts, score
 from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.store import find, parquet
-from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 EVERY_S = 30.0  # between two blocks of plain text
 _LOOK_S = 2.0
@@ -63,14 +63,14 @@ class Observer:
         paths = list(runs)
         names = find.names(paths) if len(paths) > 1 else ["/".join(p.parts[-2:]) for p in paths]
         if time.monotonic() - self._jobs_read >= _JOBS_S or not self._jobs.keys() >= set(paths):
-            self._jobs, self._jobs_read = jobs.of(paths), time.monotonic()
+            self._jobs, self._jobs_read = jobs.jobs_of(paths), time.monotonic()
         found = []
         for name, path, cfg in zip(names, paths, runs.values(), strict=True):
             try:
                 counts = self._counts_of(path, cfg)
                 counts.look()
                 scored = score(counts, stored=len(runs) == 1)
-                found.append(progress.of(name, counts, self._jobs[path], scored))
+                found.append(progress.progress_of(name, counts, self._jobs[path], scored))
             except (UserError, OSError) as error:
                 found.append(Progress(name=name, run=str(path), fault=str(error)))
         return found
@@ -97,7 +97,7 @@ class Observer:
         version = cfg, *files
         before, counts = self._counts.get(path, (None, None))
         if counts is None or before != version:  # workers write the same settings again
-            run = Run(cfg) if cfg else opened(path)
+            run = Run(cfg) if cfg else open_run(path)
             if counts is None or (counts.run.cfg, counts.run.questions) != (run.cfg, run.questions):
                 counts = Counts(run)
             self._counts[path] = version, counts
@@ -108,8 +108,8 @@ def show_run(run: Run) -> None:
     """Print where a run stands, with a character a trial. Raises UserError: it is not prepared."""
     counts = Counts(run)
     counts.look()
-    path, of_run = str(run.path), jobs.of([run.path])[run.path]
-    found = progress.of(run.path.name, counts, of_run, score(counts, stored=True))
+    path, of_run = str(run.path), jobs.jobs_of([run.path])[run.path]
+    found = progress.progress_of(run.path.name, counts, of_run, score(counts, stored=True))
     results.print(f"{path}: {run.cfg.model.name} on {run.cfg.dataset.name}")
     for line in board.map_lines(counts, results.width if results.is_terminal else None):
         results.print(line)
@@ -129,7 +129,7 @@ def show(sources: Sources, about: About | None = None) -> None:
 
 
 def watch(sources: Sources, every: float = EVERY_S, about: About | None = None) -> None:
-    """Show runs until nothing is owed and nobody is alive, or until Ctrl-C.
+    """Show runs until nothing is pending and nobody is alive, or until Ctrl-C.
 
     With `about`, which says what stands above them, it is over when that is.
 
@@ -137,7 +137,7 @@ def watch(sources: Sources, every: float = EVERY_S, about: About | None = None) 
     are a JSON object a run, terminal or not. For `sources` see `Observer`.
     Raises UserError: as `Observer`.
     """
-    observer, drawn = Observer(sources), results.is_terminal and not answering()
+    observer, drawn = Observer(sources), results.is_terminal and not prints_json()
     screen = Live(console=results, auto_refresh=False, vertical_overflow="crop")
     printed = float("-inf")
     with suppress(KeyboardInterrupt), screen if drawn else nullcontext():
@@ -164,8 +164,8 @@ def _width() -> int:
 
 def _print(runs: list[Progress], above: Above | None) -> None:
     for record in [*([above.record] if above else []), *(run.record() for run in runs)]:
-        answer(record)
-    if not answering():
+        print_json(record)
+    if not prints_json():
         _show(_drawn(runs, above))
     results.file.flush()  # or a log stays empty for hours
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import Meter, results
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.store import find, origin, parquet, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store import tables as stored
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -45,25 +45,25 @@ def check(folders: Iterable[Path], stale: Iterable[Callable[[Run], Mapping[Path,
         try:
             paths = _files(folder)
         except UserError as error:
-            faults[foreign.printable(folder)] = [str(error)]
+            faults[untrusted.printable(folder)] = [str(error)]
         with Meter("check", len(paths)) as meter:
             for path in paths:
-                if lines := found(path):
-                    faults[foreign.printable(path)] = lines
+                if lines := faults_of(path):
+                    faults[untrusted.printable(path)] = lines
                 meter.advance(1)
         for run_folder in find.within(folder) if paths else ():
             try:
-                run = runfolder.opened(run_folder)
+                run = runfolder.open_run(run_folder)
             except _ERRORS:  # which are named with the file at fault
                 continue
             for made_otherwise in stale:
                 with contextlib.suppress(*_ERRORS):
                     for path, why in made_otherwise(run).items():
-                        line = f"stale: made otherwise ({why}); `run` makes it anew"
-                        faults.setdefault(foreign.printable(path), [line])
+                        line = f"stale: made with other inputs ({why}); `run` makes it anew"
+                        faults.setdefault(untrusted.printable(path), [line])
         bad += len(faults)
         summary = {"folder": str(folder), "files": len(paths), "sound": not faults}
-        answer(summary | {"faults": faults})
+        print_json(summary | {"faults": faults})
         for name, lines in faults.items():
             results.print(f"{name}: {'; '.join(lines)}")
         results.print(f"{folder}: {len(paths)} files, {len(faults)} not sound")
@@ -83,17 +83,17 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in places.values() if not path.is_dir()]
 
 
-def found(path: Path) -> list[str]:
+def faults_of(path: Path) -> list[str]:
     """List what is wrong with a file; nothing where it is gone by now."""
     try:
-        foreign.check(path)
-        with foreign.room(path.stat().st_size):
+        untrusted.check(path)
+        with untrusted.memory_limit(path.stat().st_size):
             if path.suffix in (".parquet", ".journal"):
                 return _table(path)
             if path.suffix == ".json":
-                json.loads(foreign.read_text(path))
+                json.loads(untrusted.read_text(path))
             if path.suffix == ".jsonl":
-                collections.deque(foreign.json_lines(path), maxlen=0)
+                collections.deque(untrusted.json_lines(path), maxlen=0)
             if path.suffix == ".npz":
                 with zipfile.ZipFile(path) as file:
                     if name := file.testzip():
@@ -114,7 +114,7 @@ def _table(path: Path) -> list[str]:
     folder, table, damage = path.parent.parent, path.parent.name, parquet.Damage()
     of_run = find.is_run(folder)
     columns = (rowkeys.TABLES.get(table) if of_run else None) or origin.schema(path)
-    if columns is ATTEMPTS and (why := origin.foreign(path)):
+    if columns is ATTEMPTS and (why := origin.of_another_run(path)):
         return [why]
     for _ in parquet.read(path, columns, columns.names, damage):
         pass

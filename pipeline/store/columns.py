@@ -24,7 +24,7 @@ QUESTIONS = pa.schema(
     ]
 )
 
-# Why an attempt ended; with any other reason (abort, error) it is never stored, and owed as before.
+# Why an attempt ended; with any other reason (abort, error) it is not stored and stays pending.
 # Cut: the token limit, vLLM's detector of repetition, a server's content filter.
 FILTERED = "content_filter"
 CUT = ("length", "repetition", FILTERED)

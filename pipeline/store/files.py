@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayes_at_n.pipeline.base import atomic, foreign, lease
+from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.analysis import SelectionConfig
@@ -50,7 +50,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     with lease.held(folder / "results.lease", "writing results", wait=True):
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, UserError):
-            listed = {*map(str, foreign.read_json(result)["files"])} - {*files}
+            listed = {*map(str, untrusted.read_json(result)["files"])} - {*files}
             paths = ((own / name).resolve() for name in listed)  # what is elsewhere stays
             stale = [path for path in paths if path.is_relative_to(own) and path.is_file()]
         atomic.replace_all(made | dict.fromkeys(stale) | {result: f"{text}\n".encode()})
@@ -98,4 +98,4 @@ def publish(folder: Path, links: Sequence[Path]) -> None:
             new.replace(link)
         except OSError as error:
             new.unlink(missing_ok=True)
-            warn(f"{link}: cannot lead to {folder} ({error.strerror})")
+            warn(f"{link}: cannot link to {folder} ({error.strerror})")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.analysis import SelectionConfig
@@ -33,7 +33,7 @@ def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
         raise next(iter(faults.values()))
     for folder, fault in faults.items():
         if folder.name[:1] not in ("_", "."):  # nobody means those; a shell's * does
-            warn(f"{foreign.printable(folder)} is left out: {fault}")
+            warn(f"{untrusted.printable(folder)} is left out: {fault}")
     return {name: list(runs.values()) for name, runs in by_dataset.items()}
 
 
@@ -50,7 +50,7 @@ def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
     for key, name, there in [*asked, *(("model", name, models) for name in cfg.model)]:
         if name not in there:
             listed = ", ".join(there)
-            raise UserError(f"{key}={name}: no run of it in {root}; there are {listed}")
+            raise UserError(f"{key}={name}: no such run in {root}, which has {listed}")
     wanted = cfg.model or models
     found = {n: [run for m in wanted for run in of if run.name == m] for n, of in chosen.items()}
     return {name: runs for name, runs in found.items() if runs}
@@ -64,7 +64,7 @@ def within(folder: Path) -> list[Path]:
         return [folder]
     runs = _runs(folder) or [run for part in _folders(folder) for run in _runs(part)]
     if not runs:
-        raise UserError(f"{folder} is no run folder, and holds none")
+        raise UserError(f"{folder} is not a run folder and contains none")
     return runs
 
 
@@ -88,7 +88,7 @@ def names(folders: Sequence[Path]) -> list[str]:
     >>> names([Path("/r/a/x"), Path("/r/b/x"), Path("/r/b/y")])
     ['a/x', 'b/x', 'y']
     """
-    paths = [Path(foreign.printable(path.resolve())) for path in folders]
+    paths = [Path(untrusted.printable(path.resolve())) for path in folders]
     tails = {path: [path.parts[-n:] for n in range(1, len(path.parts))] for path in paths}
     times = Counter(tail for of_one in tails.values() for tail in of_one)
     return [next(("/".join(t) for t in tails[p] if times[t] == 1), str(p)) for p in paths]

@@ -143,7 +143,7 @@ def read_verdicts(
         if stale == "raise":
             raise
         if stale == "warn":
-            _warn(f"{error}; until then they count not")
+            _warn(f"{error}; they do not count until then")
         return Rows(VERDICTS.empty_table().select([*KEY, *names]), 0)
 
 
@@ -181,7 +181,7 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     """Read key, `outcome`, `box` and other columns of every grade, with verdicts where they decide.
 
     `ruled` is the rule grader's outcome, `judged` whether the verifier decides. Where it does,
-    `layer` is "verifier", `reason` has both, and without a verdict the outcome is null, so owed.
+    `layer` is "verifier", `reason` has both, and without a verdict the outcome is null, so pending.
     Raises Stale: as `ruled`. UserError, unless `quiet`: with judge=unmatched verdicts are missing,
     and the rest, mostly what the rule grader accepts, is no fair sample.
     """

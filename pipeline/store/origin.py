@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from bayes_at_n.pipeline.base import journal
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.foreign import read_json
+from bayes_at_n.pipeline.base.untrusted import read_json
 from bayes_at_n.pipeline.store import parquet
 
 HASH, IDENTITY = "identity_hash", "identity"  # in the manifest, and of files
@@ -40,7 +40,7 @@ def hashed(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def about(manifest: Mapping[str, Any]) -> Metadata:
+def part_metadata(manifest: Mapping[str, Any]) -> Metadata:
     """Return the metadata of new files of attempts beside this manifest."""
     text = json.dumps(condensed(manifest[IDENTITY]))
     of = {HASH: str(manifest[HASH]), IDENTITY: text, FORMAT: str(NUMBER)}
@@ -72,7 +72,7 @@ def metadata(path: Path) -> Metadata:
     return journal.metadata(path) if journals else dict(schema(path).metadata or {})
 
 
-def foreign(path: Path) -> str:
+def of_another_run(path: Path) -> str:
     """Say why a file of attempts is not of the run in whose folder it lies; empty where it may be.
 
     Raises OSError: the file is gone, or may not be read.
@@ -104,7 +104,7 @@ def manifest(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
         file = max(known, key=lambda file: file.name.lstrip("_"))  # of a raised cap
         check_format(path.parent, int(known[file].get(FORMAT.encode(), b"1")))
         identity = dict(json.loads(known[file][IDENTITY.encode()]))
-        _warn(f"{path}: {fault}; attempts/{file.name} says what it was, `prepare` writes it")
+        _warn(f"{path}: {fault}; identity read from attempts/{file.name}; `prepare` writes it anew")
         return {FORMAT: NUMBER, HASH: its.decode(), IDENTITY: identity}
     if not files:
         raise UserError(f"{path}: {fault}; delete it, and run `prepare` again")

@@ -19,7 +19,7 @@ Codes = npt.NDArray[np.int8]
 OUTCOMES = ("correct", "wrong", "no_answer", "unparsable", "timeout", "error")
 CORRECT, WRONG, NO_ANSWER, UNPARSABLE, TIMEOUT, ERROR = range(len(OUTCOMES))
 UNDECIDED = (UNPARSABLE, TIMEOUT, ERROR)  # the grader could not say; 0 in every score
-OWED = -1  # a trial without a grade
+PENDING = -1  # a trial without a grade
 MILLION = 1e6  # tokens that prices are for
 BOXES = ("boxed", "no_box", "unclosed", "truncated")
 
@@ -44,11 +44,11 @@ class Outcomes(NamedTuple):
         """Count the outcomes that each grader decided; empty where no verifier does."""
         if self.judged is None:
             return {}
-        judged, right, known = self.judged, self.codes == CORRECT, self.codes != OWED
+        judged, right, known = self.judged, self.codes == CORRECT, self.codes != PENDING
         kinds = {"rule": ~judged & known, "verifier": judged & known}
         kinds["accepted"] = right & (self.ruled != CORRECT)  # by the verifier, not by the rules
         kinds["rejected"] = judged & known & ~right & (self.ruled == CORRECT)
-        kinds["owed"] = judged & ~known
+        kinds["pending"] = judged & ~known
         return {kind: int(which.sum()) for kind, which in kinds.items()}
 
     def positions(self) -> dict[str, int]:
@@ -100,7 +100,7 @@ class Lengths(NamedTuple):
 
 
 def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcomes:
-    """Read all outcomes of a run; damaged ones are owed, with a warning unless `quiet`.
+    """Read all outcomes of a run; damaged ones are pending, with a warning unless `quiet`.
 
     `table`: what `graded.graded` returns, read here by default. Raises UserError: the run is not
     prepared; unless `quiet`, as `graded.graded`.
@@ -114,23 +114,23 @@ def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcom
     }
     codes, decided = dict[str, Codes](), None
     for name, (column, known) in columns.items():  # null and other words are OWED, -1
-        places = pc.fill_null(pc.index_in(table[column], pa.array(known)), OWED).to_numpy()
-        codes[name] = rowkeys.placed(table, ids, places.astype(np.int8), shape, OWED)
+        places = pc.fill_null(pc.index_in(table[column], pa.array(known)), PENDING).to_numpy()
+        codes[name] = rowkeys.placed(table, ids, places.astype(np.int8), shape, PENDING)
     if run.cfg.dataset.judge:
         decided = rowkeys.placed(table, ids, table["judged"].to_numpy() == 1, shape, False)
     hashes = [q["question_hash"] for q in run.questions]
     return Outcomes(ids.to_pylist(), hashes, **codes, judged=decided)
 
 
-def who(run: Run, found: Outcomes) -> str:
+def deciders_line(run: Run, found: Outcomes) -> str:
     """Say in a line who decided the outcomes; empty where the rule grader decided all."""
     if not (n := found.deciders()):
         return ""
-    owed = f"; {n['owed']} wait for it" * bool(n["owed"])
+    pending = f"; {n['pending']} wait for it" * bool(n["pending"])
     return (
         f"decided by the rule grader: {n['rule']}, by verifier {run.cfg.verifier.name}:"
         f" {n['verifier']} (judge={run.cfg.dataset.judge}); of these it accepts {n['accepted']}"
-        f" that the rule grader does not, and rejects {n['rejected']} that it accepts{owed}"
+        f" that the rule grader does not, and rejects {n['rejected']} that it accepts{pending}"
     )
 
 
@@ -177,7 +177,7 @@ def capped(codes: Codes, tokens: npt.ArrayLike, cap: int) -> Codes:
     >>> capped(np.array([0, 0, 1, OWED], np.int8), [8, 9, 20, -1], 8).tolist()
     [0, 2, 2, -1]
     """
-    longer = (codes != OWED) & (np.asarray(tokens) > cap)
+    longer = (codes != PENDING) & (np.asarray(tokens) > cap)
     return np.where(longer, np.int8(NO_ANSWER), codes)
 
 
@@ -195,15 +195,15 @@ def price(engine: EngineConfig, prompt_tokens: float, completion_tokens: float) 
 
 
 def words(codes: npt.ArrayLike) -> npt.NDArray[np.str_]:
-    """Decode codes into words of OUTCOMES, "owed" without a grade; of the same shape."""
-    return np.array([*OUTCOMES, "owed"])[np.asarray(codes)]  # type: ignore[no-any-return]
+    """Decode codes into words of OUTCOMES, "pending" without a grade; of the same shape."""
+    return np.array([*OUTCOMES, "pending"])[np.asarray(codes)]  # type: ignore[no-any-return]
 
 
 def correct(codes: npt.ArrayLike) -> Any:
-    """Return 1 for correct, 0 for other outcomes, masked where owed: int8, of the same shape.
+    """Return 1 for correct, 0 for other outcomes, masked where pending: int8, of the same shape.
 
     >>> correct([[0, 4, OWED]]).tolist()
     [[1, 0, None]]
     """
     codes = np.asarray(codes)
-    return np.ma.masked_where(codes == OWED, (codes == CORRECT).astype(np.int8))  # type: ignore[no-untyped-call]
+    return np.ma.masked_where(codes == PENDING, (codes == CORRECT).astype(np.int8))  # type: ignore[no-untyped-call]

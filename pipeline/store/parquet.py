@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayes_at_n.pipeline.base import atomic, foreign, journal
+from bayes_at_n.pipeline.base import atomic, journal, untrusted
 from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.store.columns import KEY
 
@@ -160,7 +160,7 @@ def _rows(
 
 def opened(path: Path) -> pq.ParquetFile:
     """Open a Parquet file. Raises as `foreign.check`; one of `DAMAGE`."""
-    foreign.check(path)
+    untrusted.check(path)
     return pq.ParquetFile(path, page_checksum_verification=True)
 
 

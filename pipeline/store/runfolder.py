@@ -10,7 +10,7 @@ from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import atomic, foreign, lease
+from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.environment import version
@@ -89,7 +89,7 @@ class Run:
         return [(qid, trial) for trial in range(self.cfg.sampling.trials) for qid in ids]
 
 
-def opened(folder: Path) -> Run:
+def open_run(folder: Path) -> Run:
     """Open the run of any folder. Raises UserError: it holds none, or no file where one belongs."""
     run = Run(load_folder(folder, []))
     read_manifest(run)
@@ -98,7 +98,7 @@ def opened(folder: Path) -> Run:
     return run
 
 
-def as_shown(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> dict[str, Any]:
+def as_presented(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> dict[str, Any]:
     """Return a row of the questions table with options and gold letter as a trial saw them.
 
     With `prompt.shuffle=trial`, "order" says which option stood at each place of its prompt.
@@ -107,11 +107,11 @@ def as_shown(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> dict[str, An
     if cfg.prompt.shuffle == "trial" and row.get("choices") is not None:
         places = option_order(cfg, row["question_id"], len(row["choices"]), trial)
         shown |= {"order": places, "choices": [row["choices"][place] for place in places]}
-        shown["gold"] = letter_shown(shown, row["gold"])
+        shown["gold"] = presented_letter(shown, row["gold"])
     return shown
 
 
-def letter_shown(shown: Mapping[str, Any], answer: str) -> str:
+def presented_letter(shown: Mapping[str, Any], answer: str) -> str:
     """Return the letter that an attempt saw at an option; what is no letter stays."""
     places = shown.get("order", ())
     known = LETTERS[: len(places)]
@@ -147,7 +147,7 @@ def read_manifest(run: Run) -> dict[str, Any]:
     """
     fault = "no identity"
     try:
-        manifest = foreign.read_json(run.manifest)
+        manifest = untrusted.read_json(run.manifest)
         if isinstance(made := manifest.get(origin.IDENTITY), dict):
             origin.check_format(run.path, manifest.get(origin.FORMAT))
             manifest.setdefault(origin.HASH, origin.hashed(origin.condensed(made)))
@@ -183,7 +183,7 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
     there = dict(manifest.get(origin.IDENTITY, {}))
     if raising and raised(run, identity):
         there[_CAP] = identity[_CAP]
-    if differences := differing(there, identity):
+    if differences := identity_differences(there, identity):
         raise UserError(
             f"{run.path} was made with other settings: {'; '.join(differences[:6])}. Give this run"
             " a folder of its own (tag=NAME or run_dir=DIR), or use the settings it was made with"
@@ -191,7 +191,7 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
     return manifest
 
 
-def differing(there: dict[str, Any], identity: dict[str, Any]) -> list[str]:
+def identity_differences(there: dict[str, Any], identity: dict[str, Any]) -> list[str]:
     """Name what differs between the identities of a folder and of a command, as `check_same`."""
     if origin.QUESTIONS in there and "prompts" in identity:
         identity = origin.condensed(identity)
@@ -228,14 +228,14 @@ def save_config(run: Run, there: RunConfig | None = None) -> None:
     atomic.write_text(run.path / "config.yaml", own + text)
 
 
-def settling(run: Run) -> AbstractContextManager[None]:
+def locked_settings(run: Run) -> AbstractContextManager[None]:
     """Hold what the folder says of its settings, while it is read and changed."""
     return lease.held(run.path / "prepare.lease", "changing the settings", wait=True)
 
 
 def save(run: Run, *names: str) -> None:
     """Save these settings in the folder, by dotted key; the rest is this command's own."""
-    with settling(run):
+    with locked_settings(run):
         there = load_folder(run.path, [])
         before = asdict(there)
         for name in names:
@@ -260,18 +260,18 @@ def write_json(path: Path, value: Any, sync: bool = True) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, or an empty one when the file is missing, damaged or holds something else."""
     try:
-        return foreign.read_json(path)
+        return untrusted.read_json(path)
     except (OSError, ValueError, UserError):
         return {}
 
 
-def owed(run: Run, damage: parquet.Damage | None = None) -> list[tuple[str, int]]:
+def pending(run: Run, damage: parquet.Damage | None = None) -> list[tuple[str, int]]:
     """List the keys without a finished attempt; `damage` gets what is unreadable."""
     done = shards.keys(run.attempts, ATTEMPTS, damage or parquet.Damage()) - continuing(run).keys()
     return [key for key in run.keys if key not in done]
 
 
-def ending(run: Run) -> str:
+def part_suffix(run: Run) -> str:
     """Name the cap in names of new files of attempts, where it was raised."""
     return f"-upto{run.cfg.sampling.max_tokens}" if was_raised(run) else ""
 
@@ -303,24 +303,28 @@ def continuing(run: Run, rows: list[dict[str, Any]] | None = None) -> dict[tuple
 
 
 def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
-    """The questions whose prompt log-probs are owed, which the same engine has not failed at."""
+    """The questions whose prompt log-probs are pending, which the same engine has not failed at."""
     if not run.cfg.sampling.prompt_logprobs or "prompt_logprobs" in run.cfg.engine.allow_missing:
         return []
     missing = [row for row in run.questions if row["prompt_logprobs"] is None]
-    return [] if missing and read_json(run.manifest).get(UNREADABLE) == reader(run) else missing
+    return (
+        []
+        if missing and read_json(run.manifest).get(UNREADABLE) == reader_versions(run)
+        else missing
+    )
 
 
-def reader(run: Run) -> list[str | None]:
+def reader_versions(run: Run) -> list[str | None]:
     """Return what decides whether an engine can read prompts: versions, vLLM's choice of runner."""
     versions = [version(name) for row in kind(run.cfg.engine.name).needs for name in row]
     return [*versions, os.environ.get("VLLM_USE_V2_MODEL_RUNNER")]
 
 
 def set_aside_attempts(run: Run, damage: parquet.Damage) -> None:
-    """Set damaged parts aside. Raises DamagedData: there were some; their rows are owed again."""
+    """Set damaged parts aside. Raises DamagedData: there were some, whose rows are pending."""
     journals = {p: lines for p, lines in damage.lines.items() if p.suffix == ".journal"}
     if journals:
         warn(f"attempts still being written, or torn: {parquet.Damage(journals)}")
     if parts := shards.set_aside(damage, ATTEMPTS):
-        remedy = "set aside, those rows are owed again: run `generate` (or `run`)"
+        remedy = "set aside, those rows are pending again: run `generate` (or `run`)"
         raise DamagedData(f"attempts: {parts}; {remedy}")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bayes_at_n.pipeline.base import atomic, foreign, journal
+from bayes_at_n.pipeline.base import atomic, journal, untrusted
 from bayes_at_n.pipeline.store import origin, parquet
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 
@@ -31,7 +31,7 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     A part that a crash left beside its journal is merged in: either may have been damaged since.
     A damaged journal is renamed, not removed, for whoever wants to look into it.
     """
-    foreign.check(path)
+    untrusted.check(path)
     batches, damage, _ = journal.read(path, columns)
     with_origin = columns.with_metadata(journal.metadata(path))
     part = path.with_name(f"{stem(path)}.parquet")
@@ -89,7 +89,7 @@ def batches(
     while fresh := [path for path in files(folder) if stem(path) not in done and only(path)]:
         for path in fresh:
             try:
-                if columns is ATTEMPTS and (why := origin.foreign(path)):
+                if columns is ATTEMPTS and (why := origin.of_another_run(path)):
                     damage.add(path, why)
                 else:
                     for batch in parquet.read(path, columns, needed, damage, keep):
@@ -101,7 +101,7 @@ def batches(
                     raise  # else sealed or set aside since the listing: list again
 
 
-def by(worker: str) -> Only:
+def written_by(worker: str) -> Only:
     """Return what selects the files of a worker."""
     return lambda path: worker_of(path) == worker
 
@@ -133,7 +133,7 @@ def set_aside(damage: parquet.Damage, columns: pa.Schema) -> str:
     parts = parquet.Damage({path: lines for path, lines in every if path.suffix == ".parquet"})
     for path in (path for path in parts.lines if path.exists()):
         sound = list(parquet.read(path, columns, columns.names, parquet.Damage()))
-        if sound and not origin.foreign(path):
+        if sound and not origin.of_another_run(path):
             table = pa.Table.from_batches(sound, columns.with_metadata(origin.metadata(path)))
             parquet.write_part(path.with_name(f"{path.stem}-sound.parquet"), table)
         parquet.put_aside(path)
@@ -152,20 +152,20 @@ def stem(path: Path) -> str:
 def files(folder: Path) -> list[Path]:
     """List parts, and journals without one, in reading order. Raises as `foreign.check`."""
     if folder.is_symlink() and not folder.exists():
-        foreign.check(folder)
+        untrusted.check(folder)
     by_stem: dict[str, Path] = {}
     try:
         listed = os.listdir(folder) if folder.is_dir() else []
         for name in sorted(listed, key=lambda name: name.endswith(".parquet")):  # the part wins
             if name.endswith((".journal", ".parquet")) and not name.startswith("."):
-                foreign.check(path := folder / name)
+                untrusted.check(path := folder / name)
                 by_stem[stem(path)] = path
     except FileNotFoundError:  # sealed since the listing, into a part that was not there yet
         return files(folder)
-    return [by_stem[name] for name in sorted(by_stem, key=place)]
+    return [by_stem[name] for name in sorted(by_stem, key=reading_order)]
 
 
-def place(stem: str) -> tuple[int, str]:
+def reading_order(stem: str) -> tuple[int, str]:
     """Return a sort key of stems, in whose order the first row of a key counts.
 
     >>> sorted(["w1-00000", "w2-00000-upto64", "w3-00000-upto128-sound"], key=place)

@@ -68,7 +68,7 @@ def parts(folder: Path, damage: parquet.Damage | None = None) -> list[Part]:
     listed = list[Part]()
     for path in shards.files(folder):
         try:
-            if why := origin.foreign(path):
+            if why := origin.of_another_run(path):
                 (damage or parquet.Damage()).add(path, why)
                 continue
             with path.open("rb") as file:
@@ -138,19 +138,21 @@ class Derived:
         """Return the file of the rows of a stem in a run folder."""
         return folder / self.name / f"{stem}.parquet"
 
-    def owed(self, run: Run, inputs: Inputs) -> dict[Part, str]:
+    def pending(self, run: Run, inputs: Inputs) -> dict[Part, str]:
         """Return the parts whose rows are pending or stale, and which inputs were others then."""
-        owed = dict[Part, str]()
+        pending = dict[Part, str]()
         for part in parts(run.attempts):
             made = record(self.path(run.path, part.stem))
             if (why := self._differing(made, inputs)) or made.get("part") != part.mark:
-                owed[part] = why
-        return owed
+                pending[part] = why
+        return pending
 
     def stale(self, run: Run, inputs: Inputs) -> dict[Path, str]:
         """Return the files that are stale, and which inputs were others when they were made."""
-        owed = self.owed(run, inputs).items()
-        return {self.path(run.path, p.stem): why for p, why in owed if why not in ("", "imported")}
+        pending = self.pending(run, inputs).items()
+        return {
+            self.path(run.path, p.stem): why for p, why in pending if why not in ("", "imported")
+        }
 
     def write(
         self, folder: Path, stem: str, table: pa.Table, inputs: Inputs = IMPORTED, mark: str = ""
@@ -214,7 +216,7 @@ class Derived:
             if part is None and not imported:
                 continue
             if not imported and inputs is not None and (why := self._differing(made_from, inputs)):
-                line = f"{run.path}: {self.name} were made otherwise ({why})"
+                line = f"{run.path}: {self.name} were made with other inputs ({why})"
                 raise Stale(f"{line}; run `{PROGRAM} {self.verb} {run.path}`")
             whole = imported
             if imported or (part and made_from and part.holds(made_from["part"])):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline.base import foreign
-from bayes_at_n.pipeline.base.console import listed, warn
+from bayes_at_n.pipeline.base import untrusted
+from bayes_at_n.pipeline.base.console import joined, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, ROOT, find_local
 from bayes_at_n.pipeline.config.settings import ModelConfig
@@ -79,13 +79,13 @@ def problem(folder: Path) -> str | None:
         weights = sorted(name for name in names if _MODEL_FILES.fullmatch(name))
         return (
             f"must hold {WEIGHTS}, or else {INDEX} and what it names, but holds"
-            f" {listed(weights, 5) or 'neither'}; save_pretrained() makes such a folder (merge an"
+            f" {joined(weights, 5) or 'neither'}; save_pretrained() makes such a folder (merge an"
             " adapter into its base model first)"
         )
     if "config.json" not in names:
         return "holds no config.json, so no model"
     if missing := sorted({*index(folder).values()} - names):
-        return f"{listed(missing, 5)} is missing, which {INDEX} names; copy the checkpoint again"
+        return f"{joined(missing, 5)} is missing, which {INDEX} names; copy the checkpoint again"
     return None
 
 
@@ -126,7 +126,7 @@ def fingerprint(folder: Path) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file that somebody else wrote; UserError where it is none."""
     try:
-        return foreign.read_json(path)
+        return untrusted.read_json(path)
     except ValueError as error:
         raise UserError(f"{path}: damaged: not JSON ({error}); copy it again") from error
 
@@ -163,7 +163,7 @@ def _glob(pattern: str) -> list[Path]:
     parent = find_local(str(own.parent))
     beside = sorted((path.name for path in _folders(parent)), key=natural) if parent else []
     raise UserError(
-        f"checkpoints: {pattern}: no such folder (there: {listed(beside, 5) or 'none'}); of a"
+        f"checkpoints: {pattern}: no such folder (there: {joined(beside, 5) or 'none'}); of a"
         f" hub id, `{PROGRAM} prefetch` prints the folder to name here"
     )
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from bayes_at_n.pipeline.base.console import clock, fail, note
+from bayes_at_n.pipeline.base.console import duration, fail, note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
@@ -165,7 +165,7 @@ def evaluate(series: Series, lacking: Work, keep: bool) -> None:
         if lacks:
             left = sum(lacking[e.run.path].pending for e in series.evaluations)
             seconds = (time.monotonic() - began) * left / max(1, attempts - left)
-            estimate = f", about {clock(seconds)} left" if left < attempts else ""
+            estimate = f", about {duration(seconds)} left" if left < attempts else ""
             name = lacks[0].run.cfg.model.name
             note(f"evaluating {number} of {len(models)}: {name}{estimate}")
             failed |= _evaluate_model(window, lacks)

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import yaml  # type: ignore[import-untyped]
 
 from bayes_at_n.pipeline.base import atomic, children, environment, lease
-from bayes_at_n.pipeline.base.console import Meter, clock, count, note
+from bayes_at_n.pipeline.base.console import Meter, duration, note, si
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.config.trajectory import MergeConfig
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.training import checkpoints, tensors
 from bayes_at_n.pipeline.training.checkpoints import MANIFEST, fingerprint
 from bayes_at_n.pipeline.training.tensors import Weights
@@ -43,7 +43,7 @@ def run(cfg: MergeConfig) -> None:
             pass  # a merge that was killed at its end left its lease
     else:
         merge(sources, out)
-    answer({"out": str(out), "checkpoints": list(map(str, sources))})
+    print_json({"out": str(out), "checkpoints": list(map(str, sources))})
 
 
 def merge(sources: Sequence[Path], out: Path) -> Path:
@@ -83,7 +83,7 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     if signals:
         raise Interrupted(f"stopped after merging; {out} is complete", signals[0])
     window = f"{len(sources)} checkpoints, {sources[0].name} to {sources[-1].name}"
-    took = f"{count(inputs[-1].size)}B in {clock(time.monotonic() - began)}"
+    took = f"{si(inputs[-1].size)}B in {duration(time.monotonic() - began)}"
     note(f"{out}: the mean of {window}; {took}")
     return out
 
@@ -157,7 +157,7 @@ def _check_room(out: Path, needed: int) -> None:
     free = shutil.disk_usage(out.parent).free
     if free < needed:
         raise UserError(
-            f"out={out}: needs {count(needed)}B, its disk has {count(free)}B; name another disk"
+            f"out={out}: needs {si(needed)}B, its disk has {si(free)}B; name another disk"
         )
 
 

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.trajectory import PriceSettings
 from bayes_at_n.pipeline.store import find, outcomes, shards
-from bayes_at_n.pipeline.store.runfolder import Run, opened
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring.metrics import cost, table
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 
@@ -127,7 +127,7 @@ def greedy_twins(sampled: Sequence[Path]) -> list[Path] | None:
     folders = [path.with_name(path.name + TWIN) for path in sampled]
     if not all(map(find.is_run, folders)):
         return None
-    runs = [opened(folder) for folder in folders]
+    runs = [open_run(folder) for folder in folders]
     # None: of imported records that do not state it
     temperatures = [differences.protocol(run)["sampling.temperature"] for run in runs]
     greedy = not any(temperatures) and all(shards.files(run.grades) for run in runs)

@@ -128,7 +128,7 @@ def run(cfg: ReversalConfig) -> None:
         "differences": measured.cohort.differences,
         "pairing_doubt": measured.mismatch,
     }
-    tabular.answer(record)
+    tabular.print_json(record)
     title = f"Pairwise ranking reversal rate: {measured.cohort.dataset}"
     warnings = [f"Warning: {measured.mismatch}."] * bool(measured.mismatch)
     text = page(title, [], warnings, figures, {"protocols": rates, **pages})

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from bayes_at_n.pipeline.base.console import collected, note, percent, results, warn
+from bayes_at_n.pipeline.base.console import note, percent, results, warn, warnings_once
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settle import Asked
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig, load
@@ -36,7 +36,7 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
     last of them. OSError: the folder of the results cannot be made or written.
     """
     given = load(settings)
-    with collected() as warnings:
+    with warnings_once() as warnings:
         planned = windows.plan(given)
         lacking = evaluate.work(planned)
         if unknown := [path for path, run in lacking.items() if run.unknown]:
@@ -47,7 +47,7 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
         if dry_run:
             table = work_table(planned, lacking)
             tabular.show(table)
-            tabular.answer({"runs": table.rows, "notes": table.notes})
+            tabular.print_json({"runs": table.rows, "notes": table.notes})
             _show_pending(planned, lacking)
             note("nothing was written or evaluated")
             return
@@ -175,7 +175,7 @@ def save(
         "tables": rows,
         "notes": {stem: list(table.notes) for stem, table in tables.items()},
     }
-    tabular.answer(record)
+    tabular.print_json(record)
     title = f"Trajectory of {planned.label}"
     text = cells.page(title, lines, warnings, pictures, tables, linked=("curve", "ahead"))
     files.write(planned.out, "trajectory", record, tables, pictures, {"trajectory.md": text})

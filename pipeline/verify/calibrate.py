@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import atomic, foreign
-from bayes_at_n.pipeline.base.console import mention, note, percent, results, warn
+from bayes_at_n.pipeline.base import atomic, untrusted
+from bayes_at_n.pipeline.base.console import note, note_alone, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import Table, columns, show
 from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder
-from bayes_at_n.pipeline.store.outcomes import CORRECT, OWED, UNDECIDED
+from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, UNDECIDED
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.prompts import Candidate, as_candidate
@@ -148,10 +148,10 @@ def report(run: Run) -> None:
     attempts, judge = judged(run, ["a", "b", "c", "cut"]), run.cfg.dataset.judge
     if cut := np.count_nonzero(attempts["cut"].to_numpy()):
         share = f"{cut} of {len(attempts)} responses ({percent(cut / len(attempts))})"
-        mention(f"verify: {share} were cut in the middle")
+        note_alone(f"verify: {share} were cut in the middle")
     if judge:
         every = outcomes.read(run, quiet=True)
-        results.print(outcomes.who(run, every))
+        results.print(outcomes.deciders_line(run, every))
         n = every.deciders()
         if judge == "unmatched" and n["accepted"] == n["verifier"] >= _MANY:
             accepted = f"the verifier accepts all {n['verifier']} that the rule grader does not"
@@ -169,7 +169,7 @@ def report(run: Run) -> None:
         if best is None:
             warn(f"verifier.fit_temperature: {words}; the configured T stays")
         else:
-            mention(f"verify: {words}")
+            note_alone(f"verify: {words}")
             temperature = best.temperature
             fitted = {"temperature": temperature, "stderr": best.stderr, "fitted": best.fitted}
     correct = pc.equal(seen["outcome"], "correct").to_numpy()
@@ -207,10 +207,10 @@ def _show(measures: dict[str, Any], both: agreement.Agreement, left_out: int) ->
     by_chance = f"by chance {cohen.expected:.1%}; Cohen's kappa {kappa}"
     results.print(f"agree on {cohen.observed:.1%}, {by_chance}")
     differ = both.table[0, 1:].sum() + both.table[1, 0]
-    mention(f"verify: {differ} disagreements; the page of `report` lists them, surest first")
+    note_alone(f"verify: {differ} disagreements; the page of `report` lists them, surest first")
 
 
-def people(run: Run) -> dict[str, Any]:
+def annotations(run: Run) -> dict[str, Any]:
     """Draw `labels.sample` attempts into `labels.jsonl`; correct avg@N by those in `labels.file`.
 
     Returns what `labels.json` holds, too. Raises UserError: a file that cannot be used.
@@ -240,7 +240,7 @@ def people(run: Run) -> dict[str, Any]:
 
 
 def _keys(codes: outcomes.Codes) -> Ints:
-    question, trial = np.nonzero(codes != OWED)
+    question, trial = np.nonzero(codes != PENDING)
     return question.astype(np.int64) << 32 | trial
 
 
@@ -252,7 +252,7 @@ def _read(run: Run, keys: Ints) -> tuple[Ints, Floats]:
     ids = [q["question_id"] for q in run.questions]
     place = {(ids[key >> 32], key & 0xFFFFFFFF): i for i, key in enumerate(keys.tolist())}
     labels: dict[int, float] = {}
-    for where, row in foreign.json_lines(path):
+    for where, row in untrusted.json_lines(path):
         if (correct := row.get("correct")) is None:
             continue
         name, trial = str(row.get("question_id")), row.get("trial")
@@ -268,11 +268,11 @@ def _read(run: Run, keys: Ints) -> tuple[Ints, Floats]:
 
 def _corrected(run: Run, codes: outcomes.Codes) -> dict[str, Any]:
     """Correct avg@N by the grader, and by the verifier's label, with labels of people."""
-    keys, trials, level = _keys(codes), (codes != OWED).sum(axis=1), run.cfg.scoring.confidence
+    keys, trials, level = _keys(codes), (codes != PENDING).sum(axis=1), run.cfg.scoring.confidence
     weights = 1 / (trials[keys >> 32] * (trials > 0).sum())  # of an attempt in avg, sum 1
     at, labels = _read(run, keys)
     verdict = rowkeys.aligned(run, graded.read_verdicts(run, ["a", "label"]).table, keys)
-    codes = codes[codes != OWED]
+    codes = codes[codes != PENDING]
     # Where the grader cannot say, P(A) of the verifier stands for it.
     p = pc.fill_null(verdict["a"], 0.0).to_numpy()
     grader = np.where(np.isin(codes, UNDECIDED), p, codes == CORRECT).clip(0, 1)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bayes_at_n.pipeline import engines
-from bayes_at_n.pipeline.base.console import fail, say, warn
+from bayes_at_n.pipeline.base.console import fail, set_modes, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, sizing
@@ -134,7 +134,7 @@ def judge(
     """
     cfg, worker = sizing.resolved(configs[0], ()), shards.worker_id()
     if slot:
-        say("quiet")  # the supervisor says what is loaded
+        set_modes("quiet")  # the supervisor says what is loaded
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
         intact = stack.enter_context(home.staying(run.path, "attempts were verified"))

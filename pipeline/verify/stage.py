@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import engines, lease
-from bayes_at_n.pipeline.base.console import Meter, mention, note, warn
+from bayes_at_n.pipeline.base.console import Meter, note, note_alone, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
-from bayes_at_n.pipeline.display.table import answer
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, sizing
 from bayes_at_n.pipeline.store import graded, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import VERDICTS
@@ -45,12 +45,12 @@ def verify(run: Run) -> None:
     Raises UserError: no attempts, or an unusable verifier or prompt. TryAgain: its engine breaks.
     """
     if run.cfg.verifier.id is None:
-        mention("verify: nothing is judged (verifier=none)")
+        note_alone("verify: nothing is judged (verifier=none)")
     else:
         _verify(run)
-    labels, name = calibrate.people(run), run.cfg.verifier.name
+    labels, name = calibrate.annotations(run), run.cfg.verifier.name
     measures = runfolder.read_json(run.path / "verdicts" / "_calibration.json")
-    answer({"run": run.path, "verifier": name, "calibration": measures, "labels": labels})
+    print_json({"run": run.path, "verifier": name, "calibration": measures, "labels": labels})
 
 
 def _verify(given: Run) -> None:
@@ -79,14 +79,14 @@ def _verify(given: Run) -> None:
         if v.fit_temperature:
             text = labels.read_text("utf-8") if labels.is_file() else None
             made_from["fit"] = "" if text is None else runfolder.short_hash(text)
-        if owed := VERDICTS_TABLE.owed(run, made_from):
-            if why := next(filter(None, owed.values()), ""):
-                note(f"verify: verdicts so far were made otherwise ({why})")
+        if pending := VERDICTS_TABLE.pending(run, made_from):
+            if why := next(filter(None, pending.values()), ""):
+                note(f"verify: earlier verdicts had other inputs ({why})")
             attempts = _judged(run, made_by, template, intact)
             runfolder.save_verifier(given)
-            _derive(run, attempts, made_from, owed)
+            _derive(run, attempts, made_from, pending)
         else:
-            mention("verify: nothing owed, all attempts have a verdict")
+            note_alone("verify: nothing pending, all attempts have a verdict")
         calibrate.report(run)
 
 
@@ -117,7 +117,7 @@ def folder(run: Run, made_by: dict[str, Any]) -> Path:
 
 def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check) -> pa.Table:
     """Ask about texts that are not judged; return `calibrate.with_labels` of all attempts."""
-    attempts, labels = texts.survey(run, template), Labels(folder(run, made_by))
+    attempts, labels = texts.texts_to_judge(run, template), Labels(folder(run, made_by))
     free, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}
     probes = [texts.digest(candidate) for candidate in free]
     new = {name: one for name, one in zip(probes, free, strict=True) if name not in done}
@@ -157,7 +157,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
     finally:
         shutil.rmtree(plan.work, ignore_errors=True)
     many = len(attempts) - len(before)
-    mention(f"verify: {many} attempts judged with {total} prompts, content-free ones included")
+    note_alone(f"verify: {many} attempts judged with {total} prompts, content-free ones included")
     return judged()
 
 
@@ -209,7 +209,7 @@ def check(run: Run, attempts: pa.Table) -> None:
         raise UserError(f"verifier.id={v.id}, prompt {v.prompt}: {'; '.join(problems)}; {remedy}")
 
 
-def _derive(run: Run, attempts: pa.Table, made_from: Inputs, owed: Iterable[Part]) -> None:
+def _derive(run: Run, attempts: pa.Table, made_from: Inputs, pending: Iterable[Part]) -> None:
     """Write the verdicts of parts of attempts in place of what is there."""
     (run.path / "verdicts" / "_calibration.json").unlink(missing_ok=True)
     v, keys, bases = run.cfg.verifier, attempts["key"].to_numpy(), of_labels(attempts, "base_")
@@ -231,7 +231,7 @@ def _derive(run: Run, attempts: pa.Table, made_from: Inputs, owed: Iterable[Part
         "cut": attempts["cut"],
     }
     table = pa.table(columns, schema=VERDICTS)
-    for part in owed:
+    for part in pending:
         rows = table.filter(pc.equal(attempts["part"], part.stem))
         VERDICTS_TABLE.write(run.path, part.stem, rows, made_from, part.mark)
         written += rows.num_rows

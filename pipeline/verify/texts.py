@@ -52,7 +52,7 @@ class Plan(NamedTuple):
         return range(*[*self.starts, total][batch : batch + 2])
 
 
-def survey(run: Run, template: str) -> pa.Table:
+def texts_to_judge(run: Run, template: str) -> pa.Table:
     """Read all attempts in the order of question and trial, and hash what is judged of each.
 
     Columns: `key` (`rowkeys.encode`), `part` (stem of its file), `judged` (hash of its text; empty:
@@ -67,7 +67,7 @@ def survey(run: Run, template: str) -> pa.Table:
     except OSError as error:
         if error.errno not in atomic.GONE:
             raise
-        return survey(run, template)  # a journal was sealed since the listing
+        return texts_to_judge(run, template)  # a journal was sealed since the listing
     stems = np.repeat([part.stem for part in listed], [*map(len, of)])
     keys, first = np.unique(np.concatenate(of), return_index=True)
     keys, first = keys[keys >= 0], first[keys >= 0]
@@ -105,8 +105,8 @@ def candidates(run: Run, attempts: pa.Table, few: bool = False) -> Iterator[tupl
     damage, keys = parquet.Damage(), attempts["key"].to_pylist()
     answers = attempts["answer"].to_pylist() if "answer" in attempts.column_names else []
     for i, text in rowkeys.responses(run, attempts["key"].to_numpy(), damage, few):
-        shown = runfolder.as_shown(run.cfg, run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF)
-        extracted = runfolder.letter_shown(shown, answers[i] or "") if answers else ""
+        shown = runfolder.as_presented(run.cfg, run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF)
+        extracted = runfolder.presented_letter(shown, answers[i] or "") if answers else ""
         yield i, prompts.as_candidate(shown)._replace(response=text, answer=extracted)
     if damage.lines:
         warn(f"attempts: {damage}; they are left out until they are made again")

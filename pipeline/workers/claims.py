@@ -243,7 +243,7 @@ def any_free(run: Run) -> bool:
         return True
     place = {key: position for position, key in enumerate(run.keys)}
     beat = Heartbeat(run.path, "nobody")
-    claims = Claims(beat, len(place), lambda: (place[key] for key in runfolder.owed(run)))
+    claims = Claims(beat, len(place), lambda: (place[key] for key in runfolder.pending(run)))
     claims.read()
     holders = claims.holders()
     free = sum(attempts for worker, attempts in holders.items() if worker not in alive)

@@ -35,7 +35,7 @@ class Worker:
     wall_s: float  # since sampling began
     started: float | None  # Unix seconds; None before it wrote its session
     updated: float | None  # Unix seconds: when it last told what it did
-    heard: float | None  # Unix seconds: that, or its last heartbeat
+    last_seen: float | None  # Unix seconds: that, or its last heartbeat
 
 
 def workers(folder: Path) -> list[Worker]:
@@ -107,7 +107,7 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
         wall_s=wall_s,
         started=record.get("started"),
         updated=updated or None,
-        heard=max(updated, _touched(folder, name)) or None,
+        last_seen=max(updated, _touched(folder, name)) or None,
     )
 
 

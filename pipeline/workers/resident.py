@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple, Self
 import psutil
 
 from bayes_at_n.pipeline.base import children
-from bayes_at_n.pipeline.base.console import SAYS, note, warn
+from bayes_at_n.pipeline.base.console import MODES, note, warn
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import AGAIN, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -74,7 +74,7 @@ class Residents:
     """
 
     def __init__(self, stdout: int | None = subprocess.DEVNULL, said: str = "") -> None:
-        self.stdout, self.said = stdout, f"{os.environ.get(SAYS, '')} {said}"
+        self.stdout, self.said = stdout, f"{os.environ.get(MODES, '')} {said}"
         # By model and GPUs; the one used last comes last.
         self._processes: dict[tuple[str, str | None], _Process] = {}
         self._busy = set[tuple[str, str | None]]()  # with what was begun and has not ended
@@ -154,7 +154,7 @@ class Residents:
         return found
 
     def _started(self, order: Order) -> _Process:
-        own = {SAYS: self.said}
+        own = {MODES: self.said}
         own |= {} if order.gpus is None else {"CUDA_VISIBLE_DEVICES": order.gpus}
         reading, writing = os.pipe()
         process = subprocess.Popen(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline.base.console import count
+from bayes_at_n.pipeline.base.console import si
 from bayes_at_n.pipeline.base.environment import describe
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import runfolder
@@ -58,7 +58,7 @@ class Session:
             "replica": slot and slot.number,
             "start": slot and slot.start,
             "slurm": _slurm(),
-            "owed": None,
+            "pending": None,
             "gpus": cfg.engine.tensor_parallel_size if on_gpus(cfg) else 0,
             "state": "loading",
             "started": time.time(),
@@ -97,8 +97,8 @@ class Session:
         """Note that the engine is ready, and how much is pending."""
         self._sampling = time.monotonic()
         seconds = round(self._sampling - self.began, 3)
-        self.record |= {"owed": pending, "left": pending, "load_s": seconds, "engine": engine}
-        self.log("loaded", owed=pending, seconds=seconds, engine=engine)
+        self.record |= {"pending": pending, "left": pending, "load_s": seconds, "engine": engine}
+        self.log("loaded", pending=pending, seconds=seconds, engine=engine)
         self.save("sampling")
 
     def add(self, seconds: float, **counts: int) -> None:
@@ -156,7 +156,7 @@ def in_words(counts: Counter[str], seconds: float) -> str:
     if not (attempts := counts["attempts"]) or not counts["completion_tokens"]:
         return ""
     boxed, truncated = counts["boxed"] / attempts, counts["truncated"] / attempts
-    rate = count(counts["completion_tokens"] / max(seconds, 1e-9))
+    rate = si(counts["completion_tokens"] / max(seconds, 1e-9))
     return f"{rate} tokens/s, {boxed:.0%} boxed, {truncated:.0%} truncated"
 
 

@@ -48,7 +48,7 @@ def made(run: Run) -> dict[str, Spent]:
     """What is stored, by worker; of an attempt that goes on under a raised cap only what is new."""
     found, damage = dict[str, Spent](), parquet.Damage()
     for worker in {shards.worker_of(path) for path in shards.files(run.attempts)}:
-        own = shards.batches(run.attempts, ATTEMPTS, _NAMES, damage, only=shards.by(worker))
+        own = shards.batches(run.attempts, ATTEMPTS, _NAMES, damage, only=shards.written_by(worker))
         table = pa.Table.from_batches(own, pa.schema([ATTEMPTS.field(name) for name in _NAMES]))
         prompts, tokens, before = (pc.sum(table[name]).as_py() or 0 for name in _NAMES)
         found[worker] = Spent(prompts, tokens - before, attempts=len(table))

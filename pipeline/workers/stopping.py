@@ -48,7 +48,7 @@ def requests(patient: bool = False) -> Iterator[StopFlag]:
             flag.signal_number = number
             if flag.loading:
                 raise StopNow
-            note("stopping: writing what is finished (once more to quit at once) ...")
+            note("stopping: saving finished attempts (again to quit immediately) ...")
 
     with children.handled_by(stop):
         yield flag
@@ -102,11 +102,11 @@ def writable(folder: Path) -> Iterator[None]:
 
 
 def interrupted(runs: Sequence[Run], left: int, signal_number: int) -> Interrupted:
-    """What ends a command that was asked to stop while so many attempts are owed."""
+    """What ends a command that was asked to stop while so many attempts are pending."""
     total = sum(len(run.keys) for run in runs)
     places = str(runs[0].path) if len(runs) == 1 else f"{len(runs)} run folders"
     return Interrupted(
         f"stopped: {total - left} of {total} attempts are kept in {places}; the same command"
-        f" makes the other {left}",
+        f" samples the other {left}",
         signal_number,
     )

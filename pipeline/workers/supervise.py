@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bayes_at_n.pipeline.base import engines
-from bayes_at_n.pipeline.base.console import Meter, counted, note, warn
+from bayes_at_n.pipeline.base.console import Meter, note, plural, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import sessions, shards
@@ -66,10 +66,10 @@ def supervise(task: Task, work: Work, configs: Sequence[RunConfig], logs: Path) 
             places: Sequence[Place] = stack.enter_context(on_ray.places(work, configs))
             each = f"each asks for {cfg.cluster.gpus} GPUs and {cfg.cluster.cpus} CPUs"
             hint = f"Ray has placed no worker yet; {each} (`ray status` says what there is)"
-            crew = f"{counted(len(places), 'worker')} of Ray"
+            crew = f"{plural(len(places), 'worker')} of Ray"
         else:
             places, hint = process.places(work, configs, logs), ""
-            crew = counted(len(places), "replica")
+            crew = plural(len(places), "replica")
         note(f"loading {task.model} with {cfg.engine.name}, {crew} ...")
         supervisor = _Supervisor(task, places, stack.enter_context(stopping.requests()), hint)
         left = supervisor.work()
@@ -122,7 +122,7 @@ class _Supervisor:
             mended = all(place.status == UserError.exit_code for place in self.places)
             reason = "; ".join(reasons or ["no replica found anything to do"])
             total = sum(self.task.folders.values())
-            text = f"{reason} ({of}; {left} of {total} attempts are still owed)"
+            text = f"{reason} ({of}; {left} of {total} attempts are still pending)"
             raise (UserError if mended else TryAgain)(text)
         for reason in reasons:
             warn(f"{of}: {reason}")

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.adaptive import live, looks, plan, schedule, verb
 from bayes_at_n.pipeline.adaptive.plan import Plan
 from bayes_at_n.pipeline.adaptive.race import Course, upcoming
 from bayes_at_n.pipeline.base import atomic, lease
-from bayes_at_n.pipeline.base.console import SAYS
+from bayes_at_n.pipeline.base.console import MODES
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose, settle
@@ -284,7 +284,7 @@ def test_complete_runs_are_used_as_they_are(children: Children, capsys: Capsys) 
 
 
 def test_whole_runs_with_shared_seeds_are_refused(children: Children, capsys: Capsys) -> None:
-    """Nothing of theirs is owed, so no stage that would find out is run."""
+    """Nothing of theirs is pending, so no stage that would find out is run."""
     for name in TRUTH:
         made(name, marks(name, MOST))
     assert main.main(["settle", *RACE]) == 0 and not children.sampled
@@ -326,14 +326,14 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
         assert claims.any_free(Run(cfg))  # it is loading, and takes sixteen of 48 at most
         other = claims.Claims(beat, 48, lambda: range(48))
         other.read()
-        for flying in range(20):
-            other.take(flying, 48, 48)
+        for in_flight in range(20):
+            other.take(in_flight, 48, 48)
         assert claims.any_free(Run(cfg))
-        for flying in range(20, 48):
-            other.take(flying, 48, 48)
+        for in_flight in range(20, 48):
+            other.take(in_flight, 48, 48)
         assert not claims.any_free(Run(cfg))
         with monkeypatch.context() as patch:
-            patch.setenv(SAYS, "several")
+            patch.setenv(MODES, "several")
             assert stage.generate(Run(cfg)) is False  # one of several loads nothing for it either
         waited: list[float] = []
 

@@ -122,8 +122,8 @@ def test_what_is_decided_is_that_of_the_same_rounds_in_order(
     assert not looks.changed(looks.read(planned.folder), seen)
     assert not [*planned.folder.glob(".wanted*")]
     for contender, spent in zip(planned.contenders, seen.states[-1].spent, strict=True):
-        for run in (runfolder.opened(run.path) for run in contender.runs):
-            assert run.cfg.sampling.trials == spent and not runfolder.owed(run)
+        for run in (runfolder.open_run(run.path) for run in contender.runs):
+            assert run.cfg.sampling.trials == spent and not runfolder.pending(run)
             assert not sessions.alive(run.path) and not (run.path / sessions.CLAIMS).exists()
             sampled = shards.keys(run.attempts, ATTEMPTS, parquet.Damage())
             assert max(trial for _, trial in sampled) < min(2 * spent + schedule.IDLE, MOST)

@@ -88,10 +88,10 @@ def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(capsys: Capsy
     assert identity["model.weights"] == "served:test_api:Adder"
     assert (identity["model.name"], identity["engine.name"]) == ("adder", "callable")
     assert not identity["sampling.seed"] and not identity["sampling.logprobs"]
-    # The command line goes on with its folder, finds nothing owed, and scores alike.
+    # The command line goes on with its folder, finds nothing pending, and scores alike.
     saved = (run.path / "scores.json").read_text()
     assert main(["run", str(run.path)]) == 0 and len(adder.calls) == 2
-    assert "nothing owed" in capsys.readouterr().err
+    assert "nothing pending" in capsys.readouterr().err
     mine = run.scores()
     without_record = {k: v for k, v in json.loads(saved).items() if k != "made_from"}
     assert json.loads(json.dumps(mine)) == without_record and mine["attempts"] == 32

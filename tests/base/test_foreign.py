@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import ROOT
 
@@ -38,8 +38,8 @@ def test_memory_for_foreign_files_is_bounded() -> None:
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "MOST_LINE", 1 << 20)
+    monkeypatch.setattr(untrusted, "MOST_LINE", 1 << 20)
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": 1}\n{"a": "' + "x" * (1 << 20) + '"}\n{"a": 2}\n')
     with pytest.raises(UserError, match=r"x.jsonl, line 2: over 1 MiB"):
-        list(foreign.json_lines(path))
+        list(untrusted.json_lines(path))

@@ -69,9 +69,9 @@ def test_outcomes_are_those_of_the_grades(tmp_path: Path) -> None:
     (one,) = load(tmp_path)
     assert (one.dataset, one.names, one.question_ids) == ("sums", ["x", "y"], ["a", "b", "c"])
     assert outcomes.words(one.outcomes[1]).tolist() == [
-        ["unparsable", "correct", "owed", "owed"],
-        ["no_answer", "wrong", "owed", "owed"],
-        ["correct", "timeout", "owed", "owed"],
+        ["unparsable", "correct", "pending", "pending"],
+        ["no_answer", "wrong", "pending", "pending"],
+        ["correct", "timeout", "pending", "pending"],
     ]
     assert one.matrix()[0].tolist() == [[1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
     assert one.truncated[0].tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]

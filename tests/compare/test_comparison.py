@@ -322,9 +322,9 @@ def test_the_order_of_rankings_and_equal_models() -> None:
     board = leaderboard.leaderboard(one, cfg)
     assert board.rows[0]["tokens"] is None and board.rows[0]["truncated"] is None
     assert board.rows[0]["stderr_questions"] is None
-    owed = cohort.from_arrays("d", ["a"], ["q", "r"], [[[1], [-1]]])
+    pending = cohort.from_arrays("d", ["a"], ["q", "r"], [[[1], [-1]]])
     with pytest.raises(UserError, match="no graded trial"):
-        leaderboard.leaderboard(owed, cfg)
+        leaderboard.leaderboard(pending, cfg)
 
 
 def test_one_model_is_shown_without_ranks(tmp_path: Path, capsys: Capsys) -> None:
@@ -588,7 +588,7 @@ def test_a_terminal_cuts_no_number(root: Path, width: int) -> None:
         for row in table.rows:
             for column in tabular.rounded(table):
                 if not column.wide:
-                    assert tabular.shown(column, row[column.key]) in text, column.key
+                    assert tabular.formatted(column, row[column.key]) in text, column.key
     console.print(tabular.to_rich(hostile(), width))
     assert "\x1b[31m" not in console.file.getvalue()  # type: ignore[attr-defined]
 

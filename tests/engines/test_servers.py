@@ -194,7 +194,7 @@ def test_many_faults_lose_nothing_and_double_nothing(
     plain.plan = lambda number: plan(number - 20)  # the probe has been before
     run = command(tmp_path / "run", forker, plain.url, before=QUICK)
     if run.wait() == 1:  # an attempt that has met three bad ends is left to the next command
-        assert "owed" in run.text()
+        assert "pending" in run.text()
         run = command(tmp_path / "run", forker, plain.url)
     run.finish()
     assert plain.hits == {fault: times for fault in SEEN}
@@ -362,7 +362,7 @@ def test_a_server_that_comes_back_as_another_model(
 def test_a_server_replaced_while_a_killed_run_sampled(
     plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:
-    """All attempts are there, so nothing is owed; and no connection was lost."""
+    """All attempts are there, so nothing is pending; and no connection was lost."""
     folder = tmp_path / "run"
     plain.plan = lambda number: None if number < 80 else "another"
     run = command(folder, forker, plain.url, hold=89)

@@ -1,4 +1,4 @@
-"""Budgets: what stops new attempts, what is kept and owed and said, and that a larger one goes on.
+"""Budgets: what stops new attempts, what is kept and pending, and that a larger one goes on.
 
 The rule is simulated with a clock, an engine and workers of the test's own; then real workers have
 a function as their engine, and one test the real vLLM.
@@ -78,11 +78,11 @@ def test_a_budget_of_tokens_is_kept_through_a_kill_and_a_larger_one_goes_on(
     before = stored(folder)
     assert 40 < len(before) < 80
     said = Command(folder, forker, *small, "stages=[generate,grade,score]").finish()
-    kept, owed = len(stored(folder)), 30 * TRIALS - len(stored(folder))
+    kept, pending = len(stored(folder)), 30 * TRIALS - len(stored(folder))
     run = Run(load_folder(folder, []))
     used, cap = spent.spent([run]).tokens, run.cfg.sampling.max_tokens
     assert 1600 <= used < 1600 + IN_FLIGHT * cap
-    assert f"the budget is spent: kept {kept} attempts of 150, {owed} are owed" in said
+    assert f"the budget is spent: kept {kept} attempts of 150, {pending} are pending" in said
     assert f"{used:,} of 1,600 tokens" in said and "Traceback" not in said
     assert json.loads((folder / "scores.json").read_text())["attempts"] == kept
     assert not (folder / "claims").exists() and not list((folder / "attempts").glob("*.journal"))
@@ -155,7 +155,7 @@ class Simulated:
     def __init__(self, patch: pytest.MonkeyPatch, clock: Clock, lengths: list[int]) -> None:
         self.clock, self.lengths, self.notes = clock, enumerate(lengths), list[str]()
         self.said, self.alive = dict[str, dict[str, Any]](), set[str]()
-        self.flying = dict[int, int]()
+        self.in_flight = dict[int, int]()
         self.spent = self.first = self.last = 0  # tokens; begun at first; in flight at the last
         patch.setattr(
             Session, "save", lambda one, _="": self.said.update({one.worker: {**one.record}})
@@ -174,14 +174,14 @@ class Simulated:
         while events:
             self.clock.now, _, (session, allowance), ended = heapq.heappop(events)
             if ended is not None:
-                self.spent += (tokens := self.flying.pop(ended))
+                self.spent += (tokens := self.in_flight.pop(ended))
                 allowance.ended(ended, completed(tokens / 10, tokens))
                 session.add(tokens / 10, **job.counts(completed(tokens / 10, tokens)))
             while allowance.may_begin(places - len(allowance.in_flight)):
                 position, tokens = next(self.lengths)
                 allowance.began(position)
-                self.flying[position] = tokens
-                self.first, self.last = self.first + (not self.spent), sum(self.flying.values())
+                self.in_flight[position] = tokens
+                self.first, self.last = self.first + (not self.spent), sum(self.in_flight.values())
                 at = self.clock.now + tokens / 10 * rng.uniform(0.9, 1.1)
                 heapq.heappush(events, (at, next(numbers), (session, allowance), position))
             if ended is None and not allowance.over():
@@ -267,7 +267,7 @@ def test_tokens_and_money_stop_a_worker_and_more_goes_on(
     used = sum(cost[0] * 3 + cost[1] * len(row["text"]) for row in rows.values())
     assert limit <= used < limit + 4 * (cost[0] * 3 + cost[1] * 19)
     said = " ".join(capsys.readouterr().err.split())
-    assert f"kept {len(rows)} attempts of 200, {200 - len(rows)} are owed" in said
+    assert f"kept {len(rows)} attempts of 200, {200 - len(rows)} are pending" in said
     assert "budget reached" in said and "the budget is spent" in said
     evaluate(**asked, **{f"budget.{key}": 1e6})
     assert len(stored(run.path)) == 200 and stored(run.path).items() >= rows.items()
@@ -337,7 +337,7 @@ def test_spent_is_what_was_said_or_left_whichever_is_more(tmp_path: Path) -> Non
     assert spent.account(run.cfg, spent.spent([run])) == {"tokens": {"limit": 1000, "spent": 540}}
     assert spent.left(run.cfg, spent.spent([run])) == {"tokens": 460}
     run.cfg.budget.tokens = 200
-    said = "the budget is spent: kept 8 attempts of 8, 0 are owed"
+    said = "the budget is spent: kept 8 attempts of 8, 0 are pending"
     assert Allowance(run).message().startswith(said)
 
 
@@ -370,7 +370,7 @@ def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Pa
     with pytest.raises(UserError, match=r"^budget\.until=2020-01-01: is past"):
         compose.load(["budget.until=2020-01-01"])
     run = Run(load_folder(run.path, []))
-    assert "2 are owed" in Allowance(run).message()
+    assert "2 are pending" in Allowance(run).message()
 
 
 def test_status_and_a_dry_run_say_what_is_spent_and_fits(tmp_path: Path, capsys: Capsys) -> None:

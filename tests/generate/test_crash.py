@@ -120,7 +120,7 @@ def test_kills_before_the_first_attempt_do_no_harm(
     assert_whole(folder, reference[1])
 
 
-# When nothing is owed any more, while the last one out clears up.
+# When nothing is pending any more, while the last one out clears up.
 KILLED = """
 import os, signal
 from bayes_at_n.pipeline.workers import heartbeat
@@ -189,7 +189,7 @@ def test_damaged_attempts_are_made_again_and_no_others(
     lost = len(reference[1]) - len(stored(folder))
     assert lost == (len(reference[1]) if place == "footer" else rows_per_group)
     said = start(folder, forker, *([] if place == "text" else [SAMPLED])).finish()
-    assert part.name in said and "owed again" in said
+    assert part.name in said and "pending again" in said
     assert part.with_name(f"_{part.name}.damaged").exists()
     sessions = sorted((folder / "sessions").glob("*.json"))
     assert json.loads(sessions[-1].read_text())["attempts"] == lost

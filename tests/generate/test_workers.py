@@ -289,8 +289,8 @@ def test_what_the_engine_does_not_finish_is_tried_again_and_then_owed(
     said = " ".join(command.text().split())
     assert "engine=vllm gave 3 attempts back unfinished, each 3 times (abort 9 times)" in said
     assert "same command tries again" in said and "Traceback" not in said
-    owed = {key for key in reference[1] if key[0] == "demo-05"}
-    assert stored(folder) == {k: row for k, row in reference[1].items() if k not in owed}
+    pending = {key for key in reference[1] if key[0] == "demo-05"}
+    assert stored(folder) == {k: row for k, row in reference[1].items() if k not in pending}
     [session] = sessions(folder)
     assert session["unfinished"] == {"abort": 9 + 29, "error": 29}
     assert session["state"] == "failed" and session["attempts"] == len(reference[1]) - TRIALS

@@ -169,7 +169,7 @@ def test_examples_have_options_and_their_letter(prepared_choices: Any, tmp_path:
     of_trial = questions_table.prompts_of_trials(run)
     for trial in range(TRIALS):
         prompt = of_trial(second, trial)["prompt"]
-        own = lines_of(runfolder.as_shown(run.cfg, second, trial)["choices"])
+        own = lines_of(runfolder.as_presented(run.cfg, second, trial)["choices"])
         assert prompt.index(shown) < prompt.index(f"It is {LETTERS[order.index(0)]}.")
         assert prompt.index(f"{second['problem']}\n\n{own}") > prompt.index(shown)
 
@@ -189,7 +189,8 @@ def answering(run: Run, letter_of: Any) -> Run:
     rows = {row["question_id"]: row for row in run.questions}
     texts = {
         name: [
-            rf"\boxed{{{letter_of(runfolder.as_shown(run.cfg, row, t), t)}}}" for t in range(TRIALS)
+            rf"\boxed{{{letter_of(runfolder.as_presented(run.cfg, row, t), t)}}}"
+            for t in range(TRIALS)
         ]
         for name, row in rows.items()
     }
@@ -219,11 +220,11 @@ def test_letters_are_those_of_the_table(prepared_choices: Any, tmp_path: Path, a
     )
     grading.grade(run)
     found = grades(run)
-    shown = {key: runfolder.as_shown(run.cfg, run.questions[0], key) for key in range(TRIALS)}
+    shown = {key: runfolder.as_presented(run.cfg, run.questions[0], key) for key in range(TRIALS)}
     assert len({tuple(row["choices"]) for row in shown.values()}) > 1
     for (name, trial), row in found.items():
         [question] = [q for q in run.questions if q["question_id"] == name]
-        expected = runfolder.as_shown(run.cfg, question, trial)
+        expected = runfolder.as_presented(run.cfg, question, trial)
         right = trial > 0 or expected["gold"] == "A"
         assert row["outcome"] == ("correct" if right else "wrong")
         assert (row["answer"] == "A") is right  # of the table, where the gold answer is A
@@ -233,7 +234,7 @@ def test_letters_are_those_of_the_table(prepared_choices: Any, tmp_path: Path, a
 
 def test_the_verifier_sees_the_options(prepared_choices: Any) -> None:
     run = prepared_choices("trial", "prompt.shuffle=trial")
-    row = runfolder.as_shown(run.cfg, run.questions[0], 2)
+    row = runfolder.as_presented(run.cfg, run.questions[0], 2)
     candidate = as_candidate(row)
     assert candidate.gold == f"{row['gold']}) {run.questions[0]['choices'][0]}"
     assert candidate.question.endswith(f"D) {row['choices'][3]}")
@@ -249,7 +250,9 @@ def test_position_bias_is_measured(prepared_choices: Any, capsys: Capsys) -> Non
     capsys.readouterr()
     score.score(run)
     places = json.loads((run.path / "scores.json").read_text())["gold_places"]
-    shown = [[runfolder.as_shown(run.cfg, row, t) for t in range(TRIALS)] for row in run.questions]
+    shown = [
+        [runfolder.as_presented(run.cfg, row, t) for t in range(TRIALS)] for row in run.questions
+    ]
     golds = np.array([[row["gold"] for row in of_question] for of_question in shown])
     right = (golds == "B") | (np.arange(TRIALS) == TRIALS - 1)
     for letter, at in places.items():
@@ -277,7 +280,7 @@ def test_the_report_says_in_which_order_an_attempt_saw_its_options(
     assert len(pages) == COUNT * TRIALS and answers == ["A"] * len(pages)
     for key, page in pages.items():
         place, trial = map(int, key.split("/"))
-        order = runfolder.as_shown(run.cfg, run.questions[place], trial).get("order", ())
+        order = runfolder.as_presented(run.cfg, run.questions[place], trial).get("order", ())
         assert page["order"] == " ".join(LETTERS[option] for option in order)
         assert LETTERS[page["order"].split().index("A")] in page["text"]
 

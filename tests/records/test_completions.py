@@ -229,7 +229,7 @@ def test_conversations_and_pairs(tmp_path: Path, capsys: Capsys) -> None:
         ("sums-03", 0): "5",
         ("q9", 0): "Sum.</think>4",
     }
-    assert outcome_words(run)[0].tolist() == ["correct", "wrong", "owed"]
+    assert outcome_words(run)[0].tolist() == ["correct", "wrong", "pending"]
     assert [q["gold"] for q in run.questions] == ["4", "", "9"]
 
 

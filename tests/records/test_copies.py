@@ -79,10 +79,10 @@ def test_runs_are_copied_whole_and_once(there: Path, tmp_path: Path, capsys: Cap
     assert "as a kill leaves it" in capsys.readouterr().err
     before = tree(runs)
     bring(tmp_path, there)
-    assert "nothing owed" in capsys.readouterr().err
+    assert "nothing pending" in capsys.readouterr().err
     (runs / "_imports").rename(tmp_path / "lost")  # then attempts are compared
     bring(tmp_path, there / "sums" / "m")
-    assert "nothing owed; 9 attempts" in capsys.readouterr().err
+    assert "nothing pending; 9 attempts" in capsys.readouterr().err
     assert {k: v for k, v in tree(runs).items() if k[0] != "_"} == {
         k: v for k, v in before.items() if k[0] != "_"
     }
@@ -104,7 +104,7 @@ def test_trials_of_two_machines_become_one_run(
     run = opened(runs / "sums" / "m")
     assert run.cfg.sampling.trials == 8
     assert texts(run) == texts(theirs) | before and texts(theirs)["a", 3] != before["a", 3]
-    assert outcome_words(run)[0].tolist()[:5] == ["correct", "correct", "wrong", "wrong", "owed"]
+    assert outcome_words(run)[0].tolist()[:5] == ["correct", "correct", "wrong", "wrong", "pending"]
     assert runfolder.read_manifest(run)["generated"]["gpu_hours"] == 0.01
     bring(tmp_path, other)
     (runs / "_imports").rename(tmp_path / "lost")

@@ -22,13 +22,13 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import avg, uncertainty
 from bayes_at_n.scoring.metrics.table import parse
 
-UNEQUAL = {"a": "11.01", "b": "~-", "c": ".(+u"}  # owed at both ends, cut off, not graded
+UNEQUAL = {"a": "11.01", "b": "~-", "c": ".(+u"}  # pending at both ends, cut off, not graded
 # What a reader in UTF-8 stumbles over: ends of lines that only Unicode knows, planes, controls.
 TEXTS = ["<think>x\u2028y</think>\\boxed{2}", "é😀\x85\x1c", '"\\', "\\boxed{2}"]
 
 
 def two_runs(tmp_path: Path) -> list[Run]:
-    """One that is whole, of odd texts; one with owed and ungraded trials, cut off and undecided."""
+    """A whole one, of odd texts; one with pending and ungraded trials, cut off and undecided."""
     names = ("dataset.name=sums", "model.name=x", "model.id=/nowhere/x")
     marks = {"a": "1011", "b": "0000", "c": "~1-0"}
     whole = make_run(tmp_path / "sums" / "x", marks, *names, texts={"a": TEXTS})
@@ -41,14 +41,14 @@ def same(run: Run, again: Run, codes: bool) -> None:
     order = [back.question_ids.index(name) for name in first.question_ids]
     assert {q["problem"] for q in run.questions} == {q["problem"] for q in again.questions}
     trials = back.codes.shape[1]
-    assert (first.codes[:, trials:] == outcomes.OWED).all()
+    assert (first.codes[:, trials:] == outcomes.PENDING).all()
     ours, theirs = first.codes[:, :trials], back.codes[order]
     assert (outcomes.correct(ours).filled(-1) == outcomes.correct(theirs).filled(-1)).all()
     assert (ours == theirs).all() or not codes
     responses = []
     for each in (run, again):
         keys, damage = rowkeys.keyed(each, "attempts", [])[1], parquet.Damage()
-        graded = outcomes.read(each).codes[keys >> 32, keys & 0xFFFFFFFF] != outcomes.OWED
+        graded = outcomes.read(each).codes[keys >> 32, keys & 0xFFFFFFFF] != outcomes.PENDING
         read = rowkeys.responses(each, keys, damage)
         responses.append(sorted(text for i, text in read if graded[i]))
     assert responses[0] == responses[1]

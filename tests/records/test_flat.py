@@ -20,7 +20,7 @@ from record_files import (
     write_lines,
 )
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
@@ -42,7 +42,7 @@ GUARDED = ["'=1+1", "' @a", "-5", "''=1", TEXTS[4], "a�b", "'\t"]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of one data set, one of them with trials owed, cut off and not graded; a third."""
+    """Two runs of one data set, one with trials pending, cut off and not graded; a third."""
     root = tmp_path_factory.mktemp("runs")
     run_of(root, "x")
     unequal = {"a": "1101011", "b": ".~-.1", "c": ".(+u"}
@@ -75,7 +75,7 @@ def test_csv_of_outcomes(tmp_path: Path, capsys: Capsys) -> None:
     run = opened(runs / "mine" / "m")
     ids = [q["question_id"] for q in run.questions]
     assert ids == ['=HYPERLINK("http://x","y")', "q2"]
-    assert outcome_words(run).tolist() == [["correct", "owed"], ["wrong", "correct"]]
+    assert outcome_words(run).tolist() == [["correct", "pending"], ["wrong", "correct"]]
     score(run)
     with pytest.raises(UserError, match="no column for an outcome"):
         bring(tmp_path, csv_of(tmp_path / "bad.csv", "question,x", "1,2"))
@@ -84,7 +84,7 @@ def test_csv_of_outcomes(tmp_path: Path, capsys: Capsys) -> None:
 def test_a_record_of_csv_that_cannot_be_parsed_is_skipped(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign, "MOST_FIELD", 1000)
+    monkeypatch.setattr(untrusted, "MOST_FIELD", 1000)
     lines = [f"{i},1,{chr(34) * (i in (1, 5, 998))}y" for i in range(1000)]
     lines[10] = "10,1," + "x" * 2000
     source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)

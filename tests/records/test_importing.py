@@ -110,7 +110,7 @@ def test_import_again_does_nothing_and_sources_do_not_mix(
     before = {p: p.stat().st_mtime_ns for p in runs.rglob("*") if p.is_file()}
     monkeypatch.chdir(tmp_path)
     bring(tmp_path, Path("s.csv"), *NAMES)  # another spelling
-    assert "nothing owed" in capsys.readouterr().err
+    assert "nothing pending" in capsys.readouterr().err
     assert {p: p.stat().st_mtime_ns for p in runs.rglob("*") if p.is_file()} == before
     lines[10_000] = "10000,0,1"
     csv_of(source, "question_id,trial,correct", *lines)
@@ -219,7 +219,7 @@ def test_texts_without_outcomes_are_attempts_to_grade(tmp_path: Path, capsys: Ca
     hashes = json.loads((run.path / "manifest.json").read_text())["imported"]["question_hashes"]
     assert hashes == "problem and gold answer"
     grade(run)
-    assert outcome_words(run).tolist() == [["wrong", "wrong"], ["correct", "owed"]]
+    assert outcome_words(run).tolist() == [["wrong", "wrong"], ["correct", "pending"]]
     rows = [{key: row[key] for key in ("problem", "text")} for row in rows]
     bring(tmp_path / "b", write_lines(tmp_path / "own.jsonl", rows), *NAMES)
     assert "d: 2 questions without a gold answer" in capsys.readouterr().err
@@ -297,11 +297,11 @@ def test_trials_from_one_and_a_row_without_trial(
     err = capsys.readouterr().err
     assert "2 duplicates left out: m, d-00, trial 0" in err
     assert "1 damaged row skipped: m, d-01 (no trial)" in err
-    owed = ["owed"] * 3
-    assert outcome_words(run).tolist() == [["correct", *owed[1:], "wrong"], ["wrong", *owed]]
+    pending = ["pending"] * 3
+    assert outcome_words(run).tolist() == [["correct", *pending[1:], "wrong"], ["wrong", *pending]]
     source = csv_of(tmp_path / "p.csv", "question_id,trial,label", "0,0.0,1.0", "1,1.0,2.0")
     run = opened(bring(tmp_path / "p", source, *NAMES) / "d" / "m")  # floats, as pandas has it
-    assert outcome_words(run).tolist() == [["wrong", "owed"], ["owed", "correct"]]
+    assert outcome_words(run).tolist() == [["wrong", "pending"], ["pending", "correct"]]
     monkeypatch.setattr(plan, "MOST_TRIALS", 3)
     source = csv_of(tmp_path / "x.csv", "question_id,correct", "0,1", *["1,1"] * 4)
     with pytest.raises(UserError, match=r"d/m: 2 questions x 4 trials .* d-01 has most"):

@@ -66,7 +66,7 @@ def test_details_of_lighteval(tmp_path: Path, capsys: Capsys) -> None:
     assert attempts["aime24-02", 0]["text"] == r"Thinking.</think>\boxed{2}"
     assert [attempts["aime24-02", i]["completion_tokens"] for i in (0, 1)] == [9, 5]
     bring(tmp_path, tmp_path / "details")
-    assert "nothing owed" in capsys.readouterr().err
+    assert "nothing pending" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"no such value, but pass@k:k=1, avg@n:n=2"):
         bring(tmp_path / "b", tmp_path / "details", "metric=f1")
 

@@ -9,7 +9,7 @@ import pytest
 from helpers import Capsys, make_run, outcome_words, run_of
 from record_files import QWEN, boxed, bring, folders, opened, out, rows_of, write_lines
 
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade.stage import grade
@@ -80,7 +80,11 @@ def test_repeats(tmp_path: Path, capsys: Capsys) -> None:
     runs = bring(tmp_path, source, "dataset=sums", "model=tiny")
     assert "several answers" in capsys.readouterr().err
     run = opened(runs / "sums" / "tiny")
-    assert outcome_words(run).tolist() == [["correct", "wrong"], ["owed"] * 2, ["correct", "owed"]]
+    assert outcome_words(run).tolist() == [
+        ["correct", "wrong"],
+        ["pending"] * 2,
+        ["correct", "pending"],
+    ]
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 4
     grade(run)
     assert outcome_words(run)[:2].tolist() == [["correct", "wrong"]] * 2
@@ -125,7 +129,7 @@ def test_hostile_lines(tmp_path: Path, capsys: Capsys) -> None:
     lines = [good, bomb, "[1]", huge, number, '{"doc_id": [', surrogate, '{"resps": 3}']
     path.write_bytes("\n".join(lines).encode() + b"\n\xff\xfe{}\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(foreign, "MOST_LINE", 250_000)
+        patch.setattr(untrusted, "MOST_LINE", 250_000)
         runs = bring(tmp_path, path, "model=tiny")
     err = capsys.readouterr().err
     assert "5 damaged lines skipped: samples_x.jsonl, line 2" in err

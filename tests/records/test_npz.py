@@ -28,7 +28,7 @@ def test_npz_of_tasks(tmp_path: Path) -> None:
     run = opened(runs / "aime25" / "qwen3-4b")
     outcomes = outcome_words(run)
     # The place of a cell is its trial, whatever is pending.
-    assert outcomes[0, 0] == outcomes[0, 6] == "owed"
+    assert outcomes[0, 0] == outcomes[0, 6] == "pending"
     assert ((outcomes == "correct") == (a[0] == 1)).all()
     assert signals.read(run).num_rows == 33
     score(run)
@@ -48,7 +48,7 @@ def test_npz_of_categories_leaves_out_what_has_no_name(tmp_path: Path, capsys: C
     np.savez(path, essays=np.array([[[0, 1, 2], [2, 5, 1]]]))
     run = opened(bring(tmp_path, path, "category_names=[a,b,c]", "model=m") / "essays" / "m")
     assert "1 damaged row skipped: essays[0, 1, 1] (" in capsys.readouterr().err
-    rows = [["wrong", "wrong", "correct"], ["correct", "owed", "wrong"]]
+    rows = [["wrong", "wrong", "correct"], ["correct", "pending", "wrong"]]
     assert outcome_words(run).tolist() == rows
     bring(tmp_path / "d", path, "model=m")
     assert "essays: values up to 5 are categories, of which 5" in capsys.readouterr().err

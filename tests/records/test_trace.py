@@ -271,7 +271,7 @@ def test_missing_columns_are_named_with_what_they_cost(tmp_path: Path, capsys: C
     run = opened(runs / "aime25" / "qwen3-4b")
     assert not run.attempts.exists()
     score(run)
-    assert (outcome_words(run) != "owed").sum() == 20
+    assert (outcome_words(run) != "pending").sum() == 20
     for name, what in (("is_correct", "an outcome"), ("data_id", "a question")):
         short = [{k: v for k, v in row.items() if k != name} for row in rows]
         with pytest.raises(UserError, match=f"no column for {what} .*{name}.*; it has"):
@@ -352,7 +352,7 @@ def test_columns_of_other_types(tmp_path: Path) -> None:
     }
     pq.write_table(pa.table(table), tmp_path / "x.parquet")
     run = opened(bring(tmp_path, tmp_path / "x.parquet", "dataset=d") / "d" / "b")
-    assert outcome_words(run).tolist() == [["correct"], ["wrong"], ["owed"], ["correct"]]
+    assert outcome_words(run).tolist() == [["correct"], ["wrong"], ["pending"], ["correct"]]
     attempts = {row["question_id"]: row for row in rows_of(run, "attempts", ATTEMPTS)}
     assert [attempts[f"d-0{i}"]["text"] for i in (0, 2, 3)] == ["a", "c", "d"]
     assert attempts["d-02"]["logprobs"] == []

@@ -107,9 +107,9 @@ def test_the_key_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     more.cfg.run_dir = run.cfg.run_dir
     assert key_of(monkeypatch, more) == key and len(key) == 16
     shutil.copytree(run.path, run.path.with_name("b"))
-    assert key_of(monkeypatch, runfolder.opened(run.path.with_name("b"))) != key
+    assert key_of(monkeypatch, runfolder.open_run(run.path.with_name("b"))) != key
     (tmp_path / "x").rename(tmp_path / "y")
-    assert key_of(monkeypatch, runfolder.opened(tmp_path / "y/sums/a")) == key
+    assert key_of(monkeypatch, runfolder.open_run(tmp_path / "y/sums/a")) == key
 
 
 def test_how_an_import_was_sampled_is_not_said(

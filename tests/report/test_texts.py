@@ -66,7 +66,7 @@ def test_processes_write_a_run_each(
     numbers, ids = columns(next(tmp_path.glob("attempts/*/0-q0.js"))), [*MARKS]
     places = [*zip(*(numbers[name] for name in ("m", "q", "t")), strict=True)]
     for m, name in enumerate(("evil", "plain")):
-        run = runfolder.opened(runs / "set" / name)
+        run = runfolder.open_run(runs / "set" / name)
         rows = [row for path in run.attempts.glob("*") for row in pq.read_table(path).to_pylist()]
         assert len(rows) == len(places) // 2
         for row in rows:

@@ -68,7 +68,7 @@ def test_every_trial_is_a_character(tmp_path: Path, capsys: Capsys) -> None:
     assert lines[3] == "q3 ........ 0/0"
     assert lines[4] == (
         "1 correct 5 0 wrong 1 - no_answer 2 ~ truncated 1 ? undecided 2"
-        " + generated, not graded 1 . owed 12"
+        " + generated, not graded 1 . pending 12"
     )
     # q1: 1 of 6, the second 4 of 5, the third nothing of nothing.
     mu, avg = (2 / 8 + 5 / 7 + 1 / 2) / 3, (1 / 6 + 4 / 5) / 2
@@ -82,7 +82,7 @@ def test_a_map_wider_than_the_terminal_is_folded(tmp_path: Path) -> None:
     counts.look()
     lines = [line.rstrip() for line in board.map_lines(counts, 60)]
     assert "b   0/120: 120 no_answer" in lines
-    at = lines.index("a  90/119: 90 correct, 29 wrong, 1 owed")
+    at = lines.index("a  90/119: 90 correct, 29 wrong, 1 pending")
     folded = ["1" * 50, "1" * 40 + "0" * 10, "0" * 19 + "."]
     assert [line.strip() for line in lines[at + 1 : at + 4]] == folded
     assert max(map(len, lines)) <= 60
@@ -230,7 +230,7 @@ def test_slurm_jobs_are_counted_once() -> None:
 
 def test_a_low_terminal_counts_what_it_cannot_show(tmp_path: Path) -> None:
     found = [Progress(name=f"m{i:02d}", done=4, total=4) for i in range(60)]
-    found[50] = Progress(name="owes", done=1, total=4, owed=3)
+    found[50] = Progress(name="owes", done=1, total=4, pending=3)
     found[55] = Progress(name="bad", fault="a fault " * 100)
     for width, height in ((80, 24), (80, 12), (130, 24)):
         console = Console(width=width, height=height, color_system=None)

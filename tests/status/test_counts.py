@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.store.outcomes import words
 def read(counts: Counts) -> list[str]:
     """Everything there is to know, as the outcomes of all trials."""
     counts.look()
-    short = {"correct": "1", "wrong": "0", "no_answer": "-", "owed": "+"}
+    short = {"correct": "1", "wrong": "0", "no_answer": "-", "pending": "+"}
     marks = np.vectorize(short.get)(words(counts.outcomes)).astype(object)
     marks[~counts.done] = "."
     return ["".join(line) for line in marks.tolist()]

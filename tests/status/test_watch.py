@@ -63,7 +63,7 @@ def test_a_folder_of_runs_as_text_and_json(tmp_path: Path, capsys: Capsys) -> No
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     by_run = {Path(one["run"]).name: one for one in found if "other" not in one["run"]}
     long = by_run["model-with-a-really-long-name"]
-    assert (long["done"], long["owed"], long["workers_dead"]) == (1, 3, 1)
+    assert (long["done"], long["pending"], long["workers_dead"]) == (1, 3, 1)
     assert long["gpu_hours_left"] == 3.0 and long["score"] is None
     assert by_run["good"]["score"]["mu"] == pytest.approx((3 / 4 + 2 / 4) / 2)
     assert by_run["broken"]["fault"] and by_run["good"]["fault"] is None
@@ -205,7 +205,7 @@ def test_without_a_terminal_blocks_of_lines_until_it_is_done(tmp_path: Path) -> 
             while "2/2" not in seen[-1]:
                 seen.append(process.stdout.readline())
             seen += [process.stdout.readline() for _ in range(4)]
-            assert process.poll() is None  # nothing is owed, and somebody is alive
+            assert process.poll() is None  # nothing is pending, and somebody is alive
         rest = process.stdout.read()
         assert process.wait(30) == 0
     assert sum(f"{name} 1/2 1 1 " in " ".join(line.split()) for line in seen) >= 2
@@ -225,4 +225,4 @@ def test_json_again_and_again(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stderr.read() == ""
-    assert [(Path(one["run"]).name, one["owed"]) for one in found] == [("m1", 1), ("m2", 0)] * 2
+    assert [(Path(one["run"]).name, one["pending"]) for one in found] == [("m1", 1), ("m2", 0)] * 2

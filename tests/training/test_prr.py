@@ -33,7 +33,7 @@ load = partial(compose.load_as, ReversalConfig)
 
 
 def imported(root: Path, names: Sequence[str], outcomes: Any) -> None:
-    """Run folders root/sums/NAME of outcomes (L, M, N): 1 correct, 0 not, -1 owed."""
+    """Run folders root/sums/NAME of outcomes (L, M, N): 1 correct, 0 not, -1 pending."""
     source = root / f"{names[0]}.npz"
     np.savez(source, sums=np.asarray(outcomes))
     import_records(
@@ -246,8 +246,8 @@ def test_fewer_trials_leave_out_k_and_other_trials_are_said(tmp_path: Path) -> N
 
 def test_ragged_runs_have_no_number_of_trials(tmp_path: Path) -> None:
     for name in ("a-base", "b-base", "a-tuned", "b-tuned"):
-        owed = {"x": "1101", "y": "10.0" if name == "b-base" else "1001"}
-        run_of(tmp_path, name, owed)
+        pending = {"x": "1101", "y": "10.0" if name == "b-base" else "1001"}
+        run_of(tmp_path, name, pending)
     found = measured(tmp_path, "metrics=pass@1,pass@2", "confidence=0.975")
     rows = {row["protocol"]: row for row in found["protocols"]}
     assert list(rows) == ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]

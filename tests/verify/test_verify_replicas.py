@@ -173,7 +173,7 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_ends(
     stage.verify(one)
     assert_same(run, one, 1e-4)
     stage.verify(again(run, by_question))  # how many judged is no part of what verdicts are
-    assert "nothing owed" in capsys.readouterr().err
+    assert "nothing pending" in capsys.readouterr().err
 
 
 # Stands still for good once the first verdicts are on the disk.

@@ -182,7 +182,7 @@ def test_every_number_of_a_verdict(
     assert pq.read_table(run.path / "verdicts").num_rows == 12  # plain readers find only parts
     stage.verify(run)
     assert len(asked) == 14
-    assert "nothing owed" in capsys.readouterr().err
+    assert "nothing pending" in capsys.readouterr().err
 
 
 def test_calibration_changes_without_the_model(

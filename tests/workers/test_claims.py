@@ -25,22 +25,22 @@ Made = dict[str, set[int]]  # by worker: what the table holds
 class Worker:
     """A worker without an engine: what it has begun, and what it has made durable."""
 
-    def __init__(self, run: Path, name: str, made: Made, owed: int = OWED) -> None:
-        self.name, self.made, self.owed = name, made, owed
+    def __init__(self, run: Path, name: str, made: Made, pending: int = OWED) -> None:
+        self.name, self.made, self.pending = name, made, pending
         run.mkdir(exist_ok=True)
         self.beat = Heartbeat(run, name).__enter__()
-        self.flying: list[int] = []
-        self.claims = Claims(self.beat, owed, self.lacking)
+        self.in_flight: list[int] = []
+        self.claims = Claims(self.beat, pending, self.lacking)
         self.claims.read()
 
     def lacking(self) -> set[int]:
         """What is not made, whatever the claims say."""
-        return set(range(self.owed)).difference(*self.made.values())
+        return set(range(self.pending)).difference(*self.made.values())
 
     def begin(self, room: int = 8, batch: int = 4) -> int | None:
-        position = self.claims.take(len(self.flying), room, batch)
+        position = self.claims.take(len(self.in_flight), room, batch)
         if position is not None:
-            self.flying.append(position)
+            self.in_flight.append(position)
         return position
 
     def fill(self, room: int = 8, batch: int = 4) -> None:
@@ -48,7 +48,7 @@ class Worker:
             pass
 
     def end_one(self) -> None:
-        position = self.flying.pop(0)
+        position = self.in_flight.pop(0)
         if not self.claims.lost(position):
             self.made.setdefault(self.name, set()).add(position)
             self.claims.durable(position)
@@ -80,7 +80,7 @@ def finish(*workers: Worker) -> None:
     for _ in range(10_000):
         for worker in workers:
             worker.fill()
-            if worker.flying:
+            if worker.in_flight:
                 worker.end_one()
         if not any(worker.claims.pending for worker in workers):
             return
@@ -94,7 +94,7 @@ def everything(made: Made) -> list[int]:
 def test_blocks_shrink_with_what_is_left(tmp_path: Path, made: Made) -> None:
     one, _ = (Worker(tmp_path, name, made) for name in "ab")
     one.fill(room=12, batch=12)
-    assert one.flying == list(range(12))  # in order
+    assert one.in_flight == list(range(12))  # in order
     for _ in range(OWED):
         one.fill()
         one.end_one()
@@ -106,7 +106,7 @@ def test_blocks_shrink_with_what_is_left(tmp_path: Path, made: Made) -> None:
 
 
 def test_two_numbers_of_trials_at_once(tmp_path: Path, made: Made) -> None:
-    few, many = (Worker(tmp_path, name, made, owed) for name, owed in (("a", 40), ("b", 100)))
+    few, many = (Worker(tmp_path, name, made, pending) for name, pending in (("a", 40), ("b", 100)))
     third = Worker(tmp_path, "c", made, 70)
     finish(few, many, third)
     assert everything(made) == list(range(100))
@@ -115,7 +115,7 @@ def test_two_numbers_of_trials_at_once(tmp_path: Path, made: Made) -> None:
 def test_alone_it_takes_what_it_has_room_for_and_then_waits(tmp_path: Path, made: Made) -> None:
     one = Worker(tmp_path, "one", made)
     one.fill(room=24)
-    assert len(one.flying) == 24
+    assert len(one.in_flight) == 24
     one.end_one()
     assert one.begin(room=24) is None  # many at a time are cheaper
     for _ in range(3):
@@ -124,11 +124,11 @@ def test_alone_it_takes_what_it_has_room_for_and_then_waits(tmp_path: Path, made
 
 
 def test_beside_others_nobody_takes_more_than_a_share(tmp_path: Path, made: Made) -> None:
-    workers = [Worker(tmp_path, name, made, owed=64) for name in "abcd"]
+    workers = [Worker(tmp_path, name, made, pending=64) for name in "abcd"]
     for worker in workers:
         worker.fill(room=300, batch=100)
-    flying = [len(worker.flying) for worker in workers]
-    assert max(flying) == 16 and sum(flying) > 55
+    in_flight = [len(worker.in_flight) for worker in workers]
+    assert max(in_flight) == 16 and sum(in_flight) > 55
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_any_interleaving_makes_everything_once(tmp_path: Path, made: Made, seed
         action = moments.random()
         if action < 0.6:
             worker.begin(room=20, batch=moments.choice([1, 4, 16]))
-        elif action < 0.96 and worker.flying:
+        elif action < 0.96 and worker.in_flight:
             worker.end_one()
         elif action > 0.98 and len(workers) < 6:
             workers.append(Worker(tmp_path, f"w-{step}", made))
@@ -160,9 +160,9 @@ def test_any_interleaving_makes_everything_once(tmp_path: Path, made: Made, seed
 def test_what_a_worker_makes_that_was_only_thought_dead_does_not_count(
     tmp_path: Path, made: Made, others: str
 ) -> None:
-    sleeper, other = (Worker(tmp_path, name, made, owed=40) for name in "ab")
+    sleeper, other = (Worker(tmp_path, name, made, pending=40) for name in "ab")
     sleeper.fill()
-    assert sleeper.flying
+    assert sleeper.in_flight
     os.utime(sleeper.beat.path, (1, 1))
     finish(other)
     assert made["b"] == set(range(40))
@@ -170,7 +170,7 @@ def test_what_a_worker_makes_that_was_only_thought_dead_does_not_count(
         heartbeat.clear(tmp_path / "claims", other.beat.now)
         other.leave()
     sleeper.beat.touch()
-    while sleeper.flying:
+    while sleeper.in_flight:
         sleeper.end_one()
     finish(sleeper)
     assert "a" not in made
@@ -191,7 +191,7 @@ def test_somebody_deletes_files_of_live_workers(tmp_path: Path, made: Made, what
     for _ in range(OWED):
         for worker in workers:
             worker.fill()
-            if worker.flying:
+            if worker.in_flight:
                 worker.end_one()
     for worker in workers:
         worker.claims.read()
@@ -218,11 +218,11 @@ def test_what_one_gives_up_another_makes(tmp_path: Path, made: Made) -> None:
     times = dict.fromkeys(refused, 0)
     while one.claims.pending != refused or min(times.values()) < 3:
         one.fill()
-        position = one.flying[0]
+        position = one.in_flight[0]
         if position not in refused:
             one.end_one()
             continue
-        one.flying.remove(position)
+        one.in_flight.remove(position)
         times[position] += 1
         if times[position] < 3:
             one.claims.again(position)
@@ -271,14 +271,14 @@ RACER = """
     from bayes_at_n.pipeline.workers import claims
     from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
     claims.LOOK_S = 0.05
-    folder, name, owed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    folder, name, pending = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     print("ready", flush=True)
     sys.stdin.readline()
     def lacking():
         texts = [path.read_text() for path in folder.glob("*.made")]
-        return set(range(owed)).difference(*(map(int, text.split()) for text in texts))
+        return set(range(pending)).difference(*(map(int, text.split()) for text in texts))
     with Heartbeat(folder, name) as beat, open(folder / f"{name}.made", "w") as file:
-        mine = claims.Claims(beat, owed, lacking)
+        mine = claims.Claims(beat, pending, lacking)
         mine.read()
         while mine.pending:
             position = mine.take(0, 1, 1)

@@ -211,7 +211,7 @@ def test_what_engines_abort_is_made_again_or_owed(tiny_model: Path, tmp_path: Pa
     found = rows(folder)
     assert len(found) == len(set(found)) == (QUESTIONS - 1) * 3
     assert not any(question == "demo-05" for question, _ in found)
-    assert "3 of 90 attempts are still owed" in said and "abort" in said
+    assert "3 of 90 attempts are still pending" in said and "abort" in said
     # How many: what a worker had lost to another by then, as when it was suspended, is not its own.
     assert any(s["unfinished"].get("abort", 0) for s in sessions(folder))
     Command(folder).ends(0)

@@ -99,7 +99,7 @@ def test_two_protocols_share_an_engine_and_keep_their_own(
     texts = [greedy[question, 0]["text"] == greedy[question, 1]["text"] for question, _ in greedy]
     assert sum(texts) > 0.95 * len(texts)  # top_k=1 leaves nothing to draw
     run = Run(load_folder(pair[1], []))
-    assert not runfolder.owed(run)
+    assert not runfolder.pending(run)
     one, other = map(session, pair)
     assert one["pid"] == other["pid"] and one["state"] == other["state"] == "done"
     # They share the time of their worker, and neither bears all of it.

@@ -97,16 +97,16 @@ def grade(
     unique, name = dict.fromkeys(pairs), "math_verify" if plain else own.grader(answer)
     whole = plain or kinds.of(answer) == "python"
     cheap = {p: None if whole else _grade_cheaply(*p, answer, conventions) for p in unique}
-    owed = [pair for pair, decided in cheap.items() if decided is None]
+    pending = [pair for pair, decided in cheap.items() if decided is None]
     if plain:
-        kind, tasks = "plain", list[Any](owed)
+        kind, tasks = "plain", list[Any](pending)
     elif whole:
-        kind, tasks = "python", [(answer, *pair) for pair in owed]
+        kind, tasks = "python", [(answer, *pair) for pair in pending]
     else:
         kind = "algebra"
-        tasks = [(*(reduce_pair(*pair, conventions) or pair), conventions) for pair in owed]
+        tasks = [(*(reduce_pair(*pair, conventions) or pair), conventions) for pair in pending]
     said = _run(kind, tasks, workers, timeout_s, memory_mb)
-    dear = {pair: _said(kind, result) for pair, result in zip(owed, said, strict=True)}
+    dear = {pair: _said(kind, result) for pair, result in zip(pending, said, strict=True)}
     return {p: (decided or dear[p])._replace(grader=name) for p, decided in cheap.items()}
 
 
@@ -173,13 +173,13 @@ def check_golds(
     if answer != "math":
         return {gold: kinds.KINDS[kinds.of(answer)].gold(gold) for gold in golds}
     reasons = {gold: _refusal(unboxed(gold)) for gold in dict.fromkeys(golds)}
-    owed = [
+    pending = [
         gold
         for gold, reason in reasons.items()
         if reason is None and read_number(clean(unboxed(gold))) is None
     ]
-    results = _run("check", [(unboxed(gold),) for gold in owed], workers, timeout_s, 1024)
-    for gold, result in zip(owed, results, strict=True):
+    results = _run("check", [(unboxed(gold),) for gold in pending], workers, timeout_s, 1024)
+    for gold, result in zip(pending, results, strict=True):
         reasons[gold] = "reading it takes too long" if result is None else result or None
     return reasons
 

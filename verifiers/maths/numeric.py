@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from bayes_at_n.verifiers.maths.expression import TRIGONOMETRIC, Tree
-from bayes_at_n.verifiers.maths.rational import PLAIN, Exact, Unsure, apart, size_of
+from bayes_at_n.verifiers.maths.rational import PLAIN, Exact, Unsure, certainly_different, size_of
 from bayes_at_n.verifiers.maths.series import read_written_out
 
 _INVERSE_OR_HYPERBOLIC = frozenset(["arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"])
@@ -158,7 +158,7 @@ def _same(left: Tree, right: Tree, points: dict[str, Fraction]) -> bool | None:
     try:
         return _equal_values(left, right, Exact(points))
     except (Unsure, ArithmeticError, ValueError, RecursionError):
-        return False if not points and apart(size_of(left), size_of(right)) else None
+        return False if not points and certainly_different(size_of(left), size_of(right)) else None
 
 
 def _equal_values(left: Tree, right: Tree, exact: Exact) -> bool | None:

@@ -158,7 +158,7 @@ class Size(NamedTuple):
     high: float
 
 
-def apart(a: Size | None, b: Size | None) -> bool:
+def certainly_different(a: Size | None, b: Size | None) -> bool:
     """Whether two numbers differ for sure."""
     if a is None or b is None:
         return False

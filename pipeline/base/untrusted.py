@@ -29,12 +29,12 @@ CsvRows = Iterator[tuple[str, dict[str, str] | None, str]]  # place, cells by co
 def check(path: Path) -> None:
     """Raise FileNotFoundError: nothing is there. UserError: no file, or a link without content."""
     if (name := printable(path)) != str(path):
-        raise UserError(f"{name}: a name that is not UTF-8; rename it")
+        raise UserError(f"{name}: its name is not UTF-8; rename it")
     if path.is_symlink() and not path.exists():
         remedy = "fetch its content (git annex get, dvc pull), or delete the link"
-        raise UserError(f"{path}: a link to what is not here; {remedy}")
+        raise UserError(f"{path}: a broken link; {remedy}")
     if not stat.S_ISREG(path.stat().st_mode):
-        raise UserError(f"{path}: a folder, a pipe or a device, and no file; move it")
+        raise UserError(f"{path}: not a regular file but a folder, pipe or device; move it")
 
 
 def printable(path: Path) -> str:
@@ -64,7 +64,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def room(size: int) -> Iterator[None]:
+def memory_limit(size: int) -> Iterator[None]:
     """Limit the memory of this process (Linux only) while something of `size` bytes is read.
 
     MemoryError inside is then the file's fault. Only for verbs that load no engine.
@@ -94,7 +94,7 @@ def json_value(line: bytes) -> Any:
     """Parse a line, None where it is blank. Raises ValueError: no JSON, too deep or too large."""
     text = line.decode("utf-8-sig")  # which drops the mark that some editors begin with
     try:
-        with room(len(line)) if len(line) > _SMALL else contextlib.nullcontext():
+        with memory_limit(len(line)) if len(line) > _SMALL else contextlib.nullcontext():
             return json.loads(text) if text.strip() else None
     except RecursionError as error:
         raise ValueError("brackets within brackets without end") from error
