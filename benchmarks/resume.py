@@ -117,7 +117,7 @@ def _measure(args: argparse.Namespace, folder: Path, tokens: int) -> dict[str, A
             if heat == "cold" and not _forget(folder):
                 continue
             done = _run(me)
-            seconds = float(done.stdout.split("OWED")[1].split()[0])
+            seconds = float(done.stdout.split("PENDING")[1].split()[0])
             found.setdefault(f"pending, {heat}", []).append(seconds)
         for name, verb in (("generate, nothing pending", "generate"), ("status", "status")):
             began = time.perf_counter()
@@ -141,7 +141,7 @@ def _one(folder: Path) -> None:
     seconds = time.perf_counter() - began
     if pending or not run.keys:
         raise common.UserError(f"{folder}: {len(pending)} pending where none should be")
-    common.out.print(f"OWED {seconds}")
+    common.out.print(f"PENDING {seconds}")
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -328,7 +328,7 @@ def test_a_sibling_counts_for_what_it_has(tmp_path: Path, capsys: Capsys) -> Non
     shutil.rmtree(made(tmp_path / "two", seed=1).grades)
     made(tmp_path / "three", seed=2, change=nulls("prompt_bpt"))
     categorize(one)
-    assert "not counted: two (" in capsys.readouterr().err
+    assert "left out: two (" in capsys.readouterr().err
     assert limits(one)["attempts"] == 2 * M * N
     bits = signals.read(one)["prompt_bpt"].to_numpy()
     assert limits(one)["values"]["tau_prompt"] == pytest.approx(np.quantile(bits, 0.9))

@@ -14,8 +14,8 @@ from bayes_at_n.pipeline.engines import vllm_core
 
 FORK = """
 import os, sys, time
-from bayes_at_n.pipeline.base.children import tamed
-with tamed():
+from bayes_at_n.pipeline.base.children import dying_with_parent
+with dying_with_parent():
     pid = os.fork()
 if pid == 0:
     time.sleep(600)
@@ -24,8 +24,8 @@ time.sleep(600)
 """
 SPAWN = """
 import multiprocessing, time
-from bayes_at_n.pipeline.base.children import tamed
-with tamed():
+from bayes_at_n.pipeline.base.children import dying_with_parent
+with dying_with_parent():
     child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
     child.start()
 print(child.pid, False, flush=True)
@@ -36,8 +36,8 @@ time.sleep(600)
 TRACKER = """
 import multiprocessing, time
 from multiprocessing import resource_tracker
-from bayes_at_n.pipeline.base.children import tamed
-with tamed():
+from bayes_at_n.pipeline.base.children import dying_with_parent
+with dying_with_parent():
     resource_tracker.ensure_running()
 print(resource_tracker._resource_tracker._pid, flush=True)
 time.sleep(600)

@@ -436,7 +436,7 @@ def test_a_wrong_value_in_a_folder_names_its_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no run folder"):
+    with pytest.raises(UserError, match="not a run folder"):
         load_folder(tmp_path, [])
 
 

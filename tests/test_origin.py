@@ -250,4 +250,4 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     assert prepared(setup, "sampling.seed=5").questions  # nothing is mixed
     run.manifest.unlink()
     run.manifest.mkdir()
-    assert "manifest.json: a folder, a pipe or a device" in setup.refused()
+    assert "manifest.json: not a regular file" in setup.refused()

@@ -220,7 +220,7 @@ def test_priors_that_do_not_fit(tmp_path: Path) -> None:
     full = make_run(tmp_path / "full", {"q1": "101", "q2": "t10", "q3": "0-1"})
     assert scored(run, f"prior={full.path}")["prior"]["trials"] == 3  # all, unless it is said
     assert "prior.trials=3" in refused(f"prior={ragged.path}", "prior.trials=3")
-    assert "no run folder" in refused(f"prior={tmp_path / 'nowhere'}")
+    assert "not a run folder" in refused(f"prior={tmp_path / 'nowhere'}")
     assert "itself" in refused(f"prior={run.path}/../run", "prior.trials=1")
     assert "prior.trials=0" in refused(f"prior={ragged.path}", "prior.trials=0")
     assert "prior.weight" in refused(f"prior={fewer.path}")

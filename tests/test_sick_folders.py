@@ -265,14 +265,14 @@ def test_a_damaged_file_ends_nothing(
     ("file", "way", "told"),
     [
         ("config.yaml", "deep", "config.yaml: more than 131,072 bytes"),
-        ("config.yaml", "a pipe", "config.yaml: a folder, a pipe or a device, and no file"),
+        ("config.yaml", "a pipe", "config.yaml: not a regular file"),
         ("manifest.json", "deep", "manifest.json: holds something else than it should"),
         ("questions.parquet", "nulls", "questions.parquet: unreadable (a row without question_id"),
         ("questions.parquet", "a link to nothing", "a broken link; fetch its content"),
-        ("attempts/00000.parquet", "a link to nothing", "00000.parquet: a link to what is not"),
-        ("grades/00000.parquet", "a folder", "00000.parquet: a folder, a pipe or a device"),
-        ("verdicts/00000.parquet", "a link to nothing", "00000.parquet: a link to what is not"),
-        ("means/00000.parquet", "a pipe", "00000.parquet: a folder, a pipe or a device"),
+        ("attempts/00000.parquet", "a link to nothing", "00000.parquet: a broken link"),
+        ("grades/00000.parquet", "a folder", "00000.parquet: not a regular file"),
+        ("verdicts/00000.parquet", "a link to nothing", "00000.parquet: a broken link"),
+        ("means/00000.parquet", "a pipe", "00000.parquet: not a regular file"),
     ],
 )
 def test_a_sick_run_is_left_out_and_named(root: Path, file: str, way: str, told: str) -> None:
@@ -292,8 +292,8 @@ def test_a_folder_without_a_run_among_others_is_named(root: Path, capsys: Capsys
     for verb, status in ((["status"], 0), (["status", "--check"], 1)):
         assert main.main([*verb, *folders]) == status
         told = "".join(capsys.readouterr())
-        assert "_compare is no run folder" in told and "well" in told
-        assert "loop.parquet: a link to what is not here" in told
+        assert "_compare is not a run folder" in told and "well" in told
+        assert "loop.parquet: a broken link" in told
 
 
 def test_rows_without_a_key_count_as_damaged(root: Path) -> None:
@@ -311,7 +311,7 @@ def test_names_that_are_not_utf_8(root: Path, capsys: Capsys) -> None:
     for name in ("compare", "status", "status --json"):
         assert bad in check(root, name, capsys).replace("\\\\", "\\")
     os.rename(runs + b"/sick/grades/00000.parquet", runs + b"/sick/grades/\xff.parquet")
-    assert "grades/\\udcff.parquet: a name that is not UTF-8" in read(root, "status", capsys)[1]
+    assert "grades/\\udcff.parquet: its name is not UTF-8" in read(root, "status", capsys)[1]
     for name in ("compare", "status of one", "score"):
         check(root, name, capsys)
 
@@ -409,9 +409,9 @@ def test_a_link_without_content_is_said_at_once(
         told = "".join(capsys.readouterr())
         assert f"{run.path / file}: a broken link; fetch its content" in told
     table = file.partition("/")[0]
-    with pytest.raises(UserError, match=f"{file}: a link to what is not here"):
+    with pytest.raises(UserError, match=f"{file}: a broken link"):
         shards.keys(run.path / table, {**rowkeys.TABLES, "grades": GRADES}[table], parquet.Damage())
-    with pytest.raises(UserError, match=f"{file}: a link to what is not here"):
+    with pytest.raises(UserError, match=f"{file}: a broken link"):
         runfolder.open_run(run.path)
 
 

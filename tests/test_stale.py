@@ -96,7 +96,7 @@ def test_every_reader_names_grades_of_other_settings(
     ):
         assert main([*words, str(run.path)]) == status
         told = "".join(capsys.readouterr())
-        assert told.count("made otherwise (timeout_s)") == 1, words
+        assert told.count("made with other inputs (timeout_s)") == 1, words
     assert path.exists()
     assert main(["grade", str(run.path)]) == 0
     assert main(["score", str(run.path)]) == main(["status", str(run.path), "--check"]) == 0

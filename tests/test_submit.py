@@ -367,7 +367,7 @@ def test_folders_of_runs_keep_their_settings(
     [cfg] = submit._configurations([f"{runs}/a", "cluster.gpus=2", "engine.replicas=1"])
     assert (cfg.cluster.setup, cfg.engine.replicas) == ("module load x", 1)
     assert main(["submit", str(runs / "_grading"), "--dry-run"]) == 2
-    assert "no run folder" in capsys.readouterr().err
+    assert "not a run folder" in capsys.readouterr().err
 
 
 def test_only_a_complete_run_is_graded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

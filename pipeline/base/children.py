@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.untrusted import memory_limit
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # the last: a scheduler's warning
 _PR_SET_PDEATHSIG = 1
-_parent = 0  # the process whose children are tamed
+_parent = 0  # the process whose children die with it
 _spawn_untamed = util.spawnv_passfds
 
 
@@ -49,7 +49,7 @@ os.register_at_fork(after_in_child=_die_with_parent)
 
 
 def _spawn(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
-    """Start a fresh program by a fork that is tamed: what `_tame` sets outlives `exec`."""
+    """Start a fresh program by a fork: what `_die_with_parent` sets outlives `exec`."""
     if "--multiprocessing-fork" not in args:  # the resource tracker, which ends by itself
         ignoring = f"import signal; signal.signal({int(signal.SIGUSR1)}, signal.SIG_IGN)"
         # Else it would warn of the shared memory of an engine that was killed.
@@ -76,8 +76,10 @@ def die_with(parent: int) -> None:
 def in_fork(work: Callable[[], Iterator[Any]], seconds: float, size: int) -> Iterator[Any]:
     """Yield what `work` does, as it comes, from a forked process, killed if no more is asked.
 
-    It has so many seconds of processor time (0: no limit), and memory as `foreign.room` gives for
-    `size` bytes. Raises TimeoutError: the time was up. ChildProcessError: it ended otherwise.
+    It has so many seconds of processor time (0: no limit), and the memory of
+    `untrusted.memory_limit` for `size` bytes.
+
+    Raises TimeoutError: the time was up. ChildProcessError: it ended otherwise.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)

@@ -33,7 +33,7 @@ def clean_line(text: str) -> str:
 
 class _CleanConsole(Console):
     def print(self, *args: Any, **options: Any) -> None:
-        if self.stderr or not (mode("json") or (_inside and not mode("verbose"))):
+        if self.stderr or not (mode("json") or (_depth and not mode("verbose"))):
             super().print(*args, **options)
 
     def render(self, *args: Any, **options: Any) -> Any:
@@ -47,40 +47,40 @@ _PLAIN: dict[str, Any] = dict.fromkeys(("highlight", "markup", "emoji", "force_j
 console = _CleanConsole(stderr=True, soft_wrap=True, **_PLAIN)
 results = _CleanConsole(soft_wrap=True, **_PLAIN)
 
-MODES = "BAYES_AT_N_SAYS"  # in the environment: words of `say`
-_said_outside = os.environ.get(MODES, "").split()  # by whoever started this process
-_inside = 0  # verbs that are steps of another one
+MODES = "BAYES_AT_N_OUTPUT"  # in the environment: modes of `set_modes`
+_inherited = os.environ.get(MODES, "").split()  # from whoever started this process
+_depth = 0  # how many verbs the running one is a step of
 _collecting: list[list[str]] = []
 
 
-def set_modes(*words: str) -> None:
-    """Set how much this process and its children print, beside what it was started with.
+def set_modes(*modes: str) -> None:
+    """Set what this process and its children print, beside the modes it was started with.
 
     "quiet": results, warnings and errors only. "verbose": every table in full. "json": of results
-    only what `display.table.answer` gets. "several": this is one command of several.
+    only what `display.table.print_json` gets. "several": this is one command of several.
     """
-    os.environ[MODES] = " ".join({*_said_outside, *words})
+    os.environ[MODES] = " ".join({*_inherited, *modes})
 
 
-def mode(word: str) -> bool:
-    """Return whether a word of :func:`say` is set."""
-    return word in os.environ.get(MODES, "").split()
+def mode(name: str) -> bool:
+    """Return whether a mode of :func:`set_modes` is set."""
+    return name in os.environ.get(MODES, "").split()
 
 
 def prints_json() -> bool:
     """Return whether to print results as JSON; steps of another verb do not."""
-    return mode("json") and not _inside
+    return mode("json") and not _depth
 
 
 @contextlib.contextmanager
 def substep() -> Iterator[None]:
     """Run a verb as a step of another: it prints fewer notes, and no results, unless verbose."""
-    global _inside
-    _inside += 1
+    global _depth
+    _depth += 1
     try:
         yield
     finally:
-        _inside -= 1
+        _depth -= 1
 
 
 def note(text: str) -> None:
@@ -90,14 +90,14 @@ def note(text: str) -> None:
 
 
 def note_alone(text: str) -> None:
-    """Print a note that a verb leaves out as a step of another."""
-    if not _inside or mode("verbose"):
+    """Print a note, unless the verb is a step of another."""
+    if not _depth or mode("verbose"):
         note(text)
 
 
 def warn(text: str) -> None:
     """Print a warning; steps of a verb repeat none."""
-    if not (_inside and _collecting and text in _collecting[-1]):
+    if not (_depth and _collecting and text in _collecting[-1]):
         console.print(f"warning: {text}", style="yellow")
         if _collecting:
             _collecting[-1].append(text)
@@ -160,7 +160,7 @@ class Meter:
     """
 
     def __init__(self, what: str, total: int, done: int = 0, keep: bool = False) -> None:
-        self.what, self.total, self.keep = what, total, keep or not _inside or mode("verbose")
+        self.what, self.total, self.keep = what, total, keep or not _depth or mode("verbose")
         self.first = self.done = done
         self.started = self.shown = time.monotonic()
         self.detail: Callable[[], str] = str

@@ -60,7 +60,7 @@ class Cohort:
     question_ids: list[str]  # M, as the first member calls them
     names: list[str]  # L, what tables call the models, each once
     members: list[Member]  # L; none where outcomes came without runs
-    outcomes: Codes  # (L, M, N) positions in pipeline.store.outcomes.OUTCOMES, or OWED
+    outcomes: Codes  # (L, M, N) positions in pipeline.store.outcomes.OUTCOMES, or PENDING
     truncated: Codes  # (L, M, N): 1 cut off by its token limit, 0 not, -1 not known
     differences: list[str] = field(default_factory=list)  # a line for each thing not alike
     warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
@@ -279,7 +279,7 @@ def _stacked(parts: Sequence[votes.Evidence], trials: int) -> votes.Evidence:
 
 
 def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:
-    """Cut or fill the last axis to so many trials; OWED of `truncated` is not known."""
+    """Cut or fill the last axis to so many trials; PENDING of `truncated` is not known."""
     missing = max(0, trials - codes.shape[-1])
     width = [(0, 0)] * (codes.ndim - 1) + [(0, missing)]
     return np.pad(codes[..., :trials], width, constant_values=fill)

@@ -146,9 +146,9 @@ def _rounded(column: Column, table: Table) -> Column:
 def formatted(column: Column, value: Any) -> str:
     """A cell as a person reads it; nothing where there is no value.
 
-    >>> shown(Column("x", "x", format="{:.1f}"), 0.25), shown(Column("x", "x"), None)
+    >>> formatted(Column("x", "x", format="{:.1f}"), 0.25), formatted(Column("x", "x"), None)
     ('0.2', '')
-    >>> shown(Column("x", "interval", format="{:.2f}"), (0.25, 0.5))
+    >>> formatted(Column("x", "interval", format="{:.2f}"), (0.25, 0.5))
     '0.25 to 0.50'
     """
     if isinstance(value, tuple):

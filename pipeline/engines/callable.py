@@ -54,7 +54,7 @@ class CallableEngine(Engine):
     """A function that takes prompts and returns texts; see `pipeline.engines.Engine`.
 
     It is called with up to `engine.batch_size` prompts at a time, in a thread of its own: so it may
-    take as long as it likes, and Ctrl-C is heard meanwhile. A prompt is the question as
+    take as long as it likes, and Ctrl-C works meanwhile. A prompt is the question as
     `prompt.template` asks it, after the system text and examples where there are any, with empty
     lines between. It has no tokens and no log-probs, and every text has ended by itself.
     """

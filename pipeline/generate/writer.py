@@ -30,7 +30,7 @@ SYNC_S = 0.5  # between two flushes to the disk: what a power cut may cost
 class AttemptWriter:
     """Appends attempts to journals of its own and seals them into Parquet parts.
 
-    `ending`: of their names, see `runfolder.ending`; `about`: what they say of themselves; `check`:
+    `ending`: of their names, see `runfolder.part_suffix`; `about`: what they say of themselves; `check`:
     of the run folder, before a journal is made there.
 
     Attributes:

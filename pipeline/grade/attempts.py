@@ -24,7 +24,7 @@ _WHY = {
 
 
 class Attempt(NamedTuple):
-    """A response, and what the attempt saw of its question, as `store.runfolder.as_shown`."""
+    """A response, and what the attempt saw of its question, as `store.runfolder.as_presented`."""
 
     question: Mapping[str, Any]  # gold, `SEEN`, and `order` where its options had their own
     text: str

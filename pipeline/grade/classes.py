@@ -27,7 +27,7 @@ NONE, RIGHT = 0, 1
 class Classes(NamedTuple):
     """The answers of a run's attempts: M questions, N trials of each."""
 
-    codes: Ints  # (M, N): OWED, NONE, RIGHT, and 2, 3, ... from the commonest wrong answer on
+    codes: Ints  # (M, N): PENDING, NONE, RIGHT, and 2, 3, ... from the commonest wrong answer on
     texts: list[list[str]]  # of each question the commonest text of 2, 3, ...
 
 

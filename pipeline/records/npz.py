@@ -73,7 +73,7 @@ def read(source: Source) -> Records:
 
 
 def _arrays(path: Path) -> dict[str, Any]:
-    """Return the arrays by name; what a header says of an array's size is within `foreign.room`."""
+    """Return the arrays by name; sizes in headers are bounded by `untrusted.memory_limit`."""
     try:
         with untrusted.memory_limit(path.stat().st_size), archive(path) as file:
             if other := [name for name in file.namelist() if not name.endswith(".npy")]:

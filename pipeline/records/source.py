@@ -125,7 +125,7 @@ def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, An
 
 @contextlib.contextmanager
 def archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip whose members may be read, within `foreign.room`.
+    """Open a zip whose members may be read, within `untrusted.memory_limit`.
 
     Raises ValueError: it says that it unpacks to more than MOST_UNPACKED and MOST_RATIO allow. Also
     whatever zipfile raises on hostile bytes.

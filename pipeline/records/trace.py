@@ -116,7 +116,7 @@ def batches(
 ) -> Iterator[tuple[int, pa.Table | None]]:
     """Yield rows in their order: how many, and the batch, or None where they are damaged.
 
-    Within `foreign.room`: a small file can say that one long text stands in every row.
+    Within `untrusted.memory_limit`: a small file can say that one long text stands in every row.
     """
     size = path.stat().st_size
     with pq.ParquetFile(path) as file:

@@ -57,7 +57,7 @@ class Counts:
     """The state of one run, whose questions are there, brought up to date by `look`.
 
     Attributes, M questions by N trials where nothing else is said:
-        outcomes: by `grade` and `verify`, OWED without one.
+        outcomes: by `grade` and `verify`, PENDING without one.
         stored: which attempts are there.
         short: stored ones that are to be continued, as the cap was raised.
         truncated, prompt, tokens: of stored attempts, 0 of others.

@@ -29,7 +29,7 @@ class Outcomes(NamedTuple):
 
     question_ids: list[str]  # M
     hashes: list[str]  # M, of problem and gold answer
-    codes: Codes  # (M, N) positions in OUTCOMES, or OWED
+    codes: Codes  # (M, N) positions in OUTCOMES, or PENDING
     boxes: Codes  # (M, N) positions in BOXES; -1 where there is no grade, or it does not say
     ruled: Codes  # (M, N) as `codes`, by the rule grader alone
     judged: npt.NDArray[np.bool_] | None = None  # (M, N) the verifier decides; None: none of them
@@ -113,7 +113,7 @@ def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcom
         "ruled": ("ruled", OUTCOMES),
     }
     codes, decided = dict[str, Codes](), None
-    for name, (column, known) in columns.items():  # null and other words are OWED, -1
+    for name, (column, known) in columns.items():  # null and other words are PENDING, -1
         places = pc.fill_null(pc.index_in(table[column], pa.array(known)), PENDING).to_numpy()
         codes[name] = rowkeys.placed(table, ids, places.astype(np.int8), shape, PENDING)
     if run.cfg.dataset.judge:
@@ -174,7 +174,7 @@ def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
 def capped(codes: Codes, tokens: npt.ArrayLike, cap: int) -> Codes:
     """Return outcomes under a smaller limit: what is longer has not answered.
 
-    >>> capped(np.array([0, 0, 1, OWED], np.int8), [8, 9, 20, -1], 8).tolist()
+    >>> capped(np.array([0, 0, 1, PENDING], np.int8), [8, 9, 20, -1], 8).tolist()
     [0, 2, 2, -1]
     """
     longer = (codes != PENDING) & (np.asarray(tokens) > cap)
@@ -202,7 +202,7 @@ def words(codes: npt.ArrayLike) -> npt.NDArray[np.str_]:
 def correct(codes: npt.ArrayLike) -> Any:
     """Return 1 for correct, 0 for other outcomes, masked where pending: int8, of the same shape.
 
-    >>> correct([[0, 4, OWED]]).tolist()
+    >>> correct([[0, 4, PENDING]]).tolist()
     [[1, 0, None]]
     """
     codes = np.asarray(codes)

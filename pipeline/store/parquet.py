@@ -159,7 +159,7 @@ def _rows(
 
 
 def opened(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file. Raises as `foreign.check`; one of `DAMAGE`."""
+    """Open a Parquet file. Raises as `untrusted.check`; one of `DAMAGE`."""
     untrusted.check(path)
     return pq.ParquetFile(path, page_checksum_verification=True)
 

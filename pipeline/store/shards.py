@@ -81,7 +81,7 @@ def batches(
 
     What cannot be read, or is of another run, is left out and added to `damage`. Safe while others
     write: a journal that is sealed meanwhile is read from its part. `only` selects files, `keep`
-    rows by their keys. Raises UserError: as `foreign.check`.
+    rows by their keys. Raises UserError: as `untrusted.check`.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -150,7 +150,7 @@ def stem(path: Path) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    """List parts, and journals without one, in reading order. Raises as `foreign.check`."""
+    """List parts, and journals without one, in reading order. Raises as `untrusted.check`."""
     if folder.is_symlink() and not folder.exists():
         untrusted.check(folder)
     by_stem: dict[str, Path] = {}
@@ -168,7 +168,7 @@ def files(folder: Path) -> list[Path]:
 def reading_order(stem: str) -> tuple[int, str]:
     """Return a sort key of stems, in whose order the first row of a key counts.
 
-    >>> sorted(["w1-00000", "w2-00000-upto64", "w3-00000-upto128-sound"], key=place)
+    >>> sorted(["w1-00000", "w2-00000-upto64", "w3-00000-upto128-sound"], key=reading_order)
     ['w3-00000-upto128-sound', 'w2-00000-upto64', 'w1-00000']
     """
     limit = _UPTO.search(stem)

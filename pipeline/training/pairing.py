@@ -62,9 +62,7 @@ def _matching(key: str, pattern: str) -> list[Path]:
     elif glob.has_magic(pattern):
         folders = [Path(path) for path in glob.glob(str(place)) if find.is_run(Path(path))]
         if not folders:
-            raise UserError(
-                f"{key}={pattern}: no run folder is called so; see what there is with ls"
-            )
+            raise UserError(f"{key}={pattern}: matches no run folder")
     else:
         raise UserError(f"{key}={pattern}: no such folder; name run folders, or a glob of them")
     twins = {path.with_name(path.name + TWIN) for path in (f.resolve() for f in folders)}

@@ -126,7 +126,7 @@ def test_attempts_are_arrow_and_only_what_is_asked_for(tmp_path: Path) -> None:
         run.attempts.to_arrow(["txt"])
     with pytest.raises(UserError, match=r"columns='text': give a list"):
         run.attempts.to_pandas("text")
-    with pytest.raises(UserError, match=r"holds no config\.yaml"):
+    with pytest.raises(UserError, match=r"has no config\.yaml"):
         load_run(tmp_path)
 
 
@@ -163,7 +163,7 @@ def test_a_function_that_fails_is_named_and_what_it_has_made_is_kept() -> None:
         evaluate(model=failing, **arguments | {"dataset": SUMS[:1]})
 
 
-def test_ctrl_c_is_heard_while_a_function_works() -> None:
+def test_ctrl_c_works_while_a_function_works() -> None:
     let_go = threading.Event()
 
     def slow(prompts: list[str]) -> list[str]:

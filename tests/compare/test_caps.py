@@ -95,7 +95,7 @@ def test_what_is_known_of_attempts_that_were_cut(tmp_path: Path) -> None:
     found = lengths(asked, finish_reason=None)
     assert (found.known, found.cut.sum(), found.guessed) == (64, 2, 10)
     assert "taken to have ended" in caps.notes("a", found, [8])[0]
-    with pytest.raises(UserError, match="1 of 12 graded attempts do not say their tokens"):
+    with pytest.raises(UserError, match="1 of 12 graded attempts have no token counts"):
         run = lengthen(asked, TOKENS | {"q1": [5, None, 9, 30]})
         score(again(run, "scoring.caps=8"))
 
@@ -110,7 +110,7 @@ def test_a_forecast_and_when_there_is_none(tmp_path: Path, capsys: Capsys) -> No
     # Beyond 16 three ended, at 30, 31 and 17, and two were cut off.
     assert found["support"] == pytest.approx(3 / 5) and found["supported"]
     assert "forecast at max_tokens=64" in capsys.readouterr().out
-    with pytest.raises(UserError, match="write caps=32"):
+    with pytest.raises(UserError, match="use caps=32"):
         score(again(run, "forecast=32"))
     assert not capsys.readouterr().out  # refused before anything is shown
     with pytest.raises(UserError, match=r"scoring.forecast="):

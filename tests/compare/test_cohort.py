@@ -137,8 +137,8 @@ def test_one_damaged_data_set_does_not_hide_another(tmp_path: Path, capsys: Caps
     ("arguments", "said"),
     [
         (["dataset=sum"], "dataset=sum: .* sums"),
-        (["dataset=empty"], "dataset=empty: no run"),
-        (["model=z"], "model=z: .* there are x"),
+        (["dataset=empty"], "dataset=empty: no such run"),
+        (["model=z"], "model=z: .* has x"),
     ],
 )
 def test_names_that_are_not_there(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -196,7 +196,7 @@ def test_a_broken_folder_named_outright_is_left_out(tmp_path: Path, capsys: Caps
     assert one.names == ["x"]
     told = " ".join(capsys.readouterr().err.split())
     assert f"{broken} is left out: {broken / 'config.yaml'}" in told
-    assert f"{empty} is left out: {empty} is no run folder" in told and "name those" not in told
+    assert f"{empty} is left out: {empty} is not a run folder" in told and "name those" not in told
     assert str(ours) not in told
     with pytest.raises(UserError, match=r"but runs: name those, such as .*/sums/broken"):
         cohort.load(analysis.load([str(sound.parent)]))

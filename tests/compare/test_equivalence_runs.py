@@ -179,7 +179,7 @@ def test_runs_that_cannot_be_compared_are_refused(folders: list[str], tmp_path: 
     assert "takes two run folders" in refusal(x, y, fewer)
     assert "margin=0" in refusal(x, y, "margin=0")
     assert "is both runs" in refusal(x, str(Path(x) / ".." / "x"))
-    assert "is no run folder" in refusal(x, str(tmp_path))
+    assert "is not a run folder" in refusal(x, str(tmp_path))
     for folder, shared, own in ((other, 2, 3), (fewer, 2, 2)):
         line = refusal(x, folder)
         assert f"questions.parquet: question_hash: {shared} of its {own} questions" in line

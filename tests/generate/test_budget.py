@@ -365,9 +365,9 @@ def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Pa
     text = (run.path / "config.yaml").read_text().replace("2100-", "2020-")
     (run.path / "config.yaml").write_text(text)
     assert load_folder(run.path, ["sampling.trials=9"]).budget.past
-    with pytest.raises(UserError, match=r"^budget\.until=2021-01-01: is past"):
+    with pytest.raises(UserError, match=r"^budget\.until=2021-01-01: is in the past"):
         load_folder(run.path, ["budget.until=2021-01-01"])
-    with pytest.raises(UserError, match=r"^budget\.until=2020-01-01: is past"):
+    with pytest.raises(UserError, match=r"^budget\.until=2020-01-01: is in the past"):
         compose.load(["budget.until=2020-01-01"])
     run = Run(load_folder(run.path, []))
     assert "2 are pending" in Allowance(run).message()

@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_same_again_does_nothing_and_what_changed_is_made_anew(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BAYES_AT_N_SAYS", "json")
+    monkeypatch.setenv("BAYES_AT_N_OUTPUT", "json")
     run_of(tmp_path, "x", {"a": "10"})
     folder, seen = tmp_path / "sums" / "_export-csv-all", []
 
@@ -94,7 +94,7 @@ def test_an_export_that_is_interrupted_leaves_nothing(
     monkeypatch.setattr("bayes_at_n.pipeline.records.flat.tables", interrupted)
     arguments = ["export", f"runs={root}", "to=csv", f"out={tmp_path / 'out'}"]
     assert main(arguments) == 130
-    assert "nothing half-written is left" in capsys.readouterr().err
+    assert "no file is half-written" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
 
 
@@ -116,7 +116,7 @@ def test_wrong_settings_and_places_are_one_line(root: Path, tmp_path: Path, caps
         (["to=csv", "ranking=borda"], "ranking: no such key"),
         (["to=eee", "metrics=pass@4"], "scoring: to=eee"),
         (["to=csv"], "no attempt yet"),
-        (["to=csv", "dataset=none"], "dataset=none: no run of it"),
+        (["to=csv", "dataset=none"], "dataset=none: no such run"),
         (["to=csv", f"out={tmp_path}"], "is there, and no export made it; .*out="),
     ):
         with pytest.raises(UserError, match=line):

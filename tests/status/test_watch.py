@@ -95,7 +95,7 @@ def test_runs_appear_extend_and_go_while_they_are_watched(tmp_path: Path) -> Non
     [
         (["--every", "5"], "--every: is for --watch"),
         (["--watch", "--every", "nan"], "--every"),
-        (["--watch"], "no run folder"),
+        (["--watch"], "not a run folder"),
     ],
 )
 def test_refused(arguments: list[str], named: str, tmp_path: Path, capsys: Capsys) -> None:

@@ -286,8 +286,8 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys
     for before, after, message in (
         (base, f"{runs}/*-tuned", r"before= names 2 runs \(a-base, b-base\) and after= 3 "),
         (base, f"{runs}/nothing", "nothing: "),
-        (base, f"{runs}/*-nothing", "no run folder"),
-        (base, f"{tmp_path}/empty", "empty is no run folder"),
+        (base, f"{runs}/*-nothing", "matches no run folder"),
+        (base, f"{tmp_path}/empty", "empty is not a run folder"),
         (f"{runs}/a-base", f"{runs}/a-tuned", "a-base; .*needs 2"),
         (base, base, "a-base: .*before= and .*after="),
         (base, f"{runs}/a-tuned,{runs}/a-raw", "a-raw: nothing graded"),

@@ -18,14 +18,14 @@ from bayes_at_n.pipeline.workers import claims, heartbeat
 from bayes_at_n.pipeline.workers.claims import BLOCK, Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
-OWED = 10 * BLOCK + 5
+PENDING = 10 * BLOCK + 5
 Made = dict[str, set[int]]  # by worker: what the table holds
 
 
 class Worker:
     """A worker without an engine: what it has begun, and what it has made durable."""
 
-    def __init__(self, run: Path, name: str, made: Made, pending: int = OWED) -> None:
+    def __init__(self, run: Path, name: str, made: Made, pending: int = PENDING) -> None:
         self.name, self.made, self.pending = name, made, pending
         run.mkdir(exist_ok=True)
         self.beat = Heartbeat(run, name).__enter__()
@@ -95,13 +95,13 @@ def test_blocks_shrink_with_what_is_left(tmp_path: Path, made: Made) -> None:
     one, _ = (Worker(tmp_path, name, made) for name in "ab")
     one.fill(room=12, batch=12)
     assert one.in_flight == list(range(12))  # in order
-    for _ in range(OWED):
+    for _ in range(PENDING):
         one.fill()
         one.end_one()
-    assert everything(made) == list(range(OWED)) and not one.claims.pending
+    assert everything(made) == list(range(PENDING)) and not one.claims.pending
     starts = sorted(int(path.stem) for path in (tmp_path / "claims").glob("*.done"))
-    sizes = [end - start for start, end in zip(starts, [*starts[1:], OWED], strict=True)]
-    assert sizes == [min(BLOCK, max(1, (OWED - start) // 8)) for start in starts]
+    sizes = [end - start for start, end in zip(starts, [*starts[1:], PENDING], strict=True)]
+    assert sizes == [min(BLOCK, max(1, (PENDING - start) // 8)) for start in starts]
     assert sizes[0] == BLOCK and sizes[-8:] == [1] * 8
 
 
@@ -153,7 +153,7 @@ def test_any_interleaving_makes_everything_once(tmp_path: Path, made: Made, seed
         held = [block for w in workers for block in w.claims._mine]
         assert len(held) == len(set(held))
     finish(*workers)
-    assert everything(made) == list(range(OWED))  # known to be dead: nothing is made twice
+    assert everything(made) == list(range(PENDING))  # known to be dead: nothing is made twice
 
 
 @pytest.mark.parametrize("others", ["are there", "have left"])
@@ -188,7 +188,7 @@ def test_somebody_deletes_files_of_live_workers(tmp_path: Path, made: Made, what
             worker.beat.path.unlink()
     else:
         (tmp_path / "claims" / f"{BLOCK * (what == 'one claim'):08d}").unlink()
-    for _ in range(OWED):
+    for _ in range(PENDING):
         for worker in workers:
             worker.fill()
             if worker.in_flight:
@@ -197,7 +197,7 @@ def test_somebody_deletes_files_of_live_workers(tmp_path: Path, made: Made, what
         worker.claims.read()
     finish(*workers)
     # What was under way in that moment may be made twice, and nothing is left out.
-    assert set(everything(made)) == set(range(OWED)) and len(everything(made)) <= OWED + 8
+    assert set(everything(made)) == set(range(PENDING)) and len(everything(made)) <= PENDING + 8
 
 
 def test_a_listing_that_lacks_a_worker_s_own_claims(
@@ -209,11 +209,11 @@ def test_a_listing_that_lacks_a_worker_s_own_claims(
         broken.setattr(os, "listdir", lambda folder: [])
         one.begin()
     finish(one)
-    assert everything(made) == list(range(OWED))
+    assert everything(made) == list(range(PENDING))
 
 
 def test_what_one_gives_up_another_makes(tmp_path: Path, made: Made) -> None:
-    refused = {3, 5, BLOCK + 1, OWED - 1}
+    refused = {3, 5, BLOCK + 1, PENDING - 1}
     one, two = (Worker(tmp_path, name, made) for name in "ab")
     times = dict.fromkeys(refused, 0)
     while one.claims.pending != refused or min(times.values()) < 3:
@@ -237,13 +237,13 @@ def test_what_is_marked_done_and_is_not_there_is_made_again(tmp_path: Path, made
     """A node lost its power, or a part was damaged; other workers are alive all the time."""
     workers = [Worker(tmp_path, name, made) for name in "ab"]
     finish(*workers)
-    lost = {3, 4, 5, 40, 41, OWED - 1}
+    lost = {3, 4, 5, 40, 41, PENDING - 1}
     for positions in made.values():
         positions -= lost
     assert [worker.claims.pending for worker in workers] == [set(), set()]
     assert [worker.claims.read() for worker in workers] == [len(lost)] * 2
     finish(*workers)
-    assert everything(made) == list(range(OWED))
+    assert everything(made) == list(range(PENDING))
 
 
 def test_claims_that_say_nothing_are_free(tmp_path: Path, made: Made) -> None:
@@ -252,7 +252,7 @@ def test_claims_that_say_nothing_are_free(tmp_path: Path, made: Made) -> None:
     (folder / "00000000").write_text("")
     (folder / "00000001").symlink_to("gone")
     finish(Worker(tmp_path, "one", made))
-    assert everything(made) == list(range(OWED))
+    assert everything(made) == list(range(PENDING))
 
 
 def test_who_is_alive(tmp_path: Path, made: Made) -> None:

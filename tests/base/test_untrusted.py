@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.base.program import ROOT
 # In a process of its own: what another one has freed would do for it.
 BOUNDED = """
 import resource
-from bayes_at_n.pipeline.base import foreign
+from bayes_at_n.pipeline.base import untrusted
 before = resource.getrlimit(resource.RLIMIT_AS)
 def why(read):
     try:
@@ -21,12 +21,12 @@ def why(read):
     except (MemoryError, ValueError) as error:
         return str(error)
 def much():
-    with foreign.room(1 << 20):
+    with untrusted.memory_limit(1 << 20):
         bytearray(1 << 31)
 assert why(much) is not None and resource.getrlimit(resource.RLIMIT_AS) == before
-foreign.ROOM = -(64 << 20)  # not a byte more than this process has
-print(why(lambda: foreign.json_value(b"[" + b"{}," * 3_000_000 + b"{}]")))
-print(why(lambda: foreign.json_value(b"[" * 200_000)))
+untrusted.ROOM = -(64 << 20)  # not a byte more than this process has
+print(why(lambda: untrusted.json_value(b"[" + b"{}," * 3_000_000 + b"{}]")))
+print(why(lambda: untrusted.json_value(b"[" * 200_000)))
 """
 
 
