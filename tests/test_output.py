@@ -77,7 +77,7 @@ def test_what_a_step_mentions_is_said_only_when_all_is(
     assert told() == ["mention", "note", "result", "warning", "stage"]
     console.set_modes("quiet")
     assert told() == ["warning"]
-    monkeypatch.setattr(console, "_said_outside", ["json"])  # as a child of such a command
+    monkeypatch.setattr(console, "_inherited", ["json"])  # as a child of such a command
     console.set_modes()
     assert told() == ["note", "warning"] and console.prints_json()
 

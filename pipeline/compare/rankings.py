@@ -63,7 +63,7 @@ def _tied(values: Floats, error: float) -> Floats:
 
 
 def fits(name: str, draws: Callable[[], Iterable[Any]], seconds: float) -> Iterator[Any]:
-    """Yield :func:`scores` of each of `draws()` and its seconds, :func:`in_fork`, so many in all."""
+    """Yield :func:`scores` of each of `draws()` and its seconds, `in_fork`, so many in all."""
     import scorio.rank  # noqa: F401  # once, and not in every process
 
     def work() -> Iterator[tuple[Floats | str, float]]:

@@ -30,8 +30,8 @@ SYNC_S = 0.5  # between two flushes to the disk: what a power cut may cost
 class AttemptWriter:
     """Appends attempts to journals of its own and seals them into Parquet parts.
 
-    `ending`: of their names, see `runfolder.part_suffix`; `about`: what they say of themselves; `check`:
-    of the run folder, before a journal is made there.
+    `ending`: of their names, see `runfolder.part_suffix`; `about`: their metadata; `check`: of the
+    run folder, before a journal is made there.
 
     Attributes:
         written: attempts in journals, which the death of this process does not lose.

@@ -223,7 +223,7 @@ def test_a_disk_too_small_is_named_before(
         bring(tmp_path, there)
     shutil.rmtree(there / "sums" / "m")
     (there / "sums" / "m").mkdir()
-    with pytest.raises(UserError, match="not a run folder"):
+    with pytest.raises(UserError, match="no run folder"):
         bring(tmp_path, there, "kind=runs")
 
 
