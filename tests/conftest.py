@@ -51,6 +51,7 @@ ENGINE = (
     "run",
     "servers",
     "stops",
+    "together",
     "verify_stage",
     "vllm_names",
     "weights",
