@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
     "benchmarks": 7_415,
-    "docs (words)": 73_612,
+    "docs (words)": 73_617,
     "pipeline": 8,
     "pipeline/adaptive": 2_026,
     "pipeline/api": 440,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_362,
     "scripts": 1_103,
     "slurm": 137,
-    "tests": 39_154,
+    "tests": 39_157,
     "verifiers": 5_176,
     "product": 53_155,
 }
