@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from helpers import settings
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bayes_at_n.pipeline import engines
@@ -342,7 +343,9 @@ ANY = st.recursive(
 )
 
 
-@settings(max_examples=settings.default.max_examples * 2 // 5)  # each composes twice
+@hypothesis.settings(
+    max_examples=hypothesis.settings.default.max_examples * 2 // 5
+)  # each composes twice
 @given(TEXTS, FLOATS, st.lists(TEXTS, max_size=3), st.dictionaries(TEXTS, ANY, max_size=3), ANY)
 def test_a_folder_gives_back_what_was_written(
     tmp_path_factory: pytest.TempPathFactory,
