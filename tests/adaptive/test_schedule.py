@@ -1,5 +1,7 @@
 """How far ahead of the next look a race is sampled."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from raced import QUESTIONS, coins, seen_in
@@ -46,9 +48,14 @@ def test_a_turn_is_long_enough_for_its_load_and_no_longer_than_what_there_is() -
     ],
 )
 def test_a_place_is_what_one_engine_takes(
-    monkeypatch: pytest.MonkeyPatch, settings: list[str], expected: list[str | None]
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    settings: list[str],
+    expected: list[str | None],
 ) -> None:
     monkeypatch.setattr(live.devices, "on_gpus", lambda cfg: True)
     monkeypatch.setattr(live.devices, "visible_gpus", lambda: [*"01234"])
-    planned = plan.make(settle.load(["model=demo,qwen3-4b", "dataset=demo", *settings]))
+    planned = plan.make(
+        settle.load(["model=demo,qwen3-4b", "dataset=demo", f"runs={tmp_path}", *settings])
+    )
     assert live.places(planned.contenders) == expected

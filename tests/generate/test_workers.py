@@ -185,6 +185,7 @@ def test_a_whole_run_in_two_processes_ends_with_one_score(
     assert any("avg@" in text for text in texts)
 
 
+@pytest.mark.soak  # `test_together.py` kills one, `test_claims.py` has the other take over
 def test_kill_9_of_one_worker_leaves_its_attempts_to_the_other(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
 ) -> None:
