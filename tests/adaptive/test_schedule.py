@@ -55,7 +55,6 @@ def test_a_place_is_what_one_engine_takes(
 ) -> None:
     monkeypatch.setattr(live.devices, "on_gpus", lambda cfg: True)
     monkeypatch.setattr(live.devices, "visible_gpus", lambda: [*"01234"])
-    planned = plan.make(
-        settle.load(["model=demo,qwen3-4b", "dataset=demo", f"runs={tmp_path}", *settings])
-    )
+    monkeypatch.chdir(tmp_path)  # where no run of a demo is
+    planned = plan.make(settle.load(["model=demo,qwen3-4b", "dataset=demo", *settings]))
     assert live.places(planned.contenders) == expected
