@@ -49,7 +49,7 @@ def _stages(run: Run) -> bool:
 
     What needs no verifier is scored before one is asked, which may take hours, or fail.
     """
-    stages = run.cfg.stages
+    stages, line = run.cfg.stages, ""
     unjudged = run.cfg.verifier.id is not None and not run.cfg.dataset.judge
     for stage in stages:
         early = stage == "verify" and {"grade", "score"} <= {*stages} and unjudged
@@ -57,7 +57,9 @@ def _stages(run: Run) -> bool:
             with substep():
                 if mode("verbose") or not current.is_current(Run(run.cfg)):
                     VERBS["score"].function(Run(run.cfg))
-            results.print(shown.line(runfolder.read_json(run.path / "scores.json")))
+            line, earlier = shown.line(runfolder.read_json(run.path / "scores.json")), line
+            if line != earlier:
+                results.print(line)
         if stage == "score":
             print_json(runfolder.read_json(run.path / "scores.json"))
             continue
