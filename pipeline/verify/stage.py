@@ -130,6 +130,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
     if not total or not len(attempts):
         if len(before):
             check(run, before)
+        shutil.rmtree(labels.folder / "_work", ignore_errors=True)  # of a command that was killed
         return before
     cfg = _fitted(run, labels.loaded)
     turns = (prompts.fill(template, prompts.as_candidate(row))[0] for row in run.questions)
