@@ -53,7 +53,8 @@ def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
     context = multiprocessing.get_context("spawn")  # this process has threads
     workers = max(1, min(environment.cores(), MOST_PROCESSES, len(jobs)))
     alone = workers == 1 or stored(Run(job.cfg) for job in jobs) < SMALL
-    with children.dying_with_parent(), ProcessPoolExecutor(workers, mp_context=context) as pool:
+    light = parquet.without_pandas  # a third of the time that a process takes to start
+    with children.dying_with_parent(), ProcessPoolExecutor(workers, context, light) as pool:
         try:
             for files, damage in map(write, jobs) if alone else pool.map(write, jobs):
                 if damage:
