@@ -68,8 +68,9 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
 @pytest.mark.parametrize("size", [3, 4])
 def test_windows_that_cannot_be_are_refused(tmp_path: Path, size: int) -> None:
     ckpts(tmp_path, "s-1", "s-2", "s-3")
-    with pytest.raises(UserError, match=f"merge={size}: "):
+    with pytest.raises(UserError, match=f"merge={size}: ") as error:
         windows.find({"": [str(tmp_path)]}, [size])
+    assert "\n" not in str(error.value)
     assert windows.find({"": [str(tmp_path)]}, [2])[0].steps == [1, 2, 3]
 
 
