@@ -613,10 +613,10 @@ def test_ctrl_c_and_sigterm_leave_nothing(
     assert signal.getsignal(number) == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_further_signals_do_not_stop_the_cleaning(
-    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    number = signal.SIGINT
     plain, before = shutil.rmtree, signal.getsignal(number)
 
     def write(*arguments: Any) -> Iterator[int]:
