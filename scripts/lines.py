@@ -26,7 +26,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/cli": 871,
     "pipeline/cluster": 529,
     "pipeline/compare": 2_477,
-    "pipeline/config": 2_151,
+    "pipeline/config": 2_150,
     "pipeline/display": 746,
     "pipeline/engines": 3_005,
     "pipeline/generate": 1_206,
@@ -41,15 +41,15 @@ CEILINGS: dict[str, int] = {
     "pipeline/status": 799,
     "pipeline/store": 2_168,
     "pipeline/training": 3_156,
-    "pipeline/verify": 1_135,
-    "pipeline/workers": 2_027,
+    "pipeline/verify": 1_139,
+    "pipeline/workers": 2_026,
     "prompts": 302,
     "scoring": 7_362,
     "scripts": 1_103,
     "slurm": 137,
-    "tests": 39_167,
+    "tests": 39_193,
     "verifiers": 5_176,
-    "product": 53_158,
+    "product": 53_160,
 }
 
 
