@@ -33,7 +33,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/grade": 569,
     "pipeline/paper": 2_033,
     "pipeline/plots": 1_623,
-    "pipeline/prepare": 2_078,
+    "pipeline/prepare": 2_082,
     "pipeline/records": 4_397,
     "pipeline/report": 2_749,
     "pipeline/rubrics": 848,
@@ -45,11 +45,11 @@ CEILINGS: dict[str, int] = {
     "pipeline/workers": 2_026,
     "prompts": 302,
     "scoring": 7_362,
-    "scripts": 1_103,
+    "scripts": 1_113,
     "slurm": 137,
-    "tests": 39_193,
+    "tests": 39_242,
     "verifiers": 5_176,
-    "product": 53_160,
+    "product": 53_174,
 }
 
 
