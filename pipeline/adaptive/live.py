@@ -189,7 +189,7 @@ class Samplers:
     def __init__(self, plan: Plan, stop: stopping.StopFlag) -> None:
         self.plan, self.stop, self.gpus = plan, stop, places(plan.contenders)
         # Of several at once nobody could read the progress.
-        self.residents = Residents(said="quiet" if len(self.gpus) > 1 else "")
+        self.residents = Residents(mode="quiet" if len(self.gpus) > 1 else "")
         self.file = atomic.draft(plan.folder / "wanted.json")
         self.wanted: dict[str, list[int]] = {}  # what stands in it
         self.loaded: list[int | None] = [None] * len(self.gpus)  # models by place

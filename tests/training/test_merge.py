@@ -154,6 +154,16 @@ def test_older_checkpoints_may_have_another_float_dtype(tmp_path: Path) -> None:
     assert_mean(merge.merge(sources, tmp_path / "mean"), sources)
 
 
+def test_tied_weights_that_are_stored_twice(tmp_path: Path) -> None:
+    sources = []
+    for n in range(2):
+        tensors = some(n)
+        tensors["lm_head.weight"] = tensors["embed.weight"].clone()
+        sources.append(save(tmp_path / f"step-{n}", tensors, tie_word_embeddings=True))
+    made = load(merge.merge(sources, tmp_path / "mean"))
+    assert torch.equal(made["lm_head.weight"], made["embed.weight"])
+
+
 def test_a_mean_near_a_tie_is_rounded_to_its_side(tmp_path: Path) -> None:
     for i, value in enumerate([2.0, 2 + 2.0**-6, 2.0**-30, 0.0]):
         save(tmp_path / f"step-{i}", {"w": torch.tensor([value, -value]).bfloat16()})
@@ -168,16 +178,6 @@ def test_what_cancels_does_not_lose_its_last_places(tmp_path: Path) -> None:
     assert_mean(merge.merge(sources, tmp_path / "mean"), sources)
     in_float32 = (parts[0] + parts[1] + parts[2] + parts[3]) / 4
     assert np.abs(places(in_float32) - places(load(tmp_path / "mean")["w"])).max() > 1000
-
-
-def test_tied_weights_that_are_stored_twice(tmp_path: Path) -> None:
-    sources = []
-    for n in range(2):
-        tensors = some(n)
-        tensors["lm_head.weight"] = tensors["embed.weight"].clone()
-        sources.append(save(tmp_path / f"step-{n}", tensors, tie_word_embeddings=True))
-    made = load(merge.merge(sources, tmp_path / "mean"))
-    assert torch.equal(made["lm_head.weight"], made["embed.weight"])
 
 
 @pytest.mark.parametrize("shards", [(0, 0, 3), (3, 3, 3), (2, 0, 3), (3, 4, 0)])
