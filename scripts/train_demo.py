@@ -342,18 +342,28 @@ def make_variants(
         train_variant(last, 0, lambda t: 0.2 * (1 - t), clean, {tune_steps: twin}, twin)
 
 
-def main() -> None:
+def positive(text: str) -> int:
+    """Return a number of at least 1, from the command line."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of at least 1")
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Read the command line and train."""
     parser = argparse.ArgumentParser(description="Train the demo models and write their folder.")
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder to write (demo)")
-    parser.add_argument("--threads", type=int, default=2, help="PyTorch threads (2)")
-    parser.add_argument("--steps", type=int, default=CHECKPOINTS[-1], help="stop at this step")
+    parser.add_argument("--threads", type=positive, default=2, help="PyTorch threads (2)")
+    parser.add_argument("--steps", type=positive, default=CHECKPOINTS[-1], help="stop at this step")
     parser.add_argument("--variants", action="store_true", help=f"make variants of {TRUNK}")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
+    trunk = args.out / "models" / TRUNK
+    if args.variants and not (trunk / WEIGHTS).is_file():
+        parser.error(f"{trunk}: no checkpoint to start from; the same without --variants makes it")
     torch.set_num_threads(args.threads)
     disable_progress_bar()
     if args.variants:
-        make_variants(args.out, args.out / "models" / TRUNK)
+        make_variants(args.out, trunk)
     else:
         train(args.out, args.steps)
 

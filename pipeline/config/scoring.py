@@ -35,9 +35,8 @@ class MetricsConfig:
     """What every table of scores shows."""
 
     confidence: Level = 0.95  # of all intervals, two-sided
-    metrics: Metrics = field(
-        default_factory=lambda: [*DEFAULT]
-    )  # of scoring/metrics/table.py, FILE.py:function
+    # Names of scoring/metrics/table.py, or FILE.py:function.
+    metrics: Metrics = field(default_factory=lambda: [*DEFAULT])
 
 
 @dataclass

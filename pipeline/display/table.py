@@ -209,7 +209,7 @@ def to_rich(table: Table, width: int = 80) -> Group:
 
 
 def _indented(column: Column, value: Any) -> str:
-    """A cell as :func:`shown`, but for the spaces that a name begins with: a row below another."""
+    """A cell as :func:`formatted`, with the spaces of a name that stands below another row."""
     depth = len(value) - len(value.lstrip(" ")) if isinstance(value, str) else 0
     return " " * depth + formatted(column, value)
 

@@ -8,6 +8,7 @@ every use. It is read as syntax: nothing in it is imported or run.
 import ast
 import hashlib
 import string
+import time
 from pathlib import Path
 
 from bayes_at_n.pipeline.base import atomic
@@ -19,6 +20,7 @@ from bayes_at_n.pipeline.prepare.hub import from_hub
 SOURCE = "https://raw.githubusercontent.com"  # no setting: only tests put another here
 REMEDY = f"`{PROGRAM} prefetch` gets it, with the same settings and HF_HOME"
 _MAX_BYTES = 1 << 18  # of such a file
+_MAX_SECONDS = 60  # that fetching it may take
 
 
 def fetch(prompt: OfficialPrompt) -> Path:
@@ -81,14 +83,16 @@ def _path(prompt: OfficialPrompt) -> Path:
 def _download(url: str) -> bytes:
     import httpx
 
+    source, until = bytearray(), time.monotonic() + _MAX_SECONDS
     with httpx.stream("GET", url, headers={"Accept-Encoding": "identity"}, timeout=20) as answer:
         if not answer.is_success:
             raise UserError(f"{url}: HTTP status {answer.status_code}")
-        # What a bomb would unpack to is never made, and no more is read than is wanted.
-        source = next(answer.iter_raw(_MAX_BYTES + 1), b"")
-    if len(source) > _MAX_BYTES:
-        raise UserError(f"{url}: is over {_MAX_BYTES} bytes")
-    return source
+        for part in answer.iter_raw():  # what a bomb would unpack to is never made
+            source += part
+            if len(source) > _MAX_BYTES or time.monotonic() > until:
+                limits = f"{_MAX_BYTES} bytes, or takes over {_MAX_SECONDS} s"
+                raise UserError(f"{url}: is over {limits}")
+    return bytes(source)
 
 
 def _text(source: bytes, name: str) -> str:

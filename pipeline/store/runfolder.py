@@ -40,7 +40,7 @@ DEFAULTS |= {"prompt.shots": 0, "prompt.shuffle": "none", "prompt.shuffle_seed":
 DEFAULTS["engine.args"] = {}
 SERVER = "server.json"  # in the run folder: how the server answered that the run began with
 RAISED = "raised"  # in the manifest: every time that the cap was, a list
-UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader` of the engine that failed
+UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader_versions` of one that failed
 _ONCE: dict[str, Any] = {"labels": LabelsConfig(), "trust_parts": False, "race": None}
 
 

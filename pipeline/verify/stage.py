@@ -126,11 +126,11 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
     def judged() -> pa.Table:
         return calibrate.with_labels(run, attempts, labels.table, probes)
 
+    shutil.rmtree(texts.work_folder(labels.folder), ignore_errors=True)  # of a killed command
     total, before = len(new) + len(pending), judged()
     if not total or not len(attempts):
         if len(before):
             check(run, before)
-        shutil.rmtree(labels.folder / "_work", ignore_errors=True)  # of a command that was killed
         return before
     cfg = _fitted(run, labels.loaded)
     turns = (prompts.fill(template, prompts.as_candidate(row))[0] for row in run.questions)
@@ -146,7 +146,6 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check
             check(run, judged())
         return made
 
-    shutil.rmtree(plan.work, ignore_errors=True)  # of a command that was killed
     plan.work.mkdir(parents=True)
     try:
         if workers > 1 or cfg.cluster.address is not None:

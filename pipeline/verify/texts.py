@@ -32,14 +32,14 @@ class Plan(NamedTuple):
     folder: Path  # of the log-probs
     made_by: dict[str, Any]  # what is said of the verifier there
     probes: list[Text]  # without content; they come first
-    attempts: pa.Table  # of `survey`, in the order of their files
+    attempts: pa.Table  # of `texts_to_judge`, in the order of their files
     starts: list[int]  # of batches, counted through probes and attempts
     longest: int  # bytes of a turn, at most
 
     @property
     def work(self) -> Path:
-        """Return where workers share the work; Parquet readers of the folder skip it."""
-        return self.folder / f"{parquet.HIDDEN}work"
+        """Return where workers share the work."""
+        return work_folder(self.folder)
 
     @property
     def names(self) -> list[str]:
@@ -50,6 +50,11 @@ class Plan(NamedTuple):
         """Return the texts of a batch."""
         total = len(self.probes) + len(self.attempts)
         return range(*[*self.starts, total][batch : batch + 2])
+
+
+def work_folder(folder: Path) -> Path:
+    """Return where workers share the work on a folder of log-probs; its Parquet readers skip it."""
+    return folder / f"{parquet.HIDDEN}work"
 
 
 def texts_to_judge(run: Run, template: str) -> pa.Table:

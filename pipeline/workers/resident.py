@@ -70,11 +70,11 @@ class Residents:
 
     Args:
         stdout: where commands print results, as of `subprocess.Popen`.
-        said: what they are, a word of `console.say`.
+        mode: what they are, a mode of `console.set_modes`.
     """
 
-    def __init__(self, stdout: int | None = subprocess.DEVNULL, said: str = "") -> None:
-        self.stdout, self.said = stdout, f"{os.environ.get(MODES, '')} {said}"
+    def __init__(self, stdout: int | None = subprocess.DEVNULL, mode: str = "") -> None:
+        self.stdout, self.modes = stdout, f"{os.environ.get(MODES, '')} {mode}"
         # By model and GPUs; the one used last comes last.
         self._processes: dict[tuple[str, str | None], _Process] = {}
         self._busy = set[tuple[str, str | None]]()  # with what was begun and has not ended
@@ -92,7 +92,7 @@ class Residents:
         if order.cfg and devices.on_gpus(order.cfg):  # an engine takes all the memory that it may
             others = [one for one in self._processes if one != key]
             self._end([one for one in others if _overlap(one[1], order.gpus)])
-        self._asked(key, order)
+        self._give(key, order)
         self._busy.add(key)
 
     def ended(self, order: Order, wait: bool = False) -> int | None:
@@ -137,8 +137,8 @@ class Residents:
             return AGAIN if signals[-1] == signal.SIGUSR1 else 128 + signals[-1]
         return status
 
-    def _asked(self, key: tuple[str, str | None], order: Order) -> _Process:
-        """The process that an order was given to."""
+    def _give(self, key: tuple[str, str | None], order: Order) -> None:
+        """Hand an order to the process of its key, which is started where there is none."""
         found = self._processes.pop(key, None)
         if found is None or found.process.poll() is not None:  # it may have been killed meanwhile
             while idle := [key for key in self._processes if key not in self._busy]:
@@ -151,10 +151,9 @@ class Residents:
         with contextlib.suppress(BrokenPipeError):  # its status will say more
             found.process.stdin.write(json.dumps([*order.command]) + "\n")
             found.process.stdin.flush()
-        return found
 
     def _started(self, order: Order) -> _Process:
-        own = {MODES: self.said}
+        own = {MODES: self.modes}
         own |= {} if order.gpus is None else {"CUDA_VISIBLE_DEVICES": order.gpus}
         reading, writing = os.pipe()
         process = subprocess.Popen(
@@ -182,7 +181,7 @@ def run_all(commands: Sequence[Sequence[str]]) -> int:
     That of a stop is returned at once.
     """
     common, failed = set.intersection(*map(set, commands)), dict[str, int]()
-    with Residents(stdout=None, said="several") as residents:
+    with Residents(stdout=None, mode="several") as residents:
         for number, command in enumerate(commands, 1):
             name = " ".join(word for word in command if word not in common)
             note(f"{command[0]} {number} of {len(commands)}: {name}")

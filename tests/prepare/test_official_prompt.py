@@ -131,7 +131,7 @@ def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> 
         ({"body": b"PROMPT = 'another {response}'"}, "not verifier.official.sha256="),
         ({"status": 404}, "HTTP status 404"),
         ({"status": 302, "headers": {"Location": "/elsewhere"}}, "HTTP status 302"),
-        ({"body": b"x" * 65536, "repeat": 10**6}, "262144"),
+        ({"body": b"x" * 65536, "repeat": 10**6}, "over 262144 bytes"),
         ({"headers": {"Content-Encoding": "gzip"}}, ""),
         ({"headers": {"Content-Length": "10000"}}, "could not be loaded"),
     ],
@@ -150,7 +150,10 @@ def test_what_a_server_may_send(
     assert not cache.exists() and "/elsewhere" not in server.requests
 
 
-def test_no_server(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_and_no_servers(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(official_prompt, "_MAX_SECONDS", -1)
+    with pytest.raises(UserError, match="or takes over -1 s"):
+        official_prompt.fetch(PROMPT)
     monkeypatch.setattr(official_prompt, "SOURCE", "http://127.0.0.1:1")
     with pytest.raises(UserError, match=r"could not be loaded: .*refused.*the network$"):
         official_prompt.fetch(PROMPT)
@@ -160,14 +163,20 @@ def test_no_server(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("source", "named"),
     [
         ("PROMPT = 'a {response}' + str(1)", "PROMPT: the file assigns no text"),
+        ("def f():\n    PROMPT = 'a {response}'", "PROMPT: the file assigns no text"),
+        ("PROMPT = f'{response}'", "PROMPT: the file assigns no text"),
         ("PROMPT = '{response}'.format(response=open('/etc/passwd'))", "assigns no text"),
+        ("PROMPT = b'{response}'", "PROMPT: the file assigns no text"),
         ("PROMPT = '{response}", "unterminated string"),
+        ("PROMPT = '{response}'\0", "null byte"),
         ("PROMPT = " + "(" * 9999 + ")" * 9999, "too many nested"),
         ("PROMPT = " + "-" * 99_999 + "1", "src/p.py:PROMPT: "),
         ("PROMPT = '{response.__class__}'", "'response.__class__' is none of"),
         ("PROMPT = '{response!r}'", "'response' is none of"),
         ("PROMPT = '{response} {reference}'", "'reference' is none of"),
+        ("PROMPT = '{response} {'", "src/p.py:PROMPT: "),
         ("PROMPT = '{response} {llm_response}'", "must contain {response} once"),
+        ("PROMPT = 'no field'", "must contain {response} once"),
     ],
 )
 def test_a_file_that_holds_no_prompt(source: str, named: str, cache: Path) -> None:
@@ -186,7 +195,7 @@ def test_the_judges_that_are_shipped() -> None:
 
 
 def test_labels_are_different_texts() -> None:
-    with pytest.raises(UserError, match=r"verifier\.labels"):
+    with pytest.raises(UserError, match=r"verifier\.labels.*different"):
         compose.load(["verifier.labels={invalid: B}"])
 
 

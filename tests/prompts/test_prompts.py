@@ -57,6 +57,11 @@ def test_a_problem_is_text_whatever_it_holds(tokenizer: Any, problem: str) -> No
     assert tokenizer.decode(ids) == text
 
 
+def test_fill_leaves_other_braces_and_repeats() -> None:
+    assert fill("{problem} {} {x} {problem}", "{problem}") == "{problem} {} {x} {problem}"
+    assert fill(r"\boxed{}", "p") == r"\boxed{}"
+
+
 def test_no_template_is_an_error() -> None:
     with pytest.raises(PromptError, match="no chat template"):
         render(make_tokenizer(None), turns("Hi", None))

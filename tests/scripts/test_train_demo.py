@@ -109,3 +109,21 @@ def test_schedules_are_shares_of_the_full_rates_and_differ() -> None:
         "linear",
         "late-decay",
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--variants", "--threads", "0"], "at least 1"),
+        (["--steps", "0"], "at least 1"),
+        (["--variants", "--out", "nowhere"], "nowhere/models/step-3000: no checkpoint"),
+    ],
+)
+def test_senseless_commands_end_before_anything_is_written(
+    given: list[str], message: str, capsys: Capsys
+) -> None:
+    import train_demo
+
+    with pytest.raises(SystemExit):
+        train_demo.main(given)
+    assert message in capsys.readouterr().err.splitlines()[-1]

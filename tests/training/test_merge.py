@@ -148,6 +148,38 @@ def test_the_mean_is_the_float64_mean_rounded(tmp_path: Path, dtype: torch.dtype
     assert_mean(merge.merge(sources, tmp_path / "mean"), sources)
 
 
+def test_older_checkpoints_may_have_another_float_dtype(tmp_path: Path) -> None:
+    dtypes = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+    sources = [save(tmp_path / f"step-{n}", some(n, d)) for n, d in enumerate(dtypes)]
+    assert_mean(merge.merge(sources, tmp_path / "mean"), sources)
+
+
+def test_tied_weights_that_are_stored_twice(tmp_path: Path) -> None:
+    sources = []
+    for n in range(2):
+        tensors = some(n)
+        tensors["lm_head.weight"] = tensors["embed.weight"].clone()
+        sources.append(save(tmp_path / f"step-{n}", tensors, tie_word_embeddings=True))
+    made = load(merge.merge(sources, tmp_path / "mean"))
+    assert torch.equal(made["lm_head.weight"], made["embed.weight"])
+
+
+def test_a_mean_near_a_tie_is_rounded_to_its_side(tmp_path: Path) -> None:
+    for i, value in enumerate([2.0, 2 + 2.0**-6, 2.0**-30, 0.0]):
+        save(tmp_path / f"step-{i}", {"w": torch.tensor([value, -value]).bfloat16()})
+    out = merge.merge([tmp_path / f"step-{i}" for i in range(4)], tmp_path / "mean")
+    assert load(out)["w"].tolist() == [1 + 2.0**-7, -1 - 2.0**-7]
+
+
+def test_what_cancels_does_not_lose_its_last_places(tmp_path: Path) -> None:
+    large, small = torch.full((8,), 1e8), torch.linspace(1e-3, 1, 8)
+    parts = [large, small, -large, small / 3]
+    sources = [save(tmp_path / f"step-{i}", {"w": part}) for i, part in enumerate(parts)]
+    assert_mean(merge.merge(sources, tmp_path / "mean"), sources)
+    in_float32 = (parts[0] + parts[1] + parts[2] + parts[3]) / 4
+    assert np.abs(places(in_float32) - places(load(tmp_path / "mean")["w"])).max() > 1000
+
+
 @pytest.mark.parametrize("shards", [(0, 0, 3), (3, 3, 3), (2, 0, 3), (3, 4, 0)])
 def test_any_sharding_and_the_newest_ones_comes_out(
     tmp_path: Path, shards: tuple[int, int, int]
@@ -581,10 +613,10 @@ def test_ctrl_c_and_sigterm_leave_nothing(
     assert signal.getsignal(number) == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_further_signals_do_not_stop_the_cleaning(
-    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    number = signal.SIGINT
     plain, before = shutil.rmtree, signal.getsignal(number)
 
     def write(*arguments: Any) -> Iterator[int]:
