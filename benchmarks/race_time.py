@@ -14,7 +14,7 @@ H100, which was fitted to a measurement: w + c x running. Loading takes a minute
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,6 @@ SETTINGS = [
 ]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Wanted = Callable[[int], Ints]  # trials of each model after so many looks
 
 
 class Device:

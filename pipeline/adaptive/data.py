@@ -36,13 +36,13 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
     tokens = np.zeros((len(contenders), trials), np.int64)
     parts = []
     for runs in zip(*(contender.runs for contender in contenders), strict=True):  # of a data set
-        prepared = {k: run for k, run in enumerate(runs) if is_prepared(run)}
+        prepared = {k: with_trials(run, trials) for k, run in enumerate(runs) if is_prepared(run)}
         hashes: dict[int, list[str]] = {}
         codes: dict[int, Codes] = {}
         for k, run in prepared.items():
-            graded = outcomes.read(with_trials(run, trials), quiet=True)
+            graded = outcomes.read(run, quiet=True)
             hashes[k], codes[k] = graded.hashes, outcomes.correct(graded.codes).filled(-1)
-            tokens[k] += _tokens(with_trials(run, trials))
+            tokens[k] += _tokens(run)
         first = next(iter(hashes), 0)
         if others := [k for k in hashes if hashes[k] != hashes[first]]:
             raise UserError(f"{runs[others[0]].path}: has other questions than {runs[first].path}")

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Self
 
 import numpy as np
@@ -249,12 +250,13 @@ class Samplers:
         at_work = np.array([len(workers(of)) or k in own for k, of in enumerate(contenders)], int)
         self._want(wanted, 0 if (needed & (at_work == 0)).any() else idle)
         start = int(os.environ.get("SLURM_ARRAY_TASK_ID", 0))
+        can_begin = cache(lambda k, trials: claimable(contenders[k], trials))  # for every place
         for place in sorted({*range(len(self.gpus))} - self.orders.keys()):
             now, later = np.zeros((2, len(contenders)), bool)
-            for i, of in enumerate(contenders):
+            for i in range(len(contenders)):
                 if i not in own or self.gpus[place] is not None:  # else its process is busy
-                    now[i] = needed[i] and claimable(of, first[i])
-                    later[i] = first[i] < wanted[i] and claimable(of, wanted[i])
+                    now[i] = needed[i] and can_begin(i, first[i])
+                    later[i] = not now[i] and first[i] < wanted[i] and can_begin(i, wanted[i])
             if (k := schedule.choose(self.loaded[place], at_work, now, later, start)) is None:
                 continue
             contender = contenders[k]

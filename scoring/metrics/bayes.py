@@ -150,8 +150,8 @@ def bayes_quantile_ci(
             continue
         rng, means = np.random.default_rng(seed), np.zeros(draws)
         for of_question in nu[at]:
-            means += rng.dirichlet(of_question, draws) @ weights / len(nu[at])
-        ends[:, *at] = np.quantile(means, tails)
+            means += rng.dirichlet(of_question, draws) @ (weights - low) / len(nu[at])
+        ends[:, *at] = low + np.quantile(means, tails)  # equal weights give exactly themselves
     return Summary(*map(result, (mu, sigma, *ends)))
 
 

@@ -68,7 +68,7 @@ def mean_and_sigma(moments: Sequence[Floats]) -> tuple[Any, Any]:
 def bayes_from_counts(counts: Ints, weights: Floats, prior: Any = 0) -> tuple[Floats, Floats]:
     """Compute mu and sigma (...) of Bayes@N; the uniform prior's 1 is added to ``prior`` here."""
     means, variances = posterior_moments(counts + prior + 1, weights)
-    return means.mean(axis=-1), np.sqrt(variances.sum(axis=-1)) / means.shape[-1]
+    return means.mean(axis=-1), question_sigma(variances)
 
 
 def posterior_moments(nu: Ints | Floats, weights: Floats) -> tuple[Floats, Floats]:

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.paper import printed, reproduce, schemata, spending
+from bayes_at_n.pipeline.paper import index, printed, reproduce, schemata, spending
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -260,3 +260,13 @@ def test_study_prints_its_tables_and_stops_where_a_named_one_cannot_be_made(tmp_
     blocked.write_text("")
     with pytest.raises(OSError, match=str(blocked)):
         reproduce.study(analysis.load([f"out={blocked}", *FEW, "name=separation"]))
+
+
+def test_a_printed_number_outside_our_spread_does_not_plainly_agree() -> None:
+    numbers = {"separation.n.1.645": 217.0, "separation.n.1.645.low": 206.0}
+    numbers |= {"separation.n.1.645.high": 227.0, "coins.gold.LLM1": 9}
+    rows = {row["id"]: row["finding"] for row in index.comparison(numbers, ["tau"]).rows}
+    assert rows["separation.n.1.645"] == "outside spread"
+    assert rows["coins.gold.LLM1"] == "differs"
+    assert rows["tau.001.aime25.n80"] == "not made"
+    assert rows["cost.hours.aime24"] == "no records"

@@ -224,11 +224,18 @@ def test_paired_sigma_is_the_truth_where_questions_are_drawn_again() -> None:
     ("call", "words"),
     [
         (lambda: compare([[0, 1]], [[0, 1], [1, 1]]), "R_a has 1 questions, but R_b has 2"),
+        (lambda: compare(np.zeros((2, 3, 4), int), np.zeros((3, 3, 4), int)), "leading axes"),
+        (lambda: compare([[0, 2]], [[0, 1]]), "0 and 1 are allowed"),
+        (lambda: compare([[0, 1]], [[0, 1]], confidence=1.0), "confidence is 1.0"),
         (lambda: compare_scores(0.5, -0.1, 0.5, 0.1), "sigma_a holds -0.1"),
         (lambda: compare_scores(0.5, 0.1, math.nan, 0.1), "mu_b holds nan"),
+        (lambda: compare_scores([0.5, 0.4], 0.1, [0.1, 0.2, 0.3], 0.1), "can be broadcast"),
         (lambda: pairwise_z(0.5, 0.1), "one number per model"),
         (lambda: pairwise_z([0.5, 0.6], [0.1, 0.1, 0.1]), "sigma has shape"),
         (lambda: compare_scores(0.5, 1e152, 0.5, 0.1), "sigma_a holds 1e.152"),
+        (lambda: compare_scores("a", 0.1, 0.5, 0.1), "mu_a has dtype"),
+        (lambda: compare_scores(np.ma.masked_equal([1, 2], 2), 0.1, 0.5, 0.1), "mu_a has masked"),
+        (lambda: compare_scores([[1], [1, 2]], 0.1, 0.5, 0.1), "mu_a is not an array"),
         (lambda: paired_questions([[0, 1]], [[0, 1]]), "at least 2"),
         (
             lambda: paired_questions(ragged([[0], [1]]), np.ma.masked_equal([[1], [7]], 7)),

@@ -324,6 +324,11 @@ def test_the_interval_obeys_confidence_and_bounds() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: empirical_bayes([[0, 2]]), "is 2: .*without w only 0 and 1 are allowed"),
+        (lambda: empirical_bayes([[0, -1]]), "mask missing trials"),
+        (lambda: empirical_bayes_ci([[0, 1]], confidence=1.0), "confidence is 1.0"),
+        (lambda: empirical_bayes_ci([[0, 1]], bounds=(1, 0)), r"bounds is \(1, 0\)"),
+        (lambda: empirical_bayes([[0, 1]], [0.0, math.nan]), "w holds nan"),
         (lambda: fit_prior([[0, 1]], categories=1), "categories is 1"),
         (lambda: fit_prior([[0, 3]], categories=3), "for outcomes 0..2"),
     ],

@@ -458,12 +458,16 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.pass_at_k(np.ones((2, 3, 1), int), 2), "question 0, 0 "),
     (lambda: scoring.pass_at_k([[1, 0]], True), "k is True"),
     (lambda: scoring.g_pass_at_k_tau([[1]], 1, 1.5), "tau is 1.5: pass a number from 0 to 1"),
+    (lambda: scoring.g_pass_at_k_tau([[1]], 1, math.nan), "tau is nan"),
+    (lambda: scoring.maj_at_k_ci([[1]], 1, confidence=1.0), "confidence is 1.0"),
     (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [1]), r"weights has shape \(1,\)"),
     (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [-0.1, 0.2]), "weights holds -0.1"),
     (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [0.6, 0.6]), "weights sum to 1.2"),
+    (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [np.nan, 0]), "weights holds nan"),
     (lambda: scoring.geo_spectrum_at_k([[1]], 1, 2.0), "lam is 2.0"),
     (lambda: scoring.geom_at_k([[1]], 1, 0.0, 0.0), "are both 0"),
     (lambda: scoring.geom_at_k([[0]], 1, -1.0, 0.0), "its power negative"),
+    (lambda: scoring.geom_at_k([[1]], 1, math.inf), "pass_power is inf"),
     (lambda: scoring.pass_at_k([[0, 1]], 10**13), "k is 10000000000000: pass at most 1,000,000"),
     (lambda: scoring.geom_at_k([[0, 1, 1]], 2, unanimous_power=-1e5), "overflow"),
     (lambda: scoring.geom_at_k_ci([[0, 1, 1]], 2, 1e5, -1e5), "overflow"),
@@ -471,6 +475,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.geom_at_k_ci([[0, 1, 1]], 2, True), "pass_power is True"),
     (lambda: scoring.geom_at_k_ci([[0, 1]], 2, [0.5]), "pass_power is"),  # type: ignore[arg-type]
     (lambda: scoring.maj_at_k_ci([[0]], 1, alpha0=1e308), "alpha0 is 1e.308: .* below 1e.100"),
+    (lambda: scoring.max_at_k([[2]], 1), r"R\[0, 0\].* is 2: .*without w"),
     (lambda: scoring.max_at_k_ci([[1]], 1, None, [[1], [0]]), "R0 has 2 questions, but R has 1"),
 ]
 

@@ -74,6 +74,28 @@ def test_rubrics_and_fractional_priors_agree_with_gamma_variables() -> None:
             assert abs(float(np.mean(metric <= end)) - q) < 4 * error
 
 
+def test_symmetries() -> None:
+    R = np.random.default_rng(8).integers(0, 3, size=(6, 9))
+    w = np.array([0.0, 0.3, 1.0])
+    mu, sigma, lo, hi = bayes_quantile_ci(R, w)
+    assert lo < mu < hi
+    assert not np.isclose(mu - lo, hi - mu, rtol=1e-3)
+    mirrored = (3 - 2 * mu, 2 * sigma, 3 - 2 * hi, 3 - 2 * lo)
+    np.testing.assert_allclose(bayes_quantile_ci(R, 3 - 2 * w), mirrored, rtol=1e-11)
+    # A category split in two of the same weight, with its prior, changes the draws alone.
+    counts = np.stack([(k == R).sum(axis=1) for k in range(3)], axis=-1)
+    split = np.concatenate([counts, np.zeros((6, 1), dtype=int)], axis=-1)
+    prior = np.array([[0, 0, 1.0]] * 6)
+    expected = bayes_quantile_ci(Counts(counts), w, Counts(prior))
+    found = bayes_quantile_ci(Counts(split), [0, 0.3, 1, 1])
+    np.testing.assert_allclose(found[:2], expected[:2], rtol=1e-11)
+    np.testing.assert_allclose(found[2:], expected[2:], atol=0.02 * sigma)
+    balanced = [[0, 1], [1, 0], [0, 1]]
+    assert bayes_quantile_ci(balanced, [0.25, 0.25]) == (0.25, 0.0, 0.25, 0.25)
+    *_, lo, hi = bayes_quantile_ci([1, 0, 1], None, Counts([[0.5, 0.25]]))
+    np.testing.assert_allclose((lo, hi), betaincinv(3.25, 2.5, [0.025, 0.975]), rtol=1e-13)
+
+
 def test_the_normal_approximation_and_the_quantiles_meet_for_many_trials() -> None:
     R = (np.random.default_rng(0).random((60, 200)) < 0.5).astype(int)
     np.testing.assert_allclose(bayes_quantile_ci(R), bayes_ci(R), atol=5e-5)

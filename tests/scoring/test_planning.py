@@ -239,7 +239,10 @@ def test_missing_trials_are_left_out() -> None:
     ("call", "words"),
     [
         (lambda: trials_for_width([[0, 1]], 0.0), "width is 0.0"),
+        (lambda: trials_for_width([[0, 1]], 0.1, confidence=0.0), "confidence is 0.0"),
+        (lambda: trials_for_width([[0, 3]], 0.1), "0 and 1 are allowed"),
         (lambda: trials_to_separate([[0, 1]], [[0, 1]], confidence=0.5), "between 1/2 and 1"),
+        (lambda: trials_to_separate([[0, 1]], [[0, 1]], confidence=1.5), "confidence is 1.5"),
         (lambda: trials_to_separate([[0, 1]], [[0, 1], [1, 1]]), "R_b has 2"),
         (
             lambda: trials_to_separate([[1], [0]], np.ma.masked_equal([[1], [7]], 7)),

@@ -242,14 +242,22 @@ def test_tau_b_ends_and_shapes() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: ranks([0.1, math.nan]), "scores holds nan"),
         (lambda: ranks([]), "scores has shape"),
         (lambda: ranks([1, 2], method="ordinal"), "method is 'ordinal'"),  # type: ignore[arg-type]
         (lambda: ranks_with_uncertainty([1, 2], [0.1, -0.1]), "sigma holds -0.1"),
         (lambda: ranks_with_uncertainty([1, 2], 0.1, rule="z"), "rule is 'z'"),  # type: ignore[arg-type]
+        (lambda: ranks_with_uncertainty([1, 2], 0.1, z=0), "z is 0"),
+        (lambda: rank_distribution([1, 2], [0.1, 0.2, 0.3]), "sigma has shape"),
+        (lambda: rank_distribution(1.0, 0.1), "one number per model"),
         (lambda: rank_distribution([[1, 2]], 0.1), "pass a vector"),
+        (lambda: probability_best([1, math.inf], 0.1), "mu holds inf"),
         (lambda: indistinguishable_groups([[1, 2]], 0.1), "pass a vector"),
+        (lambda: indistinguishable_groups([1, 2], 0.1, z=-1), "z is -1"),
         (lambda: kendall_tau_b([1, 2], [1, 2, 3]), "the same K models"),
         (lambda: kendall_tau_b([1], [1]), "K at least 2"),
+        (lambda: kendall_tau_b([1, math.nan], [1, 2]), "x holds nan"),
+        (lambda: kendall_tau_b(np.zeros((2, 3)), np.zeros((3, 3))), "leading axes"),
     ],
 )
 def test_bad_input_is_named(call: Any, words: str) -> None:

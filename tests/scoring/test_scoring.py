@@ -93,9 +93,25 @@ def test_avg_is_exact_for_ragged_trials(case: tuple[Rows, list[Fraction], Rows])
     close(scoring.avg(ragged(rows), [float(x) for x in w]), exact_avg(rows, w))
 
 
-def test_documented_example_with_a_prior_run() -> None:
-    mu, sigma = scoring.bayes(DOC_RUBRIC, DOC_WEIGHTS, [[0, 2], [1, 2]])
-    assert (round(mu, 6), round(sigma, 6)) == (0.575, 0.084275)
+def test_documented_examples() -> None:
+    def rounded(values: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(round(x, 6) for x in values)
+
+    with_prior = scoring.bayes(DOC_RUBRIC, DOC_WEIGHTS, [[0, 2], [1, 2]])
+    assert rounded(with_prior) == (0.575, 0.084275)
+    assert rounded(scoring.bayes(DOC_RUBRIC, DOC_WEIGHTS)) == (0.5625, 0.091998)
+    assert rounded(scoring.avg(DOC_BINARY)) == (0.7, 0.165831)
+    assert rounded(scoring.avg(DOC_RUBRIC, DOC_WEIGHTS)) == (0.6, 0.147196)
+    mu, sigma, lo, hi = scoring.bayes_ci(DOC_BINARY, bounds=(0.0, 1.0))
+    assert rounded((mu, sigma)) == (0.642857, 0.118451)
+    assert (round(lo, 4), round(hi, 4)) == (0.4107, 0.875)
+    *_, lo, hi = scoring.avg_ci(DOC_RUBRIC, DOC_WEIGHTS)
+    assert (round(lo, 4), round(hi, 4)) == (0.3115, 0.8885)
+    assert scoring.avg_ci(DOC_BINARY, bounds=(0.0, 1.0))[3] == 1.0
+    mu, sigma, lo, hi = scoring.pass_at_k_ci(DOC_BINARY, 2)
+    assert rounded((mu, sigma)) == (0.839286, 0.097263)
+    assert (round(lo, 4), hi) == (0.6487, 1.0)
+    assert round(scoring.pass_at_k(DOC_BINARY, 2), 6) == 0.95
 
 
 def test_bayes_agrees_with_dirichlet_samples() -> None:

@@ -352,6 +352,7 @@ def test_neyman_shares_in_proportion_above_a_floor() -> None:
         (lambda: Race(3, 3, Target("above")), "baseline is None"),
         (lambda: Race(3, 3, Target("above", baseline=3)), "baseline is 3"),
         (lambda: Race(2, 3, Target("best"), tie=0), "tie is 0"),
+        (lambda: Race(2, 3, Target("best"), confidence=95), "confidence is 95"),
         (lambda: Race(2, 3, Target("best"), method="now"), "method is 'now'"),  # type: ignore[arg-type]
         (lambda: Race(2, 3, Target("best"), method="looks", looks=(8, 8)), r"looks is \(8, 8\)"),
         (lambda: Race(2, 1, Target("best")).add([[1]], [[1]]), r"successes has shape \(1, 1\)"),

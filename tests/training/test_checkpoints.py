@@ -49,19 +49,48 @@ def _no_config(folder: Path) -> None:
     (folder / "config.json").unlink()
 
 
-def _no_shard(folder: Path) -> None:
+def _only_config(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+
+
+def _only_bin(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+
+
+def _no_index(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "model-00001-of-00002.safetensors")
+
+
+def _no_shard(folder: Path) -> None:
+    _no_index(folder)
     (folder / INDEX).write_text('{"weight_map": {"v": "model-00002-of-00002.safetensors"}}')
 
 
 def _bin_alone(folder: Path) -> None:
-    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+    _only_bin(folder)
     (folder / "config.json").unlink()
 
 
-@pytest.mark.parametrize("spoil", [_no_config, _no_shard, _bin_alone])
+def _index_alone(folder: Path) -> None:
+    _only_config(folder)
+    (folder / INDEX).write_text("{}")
+    (folder / "config.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (_no_config, "no config.json"),
+        (_only_config, "model.safetensors"),
+        (_only_bin, "pytorch_model.bin"),
+        (_no_index, "model-00001-of-00002.safetensors"),
+        (_no_shard, "is missing"),
+        (_bin_alone, "pytorch_model.bin"),
+        (_index_alone, "no config.json"),
+    ],
+)
 def test_an_incomplete_checkpoint_does_not_shift_the_window(
-    tmp_path: Path, three: list[Path], capsys: Capsys, spoil: Callable[[Path], None]
+    tmp_path: Path, three: list[Path], capsys: Capsys, spoil: Callable[[Path], None], words: str
 ) -> None:
     kept = [shutil.copytree(path, tmp_path / "kept" / path.name) for path in three]
     for which, folder in enumerate(three):
@@ -69,10 +98,12 @@ def test_an_incomplete_checkpoint_does_not_shift_the_window(
         for pattern in (str(tmp_path), f"{tmp_path}/step-*"):
             if which == 0:
                 assert names([pattern]) == ["step-2", "step-3"]
-                assert "left out: " in capsys.readouterr().err
+                message = " ".join(capsys.readouterr().err.split())
+                assert "left out: " in message and words.split()[-1] in message
                 continue
-            with pytest.raises(UserError, match=f"step-{which + 1}: not a complete"):
+            with pytest.raises(UserError, match=f"step-{which + 1}: not a complete") as error:
                 names([pattern])
+            assert words in str(error.value) and "finish it, remove it" in str(error.value)
             if which == 1:  # before those that count
                 assert names([pattern], last=1) == ["step-3"]
             else:
@@ -104,9 +135,10 @@ def test_a_trainers_folder_holds_the_checkpoints(tmp_path: Path, three: list[Pat
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("{}/step-9", "step-1, step-2 and step-3"),
-        ("{}/step-1/config.json", "a file"),
-        ("Qwen/Qwen3-4B", "prefetch"),
+        ("{}/step-9", r"\(there: step-1, step-2 and step-3\)"),
+        ("{}/stp*", r"\(there: step-1, step-2 and step-3\)"),
+        ("{}/step-1/config.json", "name the folder"),
+        ("Qwen/Qwen3-4B", "of a hub id, `python -m pipeline prefetch"),
         ("{}/step-1/empty", WEIGHTS),
     ],
 )

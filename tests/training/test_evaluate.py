@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.trajectory import MergeConfig
 from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.training import evaluate, merge, trajectory
+from bayes_at_n.pipeline.training import evaluate, merge, tracks, trajectory
 from bayes_at_n.pipeline.training.windows import Evaluation
 from bayes_at_n.pipeline.workers import resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents
@@ -45,6 +45,8 @@ def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -
     assert remaining(more).pending == 2
     fewer = planned(*arguments, "sampling.trials=2")[1].evaluations[0]
     assert remaining(fewer).finished
+    [read] = tracks._tracks([fewer], [], tracks._stack([fewer]), None, [])
+    assert read.R.tolist() == [[[1, 1], [0, 1]]]
     other = planned(*arguments, "sampling.trials=3", "grading.timeout_s=2")[1].evaluations[0]
     assert remaining(other) == (0, 6, 0, False)
     with pytest.raises(UserError, match=r"sampling\.temp"):

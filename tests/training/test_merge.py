@@ -171,6 +171,15 @@ def test_a_mean_near_a_tie_is_rounded_to_its_side(tmp_path: Path) -> None:
     assert load(out)["w"].tolist() == [1 + 2.0**-7, -1 - 2.0**-7]
 
 
+def test_what_cancels_does_not_lose_its_last_places(tmp_path: Path) -> None:
+    large, small = torch.full((8,), 1e8), torch.linspace(1e-3, 1, 8)
+    parts = [large, small, -large, small / 3]
+    sources = [save(tmp_path / f"step-{i}", {"w": part}) for i, part in enumerate(parts)]
+    assert_mean(merge.merge(sources, tmp_path / "mean"), sources)
+    in_float32 = (parts[0] + parts[1] + parts[2] + parts[3]) / 4
+    assert np.abs(places(in_float32) - places(load(tmp_path / "mean")["w"])).max() > 1000
+
+
 @pytest.mark.parametrize("shards", [(0, 0, 3), (3, 3, 3), (2, 0, 3), (3, 4, 0)])
 def test_any_sharding_and_the_newest_ones_comes_out(
     tmp_path: Path, shards: tuple[int, int, int]
@@ -604,10 +613,10 @@ def test_ctrl_c_and_sigterm_leave_nothing(
     assert signal.getsignal(number) == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_further_signals_do_not_stop_the_cleaning(
-    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    number = signal.SIGINT
     plain, before = shutil.rmtree, signal.getsignal(number)
 
     def write(*arguments: Any) -> Iterator[int]:

@@ -163,7 +163,11 @@ def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
     for label, n in (("greedy", 1), ("avg@4", 4), ("Pass@2", 2)):
         cost = 2 * (1.25 * 3 + 0.125 * 3 * (n - 1) + 20 * 5 * n) / 1e6
         assert rows[label]["cost"] == pytest.approx(cost)
-    assert "one pair is 0.3333" in (tmp_path / "out" / "prr.md").read_text()
+    page = (tmp_path / "out" / "prr.md").read_text()
+    assert "one pair is 0.3333" in page and "Chance is 0.5" in page
+    assert "cost of k attempts (as in MaP)" in page and "need not hold" in page
+    for ending in ("md", "tex"):
+        assert "attempts (as in MaP)" in (tmp_path / "out" / f"protocols.{ending}").read_text()
     for name in ("trend.png", "rank_scatter.pdf", "protocols.tex", "ranks.md"):
         assert (tmp_path / "out" / name).is_file()
 
@@ -197,6 +201,17 @@ def test_ties_are_no_reversals_but_posteriors_reverse_them(tmp_path: Path) -> No
     row = measured(tmp_path, "metrics=pass@2")["protocols"][0]
     assert (row["prr"], row["tied"], row["settled"]) == (0, 3, 0)
     assert row["mean"] == pytest.approx(0.5, abs=0.03)
+
+
+def test_names_of_one_model_that_begin_another_are_paired(tmp_path: Path) -> None:
+    names = ["a", "a-m", "a-z", "a-10"]
+    for ending in ("base", "tuned"):
+        for name in names:
+            run_of(tmp_path, f"{name}-{ending}")
+    folder = f"{tmp_path}/sums"
+    pairs = pairing.pair(load([f"before={folder}/*-base", f"after={folder}/*-tuned"]))
+    for before, after in zip(*pairs, strict=True):
+        assert before.name.removesuffix("-base") == after.name.removesuffix("-tuned")
 
 
 def test_a_pairing_against_the_names_is_said(tmp_path: Path, capsys: Capsys) -> None:

@@ -252,6 +252,15 @@ def test_intervals_of_pass_at_k_hold_near_n() -> None:
     assert found.sigma.mean() == pytest.approx(spread_of, rel=0.2)
 
 
+def test_notes_say_percent_as_it_is_and_how_many_steps_are_real_by_chance() -> None:
+    cfg = TrajectoryConfig(metrics=["pass@2"], replicates=10, confidence=0.975)
+    rows = stability.judge([track([[c] for c in range(18)], 18)], cfg)["stability"]
+    notes = " ".join(forms.stability(rows, cfg).notes)
+    assert "97.5 % interval leaves out 0" in notes and "about 0.43 would be" in notes
+    curve = forms.curve(stability.curve([track([[1], [2]], 4)], cfg), cfg)
+    assert any("97.5 % interval" in note for note in curve.notes)
+
+
 def test_what_the_prior_moved_is_told_once(capsys: Capsys) -> None:
     own = track([[0, 1], [1, 0], [40, 41], [80, 80]], 80)
     rows = stability.curve([own], CFG)

@@ -27,13 +27,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["checkpoints=", "model=demo"], "checkpoints: "),
         (["checkpoints=a", "checkpoints.b=b"], "give every training run a name, or none"),
         (["checkpoints=a", "merge=1"], "merge.windows=1: "),
+        (["checkpoints=a", "merge=x"], "merge.windows"),
         (["checkpoints=a", "merges=4"], "did you mean merge"),
+        (["checkpoints=a", "samplng.trials=4"], "did you mean sampl"),
+        (["checkpoints=a", "merge.keeps=false"], "did you mean merge.keep"),
         (["checkpoints=a", "model=demo,custom"], "model: "),
         (["checkpoints=a", "run_dir=x"], "run_dir=x: leave it out"),
         (["checkpoints=a", "stages=[grade]"], "stages=[grade]: leave it out"),
         (["checkpoints=a", "model.id=x"], "model.id=x: leave it out"),
         (["checkpoints=a", "sampling.trials=4,8"], "sampling.trials: takes one value"),
+        (["checkpoints=a", "pass_k=1,4"], "pass_k: no such key"),
         (["checkpoints=a", "metrics=pas@4"], "did you mean pass@4"),
+        (["checkpoints=a", "metrics=pass@0"], "pass@0: "),
         (["checkpoints=a", "confidence=95"], "confidence=95.0: "),
         (["checkpoints=a", "replicates=1"], "replicates=1: "),
         (["checkpoints=a", "prices.output=-1"], "prices.output=-1.0: "),
@@ -68,8 +73,9 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
 @pytest.mark.parametrize("size", [3, 4])
 def test_windows_that_cannot_be_are_refused(tmp_path: Path, size: int) -> None:
     ckpts(tmp_path, "s-1", "s-2", "s-3")
-    with pytest.raises(UserError, match=f"merge={size}: "):
+    with pytest.raises(UserError, match=f"merge={size}: ") as error:
         windows.find({"": [str(tmp_path)]}, [size])
+    assert "\n" not in str(error.value)
     assert windows.find({"": [str(tmp_path)]}, [2])[0].steps == [1, 2, 3]
 
 
