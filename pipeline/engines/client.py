@@ -313,10 +313,7 @@ def _words(data: bytes) -> str:
     with contextlib.suppress(ValueError, RecursionError):
         value = json.loads(text)
         while isinstance(value, dict):
-            named = (
-                value[key] for key in ("error", "message", "detail", "object") if value.get(key)
-            )
-            value = next(named, "")
+            value = next((value[key] for key in _MESSAGES if value.get(key)), "")
         text = value if isinstance(value, str) else json.dumps(value)
     return " ".join(text.split())
 

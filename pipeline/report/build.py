@@ -2,7 +2,7 @@
 
 `index.html` holds everything but the attempts: styles, scripts, tables, figures. It asks no network
 and runs under a policy that allows the scripts written here and nothing else. What models and
-foreign files wrote goes through Jinja2's escaping, or as JSON, and is shown as text.
+untrusted files wrote goes through Jinja2's escaping, or as JSON, and is shown as text.
 """
 
 import base64

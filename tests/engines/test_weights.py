@@ -107,15 +107,9 @@ def test_of_a_series_two_are_loaded_where_that_is_proven(
 ) -> None:
     monkeypatch.setattr("bayes_at_n.pipeline.base.engines.Kind.made_by", made_by)
     with engines.keeping():
-        used = [engines.load(cfg, 100) for cfg in checkpoints]
-        assert (
-            [engine.closed for engine in used[:-1]]
-            == [  # type: ignore[attr-defined]
-                engine is not used[-1] for engine in used[:-1]
-            ]
-        )
-        for cfg, engine in zip(checkpoints[-1:], used[-1:], strict=True):
-            assert engine.cfg is cfg
+        used: list[Any] = [engines.load(cfg, 100) for cfg in checkpoints]
+        assert [engine.closed for engine in used] == [engine is not used[-1] for engine in used]
+        assert used[-1].cfg is checkpoints[-1]
     assert len({id(engine) for engine in used}) == loads
     assert [*weights._proven.values()] == [made_by is Sound]
 

@@ -414,6 +414,7 @@ def test_a_name_cannot_turn_the_text_round(browser: Any, torn_html: Path) -> Non
 def test_the_focus_follows_what_is_opened(page: Any) -> None:
     page.click(".tabs bdi:text-is('set')")
     title = page.title()
+    expect(page.locator("#panel-1 .map td a")).to_have_count(6)
     cell = page.locator("#panel-1 .map td a").nth(1)
     name = cell.get_attribute("aria-label")
     page.locator("#panel-1 .map td a").first.focus()
@@ -421,6 +422,7 @@ def test_the_focus_follows_what_is_opened(page: Any) -> None:
     page.keyboard.press("Enter")
     page.wait_for_selector("#attempt h3:has-text('q2 · trial 0')")
     page.wait_for_selector("#attempt h3:focus")
+    expect(page.locator("#list-count")).to_contain_text("6 of")
     item = page.locator("#list a").nth(2)
     item.focus()
     page.keyboard.press("Enter")
@@ -453,6 +455,7 @@ def test_tokens_and_strip_are_read_by_keys(page: Any) -> None:
     for key, number in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("Home", 0)):
         page.keyboard.press(key)
         expect(said).to_contain_text(f"token {number}: ")
+    expect(group.locator("[data-i='25']")).to_have_text(HOSTILE[0][25])
     group.locator("[data-i='25']").hover()
     expect(said).to_contain_text("token 25: ")
     nats = re.search(r"−(\d\.\d+)", said.inner_text())
