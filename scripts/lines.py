@@ -34,7 +34,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/paper": 2_033,
     "pipeline/plots": 1_623,
     "pipeline/prepare": 2_082,
-    "pipeline/records": 4_397,
+    "pipeline/records": 4_400,
     "pipeline/report": 2_752,
     "pipeline/rubrics": 848,
     "pipeline/score": 820,
@@ -44,12 +44,12 @@ CEILINGS: dict[str, int] = {
     "pipeline/verify": 1_139,
     "pipeline/workers": 2_026,
     "prompts": 302,
-    "scoring": 7_362,
+    "scoring": 7_360,
     "scripts": 1_113,
     "slurm": 137,
     "tests": 39_438,
     "verifiers": 5_176,
-    "product": 53_176,
+    "product": 53_177,
 }
 
 

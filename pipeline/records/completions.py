@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.engines.client import Retryable
-from bayes_at_n.pipeline.engines.dialects import DIALECTS
 from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.columns import truth
 from bayes_at_n.pipeline.records.source import Records, Source, json_lines, start
@@ -76,6 +74,8 @@ def chats(source: Source) -> Records:
 
     Raises UserError: `model=` is to name several.
     """
+    from bayes_at_n.pipeline.engines.client import Retryable  # an HTTP client takes long to import
+
     requests: dict[str, Any] = {}  # apart from their answers, by custom_id
     questions: dict[str, Any] = {}  # what they are called, by their prompts
     models, seen = set[str](), set[int]()
@@ -129,6 +129,9 @@ def chats(source: Source) -> Records:
 
 def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> dict[str, Any]:
     """Return what one of the choices of an answer holds. Raises Retryable: it is none."""
+    from bayes_at_n.pipeline.engines.client import Retryable
+    from bayes_at_n.pipeline.engines.dialects import DIALECTS
+
     message = _object(choice.get("message"))
     if not message and "text" not in choice:
         raise Retryable("a choice without a message")
