@@ -334,7 +334,7 @@ def test_runs_that_are_done_are_left_out(
     planned = submit._planned
     off = [Run(load_folder(r.path, ["sampling.prompt_logprobs=false"])) for r in runs]
     plan = planned([*off, more])
-    assert [r.path.name for r in plan.owing] == ["d"]
+    assert [r.path.name for r in plan.pending] == ["d"]
     assert [r.path.name for r in plan.unscored] == ["c", "d"]
     assert plan.kinds == ["generate", "grade", "score", "report"]  # no verifier
     assert plan.folder.parent == tmp_path / "_slurm"

@@ -34,7 +34,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def submit(settings: list[str], dry_run: bool = False) -> None:
-    """Queue what runs owe on a Slurm cluster: generate, grade, verify, score, report.
+    """Queue what is pending of runs on a Slurm cluster: generate, grade, verify, score, report.
 
     `settings`: as of `run`, several values making several runs; or run folders or folders of runs,
     and what to change in them. `dry_run`: print the scripts and write nothing. Raises UserError: a
@@ -46,7 +46,7 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
 def queue(
     runs: list[Run], settings: list[str], dry_run: bool, race: Path | None = None, open_: int = 0
 ) -> None:
-    """Queue what runs owe; of the `race` of a folder of `settle`, what its open models need.
+    """Queue what is pending; of the `race` of a folder of `settle`, what its open models need.
 
     Args:
         runs: of a race the `open_` ones first, which are sampled until it is decided.
@@ -154,15 +154,15 @@ def _check(runs: list[Run]) -> None:
 
 def _planned(runs: list[Run], race: Path | None = None, open_: int = 0) -> Submission:
     """What is pending, and the name of the submission's folder."""
-    owing = runs[:open_] if race else [run for run in runs if _owed(run)]
-    unscored = [run for run in runs if run in owing or not _scored(run)]
+    pending = runs[:open_] if race else [run for run in runs if _is_pending(run)]
+    unscored = [run for run in runs if run in pending or not _scored(run)]
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     place = Path(os.path.commonpath([scripts.absolute(run) for run in runs]))
     folder = place / jobs.FOLDER / f"{stamp}-{secrets.token_hex(2)}"
-    return Submission(runs, owing, unscored, place / "_report", folder, race)
+    return Submission(runs, pending, unscored, place / "_report", folder, race)
 
 
-def _owed(run: Run) -> bool:
+def _is_pending(run: Run) -> bool:
     """Whether `generate` has something to do."""
     if not (run.path / "questions.parquet").exists():  # only without --dry-run it is there
         return True

@@ -36,7 +36,7 @@ class Above(NamedTuple):
 
     drawn: RenderableType
     record: dict[str, Any]  # for programs
-    over: bool  # whether nothing will change any more, whatever the runs owe
+    over: bool  # whether nothing will change any more, whatever is pending of the runs
 
 
 About = Callable[[Sequence[Progress]], Above]
