@@ -11,8 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
 Bounds = tuple[float, float] | None
 UNIT = (0.0, 1.0)
+
+# Above every difference of scores with the largest weights; differences of these are finite.
+LARGEST_SCORE = 1e151
 
 # More attempts than anyone samples: what depends on k has k numbers in memory.
 MOST_ATTEMPTS = 1_000_000
@@ -66,12 +70,6 @@ def _number(value: Any, name: str, allowed: Callable[[Any], Any], advice: str) -
     if isinstance(value, bool) or not isinstance(value, Real) or not allowed(value):
         raise ValueError(f"{name} is {value!r}: pass {advice}")
     return float(value)
-
-
-Floats = npt.NDArray[np.float64]
-
-# Above every difference of scores with the largest weights; differences of these are finite.
-LARGEST_SCORE = 1e151
 
 
 def holds_mask(values: Any) -> bool:

@@ -1,6 +1,7 @@
 """Figures of checkpoints: what is drawn is what was given, and no text covers another."""
 
 import itertools
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from test_plots import HOSTILE, boxes, texts
 
+from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.plots import reversals, trajectory
 from bayes_at_n.pipeline.plots.trajectory import Curve, Priced
 
@@ -275,3 +277,9 @@ def test_trend_draws_rates_intervals_and_cost() -> None:
     assert [span[:, 1].tolist() for span in spans] == [[0.4, 0.7], [0.1, 0.3]]
     assert right.lines[0].get_ydata().tolist() == [15, 46.5] and right.get_ylim()[0] == 0
     assert len(reversals.trend(Curve([1], [0.5], [0.4], [0.7])).axes) == 1
+
+
+@pytest.mark.parametrize("name", ["curves-2x4", "sides-4", "costs-4", "ranks-6", "trend-5"])
+def test_figures_are_sound_svgs(name: str) -> None:
+    drawn = ET.fromstring(style.svg(FIGURES[name]()))
+    assert drawn.tag.endswith("svg")
