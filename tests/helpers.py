@@ -27,6 +27,7 @@ from bayes_at_n.pipeline.store import (
     parquet,
     rowkeys,
     runfolder,
+    shards,
     tables,
 )
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, QUESTIONS, VERDICTS
@@ -282,6 +283,16 @@ def add_attempts(
             parquet.write_part(run.attempts / f"{stem}.parquet", table)
     if grades:
         add_grades(run, part, grades)
+
+
+def grades(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return the grades of a run by question and trial."""
+    rows = [
+        row
+        for batch in shards.batches(run.grades, GRADES, GRADES.names, parquet.Damage())
+        for row in batch.to_pylist()
+    ]
+    return {(row["question_id"], row["trial"]): row for row in rows}
 
 
 def add_grades(run: Run, stem: str, grades: Sequence[Mapping[str, Any]]) -> None:

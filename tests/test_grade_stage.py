@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import Capsys, add_grades, again, make_run, write_questions
+from helpers import Capsys, add_grades, again, grades, make_run, write_questions
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base import atomic
@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import attempts, review, stage
-from bayes_at_n.pipeline.store import graded, parquet, shards, tables
+from bayes_at_n.pipeline.store import graded, parquet, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.home import Moved
@@ -65,15 +65,6 @@ def test_a_renamed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repla
     run.cfg.run_dir = str(moved)
     stage.grade(run)
     assert len(grades(run)) == 12
-
-
-def grades(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
-    rows = [
-        row
-        for batch in shards.batches(run.grades, GRADES, GRADES.names, parquet.Damage())
-        for row in batch.to_pylist()
-    ]
-    return {(row["question_id"], row["trial"]): row for row in rows}
 
 
 def outcomes(run: Run) -> dict[str, list[str]]:

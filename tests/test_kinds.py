@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Capsys, again, write_questions
-from test_grade_stage import grades, lines, ungraded_run
+from helpers import Capsys, again, grades, write_questions
+from test_grade_stage import lines, ungraded_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main

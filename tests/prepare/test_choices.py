@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forked import BATCH, Command, Forker
-from helpers import Capsys, demo_questions, make_run, settings, write_questions
+from helpers import Capsys, demo_questions, grades, make_run, settings, write_questions
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -33,11 +33,6 @@ from bayes_at_n.verifiers import LETTERS
 COLUMNS = ["Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"]
 CHOICE = ["dataset.answer=choice", "prompt=choice"]
 COUNT, TRIALS = 6, 4
-
-
-def grades(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
-    rows = pq.read_table(run.grades).to_pylist()
-    return {(row["question_id"], row["trial"]): row for row in rows}
 
 
 def gpqa(folder: Path) -> Path:

@@ -99,7 +99,8 @@ def test_predictions_without_reviews_and_mixed_folders(tmp_path: Path, capsys: C
     csv_of(tmp_path / "predictions" / "x.csv", "question_id,correct", "0,1")
     with pytest.raises(UserError, match="predictions only"):
         bring(tmp_path, tmp_path / "predictions", "model=m", "dataset=d")
-    assert "also holds 1 file of csv, such as x.csv" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "also holds 1 file of csv, such as x.csv, not read: kind=csv imports them" in err
 
 
 @pytest.mark.parametrize("kind", ["evalscope", "lm_eval"])
