@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 
 QUESTIONS, MOST = 8, 24
-TRUTH = {"a": 0.9, "b": 0.7, "c": 0.1}
+TRUTH = {"a": 0.9, "b": 0.8, "c": 0.1}
 RACE = [
     "model=custom", "model.name=a,b,c", 'model.id="models/${model.name}"', "verifier=none",
     "dataset=jsonl", "dataset.path=sums.jsonl", f"sampling.trials={MOST}", "block=4",
