@@ -153,13 +153,15 @@ def grade(
 
 
 def status(words: list[str], watch: bool, every: float | None, check: bool) -> None:
-    """Show where runs stand: those in folders, of a race, or every combination of settings."""
+    """Show where runs stand: of folders, a race, every combination of settings, or all in `runs`."""
     from bayes_at_n.pipeline.adaptive import RECORD
     from bayes_at_n.pipeline.status import watch as runs
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
     folders, settings = compose.folders_of(words)
+    if not words and Path("runs").is_dir():
+        folders = [str(path) for path in find.within(Path("runs"))]
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
         from bayes_at_n.pipeline.adaptive import watch as races
 
@@ -180,6 +182,6 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
     elif one_run and not prints_json():
-        runs.show_run(Run(configured(words)))
+        runs.show_run(Run(configured([*folders, *settings])))
     else:
         runs.show(sources)
