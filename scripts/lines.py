@@ -23,7 +23,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/adaptive": 2_028,
     "pipeline/api": 440,
     "pipeline/base": 1_156,
-    "pipeline/cli": 876,
+    "pipeline/cli": 871,
     "pipeline/cluster": 529,
     "pipeline/compare": 2_477,
     "pipeline/config": 2_150,
@@ -44,12 +44,12 @@ CEILINGS: dict[str, int] = {
     "pipeline/verify": 1_139,
     "pipeline/workers": 2_026,
     "prompts": 302,
-    "scoring": 7_360,
+    "scoring": 7_418,
     "scripts": 1_113,
     "slurm": 137,
-    "tests": 39_509,
+    "tests": 39_521,
     "verifiers": 5_176,
-    "product": 53_187,
+    "product": 53_240,
 }
 
 
