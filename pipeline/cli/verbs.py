@@ -105,7 +105,9 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until one is better""",
             "--every": {"metavar": "SECONDS", "type": float, "help": "per refresh (default 30)"},
             "--check": "verify checksums of all files; exit 1 if any is damaged or stale",
         },
-        examples="status runs --watch  # all runs in a folder",
+        examples="""\
+status  # all runs in ./runs
+status runs/aime25 --watch  # those of one data set, refreshed""",
     ),
     "compare": Verb(
         "compare.comparison:compare",
