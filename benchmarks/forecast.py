@@ -1,6 +1,6 @@
 """How often `score forecast=` holds the score at a larger limit of tokens, over simulated lengths.
 
-    python -m benchmarks.forecast                       eleven processes, 120 runs of each, 30 s
+    python -m benchmarks.forecast                       eleven processes, 120 runs of each, a minute
     python -m benchmarks.forecast --runs 600 --seed 7
 
 A run has 10 to 120 questions, some harder, and 1 to 80 trials of each. Its limit cuts off 3 to 35 %

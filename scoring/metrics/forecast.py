@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from bayes_at_n.scoring.metrics.empirical import covering_ci
+from bayes_at_n.scoring.metrics.empirical import score_ci
 from bayes_at_n.scoring.numerics.checks import check_confidence, check_whole, finite_array
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Outcomes
 from bayes_at_n.scoring.numerics.results import Summary, normal_quantile
@@ -19,7 +19,7 @@ from bayes_at_n.scoring.numerics.results import Summary, normal_quantile
 SUPPORT = 0.5  # the least share of attempts that ended, of those that reached half the limit
 FEWEST = 10  # attempts that ended in the last half
 FURTHEST = 4.0  # times the limit
-STEEPEST = 5.0  # times the odds of being right change between the last two halves
+STEEPEST, APART = 5.0, 0.1  # of the last two halves, how far odds and shares correct may differ
 _STUCK = 0.3, 2.0  # beta: the share of attempts cut off that turn in circles and never end
 _CHANGE = 0.7  # sigma of what changes in either trend beyond the limit, per doubling
 _TREND = 2.5  # the most that either changes per doubling, in logarithms
@@ -42,7 +42,7 @@ def forecast(
     tokens: npt.ArrayLike,
     cut: npt.ArrayLike,
     limit: npt.ArrayLike,
-    score: Callable[[Any], Summary] = covering_ci,
+    score: Callable[[Any], Summary] = score_ci,
     confidence: float = 0.95,
     draws: int = 1000,
     seed: int = 0,
@@ -60,12 +60,13 @@ def forecast(
     questions drawn anew (Bayesian bootstrap), and a share of the attempts cut off that never ends
     is Beta(0.3, 2), mean 0.13. The share s that becomes right is that of a question by
     Beta(s, 1 - s): all of its attempts may well do alike. With f the share gained of all that could
-    be, the score is ``least + f (most - least)`` with the spread of the present one around it. Neither
-    it nor its interval is ever below what is there: attempts that ended stay as they are.
+    be, the score is ``least + f (most - least)`` with the spread of the present one around it.
+    Neither it nor its interval is ever below what is there: attempts that ended stay as they are.
 
     There is no forecast, and ``why`` says so, where under half of the attempts that reached half of
-    the limit ended before it, or under ten; where the odds of being right change at least
-    fivefold from the half of the limit to the last half (95 % of draws); beyond four times it.
+    the limit ended before it, or under ten; where the odds of being right surely change
+    fivefold, and their share by ten points, from the half before to the last half (95 % of draws);
+    beyond four times the limit.
 
     Args:
         R: outcomes in [0, 1], shape (M, N), masked where missing.
@@ -137,14 +138,14 @@ def _half(
 def _why_not(near: list[int], times: float, top: float, halves: list[tuple[Floats, Floats]]) -> str:
     """Say why there is no forecast; empty where there is one."""
     ended, cut = near
-    change, odds = halves[0][1] - halves[1][1], [np.median(half[1]) for half in halves]
     if times > FURTHEST:
         return f"it is more than {FURTHEST:g} times the limit of {top:,.0f} tokens"
     if ended < max(FEWEST, SUPPORT * (ended + cut)):
         return f"of {ended + cut:,} attempts that reached half of the limit only {ended:,} ended"
-    sure = max(np.quantile(change, 0.025), np.quantile(-change, 0.025))
-    if sure > np.log(STEEPEST):
-        last, before = scipy.special.expit(odds)
+    last, before = (scipy.special.expit(np.median(odds)) for _, odds in halves)
+    change = halves[0][1] - halves[1][1]
+    surely = max(np.quantile(change, 0.025), np.quantile(-change, 0.025))
+    if surely > np.log(STEEPEST) and abs(last - before) > APART:
         return (
             f"{last:.0%} of the attempts that ended in the last half of the limit are right, in the"
             f" half before {before:.0%}: longer ones may be anything"
