@@ -108,11 +108,14 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until one is better""",
         examples="status runs --watch  # all runs in a folder",
     ),
     "compare": Verb(
-        "compare.comparison:compare",
+        "adaptive.gate:compare",
         "compare models: scores, ranks with ties, which differences are established",
-        keys=f"{_MANY} ranking",
-        settings=_ANALYSIS,
-        examples="compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column",
+        keys=f"{_MANY} ranking gate budget",
+        settings="gate:CompareConfig",
+        examples="""\
+compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column
+compare model=BASE,NEW gate=policy.yaml  # exit status 0: GO, 3: NO-GO, 4: INCONCLUSIVE
+compare model=BASE,NEW gate=policy.yaml settle=true budget.tokens=5e7  # samples until decided""",
     ),
     "report": Verb(
         "report.build:report",
