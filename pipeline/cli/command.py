@@ -181,6 +181,8 @@ def _several(command: Command, combinations: list[list[str]]) -> int:
         if command.verb in ("run", "generate") and not command.flags["dry_run"]:
             from bayes_at_n.pipeline.cli import runs
 
+            for cfg in configs if command.verb == "run" else ():
+                runs.check_files(cfg)
             runs.sample(configs, command.verb)
             if configs[0].race:
                 return 0

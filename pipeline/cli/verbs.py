@@ -105,7 +105,9 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until one is better""",
             "--every": {"metavar": "SECONDS", "type": float, "help": "per refresh (default 30)"},
             "--check": "verify checksums of all files; exit 1 if any is damaged or stale",
         },
-        examples="status runs --watch  # all runs in a folder",
+        examples="""\
+status  # all runs in ./runs
+status runs/aime25 --watch  # those of one data set, refreshed""",
     ),
     "compare": Verb(
         "adaptive.gate:compare",
@@ -114,8 +116,8 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until one is better""",
         settings="gate:CompareConfig",
         examples="""\
 compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column
-compare model=BASE,NEW gate=policy.yaml  # exit status 0: GO, 3: NO-GO, 4: INCONCLUSIVE
-compare model=BASE,NEW gate=policy.yaml settle=true budget.tokens=5e7  # samples until decided""",
+compare model=A,B gate=policy.yaml  # may B replace A? exit status 0: GO, 3: NO-GO, 4: open
+compare model=A,B gate=policy.yaml settle=true budget.tokens=5e7  # samples until decided""",
     ),
     "report": Verb(
         "report.build:report",
