@@ -9,8 +9,8 @@ prior.weight=D`. Against the uniform prior: the error of Bayes@N (root mean squa
 wrong order.
 
 And when has a prior of the *same* questions drifted? The logits of all thirty move by `shift`
-between the two runs: how often that is warned of, in how many runs the interval holds the truth, and
-in how many `scoring.prior_drift` says that it does, where it warns.
+between the two runs: how often that is warned of, in how many runs the interval holds the truth,
+and in how many `scoring.prior_drift` says that it does, where it warns.
 
     python -m benchmarks.related_priors [REPLICATES]
 """
