@@ -136,7 +136,7 @@ def call(command: Command) -> int:
     if len(many) > 1:
         return _several(command, many)
     if kind is not RunConfig:
-        verb.function(compose.load_as(kind, many[0]), **flags)
+        return verb.function(compose.load_as(kind, many[0]), **flags) or 0
     elif flags.pop("dry_run", False):
         from bayes_at_n.pipeline.prepare import estimate
 

@@ -14,8 +14,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command.
 
     Returns the exit status: 0 done, 1 damaged data set aside or a failure that may not come again,
-    2 an error of the user's, 85 saved and to be started again, 86 the engine hung, 128 + n stopped
-    by signal n; of many runs the worst.
+    2 an error of the user's, 3 and 4 NO-GO and INCONCLUSIVE of a gate, 85 saved and to be started
+    again, 86 the engine hung, 128 + n stopped by signal n; of many runs the worst.
     """
     if "_ARGCOMPLETE" in os.environ:
         from bayes_at_n.pipeline.cli.help import complete
