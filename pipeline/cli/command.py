@@ -99,7 +99,7 @@ def show(command: Command) -> int:
         return 0
     kinds = [SettleConfig, RunConfig] if _is_race(command) else verb.kinds
     package, text = asked.get("package", ""), ""
-    for kind, settings in zip(kinds, compose.parted(words, *kinds), strict=True):
+    for kind, settings in zip(kinds, compose.split(words, *kinds), strict=True):
         [first, *_] = compose.expand(settings, kind)
         with compose.composed(first, kind) as (cfg, used):
             if asked.get("info") == "defaults":
@@ -156,7 +156,7 @@ def _on_ray(command: Command) -> Command | None:
     """Return the `run` that a `submit` is whose cluster is a Ray; None: it is a Slurm."""
     found = [str(run) for folder in command.folders for run in find.within(Path(folder))]
     kinds = [SettleConfig, RunConfig] if _is_race(command) else [RunConfig]
-    [first, *_] = compose.expand(compose.parted(command.settings, *kinds)[-1])
+    [first, *_] = compose.expand(compose.split(command.settings, *kinds)[-1])
     site = [one for one in first if one.startswith(("cluster=", "cluster."))]
     cfg = configured([*found[:1], *first], "submit") if found and not site else compose.load(site)
     if cfg.cluster.address is None:
