@@ -135,7 +135,7 @@ def call(command: Command) -> int:
     if len(calls) > 1:
         return _call_each(command, calls)
     if kind is not RunConfig:
-        verb.function(compose.load_as(kind, calls[0]), **flags)
+        return verb.function(compose.load_as(kind, calls[0]), **flags) or 0
     elif flags.pop("dry_run", False):
         from bayes_at_n.pipeline.prepare import estimate
 
@@ -180,6 +180,8 @@ def _call_each(command: Command, calls: list[list[str]]) -> int:
         if command.verb in ("run", "generate") and not command.flags["dry_run"]:
             from bayes_at_n.pipeline.cli import runs
 
+            for cfg in configs if command.verb == "run" else ():
+                runs.check_files(cfg)
             runs.sample(configs, command.verb)
             if configs[0].race:
                 return 0

@@ -134,7 +134,7 @@ class Client:
                 valid.
             most_bytes: the longest response that is accepted.
             probing: whether this is a short request that need not wait for `limit`.
-            patience_s: how long to retry, three times at least; by default as configured.
+            patience_s: how long to retry, three times at least; 0: not at all. Default: `engine`'s.
 
         Raises:
             Rejected: the server rejects the request.
@@ -158,7 +158,7 @@ class Client:
                 failing_s = time.monotonic() - failing_since
                 wait = self._note_failure(failure, began)
                 enough = attempts >= _LEAST_ATTEMPTS or failing_s >= self.timeout_s
-                if failing_s >= patience_s and enough:
+                if not patience_s or (failing_s >= patience_s and enough):
                     if self._answered_at < failing_since or probing:
                         raise TryAgain(self._silence(failure, patience_s)) from error
                     raise Exhausted(failure.reason) from error

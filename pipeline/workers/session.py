@@ -152,17 +152,19 @@ class Session:
 
 
 def in_words(counts: Counter[str], seconds: float) -> str:
-    """Summarize the attempts of some seconds for the progress line; empty without tokens.
+    """Summarize the attempts of some seconds for the progress line; empty without any.
 
     >>> counts = {"attempts": 4, "completion_tokens": 13520, "boxed": 3, "truncated": 1}
     >>> in_words(Counter(counts), 2.0)
     '6.76k tokens/s, 75% boxed, 25% truncated'
     """
-    if not (attempts := counts["attempts"]) or not counts["completion_tokens"]:
+    if not (attempts := counts["attempts"]):
         return ""
+    tokens = counts["completion_tokens"]  # 0: a function or a server that does not count them
+    rate, unit = (tokens, "tokens") if tokens else (attempts, "attempts")
     boxed, truncated = counts["boxed"] / attempts, counts["truncated"] / attempts
-    rate = si(counts["completion_tokens"] / max(seconds, 1e-9))
-    return f"{rate} tokens/s, {boxed:.0%} boxed, {truncated:.0%} truncated"
+    per_second = si(rate / max(seconds, 1e-9))
+    return f"{per_second} {unit}/s, {boxed:.0%} boxed, {truncated:.0%} truncated"
 
 
 def _slurm() -> dict[str, Any] | None:
