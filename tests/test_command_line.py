@@ -357,8 +357,8 @@ def test_what_executes_or_connects_is_typed_or_of_the_environment(
     assert compose.load(["engine=mine", *typed]).engine.key_env == "B"
     with pytest.raises(compose.UserError, match="key_env"):
         compose.load(["engine=mine", typed[0]])
-    assert [*compose.own("engine", "mine")] and all(
-        cfg.engine.key_env != "A" for cfg in compose.own("engine", "openai")
+    assert [*compose.trusted("engine", "mine")] and all(
+        cfg.engine.key_env != "A" for cfg in compose.trusted("engine", "openai")
     )
     monkeypatch.setenv(compose.OWN, "configs")
     assert compose.load(["engine=mine"]).engine.key_env == "A"
