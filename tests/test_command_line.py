@@ -63,6 +63,17 @@ def test_help_groups_the_verbs(capsys: Capture) -> None:
     assert "sampling.trials" not in text and max(map(len, text.splitlines())) <= 100
 
 
+def test_help_and_version_by_the_words_that_people_type(capsys: Capture) -> None:
+    for words, option in [
+        (["help"], ["--help"]),
+        (["help", "run"], ["run", "--help"]),
+        (["-V"], ["--version"]),
+    ]:
+        assert main(words) == main(option) == 0
+        text = capsys.readouterr().out
+        assert text[: len(text) // 2] == text[len(text) // 2 :]
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capture) -> None:
     assert main([verb, "--help"]) == 0

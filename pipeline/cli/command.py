@@ -136,7 +136,7 @@ def call(command: Command) -> int:
     if len(many) > 1:
         return _several(command, many)
     if kind is not RunConfig:
-        verb.function(compose.load_as(kind, many[0]), **flags)
+        return verb.function(compose.load_as(kind, many[0]), **flags) or 0
     elif flags.pop("dry_run", False):
         from bayes_at_n.pipeline.prepare import estimate
 
@@ -181,6 +181,8 @@ def _several(command: Command, combinations: list[list[str]]) -> int:
         if command.verb in ("run", "generate") and not command.flags["dry_run"]:
             from bayes_at_n.pipeline.cli import runs
 
+            for cfg in configs if command.verb == "run" else ():
+                runs.check_files(cfg)
             runs.sample(configs, command.verb)
             if configs[0].race:
                 return 0

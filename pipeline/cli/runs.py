@@ -20,6 +20,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
+from bayes_at_n.pipeline.rubrics import rubric
 from bayes_at_n.pipeline.score import current, shown
 from bayes_at_n.pipeline.store import find, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -28,9 +29,7 @@ from bayes_at_n.pipeline.workers.resident import by_engine
 
 def run_stages(run: Run) -> None:
     """Do every stage of `stages`, in order; once more where damaged data was set aside."""
-    prior = run.cfg.prior.run
-    if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
-        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
+    check_files(run.cfg)
     if "score" in run.cfg.stages and _has_more(run):
         return
     try:
@@ -42,6 +41,20 @@ def run_stages(run: Run) -> None:
     if done and "score" in run.cfg.stages and not mode("several"):
         note(f"{len(runfolder.pending(run)) or 'nothing'} pending (sampling.trials=N adds more)")
         note(f"all scores: {PROGRAM} score {run.path}; with rubrics: add the word rubrics")
+
+
+def check_files(cfg: RunConfig) -> None:
+    """Check what stages after sampling read from files, before hours of sampling.
+
+    Raises UserError: no such prior run, thresholds or rubric, or one that cannot be read.
+    """
+    prior, thresholds = cfg.prior.run, cfg.thresholds.file
+    if prior is not None and not Path(prior).expanduser().is_dir():
+        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
+    if thresholds is not None and not Path(thresholds).expanduser().is_file():
+        raise UserError(f"thresholds.file={thresholds}: no such file; `categorize` writes one")
+    if "categorize" in cfg.stages:
+        rubric.load(cfg)
 
 
 def _stages(run: Run) -> bool:
@@ -153,13 +166,15 @@ def grade(
 
 
 def status(words: list[str], watch: bool, every: float | None, check: bool) -> None:
-    """Show where runs stand: those in folders, of a race, or every combination of settings."""
+    """Show how far runs are: in folders, of a race, of settings; without words all in `runs`."""
     from bayes_at_n.pipeline.adaptive import RECORD
     from bayes_at_n.pipeline.status import watch as runs
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
     folders, settings = compose.folders_of(words)
+    if not words and Path("runs").is_dir():
+        folders = [str(path) for path in find.within(Path("runs"))]
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
         from bayes_at_n.pipeline.adaptive import watch as races
 
@@ -180,6 +195,6 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
     elif one_run and not prints_json():
-        runs.show_run(Run(configured(words)))
+        runs.show_run(Run(configured([*folders, *settings])))
     else:
         runs.show(sources)

@@ -105,14 +105,19 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until one is better""",
             "--every": {"metavar": "SECONDS", "type": float, "help": "per refresh (default 30)"},
             "--check": "verify checksums of all files; exit 1 if any is damaged or stale",
         },
-        examples="status runs --watch  # all runs in a folder",
+        examples="""\
+status  # all runs in ./runs
+status runs/aime25 --watch  # those of one data set, refreshed""",
     ),
     "compare": Verb(
-        "compare.comparison:compare",
+        "adaptive.gate:compare",
         "compare models: scores, ranks with ties, which differences are established",
-        keys=f"{_MANY} ranking",
-        settings=_ANALYSIS,
-        examples="compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column",
+        keys=f"{_MANY} ranking gate budget",
+        settings="gate:CompareConfig",
+        examples="""\
+compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column
+compare model=A,B gate=policy.yaml  # may B replace A? exit 0: GO, 3: NO-GO, 4: open
+compare model=A,B gate=policy.yaml settle=true  # samples until it is decided""",
     ),
     "report": Verb(
         "report.build:report",

@@ -32,8 +32,9 @@ OWN = "BAYES_AT_N_CONFIGS"  # in the environment: a folder of group files that a
 HELP = f"see `{PROGRAM} VERB --help` for keys and examples"
 _MOST = 1000  # combinations; more is a slip of the finger
 # Keys that their group alone stands for; "_": of a training run without a name.
-_HEADS = """assume.accuracies checkpoints._ labels.file merge.windows prior.run ranking.methods
-    rubric.names source.path study.name thresholds.file track.to verifier.engine.name"""
+_HEADS = """assume.accuracies checkpoints._ gate.policy labels.file merge.windows prior.run
+    ranking.methods rubric.names source.path study.name thresholds.file track.to
+    verifier.engine.name"""
 _PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)/?[A-Za-z_][A-Za-z0-9_./@-]*", re.I)
 _PATH = re.compile(r"(\.{1,2}|~[^/]*)?/.*|\.{1,2}|~|.*\.(csv|jsonl?|parquet)", re.I | re.S)
 # The choices that take a path and a hub id, of the groups whose values may be such.

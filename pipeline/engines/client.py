@@ -134,7 +134,7 @@ class Client:
                 answer.
             most_bytes: the longest response that is taken.
             probing: whether the answer is short and waited for, and all else is not.
-            patience_s: how long it is tried, three times at least; by default as configured.
+            patience_s: how long to keep trying, at least three times; 0: once. Default: `engine`'s.
 
         Raises:
             Rejected: the server does not take it.
@@ -157,7 +157,7 @@ class Client:
                 first, attempts, now = first or began, attempts + 1, time.monotonic()
                 wait = self._note_failure(failure, began)
                 enough = attempts >= _LEAST_ATTEMPTS or now - first >= self.timeout_s
-                if now - first >= patience_s and enough:
+                if not patience_s or (now - first >= patience_s and enough):
                     if self._answered < first or probing:
                         raise TryAgain(self._silence(failure, patience_s)) from error
                     raise Exhausted(failure.reason) from error

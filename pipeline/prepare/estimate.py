@@ -193,14 +193,10 @@ def _time_by_size(
 ) -> tuple[float | None, str]:
     """Return the seconds that sizes of model and hardware allow, and their arithmetic."""
     if models.local_folder(cfg.model) is None:
-        if not (size := sizing.weight_bytes_by_name(cfg.model.id)):
-            return None, "the model is not here yet"
-        rate = 32 / step_s(hardware, size, size, size, 32)  # whose caches take as much
-        seconds = tokens / (rate * max(1, hardware.gpus))
-        return seconds, "the model is not here yet, and goes by its name"
+        return _time_by_name(cfg, tokens, hardware)
     memory = EngineMemory(cfg, rows, hardware.memory or 1)
-    if not memory.weights or not memory.attempt:
-        return None, "the size of the model is not known"
+    if not memory.weights or not memory.attempt:  # `prepare` has fetched only its config.json
+        return _time_by_name(cfg, tokens, hardware)
     size, batch = cfg.engine.tensor_parallel_size, cfg.engine.batch_size
     if size == AUTO:
         size = memory.gpus(hardware.gpus) if hardware.gpus else 1
@@ -225,6 +221,15 @@ def _time_by_size(
         f" beside {gib(memory.weights)} of weights, so {si(batch / step)} tokens/s an engine,"
         f" and {duration(lost)} to start and for the last ones"
     )
+
+
+def _time_by_name(cfg: RunConfig, tokens: float, hardware: Hardware) -> tuple[float | None, str]:
+    """Return the seconds for a model whose weights are not on this machine, by its name."""
+    if not (size := sizing.weight_bytes_by_name(cfg.model.id)):
+        return None, "the weights are not on this machine yet"
+    rate = 32 / step_s(hardware, size, size, size, 32)  # caches as large as the weights
+    seconds = tokens / (rate * max(1, hardware.gpus))
+    return seconds, "by the size in the model's name; its weights are not on this machine yet"
 
 
 def _active_share(cfg: RunConfig) -> float:

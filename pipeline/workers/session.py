@@ -147,17 +147,19 @@ class Session:
 
 
 def in_words(counts: Counter[str], seconds: float) -> str:
-    """Summarise attempts for the progress line, made in so many seconds; empty without tokens.
+    """Summarize attempts for the progress line, made in so many seconds; empty without any.
 
     >>> made = {"attempts": 4, "completion_tokens": 13520, "boxed": 3, "truncated": 1}
     >>> in_words(Counter(made), 2.0)
     '6.76k tokens/s, 75% boxed, 25% truncated'
     """
-    if not (attempts := counts["attempts"]) or not counts["completion_tokens"]:
+    if not (attempts := counts["attempts"]):
         return ""
+    tokens = counts["completion_tokens"]  # 0: a function or a server that does not count them
+    rate, unit = (tokens, "tokens") if tokens else (attempts, "attempts")
     boxed, truncated = counts["boxed"] / attempts, counts["truncated"] / attempts
-    rate = si(counts["completion_tokens"] / max(seconds, 1e-9))
-    return f"{rate} tokens/s, {boxed:.0%} boxed, {truncated:.0%} truncated"
+    per_second = si(rate / max(seconds, 1e-9))
+    return f"{per_second} {unit}/s, {boxed:.0%} boxed, {truncated:.0%} truncated"
 
 
 def _slurm() -> dict[str, Any] | None:
