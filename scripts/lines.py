@@ -17,8 +17,8 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
-    "benchmarks": 7_543,
-    "docs (words)": 75_024,
+    "benchmarks": 8_251,
+    "docs (words)": 78_047,
     "pipeline": 8,
     "pipeline/adaptive": 2_252,
     "pipeline/api": 440,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_553,
     "scripts": 1_113,
     "slurm": 137,
-    "tests": 40_026,
+    "tests": 40_086,
     "verifiers": 5_176,
     "product": 53_865,
 }
