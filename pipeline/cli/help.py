@@ -113,7 +113,7 @@ def descriptions(kind: Any) -> dict[str, str]:
     return texts
 
 
-def _comments(kind: type) -> dict[str, str]:
+def _comments(kind: Any) -> dict[str, str]:
     """Return the comments at the fields that a class itself declares."""
     source = inspect.getsource(kind)
     behind, above = dict[int, str](), dict[int, str]()
