@@ -11,6 +11,7 @@ there is none; "held" is of the others, and its error is binomial.
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,7 +110,7 @@ def one(process: str, seed: int, number: int) -> dict[str, float]:
     found = scoring.forecast((right & ~cut).astype(int), np.minimum(lengths, limit), cut, longer)
     return {
         "none": bool(found.why),
-        "held": found.low <= truth <= found.high,
+        "held": bool(found.low <= truth <= found.high),
         "gain": truth - now,
         "forecast": found.value - found.least,
         "width": found.high - found.low,
@@ -124,11 +125,13 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=120, help="of a process, default %(default)s")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every run there, too")
     args = parser.parse_args()
     columns = ["lengths", "none", "held", "±", "gain", "forecast", "width", "possible"]
-    rows = []
+    rows, record = [], {}
     for process in PROCESSES:
         found = [one(process, args.seed, number) for number in range(args.runs)]
+        record[process] = found
         there = [of for of in found if not of["none"]]
         mean = {key: np.mean([of[key] for of in there]) for key in found[0]}
         error = (mean["held"] * (1 - mean["held"]) / len(there)) ** 0.5
@@ -136,6 +139,7 @@ def main() -> None:
         none = f"{len(found) - len(there)} of {len(found)}"
         rows.append([process, none, f"{mean['held']:.1%}", f"{error:.1%}", *rest])
     common.table("forecasts of a larger limit", columns, rows)
+    common.finish(args, record)
 
 
 if __name__ == "__main__":
