@@ -117,7 +117,7 @@ status runs/aime25 --watch  # those of one data set, refreshed""",
         examples="""\
 compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column
 compare model=A,B gate=policy.yaml  # may B replace A? exit status 0: GO, 3: NO-GO, 4: open
-compare model=A,B gate=policy.yaml settle=true budget.tokens=5e7  # samples until decided""",
+compare model=A,B gate=policy.yaml settle=true budget.tokens=5e7  # samples""",
     ),
     "report": Verb(
         "report.build:report",
@@ -254,7 +254,7 @@ submit runs/aime25  # whatever is pending there; safe at any time""",
         flags={"--dry-run": "simulate its decisions and cost; write nothing"},
         examples="""\
 settle model=a,b,c dataset=aime25 until=best  # top:K, order, above:M, width:W
-settle replay=runs/aime25 until=top:3  # how much complete runs would have needed""",
+settle replay=runs/aime25 until=top:3  # what complete runs would need""",
     ),
     "plan": Verb(
         "adaptive.preview:plan",
