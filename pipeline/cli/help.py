@@ -1,7 +1,11 @@
 """The help of the program and its verbs, and TAB completion."""
 
 import argparse
+import ast
+import inspect
+import io
 import textwrap
+import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
 from functools import partial
@@ -14,6 +18,7 @@ from bayes_at_n.pipeline.cli.verbs import GROUPS, RUN, VERBS, Verb, declare
 
 _wrapped = partial(textwrap.fill, width=98, subsequent_indent="  ", break_on_hyphens=False)
 _LINE = f"  {PROGRAM} "  # prefix of an example
+_MEANING = 42  # the column of a setting's meaning
 _WRITTEN = {"???": "VALUE", "None": "null", "True": "true", "False": "false"}  # as after KEY=
 
 _ALL = """\
@@ -69,14 +74,64 @@ def _settings(verb: Verb) -> Iterator[str]:
     for group, choice in compose.GROUPS.items():
         if group in groups:
             yield _wrapped(f"{group}: {', '.join(compose.files(group))}; default {choice}")
-    listed = ""
-    for key, value in defaults.items():
-        text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
-        listed += f"  {key}={_WRITTEN.get(text, text)}"
     if defaults:
-        yield f"settings and their defaults (GROUP. may be omitted):\n{_wrapped(listed)}"
+        meanings, lines = descriptions(verb.kinds[0]), list[str]()
+        for key, value in defaults.items():
+            text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+            lines += _columns(f"{key}={_WRITTEN.get(text, text)}", meanings.get(key, ""))
+        yield "settings and their defaults (GROUP. may be omitted):\n" + "\n".join(lines)
     if RUN in verb.settings and verb is not VERBS["run"]:
         yield f"also the settings of `run`: {PROGRAM} run --help"
+
+
+def _columns(setting: str, meaning: str) -> list[str]:
+    """Lay out a setting and its meaning side by side; below each other where it is long."""
+    right = textwrap.wrap(meaning, 98 - _MEANING, break_on_hyphens=False)
+    left = textwrap.wrap(f"  {setting}", 98, break_on_hyphens=False, subsequent_indent="    ")
+    if right and len(left[-1]) < _MEANING - 1:
+        left[-1] = f"{left[-1]:{_MEANING}}{right.pop(0)}"
+    return left + [" " * _MEANING + line for line in right]
+
+
+def descriptions(kind: Any) -> dict[str, str]:
+    """Return the meaning of each key of a dataclass, by dotted name: the comment at its field.
+
+    The comment is on the field's line or, where that would be too long, above it.
+
+    >>> from bayes_at_n.pipeline.config.settings import RunConfig
+    >>> descriptions(RunConfig)["model.tokenizer"]
+    "hub id or folder; default: the model's"
+    """
+    from bayes_at_n.pipeline.config.checks import keys as keys_of
+
+    texts = dict[str, str]()
+    for owner in reversed([cls for cls in kind.__mro__ if is_dataclass(cls)]):
+        texts |= _comments(owner)
+    for name, hint in keys_of(kind).items():
+        if is_dataclass(hint) and "." not in name:
+            texts |= {f"{name}.{key}": text for key, text in descriptions(hint).items()}
+    return texts
+
+
+def _comments(kind: Any) -> dict[str, str]:
+    """Return the comments at the fields that a class itself declares."""
+    source = inspect.getsource(kind)
+    behind, above = dict[int, str](), dict[int, str]()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            alone = token.line.lstrip().startswith("#")
+            (above if alone else behind)[token.start[0]] = token.string.lstrip("# ")
+    texts, fields = dict[str, str](), ast.parse(source).body[0].body  # type: ignore[attr-defined]
+    for field in fields:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            first = field.lineno
+            while first - 1 in above:
+                first -= 1
+            block = [above[line] for line in range(first, field.lineno)]
+            texts[field.target.id] = " ".join(
+                [*block, behind.get(field.end_lineno or 0, "")]
+            ).strip()
+    return texts
 
 
 def keys(verb: Verb) -> dict[str, Any]:
@@ -88,7 +143,7 @@ def keys(verb: Verb) -> dict[str, Any]:
     from bayes_at_n.pipeline.config.checks import keys as keys_of
 
     groups = tuple(f"{key}." for key in verb.keys.split()) if verb.keys is not None else ""
-    excluded = ("folders.",) if verb.keys else ("folders.", "cluster.")
+    excluded = ("folders.", "race.") if verb.keys else ("folders.", "race.", "cluster.")
     types, defaults = keys_of(verb.kinds[0]), verb.kinds[0]()
     mine = [key for key in types if f"{key}.".startswith(groups) and not is_dataclass(types[key])]
     return {k: attrgetter(k)(defaults) for k in mine if not f"{k}.".startswith(excluded)}

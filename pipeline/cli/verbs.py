@@ -116,8 +116,8 @@ status runs/aime25 --watch  # those of one data set, refreshed""",
         settings="gate:CompareConfig",
         examples="""\
 compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column
-compare model=A,B gate=policy.yaml  # may B replace A? exit status 0: GO, 3: NO-GO, 4: open
-compare model=A,B gate=policy.yaml settle=true budget.tokens=5e7  # samples""",
+compare model=A,B gate=policy.yaml  # may B go out? exit 0 GO, 3 NO-GO, 4 open
+compare model=A,B gate=policy.yaml settle=true  # samples until it is decided""",
     ),
     "report": Verb(
         "report.build:report",

@@ -57,6 +57,7 @@ def until(text: str) -> Until:
 class Decision:
     """What to decide, and with what confidence."""
 
+    # best, top:K, order, above:MODEL, or width:W: until each interval is at most W wide.
     until: Annotated[str, must(_FORMS, _UNTIL.fullmatch)] = "best"
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # of all that is decided, together
     margin: Points = 1.0  # points of accuracy that make no difference
