@@ -27,7 +27,6 @@ from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, WRON
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import stage, texts
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 VERIFIER = [
     "verifier.name=demo",
     f"verifier.id={ROOT / 'demo' / 'verifier'}",

@@ -27,8 +27,6 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import evaluate
 from bayes_at_n.pipeline.training.windows import Evaluation, Window
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 MARKS = {"well": {"a": "1101", "b": "10~-"}, "fair": {"a": "1001", "b": "100-"}}
 SICK = "sick"
 LIMIT_S = 60  # the last resort: no verb here takes two seconds

@@ -34,6 +34,7 @@ from bayes_at_n.pipeline.plots import (
 )
 from bayes_at_n.pipeline.plots.lines import Curve
 
+pytestmark = pytest.mark.usefixtures("drawn")
 HOSTILE = ["$x_1$", "a_b%", "_hidden", "<script>&", r"\frac{1}{2}", "line\nbreak"]
 REAL = ["NVIDIA-Nemotron-Nano-9B-v2", "FuseO1-DeepSeekR1-QwQ-SkyT1-Flash-32B-Preview"]
 TRIALS = np.arange(1, 81)

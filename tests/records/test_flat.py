@@ -35,7 +35,6 @@ from bayes_at_n.pipeline.store import graded, outcomes, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 TEXTS = ["=1+1", " @a", "-5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
 GUARDED = ["'=1+1", "' @a", "-5", "''=1", TEXTS[4], "a�b", "'\t"]
 
