@@ -39,9 +39,9 @@ CEILINGS: dict[str, int] = {
     "pipeline/rubrics": 848,
     "pipeline/score": 844,
     "pipeline/status": 799,
-    "pipeline/store": 2_168,
+    "pipeline/store": 2_190,
     "pipeline/training": 3_156,
-    "pipeline/verify": 1_139,
+    "pipeline/verify": 1_140,
     "pipeline/workers": 2_046,
     "prompts": 302,
     "scoring": 7_545,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 40_152,
     "verifiers": 5_176,
-    "product": 53_949,
+    "product": 53_972,
 }
 
 
