@@ -264,7 +264,7 @@ def test_a_damaged_file_ends_nothing(
     [
         ("config.yaml", "deep", "config.yaml: more than 131,072 bytes"),
         ("config.yaml", "a pipe", "config.yaml: not a regular file"),
-        ("manifest.json", "deep", "manifest.json: holds something else than it should"),
+        ("manifest.json", "deep", "manifest.json: not a JSON object"),
         ("questions.parquet", "nulls", "questions.parquet: unreadable (a row without question_id"),
         ("questions.parquet", "a link to nothing", "a broken link; fetch its content"),
         ("attempts/00000.parquet", "a link to nothing", "00000.parquet: a broken link"),

@@ -232,7 +232,7 @@ def test_a_file_of_any_kind_is_read_by_what_is_in_it(tmp_path: Path, name: str) 
         ("problem,answer\n1, 2,3\n", ["line 2", "3 of 2 columns", "double quotes"]),
         ('problem,answer\nx,1\n"1+1?,3\nx,2\n', ["line 3", "a quote that is not closed"]),
         ("problem,answer\nx²?,3\n".encode("cp1252"), ["line 2", "save it as CSV UTF-8"]),
-        ("problem,answer,problem\n1,2,3\n", ["line 1", "problem is there twice"]),
+        ("problem,answer,problem\n1,2,3\n", ["line 1", "problem occurs twice"]),
         ("Nr,problem,answer\n1,x,\n", ["line 2", "'answer'", "is empty", "fill it in"]),
         ("1+1?,2\n1+2?,3\n", ["line 2", "found 1+1?, 2", "dataset.fields.problem=NAME"]),
     ],
