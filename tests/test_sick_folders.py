@@ -327,7 +327,7 @@ TOKEN = "hf_a_token_of_whoever_reads"
         ("  name: sick", "  ${oc.env:HF_TOKEN}: sick", "no such key"),
         ("  name: sick", "  name: &a sick\n  id: *a", "line 4: an alias"),
         ("  name: sick", f"  name: {'a' * 200_000}", "more than 131,072 bytes"),
-        ("  name: sick", f"  name: {'[' * 40}{']' * 40}", "lists in lists without end"),
+        ("  name: sick", f"  name: {'[' * 40}{']' * 40}", "too deep nesting"),
     ],
 )
 def test_settings_of_a_folder_are_read_as_they_are(

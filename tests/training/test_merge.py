@@ -463,7 +463,7 @@ BAD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         ["git lfs pull"],
     ),
     "config": (lambda folder: (folder / "config.json").write_text("{"), ["config.json: damaged"]),
-    "no config": (lambda folder: (folder / "config.json").unlink(), ["holds no config.json"]),
+    "no config": (lambda folder: (folder / "config.json").unlink(), ["has no config.json"]),
     "bin": (_only_bin, ["step-2", "pytorch_model.bin", "save_pretrained"]),
     "adapter": (
         lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.safetensors"),
