@@ -32,8 +32,8 @@ CEILINGS: dict[str, int] = {
     "pipeline/generate": 1_215,
     "pipeline/grade": 569,
     "pipeline/paper": 2_033,
-    "pipeline/plots": 1_623,
-    "pipeline/prepare": 2_087,
+    "pipeline/plots": 1_646,
+    "pipeline/prepare": 2_092,
     "pipeline/records": 4_400,
     "pipeline/report": 2_882,
     "pipeline/rubrics": 848,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_545,
     "scripts": 1_113,
     "slurm": 137,
-    "tests": 40_152,
+    "tests": 40_148,
     "verifiers": 5_176,
-    "product": 53_972,
+    "product": 54_000,
 }
 
 

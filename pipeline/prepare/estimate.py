@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base import environment
-from bayes_at_n.pipeline.base.console import duration, plural, results, si
+from bayes_at_n.pipeline.base.console import duration, mode, plural, results, si
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
@@ -342,7 +342,7 @@ def _lines(run: Run, expected: Estimate, hardware: Hardware) -> Iterator[str]:
     prompts = si(expected.prompts)
     yield f"tokens: about {si(cost.tokens)} ({cost.basis}){most}; prompts {prompts}"
     yield f"disk: about {si(BYTES_PER_TOKEN * cost.tokens)}B"
-    yield f"time: {_time(cost.seconds, hardware)} ({cost.how})"
+    yield f"time: {_time(cost.seconds, hardware)} ({_how(cost)})"
     if cfg.budget.given:
         so_far = spent.spent([run])
         finished = max(1, expected.planned - expected.pending)
@@ -361,6 +361,11 @@ def _lines(run: Run, expected: Estimate, hardware: Hardware) -> Iterator[str]:
         needs = [*(needs if judge.seconds else []), *filter(None, [judge.how])]
         texts = f"{judge.attempts:,} attempts, about {si(judge.tokens)} tokens to read"
         yield f"verifier: {cfg.verifier.name}, {texts}; {', '.join(needs)}"
+
+
+def _how(cost: Cost) -> str:
+    """Say how the time was estimated; the arithmetic only with --verbose."""
+    return cost.how if mode("verbose") else cost.how.partition(";")[0]
 
 
 def _time(seconds: float | None, hardware: Hardware) -> str:
@@ -382,5 +387,5 @@ def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[s
         return f"{attempts:,} attempts, {si(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"
 
     for name, one in estimates.items():
-        yield f"{name}: {in_words([one])} ({one.cost.basis}; {one.cost.how})"
+        yield f"{name}: {in_words([one])} ({one.cost.basis}; {_how(one.cost)})"
     yield f"about {in_words(estimates.values())} on {hardware.name}, with the verifier"
