@@ -173,27 +173,37 @@ def sample_size(questions: int, clusters: int) -> str:
     return plural(questions, "question") + drawn
 
 
-def more_attempts(found: "scoring.NextAttempts", greedy: bool = False) -> str:
-    """Write whether more trials or more questions are worth their attempts, as one sentence.
+def next_attempts(
+    found: "scoring.NextAttempts", models: Sequence[str] = (), greedy: bool = False
+) -> dict[str, Any]:
+    """Record whether more trials or more questions are worth their attempts, with a sentence.
 
-    >>> print(more_attempts(scoring.next_attempts([[1, 0] * 4] * 10 + [[1] * 8] * 10)))
+    `models`: the two that `found` compares. Numbers that are not known are None.
+
+    >>> coins = [[1, 0] * 4] * 10 + [[1] * 8] * 10
+    >>> print(next_attempts(scoring.next_attempts(coins))["sentence"])
     the next 1,000 attempts, as 50 more trials of each question, narrow the interval by 63% on \
 these questions and 12% on others of their kind; as 125 new questions, by 63% on others
     """
-    if found.here > 0:
-        return (
-            f"the next {found.attempts:,} attempts, as {found.trials:.3g} more trials of each"
-            f" question, narrow the interval by {found.here:.0%} on these questions and"
-            f" {found.elsewhere:.0%} on others of their kind; as {found.questions:,.0f} new"
-            f" questions, by {found.questions_elsewhere:.0%} on others"
-        )
+    of = f" of {models[0]} minus {models[1]}" if len(models) > 1 else ""
     why = "all trials of a question agree"
     if np.isnan(found.here):
         why = "one trial a question does not show what trials vary by"
     if greedy:
         why = "a greedy trial repeats the one before"
-    gain = f"{found.halving:,} new ones halve the interval on others of their kind"
-    return f"more questions, not more trials: {why}; {gain}"
+    sentence = (
+        f"more questions, not more trials: {why}; {found.halving:,} new ones halve the interval{of}"
+        " on others of their kind"
+    )
+    if found.here > 0:
+        sentence = (
+            f"the next {found.attempts:,} attempts, as {found.trials:.3g} more trials of each"
+            f" question, narrow the interval{of} by {found.here:.0%} on these questions and"
+            f" {found.elsewhere:.0%} on others of their kind; as {found.questions:,.0f} new"
+            f" questions, by {found.questions_elsewhere:.0%} on others"
+        )
+    values = {key: None if value != value else value for key, value in found._asdict().items()}
+    return values | {"sentence": sentence}
 
 
 def stopped(run: Run) -> dict[str, Any] | None:

@@ -153,9 +153,8 @@ def _scores(
     }
     if len({*drawn}) > 1 and "avg" in summaries:
         more = scoring.next_attempts(matrix, clusters=drawn)
-        scores["next_attempts"] = {k: v if v == v else None for k, v in more._asdict().items()}
         greedy = run.cfg.sampling.temperature == 0
-        scores["next_attempts"]["sentence"] = shown.more_attempts(more, greedy)
+        scores["next_attempts"] = shown.next_attempts(more, greedy=greedy)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
     of_rubrics = dict[str, scoring.Counts | None]()
