@@ -264,7 +264,7 @@ def test_a_damaged_file_ends_nothing(
     [
         ("config.yaml", "deep", "config.yaml: more than 131,072 bytes"),
         ("config.yaml", "a pipe", "config.yaml: not a regular file"),
-        ("manifest.json", "deep", "manifest.json: holds something else than it should"),
+        ("manifest.json", "deep", "manifest.json: not a JSON object"),
         ("questions.parquet", "nulls", "questions.parquet: unreadable (a row without question_id"),
         ("questions.parquet", "a link to nothing", "a broken link; fetch its content"),
         ("attempts/00000.parquet", "a link to nothing", "00000.parquet: a broken link"),
@@ -327,7 +327,7 @@ TOKEN = "hf_a_token_of_whoever_reads"
         ("  name: sick", "  ${oc.env:HF_TOKEN}: sick", "no such key"),
         ("  name: sick", "  name: &a sick\n  id: *a", "line 4: an alias"),
         ("  name: sick", f"  name: {'a' * 200_000}", "more than 131,072 bytes"),
-        ("  name: sick", f"  name: {'[' * 40}{']' * 40}", "lists in lists without end"),
+        ("  name: sick", f"  name: {'[' * 40}{']' * 40}", "too deep nesting"),
     ],
 )
 def test_settings_of_a_folder_are_read_as_they_are(
