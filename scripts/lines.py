@@ -17,8 +17,8 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
-    "benchmarks": 8_463,
-    "docs (words)": 78_839,
+    "benchmarks": 8_618,
+    "docs (words)": 78_852,
     "pipeline": 8,
     "pipeline/adaptive": 2_252,
     "pipeline/api": 440,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_609,
     "scripts": 1_205,
     "slurm": 137,
-    "tests": 40_231,
+    "tests": 40_466,
     "verifiers": 5_176,
     "product": 54_253,
 }
