@@ -142,7 +142,8 @@ def _results(source: RunTable, of: About, evaluation: str) -> list[dict[str, Any
         config["metric_parameters"] = {"trials": of.trials} | ({"k": metric.k} if metric.k else {})
         is_avg = metric.name == "avg"
         interval = {"lower": score.low, "upper": score.high, "confidence_level": of.confidence}
-        interval["method"] = of.interval if is_avg else "normal"
+        fitted = metric.name == "bayes" and of.prior == "estimated"
+        interval["method"] = "empirical Bayes over questions" if fitted else "normal"
         spread: dict[str, Any] = {"standard_error": {"value": score.sigma, "method": _SIGMA}}
         spread |= {"confidence_interval": interval, "num_samples": of.graded}
         over = texts({"standard_error_over_questions": of.stderr if is_avg else None})

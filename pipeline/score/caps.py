@@ -10,10 +10,10 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.scoring import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.score.headline import headline, named
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import PENDING, Codes, Lengths, capped, correct
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring.metrics.table import parse
 
 _SCORE = {"score": "score", "sigma": "σ", "low": "low", "high": "high"}
 COLUMNS = (
@@ -24,10 +24,6 @@ COLUMNS = (
     ),
     *columns("{:.1%}", truncated="cut off"),
     Column("tokens_per_attempt", "tokens/attempt", None, "{:,.1f}", short="per attempt"),
-)
-WHAT = (
-    "an attempt of n tokens is cut off at every max_tokens below n, and has not answered there;"
-    " tokens/attempt: mean of min(n, max_tokens)"
 )
 
 
@@ -52,12 +48,23 @@ def read(run: Run, codes: Codes) -> tuple[Table | None, Forecast | None]:
         return None, None
     check(run, codes, lengths := outcomes.lengths(run))
     if settings.caps:
-        caps, metric = chosen(run, settings.caps, lengths), parse(settings.headline)
+        caps = chosen(run, settings.caps, lengths)
         title = f"score by max_tokens: {run.cfg.model.name} on {run.cfg.dataset.name}"
-        what = f"score: {metric.title()}; low, high: {settings.confidence:.0%} interval"
-        lines = [what, WHAT, *notes("this run", lengths, caps)]
+        lines = [*what(settings), *notes("this run", lengths, caps)]
         curve = Table(title, COLUMNS, points(codes, lengths, caps, settings), lines)
     return curve, _forecast(run, codes, lengths) if settings.forecast else None
+
+
+def what(settings: CapsConfig) -> list[str]:
+    """Say what the columns of a curve hold."""
+    score = "".join(named({"": settings.prior}))
+    if settings.prior == "estimated":
+        score += " under each max_tokens, or avg and the paper's interval where it cannot be"
+    return [
+        f"score: {score}; low, high: {settings.confidence:.0%} interval",
+        "an attempt of n tokens is cut off at every max_tokens below n, and has not answered there;"
+        " tokens/attempt: mean of min(n, max_tokens)",
+    ]
 
 
 def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
@@ -74,14 +81,16 @@ def points(
     codes: Codes, lengths: Lengths, caps: Iterable[int], settings: CapsConfig
 ) -> list[dict[str, Any]]:
     """Make a row of `COLUMNS` at each limit, of the headline; blank above what attempts tell."""
-    graded, metric = codes != PENDING, parse(settings.headline)
+    graded = codes != PENDING
     tokens, cut = lengths.tokens[graded], lengths.cut[graded]
     rows = list[dict[str, Any]]()
     for cap in caps:
         rows.append({"max_tokens": cap})
         if cap <= lengths.known:
             right = correct(capped(codes, lengths.tokens, cap))
-            rows[-1] |= zip(_SCORE, metric.summary(right, settings.confidence), strict=True)
+            found = headline(right, settings)
+            rows[-1] |= {"score": found.pop("value"), **found}
+            rows[-1]["avg"], rows[-1]["avg_sigma"] = scoring.avg(right)
             # One that ran into its own limit is no shorter than this one lets it be.
             rows[-1]["truncated"] = float(((tokens > cap) | cut).mean())
             rows[-1]["tokens_per_attempt"] = float(np.minimum(tokens, cap).mean())
