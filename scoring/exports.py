@@ -1,6 +1,7 @@
 """What `scoring` exports; imported with the first name that is used."""
 
 from bayes_at_n.scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
+from bayes_at_n.scoring.intervals.drift import DRIFT_LEVEL, Drift, prior_drift
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, Inflation, inflation
 from bayes_at_n.scoring.intervals.predicted import Corrected, prediction_powered
 from bayes_at_n.scoring.intervals.uncertainty import Uncertainty, uncertainty

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from forked import BATCH, TRIALS, Attempts, Command, Forker, forking, stored
 from hypothesis import settings
-from preloaded import empty
+from spared import empty, spare
 
 from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.config import compose
@@ -100,6 +100,8 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("markexpr") == "not soak":
+        spare()
     config.pluginmanager.register(Cost())  # hooks of this file would leave out doctests elsewhere
 
 

@@ -14,7 +14,7 @@ import yaml
 from helpers import ROOT, make_run, run_of
 
 from bayes_at_n.pipeline.cli import command
-from bayes_at_n.pipeline.cli.help import keys
+from bayes_at_n.pipeline.cli.help import descriptions, keys
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cli.verbs import GROUPS, VERBS, Verb
 from bayes_at_n.pipeline.config import compose
@@ -82,6 +82,9 @@ def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capture) -> None:
     said = text.partition("settings and their defaults")[2].partition("metrics=[...]")[0]
     assert {*re.findall(r" ([\w.]+)=", said)} >= {key for key in keys(VERBS[verb]) if "." in key}
     assert all(f" {flag} " in " ".join(text.split()) for flag in VERBS[verb].flags)
+    if VERBS[verb].keys != "":  # every setting has a meaning
+        meanings = descriptions(VERBS[verb].kinds[0])
+        assert not [key for key in keys(VERBS[verb]) if not meanings.get(key)]
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -357,8 +360,8 @@ def test_what_executes_or_connects_is_typed_or_of_the_environment(
     assert compose.load(["engine=mine", *typed]).engine.key_env == "B"
     with pytest.raises(compose.UserError, match="key_env"):
         compose.load(["engine=mine", typed[0]])
-    assert [*compose.own("engine", "mine")] and all(
-        cfg.engine.key_env != "A" for cfg in compose.own("engine", "openai")
+    assert [*compose.trusted("engine", "mine")] and all(
+        cfg.engine.key_env != "A" for cfg in compose.trusted("engine", "openai")
     )
     monkeypatch.setenv(compose.OWN, "configs")
     assert compose.load(["engine=mine"]).engine.key_env == "A"

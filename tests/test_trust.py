@@ -236,4 +236,4 @@ def test_a_parent_file_of_the_current_folder_makes_nothing_ones_own(
         Path(name).parent.mkdir(parents=True)
         Path(name).write_text(text)
     assert compose.load(["model=mine"]).model.id == "/x"
-    assert [cfg.model.id for cfg in compose.own("model", "mine")] == ["GAIR/LIMO-v2"]
+    assert [cfg.model.id for cfg in compose.trusted("model", "mine")] == ["GAIR/LIMO-v2"]

@@ -14,6 +14,7 @@ from bayes_at_n.pipeline.score.headline import headline, named
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import PENDING, Codes, Lengths, capped, correct
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.numerics.results import Summary
 
 _SCORE = {"score": "score", "sigma": "σ", "low": "low", "high": "high"}
 COLUMNS = (
@@ -118,13 +119,20 @@ def _forecast(run: Run, codes: Codes, lengths: Lengths) -> Forecast:
         raise UserError(f"forecast={cap}: these attempts reach that limit; use caps={cap}")
     # Questions whose room the context bounds stay as they are.
     limit = np.where(lengths.room < run.cfg.sampling.max_tokens, lengths.room, cap)
-    tokens = np.maximum(lengths.tokens, 1)
-    found = scoring.forecast(correct(codes), tokens, lengths.cut, limit, level)
+    tokens, right = np.maximum(lengths.tokens, 1), correct(codes)
+
+    def score(R: Any) -> Summary:
+        found = headline(R, run.cfg.scoring)
+        return Summary(*(found[key] for key in Summary._fields))
+
+    found = scoring.forecast(right, tokens, lengths.cut, limit, score, level)
+    own = headline(right, run.cfg.scoring)
+    name, _ = named({"": own["prior"]}, codes.shape[1])
+    value = f"{found.value:.4f} ({level:.0%}: {found.low:.4f} to {found.high:.4f})"
+    title = f"{'no ' * bool(found.why)}forecast of {name}"
     line = (
-        f"forecast at max_tokens={cap:,}: {found.value:.4f} ({found.low:.4f} to {found.high:.4f});"
-        f" these trials, continued: {found.low_continued:.4f} to {found.high_continued:.4f}; with"
-        f" none of those cut off right {found.least:.4f}, with all {found.most:.4f}"
+        f"{title} at max_tokens={cap:,}: {found.why or value}; {found.least:.4f} if none of the"
+        f" attempts cut off becomes right, {found.most:.4f} if all do"
     )
-    if not found.supported:
-        line += f". Not supported: of attempts that reached half of it {found.support:.0%} ended"
-    return {"max_tokens": cap} | found._asdict(), line
+    values = {key: None if value != value else value for key, value in found._asdict().items()}
+    return {"max_tokens": cap, "metric": own["metric"]} | values, line

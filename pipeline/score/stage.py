@@ -166,6 +166,8 @@ def _scores(
             scores["prior"] |= {"weight": prior.weight, "other_questions": prior.rows.count(-1)}
         posterior = scoring.bayes_ci(matrix, None, prior.outcomes(), level, (0.0, 1.0))
         scores["with_prior"] = _named(posterior)
+        if line := priors.drifted(prior, matrix, level):
+            warn(line)
         of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
     scores["shares"] = _shares(graded)
     if by_place := _by_place(run, matrix, level):

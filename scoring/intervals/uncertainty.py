@@ -18,7 +18,7 @@ from bayes_at_n.scoring.numerics.inputs import (
     Weights,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.results import observed_means, posterior_moments, result
+from bayes_at_n.scoring.numerics.results import Clusters, observed_means, posterior_moments, result
 
 
 class Uncertainty(NamedTuple):
@@ -32,7 +32,7 @@ class Uncertainty(NamedTuple):
     total: Any  # standard error if questions and trials are drawn again
 
 
-def uncertainty(R: Outcomes, w: Weights = None) -> Uncertainty:
+def uncertainty(R: Outcomes, w: Weights = None, clusters: Clusters = None) -> Uncertainty:
     """Split the uncertainty of avg@N: from the trials, from the questions, and from both.
 
     With x_a the mean weighted outcome of question a over its N_a trials, and n_ak how often the
@@ -49,9 +49,10 @@ def uncertainty(R: Outcomes, w: Weights = None) -> Uncertainty:
     of the variance of the average over both draws, which holds the trials already. Where N_a = 1,
     v_a is the mean of that variance under the posterior with the uniform prior, T_a / N_a times the
     posterior variance of w . pi_a (T_a = 1 + C + N_a): if most questions have one trial, trust
-    clustered and do not split it.
+    clustered and do not split it. With ``clusters``, clustered is that of
+    :func:`scoring.question_stderr`.
 
-    Raises ValueError: fewer than two questions, or one without trials. R and w:
+    Raises ValueError: fewer than two questions or clusters, or a question without trials. R and w:
     :func:`scoring.avg`. Source: arXiv 2510.04265, equation 20; Miller, arXiv 2411.00640; analysis
     of variance.
 
@@ -63,7 +64,7 @@ def uncertainty(R: Outcomes, w: Weights = None) -> Uncertainty:
     """
     counts, weights = weighted_counts(R, w)
     average, sigma = avg(Counts(counts), weights)
-    clustered = question_stderr(Counts(counts), weights)
+    clustered = question_stderr(Counts(counts), weights, clusters)
     within = _variance_of_means(counts, weights)
     trials = np.sqrt(within.sum(axis=-1)) / within.shape[-1]
     questions = np.sqrt(np.maximum(clustered**2 - trials**2, 0.0))

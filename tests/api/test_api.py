@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Request
-from bayes_at_n.pipeline.engines.callable import CallableEngine, known
+from bayes_at_n.pipeline.engines.callable import CallableEngine, registered
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.store import runfolder
 
@@ -192,7 +192,7 @@ def test_what_is_no_list_of_texts_is_refused(returned: Any, message: str) -> Non
         return returned() if callable(returned) else returned
 
     cfg = compose.load(overrides.of_run(odd, "demo", "odd", {}))
-    with known(odd):
+    with registered(odd):
         engine = CallableEngine(cfg, 9)
     requests = [Request(f"q{i}", 0, None, 9, None, [{"content": "1 + 1?"}]) for i in range(4)]
     with pytest.raises(UserError, match=f"test_api:.*odd.*{message}"):

@@ -106,11 +106,10 @@ def test_a_forecast_and_when_there_is_none(tmp_path: Path, capsys: Capsys) -> No
     score(again(run, "forecast=64"))
     found = json.loads((run.path / "scores.json").read_text())["forecast"]
     # One of two attempts cut off is the room that is left: 5 of 12 are right, at most 7.
-    least, most = (sum((right + 1) / 6 for right in of) / 3 for of in ((2, 2, 1), (2, 3, 2)))
-    assert (found["least"], found["most"]) == pytest.approx((least, most))
-    # Beyond 16 three ended, at 30, 31 and 17, and two were cut off.
-    assert found["support"] == pytest.approx(3 / 5) and found["supported"]
-    assert "forecast at max_tokens=64" in capsys.readouterr().out
+    assert (found["metric"], found["least"], found["most"]) == ("avg", 5 / 12, 7 / 12)
+    # Beyond 16 three ended, at 30, 31 and 17, and two were cut off: too few.
+    assert found["value"] is None and "of 5 attempts" in found["why"]
+    assert "no forecast of avg@4 at max_tokens=64: of 5" in capsys.readouterr().out
     with pytest.raises(UserError, match="use caps=32"):
         score(again(run, "forecast=32"))
     assert not capsys.readouterr().out  # refused before anything is shown

@@ -181,7 +181,7 @@ def test_a_resident_keeps_its_engine_for_the_next_block(
         for trials in (1, 3):
             order = ordered([*settings, f"sampling.trials={trials}"])
             assert residents.run(order) == 0
-            assert len(stored(Path(order.place))) == 3 * trials
+            assert len(stored(Path(order.label))) == 3 * trials
     assert capfd.readouterr().err.count("loading demo-step-3900") == 1
 
 
@@ -246,5 +246,5 @@ def test_models_with_gpus_of_their_own_are_sampled_at_once(
         for order in orders:
             residents.begin(order)
         assert [residents.ended(order, wait=True) for order in orders] == [0, 0]
-        first = [session(Path(order.place)) for order in orders]
+        first = [session(Path(order.label)) for order in orders]
         assert first[0]["pid"] != first[1]["pid"]
