@@ -329,3 +329,12 @@ def test_a_price_is_shown_where_one_is_set(tmp_path: Path, capsys: Capsys) -> No
     assert ", at a price of 36.00\n" in capsys.readouterr().out
     both = scored(run, "engine.price_in=1e6", "engine.price_out=5e5")
     assert both["cost"]["price"] == 66
+
+
+def test_folders_from_before_the_prior_are_read(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    config = run.path / "config.yaml"
+    text = config.read_text()
+    assert "  prior: estimated\n" in text
+    config.write_text(text.replace("  prior: estimated\n", "  headline: avg\n"))
+    assert scored(run)["headline"]["prior"] == "none"

@@ -27,6 +27,7 @@ from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 
 _RESERVED = ("data", "con", "prn", "aux", "nul")  # as names of folders, there or on Windows
+_IDS = {"avg": "accuracy", "bayes": "bayes_at_n", "bayes-uniform": "bayes_at_n_uniform"}
 _SIGMA = "analytic: trials are random, questions fixed"
 _UNIT = {"metric_unit": "proportion", "score_type": "continuous", "lower_is_better": False}
 _UNIT |= {"min_score": 0.0, "max_score": 1.0}
@@ -135,7 +136,7 @@ def _results(source: RunTable, of: About, evaluation: str) -> list[dict[str, Any
     sampled = {"additional_details": texts({"trials": of.trials, **of.sampling})}
     results = []
     for metric, score in of.scores:
-        usual = {"avg": "accuracy", "bayes": "bayes_at_n"}.get(metric.name, metric.key)
+        usual = _IDS.get(metric.name, metric.key)
         kind = "pass_at_k" if metric.name.startswith("pass@") else usual
         config: dict[str, Any] = {"metric_id": kind, "metric_kind": kind, **_UNIT}
         config["metric_name"] = metric.title(of.trials)
