@@ -157,7 +157,7 @@ def test_a_dry_run_estimates_what_is_not_here(
     asked = ["run", "--dry-run", "dataset=demo", "verifier=none", "model=custom"]
     assert main([*asked, "model.id=no/body-4B"]) == 0
     out = capsys.readouterr().out
-    assert "prefetch" in out and "tokens: about 36.2M" in out and "goes by its name" in out
+    assert "prefetch" in out and "tokens: about 36.2M" in out and "the model's name" in out
 
 
 def test_fewer_trials_than_are_there_see_a_changed_data_set(

@@ -433,16 +433,20 @@ def test_many_runs_go_on_after_a_failure_and_end_as_the_worst(
     for name in "bc":
         make_run(place / name, {"q": "110"}, f"tag={name}", "verifier=none")
     settings = ["model=/nowhere/tiny", "dataset=/nowhere/sums.jsonl", "trials=3", "verifier=none"]
-    for words in (["run_dir=./a,./b"], ["-m", "run_dir=./a,./b"]):
-        assert main(["score", *settings, *words]) == 2
-        err = capfd.readouterr().err
-        assert "score 1 of 2: run_dir=./a" in err and "1 of 2 failed: run_dir=./a" in err
-        assert json.loads(Path("b/scores.json").read_text())["attempts"] == 3
-    Path("b/scores.json").unlink()
+    assert main(["score", *settings, "-m", "run_dir=./a,./b"]) == 2
+    err = capfd.readouterr().err
+    assert "score 1 of 2: run_dir=./a" in err and "1 of 2 failed: run_dir=./a" in err
+    assert json.loads(Path("b/scores.json").read_text())["attempts"] == 3
     assert main(["score", "b", "c", "trials=2"]) == 0
     assert all(json.loads(Path(f"{n}/scores.json").read_text())["trials"] == 2 for n in "bc")
-    assert main(["plan", "accuracies=[.9,.2]", "tokens=9", "trials=8,16"]) == 0  # any verb
-    assert "plan 2 of 2: trials=16" in capfd.readouterr().err
+
+
+def test_many_runs_of_any_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[list[str]] = []
+    monkeypatch.setattr(resident, "run_all", lambda commands: begun.extend(commands) or 0)
+    for words in ([], ["-m"]):
+        assert main(["plan", "accuracies=[.9,.2]", "tokens=9", "trials=8,16", *words]) == 0
+    assert [words[-1] for words in begun] == ["trials=8", "trials=16"] * 2
 
 
 @pytest.mark.parametrize(

@@ -288,7 +288,7 @@ def test_a_length_beyond_the_context_is_clamped(forker: Forker, tmp_path: Path) 
     folder = tmp_path / "long"
     settings = ["sampling.max_tokens=9000", "sampling.trials=2", "dataset.limit=2", SAMPLED]
     text = Command(folder, forker, *settings).finish()
-    assert "clamped for 2 questions" in text and len(rows(folder / "attempts")) == 4
+    assert "reduced for 2 questions" in text and len(rows(folder / "attempts")) == 4
 
 
 def test_other_weights_are_refused_by_every_verb(run: tuple[Path, str], forker: Forker) -> None:

@@ -76,7 +76,6 @@ def unmarked(run: Run) -> Path:
     return run.path
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_token_goes_to_no_host_that_a_folder_names(
     tmp_path: Path, stranger: tuple[str, Heard], stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -254,7 +254,7 @@ submit runs/aime25  # whatever is pending there; safe at any time""",
         flags={"--dry-run": "simulate its decisions and cost; write nothing"},
         examples="""\
 settle model=a,b,c dataset=aime25 until=best  # top:K, order, above:M, width:W
-settle replay=runs/aime25 until=top:3  # what complete runs would have needed""",
+settle replay=runs/aime25 until=top:3  # what complete runs would need""",
     ),
     "plan": Verb(
         "adaptive.preview:plan",

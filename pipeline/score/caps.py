@@ -103,8 +103,8 @@ def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
     lines = []
     if max(caps) > lengths.known:
         lines.append(f"blank above {lengths.known:,.0f} tokens, where attempts were cut off")
-    if clamped := int((lengths.room < lengths.room.max()).sum()):
-        least = f"{int(lengths.room.min()):,} tokens"
+    if clamped := int((lengths.limits < lengths.limits.max()).sum()):
+        least = f"{int(lengths.limits.min()):,} tokens"
         lines.append(f"the context leaves less room in {clamped} questions, down to {least}")
     if lengths.guessed:
         ended = "do not say how they ended; taken to have ended by themselves"
@@ -117,8 +117,8 @@ def _forecast(run: Run, codes: Codes, lengths: Lengths) -> Forecast:
     cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
     if cap <= lengths.known:
         raise UserError(f"forecast={cap}: these attempts reach that limit; use caps={cap}")
-    # Questions whose room the context bounds stay as they are.
-    limit = np.where(lengths.room < run.cfg.sampling.max_tokens, lengths.room, cap)
+    # Questions whose limit is the context stay as they are.
+    limit = np.where(lengths.limits < run.cfg.sampling.max_tokens, lengths.limits, cap)
     tokens, right = np.maximum(lengths.tokens, 1), correct(codes)
 
     def score(R: Any) -> Summary:

@@ -268,7 +268,6 @@ def test_several_turns_become_one_text_and_stop_strings_hold() -> None:
     assert run.attempts.to_arrow(["text"])["text"].to_pylist() == [r"\boxed{2} "]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
     marks = [{"q1": "1111", "q2": "1101"}, {"q1": "1010", "q2": "0000"}]
     runs = [run_of(tmp_path / "runs", name, of) for name, of in zip("ab", marks, strict=True)]

@@ -87,7 +87,7 @@ def test_what_is_known_of_attempts_that_were_cut(tmp_path: Path) -> None:
     # The context leaves 32 of 64: cut there, an attempt is cut at 64 as well.
     assert (found.known, found.cut.sum(), found.guessed) == (64, 2, 0)
     assert "leaves less room" not in " ".join(caps.notes("a", found, [8]))  # all alike
-    assert "less room in 2" in caps.notes("a", found._replace(room=np.array([9, 9, 32])), [8])[0]
+    assert "less room in 2" in caps.notes("a", found._replace(limits=np.array([9, 9, 32])), [8])[0]
     # Another's limit below our own: nothing is known above it.
     lower = TOKENS | {"q2": [12, 31, 7, 20]}
     assert lengths(asked, lower).known == 20

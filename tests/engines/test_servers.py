@@ -349,7 +349,7 @@ def test_a_server_that_comes_back_as_another_model(
     assert "are suspect and do not count" in said
     assert_whole(folder, reference[1])
     status = " ".join(Command(folder, forker, verb="status").finish().split())
-    assert "trust_parts=true takes them back" in status
+    assert "trust_parts=true accepts them" in status
     set_aside = sum(pq.read_metadata(f).num_rows for f in (begun / "attempts").glob("*.suspect"))
     assert 0 < set_aside < 90
     command(begun, forker, plain.url, "trust_parts=true").finish()
