@@ -132,7 +132,7 @@ def _scores(
 ) -> Parts:
     """Compute all of `scores.json` but for votes, caps and the forecast."""
     matrix, level = outcomes.correct(graded.codes), run.cfg.scoring.confidence
-    arrays = {"outcomes": matrix, **evidence.arrays}
+    arrays, drawn = {"outcomes": matrix, **evidence.arrays}, outcomes.clusters(run)
     try:
         summaries = {metric.name: metric.summary(metric.given(arrays), level) for metric in metrics}
     except ValueError as error:  # of a user's own
@@ -143,18 +143,23 @@ def _scores(
         "model": run.cfg.model.name,
         "dataset": run.cfg.dataset.name,
         "questions": len(graded.question_ids),
+        "clusters": len({*drawn}),
         "trials": graded.codes.shape[1],
         "attempts": int((graded.codes != PENDING).sum()),
         "confidence": level,
         "headline": headline(matrix, run.cfg.scoring),
         **({"judge": {"by": by, **graded.deciders()}} if (by := judge_settings(run)) else {}),
-        "uniform_prior": _uniform_prior(graded, summaries, level),
+        "uniform_prior": _uniform_prior(graded, summaries, level, drawn),
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }
     undecided = np.isin(graded.codes, UNDECIDED)
     if undecided.any():
         best = outcomes.correct(np.where(undecided, CORRECT, graded.codes))
         scores["headline_if_undecided_were_correct"] = headline(best, run.cfg.scoring)
+    if len({*drawn}) > 1 and "avg" in summaries:
+        more = scoring.next_attempts(matrix, clusters=drawn)
+        greedy = run.cfg.sampling.temperature == 0
+        scores["next_attempts"] = shown.next_attempts(more, greedy=greedy)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
     of_rubrics = dict[str, scoring.Counts | None]()
@@ -177,7 +182,9 @@ def _scores(
     return scores | {"cost": _cost(run)}
 
 
-def _uniform_prior(graded: Outcomes, summaries: Mapping[str, Summary], level: float) -> Parts:
+def _uniform_prior(
+    graded: Outcomes, summaries: Mapping[str, Summary], level: float, drawn: Sequence[str]
+) -> Parts:
     """Compute Bayes@N and avg@N with what stands beside them, and Pass@k of every k asked for."""
     matrix = outcomes.correct(graded.codes)
     bayes = _named(summaries["bayes-uniform"])
@@ -188,9 +195,10 @@ def _uniform_prior(graded: Outcomes, summaries: Mapping[str, Summary], level: fl
     if np.isfinite(luck.high):  # else nothing is known
         sigma = summary.sigma * max(luck.value, 1.0) ** 0.5
         avg["inflation"] = luck._asdict() | {"sigma": sigma}
-    if len(matrix) > 1:
-        spread = scoring.uncertainty(matrix)
-        avg |= {"stderr_over_questions": spread.clustered, "stderr_total": spread.total}
+    if len({*drawn}) > 1:
+        over = scoring.question_stderr(matrix, clusters=drawn)
+        # What is said of other questions is never surer than what is said of these.
+        avg |= {"stderr_over_questions": over, "stderr_total": max(over, summary.sigma)}
     passes = {n.removeprefix("pass@"): of.value for n, of in summaries.items() if n[:5] == "pass@"}
     return {"bayes": bayes, "avg": avg, "pass_at_k": passes}
 
