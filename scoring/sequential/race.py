@@ -174,7 +174,8 @@ class Race:
         [12.5, 9.7, -0.2, -1.8]
         """
         b = self._batch
-        return wealth.log_wealth(b.pairs[0], b.slopes[0], number_array(difference, "difference"))
+        at = number_array(difference, "difference")
+        return wealth.log_wealth(b.pairs[0], b.weights, b.slopes[0], at)
 
     def _placed(self) -> Ints:
         b, base = self._batch, self._batch.target.baseline
