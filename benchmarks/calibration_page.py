@@ -23,6 +23,7 @@ from benchmarks.simulated_claims import (
     CHANCES,
     CLAIMS,
     GROUPS,
+    LENGTHS,
     RUNS,
     WORST,
     Chance,
@@ -32,10 +33,12 @@ from benchmarks.simulated_claims import (
     N,
     Rate,
     cells,
+    forecasts,
     simulate,
 )
 from benchmarks.simulated_worlds import LUCK, QUESTIONS, Cell
 
+WANTED = {"interval": "95, at least 92", "wrong": "at most 5 wrong", "power": "90"}
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 INTRODUCTION = """# How often what is printed is right
 
@@ -48,14 +51,14 @@ known. Another seed gives other figures, within the errors. Not here: votes
 **Worlds.** M = {M} questions, the first N = {N} trials, 1, 2, 5 or 20 models. Chances: *alike .5*,
 *easy .97* and *hard .03* are the same for all questions; *U-shaped* is Beta(.3, .3), and each
 model has a normal of 1 logit of its own at each question; *contest* has logits .6 + 3 z + 1.5 z',
-z of the question and z' of the model at it; *two kinds* are .1 and .95, half each, and .5 z'.
-Models are *equal*, *tied* (the first two at the top, each next one .3 logits lower) or *spread*
-(by normals, whose spread is drawn for each run from .02 to 1.5 logits, uniform in its logarithm).
-Equal models are so on *these* questions exactly; what is said of *other* questions is tried on
-models that are equal on an endless pool, from which questions are drawn. With *luck* of 1.4, 2.1
-or 3.8 all attempts of one model in one trial go up and down together (a normal copula), so that
-the variance of its score is as many times that of independent attempts, or as large as so few
-questions allow.
+z of the question and z' of the model at it; *two kinds* are .1 and .95, half each, and .5 z'; *one
+open* are certain but for one of .5. Models are *equal*, *tied* (the first two at the top, each
+next one .3 logits lower) or *spread* (by normals, whose spread is drawn for each run from .02 to
+1.5 logits, uniform in its logarithm). Equal models are so on *these* questions exactly; what is
+said of *other* questions is tried on models that are equal on an endless pool, from which
+questions are drawn. With *luck* of 1.4, 2.1 or 3.8 all attempts of one model in one trial go up
+and down together (a normal copula), so that the variance of its score is as many times that of
+independent attempts, or as large as so few questions allow.
 
 **Reading.** A frequency has its Monte-Carlo standard error beside it. A cell is a world and an N;
 all are simulated {runs} times (1, 2, 5, 20 models), and the {worst} worst of each claim again,
@@ -94,7 +97,7 @@ def mean(rates: Iterable[Rate]) -> Rate:
 def failures(claim: Claim, found: Found) -> list[str]:
     """What of a claim does not hold: cells beyond the bound when run again, and the average."""
     failed = [
-        f"{cell}, N = {n}"
+        place(cell, n)
         for (name, cell, n), rate in found.again.items()
         if name == claim.name and beyond(claim.kind, rate)
     ]
@@ -102,6 +105,11 @@ def failures(claim: Claim, found: Found) -> list[str]:
     if claim.kind == "interval" and average.value + 2 * average.error < 0.95:
         failed.append("on average")
     return failed
+
+
+def place(cell: Any, n: int) -> str:
+    """Name a cell."""
+    return f"{cell}, N = {n}" if n else str(cell)
 
 
 def overview(claims: Sequence[Claim], found: Found) -> list[str]:
@@ -116,17 +124,17 @@ def overview(claims: Sequence[Claim], found: Found) -> list[str]:
         own = {key: r for key, r in own.items() if not np.isnan(r.value)}
         if not own:
             continue
-        wanted = {"interval": "95, at least 92", "wrong": "at most 5 wrong"}.get(claim.kind, "–")
+        wanted = WANTED.get(claim.kind, "–")
         average, failed = mean(own.values()), failures(claim, found)
         fresh = [(key[1:], r) for key, r in found.again.items() if key[0] == claim.name]
         sign = 1 if claim.kind == "interval" else -1
         last, where = "–", "–"
         if fresh:
             (cell, n), rate = min(fresh, key=lambda one: sign * one[1].value)
-            last, where = shown(rate, beyond(claim.kind, rate)), f"{cell}, N = {n}"
+            last, where = shown(rate, beyond(claim.kind, rate)), place(cell, n)
         over = sum(r.value > 0.99 for r in own.values()) if claim.kind == "interval" else "–"
         width = "–" if np.isnan(average.width) else f"{average.width:.3f}"
-        models = ", ".join(map(str, claim.models))
+        models = ", ".join(map(str, claim.models)) or "1"
         cells_ = [models, wanted, str(len(own)), shown(average, "on average" in failed), width]
         name = f"**{claim.name}**" if failed else claim.name
         rows.append(f"| {' | '.join([name, *cells_, last, where, str(over)])} |")
@@ -155,7 +163,7 @@ def margins(claims: Sequence[Claim], found: Found) -> list[list[str]]:
         heads = [f"{v[0]} {v[1]}" if isinstance(v, tuple) else str(v) for v in values]
         rows = [f"| {title} | {' | '.join(heads)} |", "|" + "---|" * (len(heads) + 1)]
         for claim in claims:
-            own = [(of(*key[1:]), r) for key, r in found.rates.items() if key[0] == claim.name]
+            own = [(of(*k[1:]), r) for k, r in found.rates.items() if k[0] == claim.name and k[2]]
             parts = [mean(r for at, r in own if at == value) for value in values]
             if np.isfinite([part.value for part in parts]).sum() > 1:
                 each = [shown(part, beyond(claim.kind, part), error=False) for part in parts]
@@ -222,8 +230,9 @@ def main() -> None:
     began = time.process_time()
     sizes, trials, share = ((5, 30), (1, 4, 80), 0.15) if args.quick else (M, N, 1.0)
     found = simulate(args.seed, cells(QUESTIONS, sizes, GROUPS), CLAIMS, CHANCES, trials, share)
+    forecasts(args.seed, share, found)
     command = f"python -m benchmarks.calibration_page --seed {args.seed}{' --quick' * args.quick}"
-    text = page(found, CLAIMS, CHANCES, command)
+    text = page(found, (*CLAIMS, LENGTHS), CHANCES, command)
     if args.page:
         args.page.write_text(text)
     else:

@@ -18,12 +18,13 @@ from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.sequential import Target, wealth
 from bayes_at_n.scoring.sequential.batch import Batch
 from bayes_at_n.scoring.sequential.planning import _summary
+from benchmarks import forecast
 from benchmarks.simulated_worlds import LUCK, Cell, World, draw, inflation
 
 M, N = (5, 10, 30, 120), (1, 2, 4, 8, 16, 80)
 GROUPS = ((1, "equal"), *itertools.product((2, 5, 20), ("equal", "tied", "spread")))
 RUNS = {1: 160, 2: 120, 5: 60, 20: 20}  # of a cell, by models
-AGAIN, WORST = 8, 3
+FORECASTS, AGAIN, WORST = 60, 8, 3
 TIE, MARGIN = 0.01, 0.03
 BOUNDS = {"interval": 0.92, "wrong": 0.05}  # at least, at most; "seen" has none
 
@@ -33,7 +34,7 @@ class Claim(NamedTuple):
 
     name: str
     kind: str  # interval, wrong, seen
-    of: Callable[[World], Any]  # values (B,) from 0 to 1, or these and widths; NaN: no claim
+    of: Callable[[World], Any] | None  # values (B,), 0 to 1, or these and widths; NaN: no claim
     models: tuple[int, ...] = (1,)
     least: int = 1  # trials
     luck: bool = False  # holds where trials share luck, too
@@ -73,7 +74,7 @@ def score(name: str) -> Callable[[World], Any]:
 
 def unwarned(w: World) -> Floats:
     """Where trials share luck: the interval holds the score, or a line says that they do."""
-    held, _ = covers(*scoring.covering_ci(w.counts)[2:], w.truth)
+    held, _ = covers(*scoring.score_ci(w.counts)[2:], w.truth)
     return np.maximum(held, scoring.inflation(w.outcomes).p[:, 0] < INFLATION_LEVEL)
 
 
@@ -172,6 +173,33 @@ def equivalent(w: World) -> Floats:
     return 1.0 * (same | other)
 
 
+def planned(w: World) -> Floats:
+    """Whether new runs of as many trials as were planned tell the right one apart."""
+    plan, sign = np.asarray(_plan(np.asarray(w.counts.values)).trials), _sign(w)
+    known = np.isfinite(plan) & (sign != 0)
+    trials = np.where(known, plan, 1).astype(int)[:, None, None]
+    right = np.random.default_rng(w.trials).binomial(trials, w.chance)
+    new = np.stack([trials - right, right], axis=-1).swapaxes(0, 1)
+    c = scoring.compare(*map(scoring.Counts, new))
+    return np.where(known, (c.difference * sign > 0) & (c.z >= 1.645), np.nan)
+
+
+def plan_range(w: World) -> Floats:
+    """Whether the range of trials to settle holds what the true chances need."""
+    plan = _plan(np.asarray(w.counts.values))
+    needed = _plan(np.rint(1e9 * np.stack([1 - w.chance, w.chance], axis=-1))).trials
+    held = (np.asarray(plan.fewest) <= needed) & (needed <= plan.most)
+    return np.where(_sign(w) == 0, np.nan, held)
+
+
+def _plan(counts: Any) -> Any:
+    return scoring.trials_to_separate(*map(scoring.Counts, counts.swapaxes(0, 1)))
+
+
+def _sign(w: World) -> Floats:
+    return np.sign(w.truth[:, 0] - w.truth[:, 1]) * (w.cell.spread == "spread")
+
+
 def better(of: str, pool: bool = False) -> Callable[[World], tuple[Floats, Floats]]:
     """P of the model that is ahead, and whether it is better; an equal one is in half of runs."""
 
@@ -192,9 +220,11 @@ def best(w: World) -> tuple[Floats, Floats]:
 
 
 CLAIMS = (
-    Claim("score, `bayes` and `avg`: interval shown", "interval", score("covering_ci")),
+    Claim("score: the interval of the headline", "interval", score("score_ci")),
     Claim("avg with the paper's interval", "interval", score("avg_ci")),
     Claim("uniform prior, the paper's Bayes@N: not claimed", "seen", score("bayes_ci")),
+    Claim("Wald: not claimed", "seen", score("wald_ci"), least=2),
+    Claim("Wilson: not claimed", "seen", score("wilson_ci")),
     Claim("pass@2", "interval", pass_at(2), least=2),
     Claim("pass@8", "interval", pass_at(8), least=8),
     Claim("score where trials share luck: holds, or is warned of", "interval", unwarned, luck=True),
@@ -209,6 +239,8 @@ CLAIMS = (
     Claim("P(better) >= .95, other questions: of one that is not", "wrong",
           sure("paired_questions", True), (2,), pool=True),
     Claim("equivalent, different: neither is", "wrong", equivalent, (2,), least=2, luck=True),
+    Claim("trials to settle: new runs tell apart", "power", planned, (2,)),
+    Claim("trials to settle: the range", "interval", plan_range, (2,)),
     Claim("race, order: a false claim in any look", "wrong", race(Target("order")), (2, 5, 20)),
     Claim("race, best: a false name in any look", "wrong", race(Target("best")), (5, 20)),
     Claim("race, top:3", "wrong", race(Target("top", k=3)), (5,)),
@@ -221,11 +253,14 @@ CHANCES = (
 )
 
 
+LENGTHS = Claim("forecast of a larger limit, where there is one", "interval", None, ())
+
+
 class Found(NamedTuple):
     """All that was simulated."""
 
-    rates: dict[tuple[str, Cell, int], Rate]  # first pass
-    again: dict[tuple[str, Cell, int], Rate]  # worst cells, fresh
+    rates: dict[tuple[str, Any, int], Rate]  # of claims, cells and N, first pass; N = 0: a name
+    again: dict[tuple[str, Any, int], Rate]  # worst cells, fresh
     chances: dict[tuple[str, str], list[Any]]  # by name and spread: probabilities, came true
 
 
@@ -235,7 +270,9 @@ def cells(questions: Sequence[str], sizes: Sequence[int], groups: Sequence[Any])
     return [
         Cell(kind, size, luck, *group, pool)
         for (kind, size, luck, group), pool in itertools.product(grid, (False, True))
-        if group != (2, "tied") and not (pool and (luck > 1 or group[0] == 20))
+        if group != (2, "tied")
+        and not (pool and (luck > 1 or group[0] == 20))
+        and not (kind == "one open" and (pool or luck > 1))
     ]
 
 
@@ -273,16 +310,34 @@ def _concerns(of: Any, cell: Cell) -> bool:
     return cell.models in of.models and cell.pool == of.pool and wanted
 
 
+def forecasts(seed: int, share: float, found: Found) -> None:
+    """Add what `benchmarks.forecast` simulates: lengths of its processes, cut off at a limit."""
+
+    def held(process: str, first: int, runs: float) -> Rate:
+        made = [forecast.one(process, seed, first + i) for i in range(max(4, int(share * runs)))]
+        there = [one for one in made if not one["none"]]
+        return summary(*(np.array([one[key] for one in there], float) for key in ("held", "width")))
+
+    for process in forecast.PROCESSES:
+        found.rates[LENGTHS.name, process, 0] = held(process, 0, FORECASTS)
+    for process, _ in worst(LENGTHS, found.rates):
+        found.again[LENGTHS.name, process, 0] = held(process, 10**6, AGAIN / 2 * FORECASTS)
+
+
 def rate(claim: Claim, world: World) -> Rate:
-    """The mean of a claim over runs that made one; with one run more each way for its error."""
-    values, width = claim.of(_thinned(world, claim.runs)), np.nan
-    if isinstance(values, tuple):
-        values, width = values[0], float(np.mean(values[1]))
-    made = np.asarray(values, float)[~np.isnan(values)]
+    """The mean of a claim over runs of a world."""
+    assert claim.of is not None
+    values = claim.of(_thinned(world, claim.runs))
+    return summary(*(values if isinstance(values, tuple) else (values, np.array([np.nan]))))
+
+
+def summary(values: Floats, widths: Floats) -> Rate:
+    """The mean over runs that made a claim; its error is as if one more run went each way."""
+    made = values[~np.isnan(values)]
     if not made.size:
         return Rate(np.nan, np.nan)
     error = np.append(made, [0, 1]).std() / np.sqrt(made.size)
-    return Rate(float(made.mean()), float(error), width)
+    return Rate(float(made.mean()), float(error), float(widths.mean()))
 
 
 def _thinned(world: World, share: float) -> World:

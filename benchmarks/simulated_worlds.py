@@ -22,7 +22,7 @@ from scipy.special import betaincinv, expit, logit, ndtri
 from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats
 
-QUESTIONS = ("alike .5", "easy .97", "hard .03", "U-shaped", "contest", "two kinds")
+QUESTIONS = ("alike .5", "easy .97", "hard .03", "U-shaped", "contest", "two kinds", "one open")
 OWN = {"U-shaped": 1.0, "contest": 1.5, "two kinds": 0.5}  # s.d. in logits; else 0
 MODELS = ("equal", "tied", "spread")
 LUCK = (1.0, 1.4, 2.1, 3.8)
@@ -87,6 +87,7 @@ def draw(cell: Cell, runs: int, trials: int, rng: np.random.Generator) -> World:
     """Draw runs of a cell, each with questions and models of its own."""
     own, shift = OWN.get(cell.questions, 0.0), _shifts(cell, runs, rng)
     easy = _logits(cell.questions, rng.random((runs, 1, cell.M)))
+    easy[..., 0] = 0.0 if cell.questions == "one open" else easy[..., 0]
     logits = easy + own * rng.standard_normal((runs, cell.models, cell.M))
     pool = np.interp(shift, _SHIFTS, _pool_means(cell.questions))
     added = shift
@@ -157,7 +158,8 @@ def _logits(questions: str, u: Floats) -> Floats:
         return np.asarray(3 * ndtri(u) + 0.6)
     if questions == "two kinds":
         return np.where(u < 0.5, -2.2, 2.9)
-    return np.full(u.shape, logit({"alike .5": 0.5, "easy .97": 0.97, "hard .03": 0.03}[questions]))
+    alike = {"alike .5": 0.5, "easy .97": 0.97, "hard .03": 0.03, "one open": 1 - 1e-6}
+    return np.full(u.shape, logit(alike[questions]))
 
 
 @functools.cache
