@@ -17,7 +17,6 @@ from bayes_at_n.pipeline.compare.cohort import Bits, Cohort, complete
 from bayes_at_n.pipeline.compare.leaderboard import title
 from bayes_at_n.pipeline.config.analysis import METHODS, SEED, AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.scoring.metrics.table import parse
 from bayes_at_n.scoring.numerics.checks import finite_array
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.studies.bootstrap import chunk_size, draw
@@ -37,7 +36,7 @@ def scores(name: str, outcomes: Any) -> Floats | str:
     method, tensor = METHODS[name], np.asarray(outcomes)
     if np.ma.is_masked(outcomes):
         return "some trials are missing"
-    if method.telling and not (tensor := tensor[:, np.ptp(tensor, axis=(0, 2)) > 0]).size:
+    if method.mixed_only and not (tensor := tensor[:, np.ptp(tensor, axis=(0, 2)) > 0]).size:
         return "all attempts got every question right, or all wrong"
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -109,7 +108,7 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     """
     if not cfg.ranking.methods:
         raise UserError("ranking.replicates: of no method; write ranking=bradley_terry,rasch")
-    head, level = parse(cfg.scoring.headline).title(), f"{cfg.scoring.confidence:.0%}"
+    head, level = "avg@N", f"{cfg.scoring.confidence:.0%}"
     names, (tensor, gaps) = cfg.ranking.chosen(), complete(cohort, least=1)
     count = (cfg.ranking.replicates or 0) * (tensor.shape[2] > 1)
     seconds = cfg.ranking.seconds or SECONDS
@@ -135,7 +134,7 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
         notes[-1] += f", the others by {count:,} bootstrap replicates"
     elif cfg.ranking.replicates:
         gaps += ["no intervals: of one trial there are no others to draw"]
-    same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].telling]
+    same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].mixed_only]
     if same.any() and those:
         alike = plural(int(same.sum()), "question")
         gaps += [f"left out for {joined(those)}: {alike} with all attempts right, or all wrong"]

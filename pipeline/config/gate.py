@@ -19,7 +19,7 @@ class GateConfig:
     """The policy that the second model is held to, and whether sampling goes on to decide it."""
 
     policy: Named | None = None  # a YAML file: `Policy`
-    settle: bool = False
+    settle: bool = False  # sample until the policy is decided or the budget is spent
 
     def problems(self) -> Iterator[str]:
         if self.settle and self.policy is None:

@@ -35,7 +35,6 @@ from bayes_at_n.pipeline.store import graded, outcomes, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 TEXTS = ["=1+1", " @a", "-5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
 GUARDED = ["'=1+1", "' @a", "-5", "''=1", TEXTS[4], "a�b", "'\t"]
 
@@ -90,9 +89,9 @@ def test_a_record_of_csv_that_cannot_be_parsed_is_skipped(
     source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
     runs = bring(tmp_path, source, *NAMES)
     err = capsys.readouterr().err
-    assert "3 damaged rows skipped: s.csv, line 3 (" in err and "and 4 lines behind it" in err
+    assert "3 damaged rows skipped: s.csv, line 3 (" in err and "with 4 more lines" in err
     assert "s.csv, line 12 (field larger" in err
-    assert "s.csv, line 1000 (a quote that is not closed, and 1 lines behind it)" in err
+    assert "s.csv, line 1000 (a quote that is not closed, with 1 more lines)" in err
     assert len(opened(runs / "d" / "m").questions) == 1000 - 5 - 2 - 1
     source.write_bytes(b'question_id,correct,text\n0,1,\xff\n\n1,1,"one\n\ntwo"\n')
     run = opened(bring(tmp_path / "again", source, *NAMES) / "d" / "m")
@@ -136,7 +135,7 @@ def test_categories_with_names_and_weights(tmp_path: Path, capsys: Capsys) -> No
     assert [part["count"] for part in judged["categories"]] == [2, 2, 2]
     # Bayes@N with a uniform prior over three categories: (n + 1) / (N + 3) of each question.
     wanted = np.mean([(0 * 2 + 0.5 * 1 + 1 * 3) / 6, (0 * 2 + 0.5 * 3 + 1 * 1) / 6])
-    assert judged["bayes"]["mu"] == pytest.approx(wanted)
+    assert judged["uniform_prior"]["mu"] == pytest.approx(wanted)
     assert judged["categories"][1]["name"] == "fair"
     with pytest.raises(UserError, match=r"'bad'.*category_names=\["):
         bring(tmp_path, source, *NAMES)
@@ -157,7 +156,7 @@ def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path
     labels = json.loads((run.path / "scores.json").read_text())["rubrics"]["labels"]
     assert [part["count"] for part in labels["categories"]] == [0, 20, 0]
     # (n + 1) / (N + 3) of three categories: ((0 + 1) * 0 + (4 + 1) * 1 + (0 + 1) * 2) / 7
-    assert labels["bayes"]["mu"] == pytest.approx(1.0)
+    assert labels["uniform_prior"]["mu"] == pytest.approx(1.0)
 
     cfg = analysis.load([f"runs={runs}"])
     [one] = cohort.load(cfg)
@@ -168,7 +167,7 @@ def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path
     for weights in ([0, 1, 2], [0, 0.5, 2]):
         named = ["rubric=labels", f"rubric.weights.labels={weights}"]
         table = cohort_rubrics.scores(one, analysis.load([f"runs={runs}", *named]))
-        means = {row["model"]: row["labels"] for row in table.rows}
+        means = {row["model"]: row["labels_uniform"] for row in table.rows}
         for model, cells in zip(one.names, np.array(wanted), strict=True):
             shares = np.stack([(cells == k).sum(axis=1) + 1 for k in range(3)], axis=1) / 7
             assert means[model] == pytest.approx((shares @ weights).mean())

@@ -21,8 +21,6 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import avg, uncertainty
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def sample(doc: int, texts: list[str], right: float | list[float] | None, **more: Any) -> Any:
     """A line as lm-evaluation-harness 0.4 writes it."""
@@ -66,7 +64,7 @@ def test_a_results_folder(tmp_path: Path, capsys: Capsys) -> None:
     assert row["token_ratio"] is None and row["repeated_pattern"] is None
     assert row["is_correct"] is True
     score(run)
-    with pytest.raises(UserError, match="says how it ended"):
+    with pytest.raises(UserError, match="a finish_reason"):
         categorize(run)
     for setting, there in (("metric=nope", "exact_match"), ("filter=nope", "'none'|flexible")):
         with pytest.raises(UserError, match=f"{setting}: .*({there})"):

@@ -34,7 +34,6 @@ from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, ne
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.verifiers.judge.agreement import agreement
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 TEMPLATE = "Q: {question}\nGold: {gold}\n<Begin>\n{response}\n<The End>\nA, B or C?"
 TEXTS = {
     "q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}", "no box", r"\boxed{2}"],
@@ -367,7 +366,7 @@ def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker
     log = run.path.with_name("log")
     assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == heartbeat.HUNG
     said = log.read_text()
-    assert "verifier.engine=transformers hangs: no answer in 0.5 s" in said
+    assert "verifier.engine=transformers hangs: no response in 0.5 s" in said
     assert "the same command continues" in said and "Traceback" not in said
     assert judged(run) == 4
     stage.verify(run)
