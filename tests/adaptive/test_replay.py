@@ -112,8 +112,9 @@ def test_the_winner_on_other_questions(tmp_path: Path, capsys: Capsys) -> None:
     found = told(capsys, f"replay={folders(tmp_path, outcomes)}", "until=order")
     counted = [of[:, : m["trials"]] for of, m in zip(outcomes, found["models"], strict=True)]
     expected = scoring.paired_questions(counted[0], counted[1]).probability
-    assert found["basis"]["nearest"] == "b"
-    assert found["basis"]["other_questions"] == pytest.approx(float(expected))
+    assert found["basis"]["other_questions"]["b"] == pytest.approx(float(expected))
+    assert main.main(["settle", f"replay={tmp_path / 'sums'}", "until=order"]) == 0
+    assert "is better than b with a probability" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
