@@ -91,7 +91,7 @@ def _rows(scores: Parts, metrics: "Sequence[Metric]") -> list[dict[str, Any]]:
             if best := uniform.get("bayes_if_undecided_were_correct"):
                 add("  were all undecided correct", *best.values())
         elif metric.name == "avg" and "stderr_over_questions" in uniform["avg"]:
-            add("  questions as a sample", None, uniform["avg"]["stderr_total"])
+            add("  questions as a sample", None, *[*uniform["avg"]["other_questions"].values()][1:])
         if error := found.get("error"):
             add("  of it by random subsets", None, error)
     if how := scores.get("stopped"):
