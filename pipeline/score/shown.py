@@ -192,7 +192,7 @@ def mean_of_rounds(how: Mapping[str, Any], matrix: Any, confidence: float) -> di
 
     codes = np.ma.filled(matrix, -1).astype(np.int64)
     rounds = int((codes >= 0).all(axis=0).cumprod().sum())
-    sequence = MeanSequence(len(codes), confidence)
+    sequence = MeanSequence(len(codes), confidence, how.get("independent", "attempts"))
     for trial in range(rounds):
         sequence.add(codes[:, trial], np.ones(len(codes), np.int64))
     low, high = sequence.interval()
