@@ -214,7 +214,7 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
 
 def _timed_claims() -> list[float]:
     """From now on, the seconds of every `take` that asked the folder for work and got some."""
-    take, win = Claims.take, Claims._win
+    take, win = Claims.take, Claims._claim
     seconds, asked = list[float](), list[str]()
 
     def noted(self: Claims, block: int, claim: str, own: bool = False) -> None:
@@ -229,7 +229,7 @@ def _timed_claims() -> list[float]:
             seconds.append(time.perf_counter() - began)
         return position
 
-    Claims._win, Claims.take = noted, timed  # type: ignore[method-assign]
+    Claims._claim, Claims.take = noted, timed  # type: ignore[method-assign]
     return seconds
 
 

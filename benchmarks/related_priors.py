@@ -8,6 +8,10 @@ prior.weight=D`. Against the uniform prior: the error of Bayes@N (root mean squa
 95 % interval holds the true share of these questions, and how many pairs of models it puts in the
 wrong order.
 
+And when has a prior of the *same* questions drifted? The logits of all thirty move by `shift`
+between the two runs: how often that is warned of, in how many runs the interval holds the truth,
+and in how many `scoring.prior_drift` says that it does, where it warns.
+
     python -m benchmarks.related_priors [REPLICATES]
 """
 
@@ -57,8 +61,25 @@ def simulate(shift: float, own: float, trials: int, replicates: int, seed: int) 
     return np.asarray(np.mean(found, axis=0))
 
 
+def drifted(shift: float, trials: int, weight: int, replicates: int) -> list[float]:
+    """Shares of runs that are warned of, and that hold the truth; what the warnings say of that."""
+    rng, old, rows = np.random.default_rng(1), np.full(QUESTIONS, 80), []
+    for logit in rng.normal(0, SPREAD, (replicates, QUESTIONS)):
+        p = 1 / (1 + np.exp(-logit - shift))
+        before, right = rng.binomial(80, 1 / (1 + np.exp(-logit))), rng.binomial(trials, p)
+        R0 = Counts(np.stack([80 - before, before], axis=-1) * weight / 80)
+        counts = Counts(np.stack([trials - right, right], axis=-1))
+        found, (_, _, low, high) = (
+            scoring.prior_drift(counts, R0, old),
+            scoring.bayes_ci(counts, R0=R0),
+        )
+        warned = found.p < scoring.DRIFT_LEVEL
+        rows.append([warned, low <= p.mean() <= high, found.coverage if warned else np.nan])
+    return [float(np.nanmean(column)) for column in zip(*rows, strict=True)]
+
+
 def main() -> None:
-    """Print the table of docs/scoring.md."""
+    """Print the tables of docs/scoring.md."""
     replicates = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     print("| B harder by | models differ by | N | error, D = 1; 4 | coverage, uniform; 1; 4 |"
           " wrong pairs, uniform; 1; 4 |")  # fmt: skip
@@ -70,6 +91,12 @@ def main() -> None:
                 ratio = "; ".join(f"{x:.2f}" for x in np.sqrt(error[1:] / error[0]))
                 cells = ["; ".join(f"{x:.1%}" for x in part) for part in (covered, wrong)]
                 print(f"| {shift:g} | {own:g} | {trials} | {ratio} | {' | '.join(cells)} |")
+    print("\n| logits move by | N | D | warned | holds the truth | as the warnings say |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for shift in (0.0, 0.3, 0.6, 1.2):
+        for trials, weight in ((4, 4), (16, 4), (4, 16)):
+            cells = " | ".join(f"{x:.0%}" for x in drifted(shift, trials, weight, replicates // 2))
+            print(f"| {shift:g} | {trials} | {weight} | {cells} |")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import psutil
 import pytest
 from forked import BATCH, TRIALS, Attempts, Command, Forker, forking, stored
 from hypothesis import settings
-from preloaded import empty
+from matplotlib.figure import Figure
+from spared import empty, spare
 
 from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.config import compose
@@ -100,6 +101,8 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("markexpr") == "not soak":
+        spare()
     config.pluginmanager.register(Cost())  # hooks of this file would leave out doctests elsewhere
 
 
@@ -158,17 +161,14 @@ class Cost:
 
 @pytest.fixture
 def drawn() -> None:
-    """For a test that wants real pictures where `undrawn` is used for all."""
+    """For a test that wants real pictures."""
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty PDF and PNG files; tests of plots draw them all."""
-    if "drawn" in request.fixturenames:
-        return
-    from matplotlib.figure import Figure
-
-    monkeypatch.setattr(Figure, "savefig", empty(Figure.savefig))
+    if "drawn" not in request.fixturenames:
+        monkeypatch.setattr(Figure, "savefig", empty(Figure.savefig))
 
 
 @pytest.fixture(scope="session")

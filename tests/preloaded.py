@@ -5,15 +5,15 @@ or wait for one. A command that needs the very engine that is loaded takes it ov
 """
 
 import contextlib
-import functools
 import gc
 import importlib
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from spared import empty, spare
 
 HEAVY = ("bayes_at_n", "torch", "transformers", "vllm", "math_verify")
 
@@ -39,17 +39,6 @@ def lend(engines: list[Any]) -> None:
 
     VllmEngine.__init__ = take_over  # type: ignore[method-assign]
     VllmEngine.close = lambda self: None  # type: ignore[method-assign]
-
-
-def empty(savefig: Callable[..., None]) -> Callable[..., None]:
-    """`Figure.savefig` with empty PDF and PNG files: drawing takes longer than all else."""
-
-    @functools.wraps(savefig)
-    def without(figure: Any, file: Any, *, format: str, **more: Any) -> None:
-        if format not in ("pdf", "png"):
-            savefig(figure, file, format=format, **more)
-
-    return without
 
 
 def load(folder: Path) -> Any:
@@ -102,6 +91,7 @@ def serve() -> None:
     from bayes_at_n.pipeline.engines.vllm_import import import_vllm
 
     answers = os.fdopen(os.dup(1), "w")
+    spare()
     os.dup2(2, 1)
     vllm, _ = import_vllm()
     vllm.LLM  # noqa: B018  # imported on first use

@@ -26,7 +26,6 @@ from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
 
 M, N = 4, 6
-pytestmark = pytest.mark.usefixtures("undrawn")
 
 NAMES = sorted(path.stem for path in (compose.CONFIGS / "rubric").glob("*.yaml"))
 

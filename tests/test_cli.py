@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, add_attempts, arithmetic, make_model, make_run, write_questions
+from helpers import ROOT, Capsys, add_attempts, arithmetic, make_model, make_run, write_questions
 
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.compose import load
@@ -157,7 +157,7 @@ def test_a_dry_run_estimates_what_is_not_here(
     asked = ["run", "--dry-run", "dataset=demo", "verifier=none", "model=custom"]
     assert main([*asked, "model.id=no/body-4B"]) == 0
     out = capsys.readouterr().out
-    assert "prefetch" in out and "tokens: about 36.2M" in out and "goes by its name" in out
+    assert "prefetch" in out and "tokens: about 36.2M" in out and "the model's name" in out
 
 
 def test_fewer_trials_than_are_there_see_a_changed_data_set(
@@ -227,3 +227,15 @@ def test_a_full_disk_while_preparing(
     monkeypatch.setattr(parquet, "writer", full)  # no other way to fill a disk here
     assert main(["prepare", *settings]) == 1
     assert "No space left on device" in one_error(capsys)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["rubric=typo", "thresholds.file=none.json", "prior=none", "rubric.weights.typo=[1,2]"],
+)
+def test_what_later_stages_read_is_checked_before_sampling(
+    setting: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    folder = tmp_path / "run"
+    assert main(["run", setting, f"run_dir={folder}"]) == 2
+    assert setting.partition("=")[0] in capsys.readouterr().err and not folder.exists()

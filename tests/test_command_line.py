@@ -14,7 +14,7 @@ import yaml
 from helpers import ROOT, make_run, run_of
 
 from bayes_at_n.pipeline.cli import command
-from bayes_at_n.pipeline.cli.help import keys
+from bayes_at_n.pipeline.cli.help import descriptions, keys
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cli.verbs import GROUPS, VERBS, Verb
 from bayes_at_n.pipeline.config import compose
@@ -63,6 +63,17 @@ def test_help_groups_the_verbs(capsys: Capture) -> None:
     assert "sampling.trials" not in text and max(map(len, text.splitlines())) <= 100
 
 
+def test_help_and_version_by_the_words_that_people_type(capsys: Capture) -> None:
+    for words, option in [
+        (["help"], ["--help"]),
+        (["help", "run"], ["run", "--help"]),
+        (["-V"], ["--version"]),
+    ]:
+        assert main(words) == main(option) == 0
+        text = capsys.readouterr().out
+        assert text[: len(text) // 2] == text[len(text) // 2 :]
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capture) -> None:
     assert main([verb, "--help"]) == 0
@@ -71,6 +82,9 @@ def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capture) -> None:
     said = text.partition("settings and their defaults")[2].partition("metrics=[...]")[0]
     assert {*re.findall(r" ([\w.]+)=", said)} >= {key for key in keys(VERBS[verb]) if "." in key}
     assert all(f" {flag} " in " ".join(text.split()) for flag in VERBS[verb].flags)
+    if VERBS[verb].keys != "":  # every setting has a meaning
+        meanings = descriptions(VERBS[verb].kinds[0])
+        assert not [key for key in keys(VERBS[verb]) if not meanings.get(key)]
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -346,8 +360,8 @@ def test_what_executes_or_connects_is_typed_or_of_the_environment(
     assert compose.load(["engine=mine", *typed]).engine.key_env == "B"
     with pytest.raises(compose.UserError, match="key_env"):
         compose.load(["engine=mine", typed[0]])
-    assert [*compose.own("engine", "mine")] and all(
-        cfg.engine.key_env != "A" for cfg in compose.own("engine", "openai")
+    assert [*compose.trusted("engine", "mine")] and all(
+        cfg.engine.key_env != "A" for cfg in compose.trusted("engine", "openai")
     )
     monkeypatch.setenv(compose.OWN, "configs")
     assert compose.load(["engine=mine"]).engine.key_env == "A"
@@ -419,16 +433,20 @@ def test_many_runs_go_on_after_a_failure_and_end_as_the_worst(
     for name in "bc":
         make_run(place / name, {"q": "110"}, f"tag={name}", "verifier=none")
     settings = ["model=/nowhere/tiny", "dataset=/nowhere/sums.jsonl", "trials=3", "verifier=none"]
-    for words in (["run_dir=./a,./b"], ["-m", "run_dir=./a,./b"]):
-        assert main(["score", *settings, *words]) == 2
-        err = capfd.readouterr().err
-        assert "score 1 of 2: run_dir=./a" in err and "1 of 2 failed: run_dir=./a" in err
-        assert json.loads(Path("b/scores.json").read_text())["attempts"] == 3
-    Path("b/scores.json").unlink()
+    assert main(["score", *settings, "-m", "run_dir=./a,./b"]) == 2
+    err = capfd.readouterr().err
+    assert "score 1 of 2: run_dir=./a" in err and "1 of 2 failed: run_dir=./a" in err
+    assert json.loads(Path("b/scores.json").read_text())["attempts"] == 3
     assert main(["score", "b", "c", "trials=2"]) == 0
     assert all(json.loads(Path(f"{n}/scores.json").read_text())["trials"] == 2 for n in "bc")
-    assert main(["plan", "accuracies=[.9,.2]", "tokens=9", "trials=8,16"]) == 0  # any verb
-    assert "plan 2 of 2: trials=16" in capfd.readouterr().err
+
+
+def test_many_runs_of_any_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[list[str]] = []
+    monkeypatch.setattr(resident, "run_all", lambda commands: begun.extend(commands) or 0)
+    for words in ([], ["-m"]):
+        assert main(["plan", "accuracies=[.9,.2]", "tokens=9", "trials=8,16", *words]) == 0
+    assert [words[-1] for words in begun] == ["trials=8", "trials=16"] * 2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import argcomplete
 import pytest
 from helpers import ROOT, run_of
 
-from bayes_at_n.pipeline.cli.help import offered
+from bayes_at_n.pipeline.cli.help import completions
 
 BASH = """
 try() {
@@ -83,11 +83,11 @@ def test_zsh(place: Path) -> None:
 
 
 def test_what_is_offered(place: Path) -> None:
-    assert {"model=", "verifier=", "runs/"} <= {*offered("run", "")}
-    assert {*offered("run", "")} & {"sampling.trials=", "bin/"} == set()
-    assert [*offered("run", "sampling.tr")] == ["sampling.trials="]
-    assert [*offered("grade", "eng")] == [] and "cluster=" in offered("submit", "clu")
-    assert [*offered("compare", "dataset=")] == ["dataset=sums"]
-    assert [*offered("report", "model=a,")] == ["model=a,a", "model=a,b"]
-    assert [*offered("report", "rubric=exact")] == ["rubric=exact-match"]
-    assert "runs/" not in offered("merge", "") and "out=" in offered("merge", "")
+    assert {"model=", "verifier=", "runs/"} <= {*completions("run", "")}
+    assert {*completions("run", "")} & {"sampling.trials=", "bin/"} == set()
+    assert [*completions("run", "sampling.tr")] == ["sampling.trials="]
+    assert [*completions("grade", "eng")] == [] and "cluster=" in completions("submit", "clu")
+    assert [*completions("compare", "dataset=")] == ["dataset=sums"]
+    assert [*completions("report", "model=a,")] == ["model=a,a", "model=a,b"]
+    assert [*completions("report", "rubric=exact")] == ["rubric=exact-match"]
+    assert "runs/" not in completions("merge", "") and "out=" in completions("merge", "")

@@ -375,7 +375,7 @@ HOSTILE = {  # a file, and what the line must name; empty: what it says stays a 
     "model: 3": "model",
     "sampling: {}": "model.name",
     "a: &a [x, x]\nb: [*a, *a]": "line 2: an alias",
-    "a: " + "[" * 60_000: "lists in lists",
+    "a: " + "[" * 60_000: "too deep nesting",
     "- " * 60_000: "",
     "a: " + "x" * 140_000: "bytes",
     "a: !!python/object/apply:os.system [x]": "a tag",

@@ -216,7 +216,7 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
     run.cfg.engine.args.clear()
     with (
         heartbeat.Heartbeat(run.path, "0000000000000001-here-1"),
-        pytest.raises(UserError, match="workers are making attempts with 5"),
+        pytest.raises(UserError, match="workers are sampling with 5"),
     ):
         raised_cap.check(run, built(run, rows(9)))
     turns = [row | {"prompt_token_ids": None} for row in rows(9)]
@@ -227,9 +227,9 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
         [row | {"token_ids": None} for row in pq.read_table(part).to_pylist()], schema=ATTEMPTS
     )
     parquet.write_part(part, table)
-    with pytest.raises(UserError, match=r"cannot go on: token ids .*tag=NAME"):
+    with pytest.raises(UserError, match=r"cannot continue: token ids .*tag=NAME"):
         raised_cap.check(run, built(run, rows(9)))
-    with pytest.raises(UserError, match=r"cannot go on: token ids .*tag=NAME"):
+    with pytest.raises(UserError, match=r"cannot continue: token ids .*tag=NAME"):
         continuing.stored(run, {("a", 1)})  # of trials that were not asked for when it was raised
     manifest = runfolder.read_manifest(run)
     runfolder.write_json(run.manifest, manifest | {"imported": {}})

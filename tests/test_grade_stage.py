@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.grade import attempts, review, stage
 from bayes_at_n.pipeline.store import graded, parquet, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers.home import Moved
+from bayes_at_n.pipeline.workers.guard import Moved
 from bayes_at_n.verifiers.answers import grading
 
 # Per question the completions; the gold answers are 2, 1/2 and x+1.

@@ -36,7 +36,6 @@ def printed(capsys: Capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return printed
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_no_verb_prints_what_a_terminal_obeys(tmp_path: Path, printed: Printed) -> None:
     for verb in VERBS:
         assert printed(verb, str(tmp_path / f"nowhere{EVIL}"))[0] == 2

@@ -27,7 +27,6 @@ from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, WRON
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import stage, texts
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 VERIFIER = [
     "verifier.name=demo",
     f"verifier.id={ROOT / 'demo' / 'verifier'}",
@@ -136,7 +135,7 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
     index = attempts.index(run, ids, texts=True).table
     assert index["layer"].to_pylist().count("verifier") == len(asked)
     shown = index["reason"].to_pylist()
-    assert sum("the verifier says A; the rule grader: " in line for line in shown) == accepted
+    assert sum("verifier: A; rule grader: " in line for line in shown) == accepted
 
 
 def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def forge(path: Path, **changed: Any) -> None:
     """A lease as some other process would have left it."""
     born = psutil.Process().create_time() - psutil.boot_time()
     fields = {"host": socket.gethostname(), "pid": os.getpid(), "born": born, "since": "then"}
-    fields["where"] = atomic.where()
+    fields["where"] = atomic.host_id()
     path.write_text(json.dumps(fields | changed))
 
 
@@ -186,7 +186,7 @@ def test_the_lease_of_another_host_expires_by_the_file_s_time(path: Path) -> Non
 def test_a_damaged_lease_expires_too(path: Path, content: str) -> None:
     if content.startswith('{"pid"'):
         content = (
-            content[:-1] + f', "host": "{socket.gethostname()}", "where": "{atomic.where()}"}}'
+            content[:-1] + f', "host": "{socket.gethostname()}", "where": "{atomic.host_id()}"}}'
         )
     path.write_text(content)
     with pytest.raises(UserError, match="delete"), lease.held(path, "generating"):

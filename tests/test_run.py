@@ -187,7 +187,7 @@ def test_an_engine_that_fails_at_log_probs_of_prompts_samples_all_the_same(
     bad = "from bayes_at_n.pipeline.engines.vllm import VllmEngine as V\n"
     bad += "V.prompt_logprobs = lambda *_: {}[42]"
     said = Command(folder, forker, *few, *stages, before=bad).finish()
-    assert "failed at them (no 42)" in said and "VLLM_USE_V2_MODEL_RUNNER" in said
+    assert "failed (no 42)" in said and "VLLM_USE_V2_MODEL_RUNNER" in said
     texts, others = ([a["text"] for a in rows(of / "attempts")] for of in (folder, run[0]))
     assert texts == others
     assert signals.read(open_run(folder))["prompt_bpt"].null_count == len(texts)
@@ -234,13 +234,13 @@ def test_batch_invariant_kernels_are_asked_for_before_vllm_is_imported(
     assert os.environ["VLLM_BATCH_INVARIANT"] == "1"
     monkeypatch.setitem(sys.modules, "vllm", engine)
     engine._choose_kernels(True, on_cpu=False)
-    with pytest.raises(UserError, match="start a command for each"):  # after a run that had them
+    with pytest.raises(UserError, match="run one command for each"):  # after a run that had them
         engine._choose_kernels(False, on_cpu=False)
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "0")
-    with pytest.raises(UserError, match="batch_invariant=true: another run"):
+    with pytest.raises(UserError, match="batch_invariant=true: "):
         engine._choose_kernels(True, on_cpu=False)
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
-    monkeypatch.setattr(engine, "_asked_outside", True)
+    monkeypatch.setattr(engine, "_set_by_user", True)
     engine._choose_kernels(False, on_cpu=False)  # by who set the variable
 
 
@@ -288,7 +288,7 @@ def test_a_length_beyond_the_context_is_clamped(forker: Forker, tmp_path: Path) 
     folder = tmp_path / "long"
     settings = ["sampling.max_tokens=9000", "sampling.trials=2", "dataset.limit=2", SAMPLED]
     text = Command(folder, forker, *settings).finish()
-    assert "clamped for 2 questions" in text and len(rows(folder / "attempts")) == 4
+    assert "reduced for 2 questions" in text and len(rows(folder / "attempts")) == 4
 
 
 def test_other_weights_are_refused_by_every_verb(run: tuple[Path, str], forker: Forker) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, add_attempts, again, make_run
 
@@ -15,6 +17,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display.table import decimals
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.status.watch import show_run
+from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.metric import of_credit
 from bayes_at_n.scoring.metrics.table import FAMILIES, parse
@@ -132,6 +135,37 @@ def test_missing_trials_are_never_wrong(tmp_path: Path, capsys: Capsys) -> None:
     assert list(uniform["pass_at_k"]) == ["1", "2"]  # the shortest question has two trials
     assert scores["attempts"] == 8
     assert "4 of 12 attempts" in capsys.readouterr().err
+
+
+def test_clusters_of_questions_and_what_more_attempts_buy(tmp_path: Path, capsys: Capsys) -> None:
+    marks = {"q1": "1101", "q2": "1111", "q3": "0010", "q4": "0000"}
+    run = make_run(tmp_path / "run", marks)
+    R = np.array([[int(mark) for mark in line] for line in marks.values()])
+    alone = scored(run)
+    assert alone["clusters"] == 4 and "4 questions, 16 attempts" in capsys.readouterr().out
+    file, by_id = run.path / "questions.parquet", {"q1": "a", "q2": "a", "q3": "b", "q4": None}
+    for name, cluster in (("now", True), ("before there were clusters", False)):
+        rows = pq.read_table(file).to_pylist()
+        rows = [row | {"cluster": by_id[row["question_id"]]} for row in rows]
+        table = pa.Table.from_pylist(rows, QUESTIONS)
+        pq.write_table(table if cluster else table.drop_columns(["cluster"]), file)
+        found = scored(Run(run.cfg))
+        assert found["clusters"] == (3 if cluster else 4), name
+        labels = "aabc" if cluster else None
+        over, avg = scoring.question_stderr(R, clusters=labels), found["uniform_prior"]["avg"]
+        assert avg["stderr_over_questions"] == pytest.approx(over)
+        assert avg["stderr_total"] == pytest.approx(max(over, avg["sigma"]))
+        more = scoring.next_attempts(R, clusters=labels)
+        assert found["next_attempts"]["elsewhere"] == pytest.approx(more.elsewhere)
+        said = " ".join(capsys.readouterr().out.split())
+        assert ("4 questions in 3 clusters, 16 attempts" in said) == cluster
+        assert found["next_attempts"]["sentence"] in said
+    # One trial, as of a greedy run: only more questions help.
+    for setting, why in ("temperature=.6", "one trial a question"), ("temperature=0", "greedy"):
+        greedy = scored(make_run(tmp_path / why[:3], {"q1": "1", "q2": "0"}, f"sampling.{setting}"))
+        more = greedy["next_attempts"]
+        assert why in more["sentence"] and "6 new ones halve" in more["sentence"]
+        assert more["here"] is None and more["halving"] == 6
 
 
 def test_a_question_of_one_trial_and_of_none(tmp_path: Path, capsys: Capsys) -> None:

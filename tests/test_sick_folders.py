@@ -27,8 +27,6 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import evaluate
 from bayes_at_n.pipeline.training.windows import Evaluation, Window
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 MARKS = {"well": {"a": "1101", "b": "10~-"}, "fair": {"a": "1001", "b": "100-"}}
 SICK = "sick"
 LIMIT_S = 60  # the last resort: no verb here takes two seconds
@@ -266,7 +264,7 @@ def test_a_damaged_file_ends_nothing(
     [
         ("config.yaml", "deep", "config.yaml: more than 131,072 bytes"),
         ("config.yaml", "a pipe", "config.yaml: not a regular file"),
-        ("manifest.json", "deep", "manifest.json: holds something else than it should"),
+        ("manifest.json", "deep", "manifest.json: not a JSON object"),
         ("questions.parquet", "nulls", "questions.parquet: unreadable (a row without question_id"),
         ("questions.parquet", "a link to nothing", "a broken link; fetch its content"),
         ("attempts/00000.parquet", "a link to nothing", "00000.parquet: a broken link"),
@@ -329,7 +327,7 @@ TOKEN = "hf_a_token_of_whoever_reads"
         ("  name: sick", "  ${oc.env:HF_TOKEN}: sick", "no such key"),
         ("  name: sick", "  name: &a sick\n  id: *a", "line 4: an alias"),
         ("  name: sick", f"  name: {'a' * 200_000}", "more than 131,072 bytes"),
-        ("  name: sick", f"  name: {'[' * 40}{']' * 40}", "lists in lists without end"),
+        ("  name: sick", f"  name: {'[' * 40}{']' * 40}", "too deep nesting"),
     ],
 )
 def test_settings_of_a_folder_are_read_as_they_are(

@@ -29,7 +29,7 @@ RIGHT = {"a": ["correct"] * 4, "b": ["correct", "wrong", "correct", "no_answer"]
 
 
 @pytest.fixture
-def run(tmp_path: Path, undrawn: None) -> Run:
+def run(tmp_path: Path) -> Run:
     """Two questions and four trials of each, graded."""
     made = make_run(tmp_path / "run", {"a": "++++", "b": "++++"}, "grading.workers=1", texts=TEXTS)
     grade(Run(made.cfg))
@@ -103,7 +103,7 @@ def test_every_reader_names_grades_of_other_settings(
 
 
 def test_each_stage_reads_attempts_once_and_again_none(
-    tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`verify` looks at keys first, and would read texts that nobody has judged once more."""
     run = make_run(tmp_path / "run", {"a": "++++", "b": "++++"}, "verifier=demo", texts=TEXTS)

@@ -76,7 +76,6 @@ def unmarked(run: Run) -> Path:
     return run.path
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_token_goes_to_no_host_that_a_folder_names(
     tmp_path: Path, stranger: tuple[str, Heard], stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,4 +235,4 @@ def test_a_parent_file_of_the_current_folder_makes_nothing_ones_own(
         Path(name).parent.mkdir(parents=True)
         Path(name).write_text(text)
     assert compose.load(["model=mine"]).model.id == "/x"
-    assert [cfg.model.id for cfg in compose.own("model", "mine")] == ["GAIR/LIMO-v2"]
+    assert [cfg.model.id for cfg in compose.trusted("model", "mine")] == ["GAIR/LIMO-v2"]

@@ -23,7 +23,6 @@ from bayes_at_n.pipeline.verify import calibrate, stage, texts
 from bayes_at_n.pipeline.verify.prompts import read_template
 from bayes_at_n.verifiers.judge.labels import log_softmax
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40
 PAPER = ("verifier.calibration=question", "verifier.clip=null")  # nothing cut off
 RESPONSES = {f"q{i:02d}": [f"no. {n}" for n in range(TRIALS)] for i in range(QUESTIONS)}

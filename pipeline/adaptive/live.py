@@ -264,7 +264,7 @@ class Samplers:
             more = [f"sampling.trials={most}", f"race={quoted(str(self.file.absolute()))}", STAGES]
             command, cfg = ["run", *contender.command, *more], contender.runs[0].cfg
             order = Order(contender.name, command, cfg, self.gpus[place])
-            note(f"{order.place}: up to {wanted[k]} trials")
+            note(f"{order.label}: up to {wanted[k]} trials")
             self.residents.begin(order)
             self.orders[place], self.loaded[place] = (k, order), k
             at_work[k] += 1
@@ -292,7 +292,7 @@ class Samplers:
             ended.append(k)
             if status and not (leaving or self.stop.signal_number):
                 how = "was stopped" if status in STOPS else "failed (see above); mend it"
-                raise Unfinished(f"{order.place}: {how}; the same command continues", status)
+                raise Unfinished(f"{order.label}: {how}; the same command continues", status)
         return ended
 
     def _interrupt(self) -> None:

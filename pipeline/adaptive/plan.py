@@ -15,8 +15,8 @@ from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.settle import (
     BLOCK,
-    Asked,
     Decision,
+    Request,
     SettleConfig,
     Until,
     load,
@@ -101,7 +101,7 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -
     return Goal(cfg, list(names), trials, cfg.block or block)
 
 
-def make(requested: Asked[SettleConfig]) -> Plan:
+def make(requested: Request[SettleConfig]) -> Plan:
     """Make the plan of a command.
 
     Raises UserError: a setting cannot work, two models have one folder, seeds are shared, or a
@@ -151,7 +151,7 @@ def _check(cfg: RunConfig) -> None:
         )
 
 
-def _again(requested: Asked[SettleConfig]) -> Plan:
+def _again(requested: Request[SettleConfig]) -> Plan:
     """Make the plan that a folder holds anew.
 
     Raises UserError: there is none, or other settings are given with it.

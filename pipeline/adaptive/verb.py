@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.console import Meter, note, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import settle as config
-from bayes_at_n.pipeline.config.settle import Asked, Assumed, SettleConfig
+from bayes_at_n.pipeline.config.settle import Assumed, Request, SettleConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.workers import resident
 
@@ -58,7 +58,7 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     return resident.run_all(commands)
 
 
-def _decided(requested: Asked[SettleConfig], dry_run: bool) -> tuple[Plan, Course] | None:
+def _decided(requested: Request[SettleConfig], dry_run: bool) -> tuple[Plan, Course] | None:
     """Settle, and say and write the result; None of a dry run, which says what to expect."""
     if requested.cfg.assume != Assumed() and not dry_run:
         raise UserError("assume: of --dry-run only; a settle goes by what it samples")
@@ -76,7 +76,7 @@ def _decided(requested: Asked[SettleConfig], dry_run: bool) -> tuple[Plan, Cours
     return planned, seen
 
 
-def replay(requested: Asked[SettleConfig]) -> None:
+def replay(requested: Request[SettleConfig]) -> None:
     """Decide from complete runs as if they were being sampled; nothing is written but into `out`.
 
     Raises UserError: folders that hold no runs that can be compared.

@@ -9,7 +9,7 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured
-from bayes_at_n.pipeline.engines.callable import called
+from bayes_at_n.pipeline.engines.callable import name_of
 from bayes_at_n.pipeline.store import runfolder
 
 _OF_FUNCTIONS = {
@@ -33,7 +33,7 @@ def of_run(model: Any, dataset: Any, name: str | None, others: Mapping[str, Any]
     if callable(model):
         if name is None:
             raise UserError("name: no value; a function is evaluated under a name that you give it")
-        settings |= {**_OF_FUNCTIONS, "model.id": called(model)}
+        settings |= {**_OF_FUNCTIONS, "model.id": name_of(model)}
     elif model is not None:
         settings |= _of_group("model", model, "id", "custom")
     if name is not None:

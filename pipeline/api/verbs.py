@@ -82,7 +82,7 @@ def evaluate(
     function = model if callable(model) else None
     if until is not None and function is not None:
         raise UserError(f"until={until}: samples in processes of its own, which have no function")
-    with functions.known(function), substep(), _no_event_loop():
+    with functions.registered(function), substep(), _no_event_loop():
         chosen = of_run(model, dataset, name, settings)
         cfg = configured(chosen)
         if until is None:

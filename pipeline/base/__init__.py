@@ -1,1 +1,1 @@
-"""What everything stands on: the console, errors, signals, files that are replaced whole."""
+"""What all other packages use: console, errors, signals, leases, atomic and untrusted files."""

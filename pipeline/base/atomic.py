@@ -1,7 +1,7 @@
-"""Replace files whole: a reader finds the old one or the new one, never half of one.
+"""Replace files atomically: a reader finds the old file or the new one, never half of one.
 
-A draft beside the file, of one process, takes its place when complete. Drafts that a killed process
-left are removed by the next command that writes in the folder.
+A process writes a draft in the same folder and renames it when it is complete. Drafts of killed
+processes are removed by the next command that writes in the folder.
 """
 
 import contextlib
@@ -21,19 +21,19 @@ from typing import Any, BinaryIO
 
 import psutil
 
-GONE = (errno.ENOENT, errno.ESTALE)  # renamed or deleted by another, here or on a file server
-_OLD_S = 86400.0  # a draft of another machine, whose process nobody here can ask about
+GONE = (errno.ENOENT, errno.ESTALE)  # another process, or another host, has deleted the file
+_OLD_S = 86400.0  # after which drafts of other hosts, whose processes are not visible, are removed
 _DRAFT = re.compile(r"\..+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp")
 
 
 def draft(path: Path) -> Path:
-    """Return a name beside `path` for what will take its place; it says whose it is."""
-    return path.with_name(f".{path.name}.{where()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    """Return a path for a draft of `path`, which names host and process."""
+    return path.with_name(f".{path.name}.{host_id()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 @functools.cache
-def where() -> str:
-    """Name host, boot and process namespace: elsewhere the same number is another process."""
+def host_id() -> str:
+    """Return a hash of host, boot and process namespace, within which a pid is unique."""
     names = [socket.gethostname()]
     with contextlib.suppress(OSError):
         names.append(Path("/proc/sys/kernel/random/boot_id").read_text())
@@ -43,17 +43,17 @@ def where() -> str:
 
 @functools.cache
 def sweep(folder: Path) -> None:
-    """Remove the drafts of killed processes; once a process, for it lists the folder."""
+    """Remove the drafts of killed processes; cached, because listing a folder takes time."""
     for path in folder.glob(".*.tmp"):
         with contextlib.suppress(OSError):
-            if made := _DRAFT.fullmatch(path.name):
-                here, age = made[1] == where(), time.time() - path.stat().st_mtime
-                if not psutil.pid_exists(int(made[2])) if here else age > _OLD_S:
+            if match := _DRAFT.fullmatch(path.name):
+                is_local, age = match[1] == host_id(), time.time() - path.stat().st_mtime
+                if not psutil.pid_exists(int(match[2])) if is_local else age > _OLD_S:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new and changed names in the folder survive a power cut."""
+    """Flush new and changed names in a folder to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -63,9 +63,9 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when the block ends well, and else is gone.
+    """Open a file that replaces `path` if the block succeeds, and is deleted otherwise.
 
-    With `sync` a power cut does not take it back. Raises OSError: what was there stays.
+    `sync`: flush it to disk, so that it survives a power cut. Raises OSError: `path` is unchanged.
     """
     temporary = draft(path)
     try:
@@ -83,15 +83,15 @@ def replacing(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
 
 
 def replace_all(contents: Mapping[Path, bytes | None]) -> None:
-    """Replace several files, in order, when all that is new is written; None: it goes, first.
+    """Replace several files, in order, once all are written; delete those with None first.
 
-    Raises OSError: one could not be written; then all stay as they were.
+    Raises OSError: one could not be written; then all are unchanged.
     """
     with contextlib.ExitStack() as drafts:
-        for path in reversed([*contents]):  # the last that is entered takes its place first
+        for path in reversed([*contents]):  # contexts end in reverse order
             if (content := contents[path]) is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with drafts.enter_context(replacing(path)) as file:  # closed: they may be many
+                with drafts.enter_context(replacing(path)) as file:  # closed: there may be many
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
@@ -103,11 +103,11 @@ def replace_all(contents: Mapping[Path, bytes | None]) -> None:
 def write_text(path: Path, text: str, sync: bool = True) -> None:
     """Replace a text file atomically; for `sync` see `replacing`."""
     with replacing(path, sync) as file:
-        file.write(text.encode(errors="backslashreplace"))  # in JSON, too, an escape
+        file.write(text.encode(errors="backslashreplace"))  # which is an escape in JSON, too
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
-    """Replace a file atomically by one JSON value a line."""
+    """Replace a file atomically with one JSON value per line."""
     with replacing(path) as file:
         for row in rows:
             line = f"{json.dumps(row, ensure_ascii=False)}\n"

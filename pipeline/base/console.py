@@ -13,21 +13,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress
 from rich.segment import Segment
 
-# What a terminal obeys or hides: control characters but line ends and tabs, marks that turn the
-# direction of writing, characters without width (joiners belong to words), half characters.
-_OBEYED = re.compile(
+# What a terminal interprets or hides: control characters except line ends and tabs, marks of the
+# writing direction, characters without width (joiners are parts of words), lone surrogates.
+_UNSAFE = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
 
 def clean(text: str) -> str:
-    """Spell as JSON does what a terminal would obey; both consoles print through here."""
-    return _OBEYED.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    """Return a text with unsafe characters as JSON escapes; both consoles print through this."""
+    return _UNSAFE.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def clean_line(text: str) -> str:
-    """Return `clean` text in one line."""
+    """Return `clean` text on one line."""
     return " ".join(clean(text).split())
 
 
@@ -41,29 +41,29 @@ class _CleanConsole(Console):
             yield part if part.control else Segment(clean(part.text), part.style)
 
 
-# What is printed comes from files and models: brackets and :names: in it are text, not markup.
-# In a notebook, too, it is plain text.
+# Printed text comes from files and models: brackets and :names: in it are no markup. In a notebook,
+# too, it is plain text.
 _PLAIN: dict[str, Any] = dict.fromkeys(("highlight", "markup", "emoji", "force_jupyter"), False)
 console = _CleanConsole(stderr=True, soft_wrap=True, **_PLAIN)
 results = _CleanConsole(soft_wrap=True, **_PLAIN)
 
-MODES = "BAYES_AT_N_OUTPUT"  # in the environment: modes of `set_modes`
-_inherited = os.environ.get(MODES, "").split()  # from whoever started this process
-_depth = 0  # how many verbs the running one is a step of
+MODES = "BAYES_AT_N_OUTPUT"  # environment variable with the modes of `set_modes`
+_inherited = os.environ.get(MODES, "").split()  # from the parent process
+_depth = 0  # number of `substep` blocks around the running verb
 _collecting: list[list[str]] = []
 
 
 def set_modes(*modes: str) -> None:
-    """Set what this process and its children print, beside the modes it was started with.
+    """Set what this process and its children print, in addition to the inherited modes.
 
-    "quiet": results, warnings and errors only. "verbose": every table in full. "json": of results
-    only what `display.table.print_json` gets. "several": this is one command of several.
+    "quiet": results, warnings and errors only. "verbose": every table in full. "json": results as
+    JSON only (`display.table.print_json`). "several": this command is one of several.
     """
     os.environ[MODES] = " ".join({*_inherited, *modes})
 
 
 def mode(name: str) -> bool:
-    """Return whether a mode of :func:`set_modes` is set."""
+    """Return whether a mode of `set_modes` is set."""
     return name in os.environ.get(MODES, "").split()
 
 
@@ -74,7 +74,7 @@ def prints_json() -> bool:
 
 @contextlib.contextmanager
 def substep() -> Iterator[None]:
-    """Run a verb as a step of another: it prints fewer notes, and no results, unless verbose."""
+    """Run a verb as a step of another: unless verbose, it prints fewer notes and no results."""
     global _depth
     _depth += 1
     try:
@@ -90,13 +90,13 @@ def note(text: str) -> None:
 
 
 def note_alone(text: str) -> None:
-    """Print a note, unless the verb is a step of another."""
+    """Print a note, unless the verb is a step of another one."""
     if not _depth or mode("verbose"):
         note(text)
 
 
 def warn(text: str) -> None:
-    """Print a warning; steps of a verb repeat none."""
+    """Print a warning; steps of a verb do not repeat one."""
     if not (_depth and _collecting and text in _collecting[-1]):
         console.print(f"warning: {text}", style="yellow")
         if _collecting:
@@ -105,7 +105,7 @@ def warn(text: str) -> None:
 
 @contextlib.contextmanager
 def warnings_once() -> Iterator[list[str]]:
-    """Collect the warnings of a block; a block inside keeps its own."""
+    """Collect the warnings of a block; inner blocks collect their own."""
     _collecting.append([])
     try:
         yield _collecting[-1]
@@ -136,33 +136,33 @@ def si(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share with as many digits as it has: 95 %, 97.5 %."""
+    """Format a share as percentage with all its digits: 95 %, 97.5 %."""
     return f"{100 * share:.10g} %"
 
 
-def plural(number: float, what: str) -> str:
+def plural(number: float, noun: str) -> str:
     """Format a number and a noun: 1 GPU, 2.5 points, 2,400 attempts."""
-    return f"{f'{number:,}'.removesuffix('.0')} {what}{'s' * (number != 1)}"
+    return f"{f'{number:,}'.removesuffix('.0')} {noun}{'s' * (number != 1)}"
 
 
 def joined(names: Iterable[str], most: int | None = None) -> str:
-    """Join names as in a sentence, and count those beyond the `most`: a, b, c and 2 more."""
-    shown = [*names]
-    if most is not None and len(shown) > most:
-        shown[most:] = [f"{len(shown) - most} more"]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+    """Join names as in a sentence, at most `most`, and count the others: a, b, c and 2 more."""
+    parts = [*names]
+    if most is not None and len(parts) > most:
+        parts[most:] = [f"{len(parts) - most} more"]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 class Meter:
-    """Show progress of a stage: a bar on a terminal, a line every 30 seconds elsewhere.
+    """Shows the progress of a stage: a bar on a terminal, a line every 30 seconds elsewhere.
 
-    Of a step of another verb the end is said, or stays, only with `keep` or where it took long.
+    In a step of another verb the final state is printed only with `keep`, or after a long time.
     """
 
-    def __init__(self, what: str, total: int, done: int = 0, keep: bool = False) -> None:
-        self.what, self.total, self.keep = what, total, keep or not _depth or mode("verbose")
+    def __init__(self, label: str, total: int, done: int = 0, keep: bool = False) -> None:
+        self.label, self.total, self.keep = label, total, keep or not _depth or mode("verbose")
         self.first = self.done = done
-        self.started = self.shown = time.monotonic()
+        self.started = self.drawn_at = time.monotonic()
         self.detail: Callable[[], str] = str
         self.bar = Progress(
             *("{task.description}", BarColumn(bar_width=20), MofNCompleteColumn()),
@@ -172,7 +172,7 @@ class Meter:
             disable=mode("quiet") or not console.is_terminal,
             transient=not self.keep,
         )
-        self.task = self.bar.add_task(what, total=total, completed=done, detail="")
+        self.task = self.bar.add_task(label, total=total, completed=done, detail="")
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -184,19 +184,19 @@ class Meter:
         self.bar.stop()
 
     def advance(self, by: int, detail: Callable[[], str] = str) -> None:
-        """Count `by` more done; `detail` makes the text behind the numbers when it is drawn."""
+        """Add `by` to the count; `detail` returns the text after the numbers when it is drawn."""
         self.reach(self.done + by, detail)
 
     def reach(self, done: int, detail: Callable[[], str] = str, now: bool = False) -> None:
-        """Set how many are done, and draw that `now` or when it is time."""
+        """Set the count, and draw it `now` or when it is time."""
         self.done, self.detail = done, detail
-        if not now and time.monotonic() - self.shown < (0.5 if console.is_terminal else 30):
+        if not now and time.monotonic() - self.drawn_at < (0.5 if console.is_terminal else 30):
             return
-        self.keep, self.shown, left = True, time.monotonic(), "time left unknown"
+        self.keep, self.drawn_at, left = True, time.monotonic(), "time left unknown"
         if done != self.first:  # at the mean rate since the start
-            per_item = (self.shown - self.started) / (done - self.first)
+            per_item = (self.drawn_at - self.started) / (done - self.first)
             left = f"{duration(per_item * (self.total - done))} left"
         text = ", ".join(filter(None, [detail(), left]))
         self.bar.update(self.task, completed=done, detail=text, refresh=True)
         if self.bar.disable:
-            note(f"{self.what}: {done}/{self.total}, {text}")
+            note(f"{self.label}: {done}/{self.total}, {text}")

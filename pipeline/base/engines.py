@@ -1,4 +1,4 @@
-"""The engines, as data: none is imported before it is loaded."""
+"""The table of engines, none of which is imported before it is loaded."""
 
 import pkgutil
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 
 @dataclass(frozen=True)
 class Kind:
-    """One engine: where its class is, what it is made of, what can be asked of it."""
+    """One engine: its class, the packages it needs, and its features."""
 
     call: str  # MODULE:CLASS, see `pipeline.engines.Engine`
-    # Distributions that it runs on and that are recorded; of each row any one, the first names it.
+    # Packages whose versions are recorded; alternatives in each row, named after the first.
     needs: tuple[tuple[str, ...], ...]
-    tensor_parallel: bool = False  # whether one model can be spread over several GPUs
-    batch_invariant: bool = False  # whether it has kernels whose results do not depend on the batch
-    takes_device: bool = False  # whether `engine.device` says where it runs, not what is installed
-    served: bool = False  # whether it has the model itself and is sent prompts: over HTTP, or
+    tensor_parallel: bool = False  # can spread one model over several GPUs
+    batch_invariant: bool = False  # has kernels whose results do not depend on the batch
+    takes_device: bool = False  # runs on `engine.device`
+    served: bool = False  # the model is loaded elsewhere and gets prompts: over HTTP, or
     in_process: bool = False  # by a call, as a function of this Python program
 
     @property
     def made_by(self) -> Any:
-        """The class, imported now."""
+        """Import and return the class."""
         return pkgutil.resolve_name(f"bayes_at_n.pipeline.engines.{self.call}")
 
 
@@ -37,7 +37,7 @@ KINDS = {
 
 
 def kind(name: str) -> Kind:
-    """Return the engine of a name. Raises UserError: there is none of that name."""
+    """Return an engine by name. Raises UserError: no such engine."""
     if name not in KINDS:
         hint = did_you_mean(name, KINDS, all_are="choose from")
         raise UserError(f"engine={name}: no such engine ({hint})")

@@ -1,4 +1,4 @@
-"""What a run was made with: versions of the packages that matter, this project, the hardware."""
+"""The environment of a run, for its records: package versions, commit and hardware."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ import psutil
 from bayes_at_n.pipeline.base import engines
 from bayes_at_n.pipeline.base.program import ROOT
 
-# Of each row any one, as in `engines.Kind.needs`: beside what engines need, what all stages do.
+# What all stages need, besides the engines' packages; rows as in `engines.Kind.needs`.
 PACKAGES = (("transformers",), ("datasets",), ("math-verify",), ("numpy",), ("pyarrow",))
 
 
@@ -31,7 +31,7 @@ def describe() -> dict[str, Any]:
 
 
 def hardware() -> dict[str, Any]:
-    """Describe host, processor, memory and GPUs, without starting CUDA."""
+    """Return host, processor, memory and GPUs, without initializing CUDA."""
     return {
         "host": socket.gethostname(),
         "machine": platform.machine(),
@@ -42,7 +42,7 @@ def hardware() -> dict[str, Any]:
 
 
 def cores() -> int:
-    """Count the processor cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
@@ -52,14 +52,14 @@ def version(name: str) -> str | None:
 
 
 def commit() -> str | None:
-    """Return this project's commit, with "-dirty" where files differ; None outside a checkout."""
+    """Return this project's commit, with "-dirty" if files differ; None outside a checkout."""
     git = "git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"
-    # An installed copy may lie inside somebody else's repository.
+    # An installed copy may be inside another repository.
     return next(iter(printed(*git) if (ROOT / ".git").exists() else []), None)
 
 
 def printed(*command: str) -> list[str]:
-    """Return the lines that a program prints; none where it fails."""
+    """Return the lines that a program prints; empty if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):

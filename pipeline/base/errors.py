@@ -1,34 +1,34 @@
-"""The errors a user can cause or mend; the command line prints them as one line."""
+"""The errors that a user can cause or fix; the command line prints them on one line."""
 
 import difflib
 import os
 import signal
 from collections.abc import Collection
 
-install = 'pip install "bayes-at-n[{}]"'.format  # an optional part, by the name of its extra
+install = 'pip install "bayes-at-n[{}]"'.format  # command for an extra, by its name
 
 
 class UserError(Exception):
-    """Something the user can put right: printed as one line without a traceback."""
+    """An error that the user can fix, printed on one line without a traceback."""
 
     exit_code = 2
 
 
 class TryAgain(UserError):
-    """An engine or a disk that fails: it may work elsewhere, or the next time."""
+    """A failure, of an engine or a disk, that may pass or not occur elsewhere."""
 
     exit_code = 1
 
 
 class Replaced(UserError):
-    """A server answers as another model than the one of this run."""
+    """A server has another model than this run's."""
 
 
-AGAIN = 85  # exit status: saved; start the same command again
+AGAIN = 85  # exit status: work is saved, start the same command again
 
 
 class Interrupted(Exception):
-    """A stage was asked to stop and did: finished work is kept, and a scheduler starts it again."""
+    """A stage stopped on a signal; finished work is kept, and a scheduler may start it again."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
@@ -38,13 +38,13 @@ class Interrupted(Exception):
 
 
 class DamagedData(Exception):
-    """A stage met damaged stored rows and set them aside; they are pending again."""
+    """A stage found damaged rows and set them aside; they are pending again."""
 
     exit_code = 1
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error of a library says, in one line of bounded length.
+    """Return an error's message on one line of bounded length.
 
     >>> one_line(ValueError("no such\\n  key")), one_line(EOFError()), one_line(KeyError("a"))
     ('no such key', 'EOFError', "no 'a'")
@@ -54,6 +54,6 @@ def one_line(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, known: Collection[str], most: int = 1, all_are: str = "known:") -> str:
-    """Return "did you mean vllm?" for the name vlm; where nothing is near, all that are known."""
+    """Return a hint such as "did you mean vllm?"; if nothing is similar, all `known` names."""
     near = difflib.get_close_matches(name, known, n=most)
     return f"did you mean {' or '.join(near)}?" if near else f"{all_are} {', '.join(known)}"

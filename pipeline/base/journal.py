@@ -1,7 +1,7 @@
-"""Append-only files of checksummed Arrow batches, where a finished attempt becomes durable.
+"""Append-only files of checksummed Arrow batches, in which finished attempts become durable.
 
 Each frame is a marker, the payload's length, its CRC-32 and the payload, one Arrow record batch. A
-torn tail or a flipped bit costs the frames it touches: the reader goes on at the next marker.
+torn tail or a flipped bit costs the frames it touches: the reader continues at the next marker.
 """
 
 import os
@@ -15,29 +15,29 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.atomic import sync_folder
 
-MARKER = b"\xffBAN\r\n\x1a\n"  # no UTF-8 text holds a byte of 255, so no model output holds it
+MARKER = b"\xffBAN\r\n\x1a\n"  # byte 255 is in no UTF-8 text, and so in no model's output
 _HEAD = struct.Struct("<8sII")
-_MOST_ABOUT = 1 << 24  # bytes that a journal says of itself
-# A frame with a sound checksum may be forged, or of other columns.
+_MOST_METADATA = 1 << 24  # bytes
+# A frame with a valid checksum may be forged, or have other columns.
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, EOFError)
 
 
 class Journal:
-    """Append rows to a file of one writer; the metadata of `columns` become its first frame.
+    """A journal and its only writer; metadata of `columns` become the first frame.
 
-    What `append` wrote survives the death of the process, what `sync` has seen a power cut too.
+    Rows survive the death of the process after `append`, and a power cut after `sync`.
     """
 
     def __init__(self, path: Path, columns: pa.Schema) -> None:
         self.path, self.columns, self.size = path, columns, 0
         path.parent.mkdir(exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        sync_folder(path.parent)  # or a power cut takes the name, and with it every row
+        sync_folder(path.parent)  # a power cut must not lose the name and with it every row
         if columns.metadata:
             self._write(columns.serialize())
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Write the rows as one frame. Raises OSError: what was appended before stays readable."""
+        """Write rows as one frame. Raises OSError: what was appended before stays readable."""
         self._write(pa.RecordBatch.from_pylist(rows, schema=self.columns).serialize())
 
     def _write(self, payload: pa.Buffer) -> None:
@@ -46,12 +46,12 @@ class Journal:
             while view:
                 view = view[os.write(self._file, view) :]
         except OSError:
-            os.ftruncate(self._file, self.size)  # shrinking needs no space: no torn frame stays
+            os.ftruncate(self._file, self.size)  # remove the torn frame; this needs no space
             raise
         self.size += len(frame)
 
     def sync(self) -> None:
-        """Flush to the disk; may run in another thread than `append`."""
+        """Flush to disk; may run in another thread than `append`."""
         os.fsync(self._file)
 
     def close(self) -> None:
@@ -64,9 +64,9 @@ def framed(payload: pa.Buffer) -> bytes:
 
 
 def metadata(path: Path) -> dict[bytes, bytes]:
-    """Return the metadata of a journal; none if they are damaged."""
+    """Return the metadata of a journal; empty if damaged."""
     with path.open("rb") as file:
-        _, _, payload = next(_frames(file.read(_MOST_ABOUT)), (0, 0, b""))
+        _, _, payload = next(_frames(file.read(_MOST_METADATA)), (0, 0, b""))
     try:
         return dict(pa.ipc.read_schema(pa.py_buffer(payload)).metadata or {})
     except _UNREADABLE:
@@ -76,16 +76,16 @@ def metadata(path: Path) -> dict[bytes, bytes]:
 def read(
     path: Path, columns: pa.Schema, start: int = 0
 ) -> tuple[list[pa.RecordBatch], list[str], int]:
-    """Return all sound frames from byte `start` on, a line for each damaged stretch, and their end.
+    """Read a journal from byte `start`: batches, a line per damaged stretch, and the end read.
 
-    Safe while another process appends: an unfinished last frame is left out and named, and the
-    rest can be read from the end later.
+    Safe while another process appends: an unfinished last frame is left out, with a line, and can
+    be read later from the returned end.
     """
     batches, damage, sound = list[pa.RecordBatch](), list[str](), start
     with path.open("rb") as file:
         file.seek(start)
         data = file.read()
-    for at, end, payload in _frames(data):
+    for begin, end, payload in _frames(data):
         try:
             message = pa.ipc.read_message(pa.py_buffer(payload))
             if message.type != "schema":
@@ -94,13 +94,13 @@ def read(
                 batches.append(batch)
             sound = start + end
         except _UNREADABLE:
-            what = "unfinished last frame" if end == len(data) else "damaged frame"
-            damage.append(f"{path.name}: {what}, bytes {start + at} to {start + end}")
+            fault = "unfinished last frame" if end == len(data) else "damaged frame"
+            damage.append(f"{path.name}: {fault}, bytes {start + begin} to {start + end}")
     return batches, damage, sound
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, int, bytes | memoryview]]:
-    """Yield (start, end, payload) of each frame; the payload of a damaged stretch is empty."""
+    """Yield (start, end, payload) of each frame; a damaged stretch has an empty payload."""
     start, view = 0, memoryview(data)
     while start < len(data):
         following = data.find(MARKER, start + 1)

@@ -1,10 +1,10 @@
-"""Leases on a piece of work in a shared folder: one holder at a time, and none for ever.
+"""Leases on work in a shared folder: one holder at a time, and none forever.
 
-A lease is a file that appears with its content by a hard link, which fails if the name exists
-and is atomic on NFS and Lustre too, where locks often are not. Its holder touches it every few
-seconds; a holder that died on this host, or was silent for two minutes, has lost it. A lost lease
-is not deleted and made anew, for a third process could slip in: whoever replaces or removes one
-first takes a lease on exactly that, a file named after the content, and then renames over it.
+A lease is a file that appears with its content by a hard link, which fails if the name exists, and
+is atomic even on NFS and Lustre, where locks often are not. Its holder touches it every few
+seconds; a holder that died on this host, or was silent for two minutes, has lost it. An expired
+lease is not deleted and created again, since a third process could interfere: to replace or remove
+one, a process first takes a lease on just that, a file named after the content, then renames it.
 """
 
 import hashlib
@@ -33,29 +33,33 @@ WAIT_S = 2.0
 
 
 class Taken(UserError):
-    """Somebody else holds the lease."""
+    """Another process holds the lease."""
 
 
 @contextmanager
 def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
-    """Hold the lease file `path`, in a folder that exists, while the block runs.
+    """Hold the lease file `path`, in an existing folder, within the block.
 
-    `work` is what the holder does, for the message to whoever comes second; `wait` until the other
-    holder is done. Raises Taken: somebody else holds it. OSError: it cannot be written.
+    Args:
+        path: of the lease.
+        work: what the holder does, for the message to others.
+        wait: wait for another holder instead of raising Taken.
+
+    Raises Taken: another process holds it. OSError: it cannot be written.
     """
     own, message = token(), ""
     while (other := _acquire(path, own)) is not None:
-        who = ", ".join(f"{key} {fields(other).get(key)}" for key in ("host", "pid", "since"))
+        holder = ", ".join(f"{key} {fields(other).get(key)}" for key in ("host", "pid", "since"))
         if not wait:
-            remedy = "wait for it or stop it. If it is gone for good, delete it"
-            raise Taken(f"{path}: another process is {work} here ({who}); {remedy}")
+            remedy = "wait for it or stop it; if it no longer exists, delete this file"
+            raise Taken(f"{path}: another process is {work} ({holder}); {remedy}")
         if not message:
-            note(message := f"{path}: another process is {work} here ({who}); waiting for it")
+            note(message := f"{path}: another process is {work} ({holder}); waiting for it")
         time.sleep(WAIT_S)
-    for claim in path.parent.glob(f"{path.name}.*"):  # of a process that was killed letting go
+    for claim in path.parent.glob(f"{path.name}.*"):  # of processes killed while releasing it
         if expired(claim):
             claim.unlink(missing_ok=True)
-    atomic.sweep(path.parent)  # drafts of leases, too
+    atomic.sweep(path.parent)  # removes drafts of leases, too
     stop = threading.Event()
 
     def renew() -> None:
@@ -72,29 +76,29 @@ def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
         stop.set()
         renewing.join()
         with suppress(OSError):
-            if create(claim := _claim(path, own), own):  # else somebody is replacing it
+            if create(claim := _claim(path, own), own):  # otherwise a process is replacing it
                 if read(path) == own:
                     path.unlink()
                 claim.unlink()
 
 
 def token(**more: object) -> str:
-    """Return the content of a lease of this process: host, process, time, never the same twice."""
-    own = {"host": socket.gethostname(), "where": atomic.where(), "pid": os.getpid()}
+    """Return unique content for a lease of this process: host, process and time."""
+    own = {"host": socket.gethostname(), "where": atomic.host_id(), "pid": os.getpid()}
     own |= {"born": _born(psutil.Process()), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     return json.dumps({**more, **own, "nonce": secrets.token_hex(8)})
 
 
 def _acquire(path: Path, own: str) -> str | None:
-    """Make the lease; return the living holder's token where there is one."""
+    """Create the lease; return the token of a living holder if there is one, else None."""
     while not create(path, own):
         other = read(path)
         if other is None:
-            continue  # let go between our two looks
+            continue  # released in the meantime
         if not expired(path):
             return other
         rival = _acquire(claim := _claim(path, other), own)
-        if read(path) == other:  # which only the holder of the claim may change
+        if read(path) == other:  # only the holder of the claim may change that
             if rival is None:
                 claim.rename(path)
             return rival
@@ -104,12 +108,12 @@ def _acquire(path: Path, own: str) -> str | None:
 
 
 def _claim(path: Path, token: str) -> Path:
-    """Name the right to change a lease that holds this token."""
+    """Return the path of the lease on changing the lease that has this token."""
     return path.with_name(f"{path.name}.{hashlib.sha256(token.encode()).hexdigest()[:16]}")
 
 
 def create(path: Path, text: str) -> bool:
-    """Make a file that is complete from its first moment; False when the name is taken."""
+    """Create a file atomically with its content; return False if the name exists."""
     draft = atomic.draft(path)
     try:
         draft.write_text(text)
@@ -119,23 +123,23 @@ def create(path: Path, text: str) -> bool:
 
 
 def link(draft: Path, path: Path) -> bool:
-    """Make `path` a second name of the file `draft`; False when the name is taken by another."""
+    """Link `path` to the file `draft`; return False if `path` is another file."""
     try:
         os.link(draft, path)
         return True
     except FileExistsError:
-        with suppress(FileNotFoundError):  # NFS repeats a lost request and then says that it exists
+        with suppress(FileNotFoundError):  # NFS may repeat a request that had succeeded
             return path.samefile(draft)
         return False
 
 
 def read(path: Path) -> str | None:
-    """Return what a lease holds, None without one; no text where a link or a pipe stands."""
+    """Return the content of a lease; None if there is none, empty if it is no regular file."""
     try:
         untrusted.check(path)
         return path.read_text(errors="replace")
     except UserError:
-        return ""  # nobody's: it is replaced as one that expired
+        return ""  # replaced like an expired lease
     except OSError as error:
         if error.errno not in atomic.GONE:
             raise
@@ -143,7 +147,7 @@ def read(path: Path) -> str | None:
 
 
 def fields(token: str) -> dict[str, Any]:
-    """Parse a token; empty if it is damaged: then only the age of its file counts."""
+    """Parse a token; empty if it is damaged, when only the age of its file counts."""
     try:
         return dict(json.loads(token))
     except (ValueError, TypeError, RecursionError):
@@ -151,9 +155,9 @@ def fields(token: str) -> dict[str, Any]:
 
 
 def _ended(path: Path) -> bool | None:
-    """Return whether the holder's process has ended; None: that cannot be known on this host."""
+    """Return whether the holder's process has ended; None: not known on this host."""
     holder = fields(read(path) or "")
-    if holder.get("where") != atomic.where():
+    if holder.get("where") != atomic.host_id():
         return None
     try:
         process = psutil.Process(holder["pid"])
@@ -166,12 +170,12 @@ def _ended(path: Path) -> bool | None:
 
 
 def _born(process: psutil.Process) -> float:
-    """Return the seconds from the host's start to the process's: no change of the clock counts."""
+    """Return the seconds from the host's start to the process's, which clock changes keep."""
     return float(process.create_time() - psutil.boot_time())
 
 
 def silent(path: Path, now: float) -> bool:
-    """Return whether a lease is absent or not renewed for `EXPIRE_S`; `now` as of `now_of`."""
+    """Return whether a lease is missing or was not renewed for `EXPIRE_S`; `now`: see `now_of`."""
     try:
         return now - path.stat().st_mtime > EXPIRE_S
     except OSError as error:
@@ -181,28 +185,28 @@ def silent(path: Path, now: float) -> bool:
 
 
 def expired(path: Path, patience: float = 0.0) -> bool:
-    """Return whether the holder has ended or, unless it may be suspended here, fell silent."""
+    """Return whether the holder has ended or, if it is on another host, is silent."""
     ended = _ended(path)
     return silent(path, now_of(path.parent) - patience) if ended is None else ended
 
 
 def is_dead(path: Path, now: float) -> bool:
-    """Return whether there is no holder, its process ended, or it fell silent."""
+    """Return whether there is no holder, its process has ended, or it is silent."""
     return silent(path, now) or bool(_ended(path))
 
 
 def living(folder: Path) -> set[str]:
-    """Return the names of the leases in a folder whose holders live; it may be read-only."""
+    """Return the names of leases in a folder whose holders live; the folder may be read-only."""
     leases = [*folder.glob(f"*{SUFFIX}")]
-    # Asking for the time leaves a trace, so a folder without leases is only listed.
+    # `now_of` writes to the folder, so that is avoided without leases.
     now = now_of(folder) if leases else 0.0
     return {path.stem for path in leases if not is_dead(path, now)}
 
 
 def now_of(folder: Path) -> float:
-    """Return the file server's time, so that the clocks of two nodes are never compared."""
+    """Return the file server's time in Unix seconds, so that hosts' clocks are never compared."""
     try:
         with tempfile.TemporaryFile(dir=folder, prefix=".clock") as probe:
             return os.fstat(probe.fileno()).st_mtime
     except OSError:
-        return time.time()  # a folder that we may only read
+        return time.time()  # a read-only folder

@@ -1,17 +1,17 @@
-"""The program's name, as whoever started it called it, and the place of its own files."""
+"""The program's name, as it was called, and the location of its files."""
 
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-IMPORTED_FROM = Path(__file__).absolute().parents[3]  # of sys.path; `bayes_at_n/pipeline` is a link
-PACKAGES = Path(__file__).resolve().parents[2]  # where `pipeline` and its neighbours lie
-_INSTALLED = PACKAGES / "pipeline" / "_files"  # of a wheel: what stands beside the packages here
+IMPORTED_FROM = Path(__file__).absolute().parents[3]  # in sys.path; `bayes_at_n/pipeline` is a link
+PACKAGES = Path(__file__).resolve().parents[2]  # folder of `pipeline` and the other packages
+_INSTALLED = PACKAGES / "pipeline" / "_files"  # in a wheel: the other files of the checkout
 ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGES
 
 _SCRIPT = "bayes-at-n"  # [project.scripts] of pyproject.toml
-_INHERITED = "BAYES_AT_N_CALLED"  # by the processes that a command starts
+_INHERITED = "BAYES_AT_N_CALLED"  # environment variable for child processes
 
 
 def name(called: str, environment: Mapping[str, str]) -> str:
@@ -20,7 +20,7 @@ def name(called: str, environment: Mapping[str, str]) -> str:
     >>> name("/bin/bayes-at-n", {}), name("pytest", {}), name("pytest", {_INHERITED: "bayes-at-n"})
     ('bayes-at-n', 'python -m pipeline', 'bayes-at-n')
     """
-    if Path(os.path.realpath(called)).stem == _SCRIPT:  # .exe; a link has a name of its own
+    if Path(os.path.realpath(called)).stem == _SCRIPT:  # without .exe; a link may be renamed
         return Path(called).stem
     module = "bayes_at_n" if Path(called).parent.name == "bayes_at_n" else "pipeline"
     return environment.get(_INHERITED, f"python -m {module}")
@@ -30,14 +30,14 @@ PROGRAM = name(sys.argv[0], os.environ)
 
 
 def find_local(path: str) -> Path | None:
-    """Return the file or folder that a path names, as given or inside the project, if any."""
+    """Return the existing file or folder of a path, as given or relative to the project, if any."""
     candidates = (Path(path).expanduser(), ROOT / path)
     return next((candidate for candidate in candidates if candidate.exists()), None)
 
 
 def set_environment() -> None:
-    """Set what processes and libraries read when they start: our name, and to be less noisy."""
+    """Set environment variables that child processes and libraries read when they start."""
     os.environ.setdefault(_INHERITED, PROGRAM)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is not there
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # about missing torch

@@ -1,4 +1,4 @@
-"""A command: its verb, run folders, settings and flags, and what is done with them."""
+"""A command line: parsed into verb, run folders, settings and flags, and executed."""
 
 import os
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 
 class Command(NamedTuple):
-    """What a command line says."""
+    """A parsed command line."""
 
     verb: str
     folders: list[str]
     settings: list[str]
-    flags: dict[str, Any]  # the keyword arguments of the verb's function
-    hydra: dict[str, Any]  # of cfg, info, package, resolve those that are given
-    said: list[str]  # how much is said: quiet, verbose, json
+    flags: dict[str, Any]  # keyword arguments of the verb's function
+    hydra: dict[str, Any]  # those of cfg, info, package, resolve that were given
+    modes: list[str]  # of console output: quiet, verbose, json
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """Read a command line that begins with a verb.
+    """Parse a command line that begins with a verb.
 
-    Raises UserError: no such verb, option or folder, or what is no setting.
+    Raises UserError: no such verb, option or folder, or an argument that is no setting.
     """
     name, *rest = arguments
     if name not in VERBS:
@@ -41,74 +41,73 @@ def parse(arguments: Sequence[str]) -> Command:
     verb, parser = VERBS[name], Parser(f"{PROGRAM} {name}", allow_abbrev=False)
     declare(parser, verb)
     given = vars(parser.parse_intermixed_args(rest))
-    words, place, _ = (given.pop(key) for key in ("settings", "config_dir", "multirun"))
-    said = [word for word in ("quiet", "verbose", "json") if given.pop(word)]
-    shown = {key: given.pop(key) for key in ("cfg", "info", "package", "resolve")}
+    words, config_dir, _ = (given.pop(key) for key in ("settings", "config_dir", "multirun"))
+    modes = [word for word in ("quiet", "verbose", "json") if given.pop(word)]
+    hydra = {key: given.pop(key) for key in ("cfg", "info", "package", "resolve")}
     flags = given | {word: word in words for word in verb.words}
     folders, settings = compose.folders_of([word for word in words if word not in verb.words])
-    if place is not None:
-        more = compose.quoted(f"file://{os.path.abspath(place)}")
+    if config_dir is not None:
+        more = compose.quoted(f"file://{os.path.abspath(config_dir)}")
         settings.append(f"hydra.searchpath=[{more}]")
-    if settings:  # Hydra is imported here
-        found, settings = _of_runs(verb, settings, bool(folders or given.get("file")))
-        folders += found
-    return Command(name, folders, settings, flags, {k: v for k, v in shown.items() if v}, said)
+    if settings:  # this imports Hydra
+        selected, settings = _select_runs(verb, settings, bool(folders or given.get("file")))
+        folders += selected
+    return Command(name, folders, settings, flags, {k: v for k, v in hydra.items() if v}, modes)
 
 
 def _is_race(command: Command) -> bool:
-    """Return whether runs are sampled until something is decided, as by `settle`."""
+    """Return whether a command samples until a decision, as `settle` does."""
     return command.verb in ("run", "submit") and bool(of_key("until", command.settings))
 
 
-def _of_runs(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], list[str]]:
+def _select_runs(verb: Verb, settings: list[str], named: bool) -> tuple[list[str], list[str]]:
     """Turn `runs=`, and `dataset=` of a verb that reads runs, into run folders or a `run_dir`.
 
-    `named`: what the verb reads is named already. Returns folders and the other settings.
+    `named`: whether runs are named already. Returns folders and the other settings.
     """
     overrides = [compose.parse(setting) for setting in settings]
-    values, folders, taken = {of.key_or_group: of.value() for of in overrides}, [], set[str]()
+    values, folders, used = {one.key_or_group: one.value() for one in overrides}, [], set[str]()
     root, names = str(values.get("runs", "runs")), values.get("dataset", [])
-    names = getattr(names, "list", names)  # of a,b the list
+    names = getattr(names, "list", names)  # a,b is a sweep with a list
     if verb.reads and not named:
         names = names if isinstance(names, list) else [names]
-        places = [Path(root).expanduser() / str(name) for name in names]
-        # Of a verb on one run: where nothing else says which run is meant, and the runs are there.
+        datasets = [Path(root).expanduser() / str(name) for name in names]
+        # A verb on one run means all runs of a data set only if no other setting selects a run.
         others = {*values} & {*compose.GROUPS, "tag", "run_dir", "model.id"} - {"dataset"}
-        there = all(any(place.glob("*/config.yaml")) for place in places)
-        if verb.settings != RUN or (there and not others):
-            folders = [str(path) for place in places for path in find.within(place)]
-            taken = {"dataset"} if folders else taken
+        exist = all(any(path.glob("*/config.yaml")) for path in datasets)
+        if verb.settings != RUN or (exist and not others):
+            folders = [str(run) for path in datasets for run in find.within(path)]
+            used = {"dataset"} if folders else used
     if not any("runs" in keys(kind) for kind in verb.kinds):
-        taken.add("runs")
-    rest = [
-        one for one, of in zip(settings, overrides, strict=True) if of.key_or_group not in taken
-    ]
+        used.add("runs")
+    pairs = zip(settings, overrides, strict=True)
+    rest = [setting for setting, override in pairs if override.key_or_group not in used]
     if "runs" in values and not folders and RunConfig in verb.kinds:
-        place = f"{root}/${{dataset.name}}/${{model.name}}${{folder_tag:${{tag}}}}"
-        rest.append(f"run_dir={compose.quoted(place, True)}")
+        run_dir = f"{root}/${{dataset.name}}/${{model.name}}${{folder_tag:${{tag}}}}"
+        rest.append(f"run_dir={compose.quoted(run_dir, True)}")
     return folders, rest
 
 
 def show(command: Command) -> int:
-    """Print the configuration of a command, or of what it is composed: Hydra's --cfg and --info."""
+    """Print the configuration of a command (--cfg) or its sources (--info), as Hydra does."""
     from omegaconf import OmegaConf
 
-    words, verb, asked = [*command.folders, *command.settings], VERBS[command.verb], command.hydra
+    words, verb, hydra = [*command.folders, *command.settings], VERBS[command.verb], command.hydra
     if verb.settings == RUN and command.folders:
         print(folder.dump(configured(words)), end="")
         return 0
     kinds = [SettleConfig, RunConfig] if _is_race(command) else verb.kinds
-    package, text = asked.get("package", ""), ""
-    for kind, settings in zip(kinds, compose.parted(words, *kinds), strict=True):
+    package, text = hydra.get("package", ""), ""
+    for kind, settings in zip(kinds, compose.split(words, *kinds), strict=True):
         [first, *_] = compose.expand(settings, kind)
         with compose.composed(first, kind) as (cfg, used):
-            if asked.get("info") == "defaults":
-                text += "".join(f"{file:40} {of}\n" for of, file in used())
-            elif asked.get("info"):
-                places = compose.folders(first).items()
-                text += "".join(f"{name}: {path}\n" for name, path in places)
+            if hydra.get("info") == "defaults":
+                text += "".join(f"{file:40} {group}\n" for group, file in used())
+            elif hydra.get("info"):
+                roots = compose.folders(first).items()
+                text += "".join(f"{name}: {path}\n" for name, path in roots)
             elif (part := OmegaConf.select(cfg, package) if package else cfg) is not None:
-                if asked.get("resolve"):
+                if hydra.get("resolve"):
                     OmegaConf.resolve(cfg)
                 yaml = OmegaConf.to_yaml(part) if OmegaConf.is_config(part) else f"{part}\n"
                 text += f"# @package {package}\n" * bool(package) + yaml
@@ -117,7 +116,7 @@ def show(command: Command) -> int:
 
 
 def call(command: Command) -> int:
-    """Do what a verb does: with its settings, or for each run that they name."""
+    """Call a verb's function with its settings, or once for each run that they select."""
     parquet.without_pandas()
     if command.verb == "submit":
         command = _on_ray(command) or command
@@ -130,65 +129,67 @@ def call(command: Command) -> int:
 
         return run_until(words, **flags)
     [kind] = verb.kinds
-    many = compose.expand(command.settings, kind)
     groups = [[folder] for folder in command.folders] if kind is RunConfig else [command.folders]
-    many = [[*folders, *settings] for folders in groups or [[]] for settings in many]
-    if len(many) > 1:
-        return _several(command, many)
+    combinations = compose.expand(command.settings, kind)
+    calls = [[*folders, *settings] for folders in groups or [[]] for settings in combinations]
+    if len(calls) > 1:
+        return _call_each(command, calls)
     if kind is not RunConfig:
-        verb.function(compose.load_as(kind, many[0]), **flags)
+        return verb.function(compose.load_as(kind, calls[0]), **flags) or 0
     elif flags.pop("dry_run", False):
         from bayes_at_n.pipeline.prepare import estimate
 
-        run = Run(configured(many[0], f"{command.verb} prepare"))
-        on_cluster = any(setting.startswith(("cluster=", "cluster.")) for setting in many[0])
+        run = Run(configured(calls[0], f"{command.verb} prepare"))
+        on_cluster = any(setting.startswith(("cluster=", "cluster.")) for setting in calls[0])
         estimate.dry_run(run, on_cluster)
     else:
         from bayes_at_n.pipeline.records.following import tracked
 
-        run = Run(configured(many[0], command.verb))
+        run = Run(configured(calls[0], command.verb))
         with tracked(run) if command.verb in ("run", "generate") else nullcontext():
             verb.function(run, **flags)
     return 0
 
 
 def _on_ray(command: Command) -> Command | None:
-    """Return the `run` that a `submit` is whose cluster is a Ray; None: it is a Slurm."""
-    found = [str(run) for folder in command.folders for run in find.within(Path(folder))]
+    """Return the `run` command that a `submit` to a Ray cluster stands for; None for Slurm."""
+    runs = [str(run) for folder in command.folders for run in find.within(Path(folder))]
     kinds = [SettleConfig, RunConfig] if _is_race(command) else [RunConfig]
-    [first, *_] = compose.expand(compose.parted(command.settings, *kinds)[-1])
+    [first, *_] = compose.expand(compose.split(command.settings, *kinds)[-1])
     site = [one for one in first if one.startswith(("cluster=", "cluster."))]
-    cfg = configured([*found[:1], *first], "submit") if found and not site else compose.load(site)
+    cfg = configured([*runs[:1], *first], "submit") if runs and not site else compose.load(site)
     if cfg.cluster.address is None:
         return None
     settings = command.settings
-    if found and site:  # in a folder's settings single keys are changed, no groups
+    if runs and site:  # a run folder's settings change by single keys, not by groups
         settings = [one for one in settings if one not in site]
-        named = ("address", "gpus", "cpus", "workers")
-        settings += [f"cluster.{key}={getattr(cfg.cluster, key)}" for key in named]
-    return command._replace(verb="run", folders=found, settings=settings)
+        keys_of_ray = ("address", "gpus", "cpus", "workers")
+        settings += [f"cluster.{key}={getattr(cfg.cluster, key)}" for key in keys_of_ray]
+    return command._replace(verb="run", folders=runs, settings=settings)
 
 
-def _several(command: Command, combinations: list[list[str]]) -> int:
-    """Run each of many runs in a process; but a misspelt last model is no surprise for tomorrow."""
+def _call_each(command: Command, calls: list[list[str]]) -> int:
+    """Run the command for each combination of settings in one process, after checking all."""
     verb = VERBS[command.verb]
     if verb.settings == RUN:
-        configs = [configured(settings, command.verb) for settings in combinations]
-        places = [cfg.run_dir for cfg in configs]
-        if twice := [place for place in places if places.count(place) > 1]:
+        configs = [configured(settings, command.verb) for settings in calls]
+        run_dirs = [cfg.run_dir for cfg in configs]
+        if repeated := [run_dir for run_dir in run_dirs if run_dirs.count(run_dir) > 1]:
             advice = "give each a tag=, or write numbers without commas"
-            raise UserError(f"{twice[0]}: the folder of {len(twice)} of these runs; {advice}")
+            raise UserError(f"{repeated[0]}: the folder of {len(repeated)} of these runs; {advice}")
         if command.verb in ("run", "generate") and not command.flags["dry_run"]:
             from bayes_at_n.pipeline.cli import runs
 
+            for cfg in configs if command.verb == "run" else ():
+                runs.check_files(cfg)
             runs.sample(configs, command.verb)
             if configs[0].race:
                 return 0
     flags = [
-        flag if flag in verb.words else f"--{flag.replace('_', '-')}" + f"={of}" * (of is not True)
-        for flag, of in command.flags.items()
-        if of
+        flag if flag in verb.words else f"--{flag.replace('_', '-')}" + f"={v}" * (v is not True)
+        for flag, v in command.flags.items()
+        if v
     ]
     from bayes_at_n.pipeline.workers.resident import run_all
 
-    return run_all([[command.verb, *settings, *flags] for settings in combinations])
+    return run_all([[command.verb, *settings, *flags] for settings in calls])

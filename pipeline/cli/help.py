@@ -1,7 +1,11 @@
-"""The help of the program and of its verbs, and what a shell offers after TAB."""
+"""The help of the program and its verbs, and TAB completion."""
 
 import argparse
+import ast
+import inspect
+import io
 import textwrap
+import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
 from functools import partial
@@ -13,8 +17,9 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import GROUPS, RUN, VERBS, Verb, declare
 
 _wrapped = partial(textwrap.fill, width=98, subsequent_indent="  ", break_on_hyphens=False)
-_LINE = f"  {PROGRAM} "  # how an example begins
-_WRITTEN = {"???": "VALUE", "None": "null", "True": "true", "False": "false"}  # after KEY=
+_LINE = f"  {PROGRAM} "  # prefix of an example
+_MEANING = 42  # the column of a setting's meaning
+_WRITTEN = {"???": "VALUE", "None": "null", "True": "true", "False": "false"}  # as after KEY=
 
 _ALL = """\
 usage: {program} VERB [FOLDER ...] [GROUP=CHOICE ...] [KEY=VALUE ...] [--help]
@@ -32,7 +37,7 @@ and in fish: register-python-argcomplete --shell fish bayes-at-n | source
 
 
 def text(name: str | None) -> str:
-    """Return the help of a verb; without one, that of the program."""
+    """Return the help of a verb, or of the program without one."""
     if name is None:
         verbs = ""
         for group, names in GROUPS.items():
@@ -61,26 +66,81 @@ def _takes_folders(verb: Verb) -> bool:
 
 
 def _settings(verb: Verb) -> Iterator[str]:
-    """Yield the settings that concern the verb, with their defaults."""
+    """Yield the settings of a verb with their defaults."""
     from bayes_at_n.pipeline.config import compose
 
-    shown = keys(verb)
-    of_run = {key.partition(".")[0] for key in shown if verb.settings == RUN}
+    defaults = keys(verb)
+    groups = {key.partition(".")[0] for key in defaults if verb.settings == RUN}
     for group, choice in compose.GROUPS.items():
-        if group in of_run:
+        if group in groups:
             yield _wrapped(f"{group}: {', '.join(compose.files(group))}; default {choice}")
-    written = ""
-    for key, value in shown.items():
-        text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
-        written += f"  {key}={_WRITTEN.get(text, text)}"
-    if shown:
-        yield f"settings and their defaults (GROUP. may be omitted):\n{_wrapped(written)}"
+    if defaults:
+        meanings, lines = descriptions(verb.kinds[0]), list[str]()
+        for key, value in defaults.items():
+            lines += _columns(f"{key}={written(value)}", meanings.get(key, ""))
+        yield "settings and their defaults (GROUP. may be omitted):\n" + "\n".join(lines)
     if RUN in verb.settings and verb is not VERBS["run"]:
         yield f"also the settings of `run`: {PROGRAM} run --help"
 
 
+def written(value: Any) -> str:
+    """Write a default as a command line takes it."""
+    text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+    return _WRITTEN.get(text, text)
+
+
+def _columns(setting: str, meaning: str) -> list[str]:
+    """Lay out a setting and its meaning side by side; below each other where it is long."""
+    right = textwrap.wrap(meaning, 98 - _MEANING, break_on_hyphens=False)
+    left = textwrap.wrap(f"  {setting}", 98, break_on_hyphens=False, subsequent_indent="    ")
+    if right and len(left[-1]) < _MEANING - 1:
+        left[-1] = f"{left[-1]:{_MEANING}}{right.pop(0)}"
+    return left + [" " * _MEANING + line for line in right]
+
+
+def descriptions(kind: Any) -> dict[str, str]:
+    """Return the meaning of each key of a dataclass, by dotted name: the comment at its field.
+
+    The comment is on the field's line or, where that would be too long, above it.
+
+    >>> from bayes_at_n.pipeline.config.settings import RunConfig
+    >>> descriptions(RunConfig)["model.tokenizer"]
+    "hub id or folder; default: the model's"
+    """
+    from bayes_at_n.pipeline.config.checks import keys as keys_of
+
+    texts = dict[str, str]()
+    for owner in reversed([cls for cls in kind.__mro__ if is_dataclass(cls)]):
+        texts |= _comments(owner)
+    for name, hint in keys_of(kind).items():
+        if is_dataclass(hint) and "." not in name:
+            texts |= {f"{name}.{key}": text for key, text in descriptions(hint).items()}
+    return texts
+
+
+def _comments(kind: Any) -> dict[str, str]:
+    """Return the comments at the fields that a class itself declares."""
+    source = inspect.getsource(kind)
+    behind, above = dict[int, str](), dict[int, str]()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            alone = token.line.lstrip().startswith("#")
+            (above if alone else behind)[token.start[0]] = token.string.lstrip("# ")
+    texts, fields = dict[str, str](), ast.parse(source).body[0].body  # type: ignore[attr-defined]
+    for field in fields:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            first = field.lineno
+            while first - 1 in above:
+                first -= 1
+            block = [above[line] for line in range(first, field.lineno)]
+            texts[field.target.id] = " ".join(
+                [*block, behind.get(field.end_lineno or 0, "")]
+            ).strip()
+    return texts
+
+
 def keys(verb: Verb) -> dict[str, Any]:
-    """Return every key that concerns a verb, with its default.
+    """Return the keys of a verb with their defaults.
 
     >>> keys(VERBS["verify"])["labels.sample"], "model.id" in keys(VERBS["verify"])
     (None, False)
@@ -88,20 +148,20 @@ def keys(verb: Verb) -> dict[str, Any]:
     from bayes_at_n.pipeline.config.checks import keys as keys_of
 
     groups = tuple(f"{key}." for key in verb.keys.split()) if verb.keys is not None else ""
-    left_out = ("folders.",) if verb.keys else ("folders.", "cluster.")
-    known, defaults = keys_of(verb.kinds[0]), verb.kinds[0]()
-    mine = [key for key in known if f"{key}.".startswith(groups) and not is_dataclass(known[key])]
-    return {k: attrgetter(k)(defaults) for k in mine if not f"{k}.".startswith(left_out)}
+    excluded = ("folders.", "race.") if verb.keys else ("folders.", "race.", "cluster.")
+    types, defaults = keys_of(verb.kinds[0]), verb.kinds[0]()
+    mine = [key for key in types if f"{key}.".startswith(groups) and not is_dataclass(types[key])]
+    return {k: attrgetter(k)(defaults) for k in mine if not f"{k}.".startswith(excluded)}
 
 
 def complete() -> None:
-    """Answer a shell that asks what may follow, and end the process."""
+    """Print completions for a shell and end the process."""
     import argcomplete
     from argcomplete.completers import FilesCompleter
 
     def value(prefix: str, action: Any, parsed_args: Any, **_: Any) -> Iterable[str]:
         files: Iterable[str] = FilesCompleter()(prefix)
-        return files if action.option_strings else offered(parsed_args.verb, prefix)
+        return files if action.option_strings else completions(parsed_args.verb, prefix)
 
     parser = argparse.ArgumentParser()
     verbs = parser.add_subparsers(dest="verb")
@@ -110,37 +170,37 @@ def complete() -> None:
     argcomplete.autocomplete(parser, False, default_completer=value)  # type: ignore[arg-type]
 
 
-def offered(name: str, prefix: str) -> list[str]:
-    """Return the settings and run folders that may stand behind a verb and begin so.
+def completions(name: str, prefix: str) -> list[str]:
+    """Return the settings and run folders with a prefix that a verb accepts.
 
-    >>> [*offered("run", "sampling=p"), *offered("run", "model=limo-v2,qwen3-3")]
+    >>> [*completions("run", "sampling=p"), *completions("run", "model=limo-v2,qwen3-3")]
     ['sampling=paper', 'model=limo-v2,qwen3-30b']
     """
     from bayes_at_n.pipeline.config import compose
 
-    verb, (key, given, text) = VERBS[name], prefix.partition("=")
+    verb, (key, equals, text) = VERBS[name], prefix.partition("=")
     of_run, known = RUN in verb.settings, keys(verb)
     groups = [*compose.GROUPS, "rubric"] if of_run else ["rubric"]
-    if given:
+    if equals:
         before, comma, _ = text.rpartition(",")
         names = compose.files(key) if key in groups else []
-        if key in ("dataset", "model") and not of_run:  # of the runs there are
+        if key in ("dataset", "model") and not of_run:  # names of existing runs
             level = "[!_]*/" if key == "dataset" else "[!_]*/[!_]*/"
             names = sorted({path.name for path in Path("runs").glob(level)})
-        every = [f"{key}={before}{comma}{one}" for one in names]
+        candidates = [f"{key}={before}{comma}{one}" for one in names]
     else:
-        concern = {one.partition(".")[0] for one in known} | {"model", "dataset"}
-        every = [f"{group}=" for group in groups if verb.composes or group in concern]
-        every += [f"{one}=" for one in known if prefix or not of_run]  # of `run` there are 150
-        every += _folders(prefix) if _takes_folders(verb) else []
-    return [found for found in every if found.startswith(prefix)]
+        used = {one.partition(".")[0] for one in known} | {"model", "dataset"}
+        candidates = [f"{group}=" for group in groups if verb.composes or group in used]
+        candidates += [f"{one}=" for one in known if prefix or not of_run]  # `run` has 150
+        candidates += _folders(prefix) if _takes_folders(verb) else []
+    return [candidate for candidate in candidates if candidate.startswith(prefix)]
 
 
 def _folders(prefix: str) -> Iterator[str]:
     """Yield run folders, and folders with runs at most two levels below."""
-    place = prefix[: prefix.rfind("/") + 1]
-    for path in sorted(Path(place or ".").expanduser().glob("[!.]*/")):
+    parent = prefix[: prefix.rfind("/") + 1]
+    for path in sorted(Path(parent or ".").expanduser().glob("[!.]*/")):
         if (path / "questions.parquet").is_file():
-            yield f"{place}{path.name}"
-        elif any(next(path.glob(f"{way}/questions.parquet"), None) for way in ("*", "*/*")):
-            yield f"{place}{path.name}/"
+            yield f"{parent}{path.name}"
+        elif any(next(path.glob(f"{level}/questions.parquet"), None) for level in ("*", "*/*")):
+            yield f"{parent}{path.name}/"

@@ -1,4 +1,4 @@
-"""The command line: help, version, and errors as one readable line."""
+"""The command line: help, version, and errors in one line."""
 
 import gc
 import os
@@ -13,32 +13,33 @@ from bayes_at_n.pipeline.cli.verbs import VERBS
 def main(arguments: list[str] | None = None) -> int:
     """Run one command.
 
-    Returns the exit status: 0 done, 1 damaged data set aside or a failure that may not come again,
-    2 an error of the user's, 85 saved and to be started again, 86 the engine hung, 128 + n stopped
-    by signal n; of many runs the worst.
+    Returns the exit status: 0 done, 1 damaged data set aside or a failure that may pass, 2 a user
+    error, 3 and 4 NO-GO and INCONCLUSIVE of a gate, 85 saved and to be started again, 86 the engine
+    hung, 128 + n stopped by signal n; the worst one of several runs.
     """
     if "_ARGCOMPLETE" in os.environ:
         from bayes_at_n.pipeline.cli.help import complete
 
         complete()
     arguments = sys.argv[1:] if arguments is None else arguments
-    if "--version" in arguments:
+    if {"-V", "--version"} & {*arguments}:
         from bayes_at_n.pipeline.base.environment import commit, version
 
         print(PROGRAM, version("bayes-at-n") or "(not installed)", commit() or "")
         return 0
-    if not arguments or {"-h", "--help"} & {*arguments}:
+    wants_help = {"-h", "--help"} & {*arguments} or arguments[:1] == ["help"]
+    if not arguments or wants_help:
         from bayes_at_n.pipeline.cli.help import text
 
-        print(text(arguments[0] if arguments and arguments[0] in VERBS else None), end="")
+        print(text(next((word for word in arguments if word in VERBS), None)), end="")
         return 0
-    gc.disable()  # what is imported is no garbage: a tenth of the time of a short command
+    gc.disable()  # imports make no garbage: this saves a tenth of the time of a short command
     from bayes_at_n.pipeline.cli import command as commands
 
     gc.enable()
     try:
         command = commands.parse(arguments)
-        set_modes(*command.said)
+        set_modes(*command.modes)
         set_environment()
         return commands.show(command) if command.hydra else commands.call(command)
     except (UserError, Interrupted, DamagedData) as error:

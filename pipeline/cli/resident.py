@@ -1,4 +1,4 @@
-"""A process that runs one command after another, and keeps an engine loaded in between."""
+"""A resident process: it runs one command after another and keeps its engine loaded."""
 
 import json
 import os
@@ -9,16 +9,16 @@ from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.cli.main import main
 
 
-def serve(parent: int, answers: int) -> None:
-    """Run the command of each line of standard input; answer with its exit status, a line each.
+def serve(parent: int, statuses: int) -> None:
+    """Run the command of each line of standard input; write its exit status on a line.
 
-    `parent`: the process that ends this one; `answers`: a file descriptor.
+    `parent`: a process with which this one ends; `statuses`: file descriptor for the statuses.
     """
     from bayes_at_n.pipeline import engines
 
     children.die_with(parent)
-    with engines.keeping(), os.fdopen(answers, "w", buffering=1) as file:
-        os.set_inheritable(answers, False)
+    with engines.keeping(), os.fdopen(statuses, "w", buffering=1) as file:
+        os.set_inheritable(statuses, False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
         for line in sys.stdin:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Verbs on runs that are more than one call of one stage: run, grade, status."""
+"""The verbs `run`, `grade` and `status`, which are more than one call of one stage."""
 
 import contextlib
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
+from bayes_at_n.pipeline.rubrics import rubric
 from bayes_at_n.pipeline.score import current, shown
 from bayes_at_n.pipeline.store import find, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -27,10 +28,8 @@ from bayes_at_n.pipeline.workers.resident import by_engine
 
 
 def run_stages(run: Run) -> None:
-    """Do every stage of `stages`, in order; once more where damaged data was set aside."""
-    prior = run.cfg.prior.run
-    if prior is not None and not Path(prior).expanduser().is_dir():  # not after hours of sampling
-        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
+    """Run every stage of `stages` in order; again if damaged data was set aside."""
+    check_files(run.cfg)
     if "score" in run.cfg.stages and _has_more(run):
         return
     try:
@@ -44,10 +43,24 @@ def run_stages(run: Run) -> None:
         note(f"all scores: {PROGRAM} score {run.path}; with rubrics: add the word rubrics")
 
 
-def _stages(run: Run) -> bool:
-    """Do the stages of a run; return whether none was left to other processes.
+def check_files(cfg: RunConfig) -> None:
+    """Check what stages after sampling read from files, before hours of sampling.
 
-    What needs no verifier is scored before one is asked, which may take hours, or fail.
+    Raises UserError: no such prior run, thresholds or rubric, or one that cannot be read.
+    """
+    prior, thresholds = cfg.prior.run, cfg.thresholds.file
+    if prior is not None and not Path(prior).expanduser().is_dir():
+        raise UserError(f"prior={prior}: no such folder; name the folder of an earlier run")
+    if thresholds is not None and not Path(thresholds).expanduser().is_file():
+        raise UserError(f"thresholds.file={thresholds}: no such file; `categorize` writes one")
+    if "categorize" in cfg.stages:
+        rubric.load(cfg)
+
+
+def _stages(run: Run) -> bool:
+    """Run the stages; return False if other processes have to finish one first.
+
+    Scores that need no verifier are printed before the verifier runs, which may take hours or fail.
     """
     stages, line = run.cfg.stages, ""
     unjudged = run.cfg.verifier.id is not None and not run.cfg.dataset.judge
@@ -69,17 +82,17 @@ def _stages(run: Run) -> bool:
         except UserError as error:
             if not early:
                 raise
-            again = "the same command asks it again, verifier=none leaves it out"
+            again = "the same command tries again, verifier=none leaves it out"
             raise type(error)(f"verify: {error}. Scored without it; {again}") from error
-        if done is False:  # what comes after must wait for them
+        if done is False:  # other workers are still sampling
             note(f"the last of them runs the stages after {stage}; or run the same command later")
             return False
     return True
 
 
 def _has_more(run: Run) -> bool:
-    """Return whether more trials are there and scored than are asked for: nothing is touched."""
-    from bayes_at_n.pipeline.prepare import stage as prepare  # `status` is quick without
+    """Return whether the run is scored with more trials than requested; then it stays as it is."""
+    from bayes_at_n.pipeline.prepare import stage as prepare  # not needed by `status`
 
     scores, trials = runfolder.read_json(run.path / "scores.json"), run.cfg.sampling.trials
     questions = scores.get("questions", 0)
@@ -98,9 +111,9 @@ def _has_more(run: Run) -> bool:
 
 
 def sample(configs: Sequence[RunConfig], verb: str) -> None:
-    """Sample what several runs owe, those of one model by one engine that is loaded once.
+    """Sample the pending attempts of several runs, loading the engine of each model once.
 
-    What goes wrong is said by the command of its own that each run gets afterwards.
+    The command that each run gets afterwards reports its errors.
     """
     from bayes_at_n.pipeline.generate.stage import together
 
@@ -111,7 +124,7 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
                 try:
                     together(runs)
                 except UserError as error:
-                    if group[0].race:  # `settle` gives no command of its own afterwards
+                    if group[0].race:  # `settle` runs no further command for each run
                         raise
                     warn(str(error))
 
@@ -135,17 +148,15 @@ def grade(
 ) -> None:
     """Grade a run, or a file of completions with its settings."""
     if (file is None) != (out is None) or (file and (complete or review)):
-        raise UserError(
-            "--file IN and --out OUT: need each other, and exclude --complete and --review"
-        )
+        raise UserError("--file IN and --out OUT: use both, without --complete and --review")
     from bayes_at_n.pipeline.generate.budget import Allowance
     from bayes_at_n.pipeline.grade import stage
 
     if file and out:
         return stage.grade_file(run.cfg, Path(file), Path(out))
     if complete and (pending := len(runfolder.pending(run))) and not Allowance(run).message():
-        makers = len(sessions.alive(run.path))
-        remedy = f"{makers} workers are at it" if makers else "see what ended the generate job"
+        workers = len(sessions.alive(run.path))
+        remedy = f"wait for {workers} workers" if workers else "check why the generate job ended"
         raise UserError(
             f"{run.path}: {pending} attempts are pending, so nothing is graded; {remedy}"
         )
@@ -153,13 +164,15 @@ def grade(
 
 
 def status(words: list[str], watch: bool, every: float | None, check: bool) -> None:
-    """Show where runs stand: those in folders, of a race, or every combination of settings."""
+    """Show the progress of runs: in folders, of a race, of settings; by default all in `runs`."""
     from bayes_at_n.pipeline.adaptive import RECORD
     from bayes_at_n.pipeline.status import watch as runs
 
     if every is not None and (not watch or not 0.5 <= every <= 86400):
-        raise UserError("--every: is for --watch, and takes seconds from 0.5 on")
+        raise UserError("--every: needs --watch, and 0.5 to 86400 seconds")
     folders, settings = compose.folders_of(words)
+    if not words and Path("runs").is_dir():
+        folders = [str(path) for path in find.within(Path("runs"))]
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
         from bayes_at_n.pipeline.adaptive import watch as races
 
@@ -180,6 +193,6 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
     elif one_run and not prints_json():
-        runs.show_run(Run(configured(words)))
+        runs.show_run(Run(configured([*folders, *settings])))
     else:
         runs.show(sources)

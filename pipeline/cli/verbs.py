@@ -1,4 +1,4 @@
-"""The verbs, for help, completion and dispatch; functions are named: help waits for no engine."""
+"""The table of verbs; their functions are named, so that help imports nothing slow."""
 
 import argparse
 import pkgutil
@@ -10,53 +10,53 @@ from bayes_at_n.pipeline.base.errors import UserError
 
 RUN = "settings:RunConfig"
 _ANALYSIS = "analysis:AnalysisConfig"
-_PROTOCOL = "model dataset prompt sampling engine tag run_dir"  # which attempts, and where they go
+_PROTOCOL = "model dataset prompt sampling engine tag run_dir"
 _MANY = "dataset model folders runs out scoring prior rubric thresholds"
 
 
 class Verb(NamedTuple):
-    """One command: a function of a run, of other settings, or of the words of the command."""
+    """One verb: a function of a run, of other settings, or of the arguments themselves."""
 
-    call: str  # MODULE:FUNCTION, of the pipeline
+    call: str  # MODULE:FUNCTION in the pipeline
     summary: str
-    keys: str | None = None  # groups and keys that concern it, for its help; None: all of them
-    settings: str = RUN  # MODULE:CLASS, of pipeline.config, of each dataclass whose keys it takes
-    composes: bool = False  # composes its settings itself, and for all runs that they name
-    flags: Mapping[str, Any] = {}  # keyword arguments, as argparse has them; without -- a word
-    examples: str = ""  # a line each, without the program's name
-    reads: bool = False  # reads runs that are there: dataset=NAME alone is all of runs/NAME
+    keys: str | None = None  # groups and keys in its help; None: all
+    settings: str = RUN  # MODULE:CLASS in pipeline.config, of each dataclass whose keys it accepts
+    composes: bool = False  # its function gets the arguments and composes settings itself
+    flags: Mapping[str, Any] = {}  # keyword arguments, as for argparse; without -- a plain word
+    examples: str = ""  # one per line, without the program's name
+    reads: bool = False  # reads existing runs: dataset=NAME alone means all of runs/NAME
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function, imported now."""
+        """Import and return the function."""
         return pkgutil.resolve_name(f"bayes_at_n.pipeline.{self.call}")  # type: ignore[no-any-return]
 
     @property
     def kinds(self) -> list[type[Any]]:
-        """The dataclasses of its settings, imported now; its own before that of runs."""
+        """Import and return the dataclasses of its settings, its own before that of runs."""
         names = self.settings.split()
         return [pkgutil.resolve_name(f"bayes_at_n.pipeline.config.{name}") for name in names]
 
     @property
     def words(self) -> list[str]:
-        """The flags that stand as a word among settings."""
+        """Return the flags that are plain words among settings."""
         return [flag for flag in self.flags if flag[0] != "-"]
 
 
 class Parser(argparse.ArgumentParser):
-    """Whose errors are ours: one line."""
+    """A parser whose errors are UserErrors."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise UserError: an option that there is not."""
+        """Raise UserError with argparse's message."""
         raise UserError(f"{clean(message)}; see `{self.prog} --help`")
 
 
-_EVERY: dict[str, str | dict[str, Any]] = {  # verb takes these; the last six are Hydra's
+_COMMON: dict[str, str | dict[str, Any]] = {  # flags of all verbs; the last six are Hydra's
     "-q --quiet": "print only results, warnings and errors",
     "-v --verbose": "print full tables and a note for every step",
     "--json": "print results as JSON Lines on standard output, all else on standard error",
     "--cfg -c": {"choices": ["job", "all"], "help": "print the composed configuration and exit"},
-    "--info -i": {"choices": ["defaults", "searchpath"], "help": "print its sources and exit"},
+    "--info -i": {"choices": ["defaults", "searchpath"], "help": "print where it comes from"},
     "--package -p": {"metavar": "KEY", "help": "with --cfg: print only this part"},
     "--resolve": "with --cfg: resolve interpolations",
     "--config-dir -cd": {"metavar": "DIR", "help": "search this folder for config groups, too"},
@@ -65,12 +65,12 @@ _EVERY: dict[str, str | dict[str, Any]] = {  # verb takes these; the last six ar
 
 
 def declare(parser: argparse.ArgumentParser, verb: Verb, settings: str = "") -> None:
-    """Declare what a verb takes; `settings`: what stands in its help about these."""
+    """Add a verb's arguments to a parser; `settings`: their description in its help."""
     parser.add_argument("settings", nargs="*", metavar="SETTING", help=settings)
-    for names, what in {**verb.flags, **_EVERY}.items():
+    for names, options in {**verb.flags, **_COMMON}.items():
         if names not in verb.words:
-            switch: dict[str, Any] = {"action": "store_true", "help": what}
-            parser.add_argument(*names.split(), **switch if isinstance(what, str) else what)
+            switch: dict[str, Any] = {"action": "store_true", "help": options}
+            parser.add_argument(*names.split(), **switch if isinstance(options, str) else options)
 
 
 GROUPS = {
@@ -105,14 +105,19 @@ run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until one is better""",
             "--every": {"metavar": "SECONDS", "type": float, "help": "per refresh (default 30)"},
             "--check": "verify checksums of all files; exit 1 if any is damaged or stale",
         },
-        examples="status runs --watch  # all runs in a folder",
+        examples="""\
+status  # all runs in ./runs
+status runs/aime25 --watch  # those of one data set, refreshed""",
     ),
     "compare": Verb(
-        "compare.comparison:compare",
-        "compare models: scores, ranks with ties, which differences are established",
-        keys=f"{_MANY} ranking",
-        settings=_ANALYSIS,
-        examples="compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column",
+        "adaptive.gate:compare",
+        "compare models: scores, ranks, and which differences are established",
+        keys=f"{_MANY} ranking gate budget",
+        settings="gate:CompareConfig",
+        examples="""\
+compare dataset=aime25,aime24,hmmt25  # one table, with a pooled column
+compare model=A,B gate=policy.yaml  # may B go out? exit 0 GO, 3 NO-GO, 4 open
+compare model=A,B gate=policy.yaml settle=true  # samples until it is decided""",
     ),
     "report": Verb(
         "report.build:report",
@@ -198,7 +203,7 @@ submit runs/aime25  # whatever is pending there; safe at any time""",
         "write runs in formats other tools read, or log them to a tracker",
         keys="to texts logprobs push project dataset model folders runs out scoring",
         settings="records:ExportConfig",
-        examples="export runs/aime25/qwen3-30b to=csv  # a row an attempt; `import` takes it back",
+        examples="export runs/aime25/qwen3-30b to=csv  # a row per attempt; `import` reads it",
     ),
     "equivalence": Verb(
         "compare.equivalence:run",
@@ -243,13 +248,13 @@ submit runs/aime25  # whatever is pending there; safe at any time""",
     ),
     "settle": Verb(
         "adaptive.verb:run",
-        "sample until it is decided which model is best, and no longer",
+        "sample until it is decided which model is best",
         settings=f"settle:SettleConfig {RUN}",
         composes=True,
         flags={"--dry-run": "simulate its decisions and cost; write nothing"},
         examples="""\
 settle model=a,b,c dataset=aime25 until=best  # top:K, order, above:M, width:W
-settle replay=runs/aime25 until=top:3  # what complete runs would have taken""",
+settle replay=runs/aime25 until=top:3  # what complete runs would need""",
     ),
     "plan": Verb(
         "adaptive.preview:plan",

@@ -84,7 +84,7 @@ def queue(
 def _configurations(settings: list[str]) -> list[RunConfig]:
     """The configuration of every run that the settings name, with the engines of a task."""
     folders, others = compose.folders_of(settings)
-    [others] = compose.parted(others, RunConfig)
+    [others] = compose.split(others, RunConfig)
     if folders:
         cfgs = _of_folders(folders, others)
     else:

@@ -15,6 +15,7 @@ from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
+from bayes_at_n.scoring.numerics.results import sample_sigma
 
 SETTLED = 0.95  # confidence, at least, of what is called settled
 RACED = 200  # models, of so many all pairs are raced in a second
@@ -73,9 +74,8 @@ def _question_sigma(cohort: Cohort) -> Floats | None:
     models, questions = shares.shape
     if questions < 4:
         return None
-    own = shares - shares.mean(axis=0)
-    variance = own.var(axis=1, ddof=1) / questions * models / (models - 1)
-    return np.asarray(np.sqrt(variance * (questions - 1) / (questions - 3)))
+    sigma, drawn = sample_sigma(shares - shares.mean(axis=0))
+    return np.asarray(sigma * np.sqrt(models / (models - 1) * (drawn - 1) / (drawn - 3)))
 
 
 def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:

@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import plural
+from bayes_at_n.pipeline.base.console import plural, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.compare.claims import together
 from bayes_at_n.pipeline.compare.cohort import Cohort, priors
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import votes
+from bayes_at_n.pipeline.score.prior import drifted
 from bayes_at_n.pipeline.score.shown import (
     correlation_warning,
     intervals,
@@ -244,6 +245,9 @@ def _with_prior(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
     R0 = scoring.Counts(np.stack([one.outcomes().values for one in earlier]))
     level, method = cfg.scoring.confidence, cfg.scoring.method
     summary = scoring.bayes_ci(cohort.matrix(), R0=R0, confidence=level, bounds=(0.0, 1.0))
+    for one, matrix in zip(earlier, cohort.matrix(), strict=True):
+        if line := drifted(one, matrix, level, len(earlier)):
+            warn(line)
     heads = {"mu": "μ {}prior", "sigma": "σ {}prior", "low": "prior low", "high": "prior high"}
     columns: Columns = {}
     for (key, head), part in zip(heads.items(), summary, strict=True):

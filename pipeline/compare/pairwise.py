@@ -29,7 +29,6 @@ from bayes_at_n.pipeline.store import rowkeys
 from bayes_at_n.pipeline.store.graded import read_verdicts
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OUTCOMES, PENDING, Codes
 from bayes_at_n.scoring.numerics.inputs import Floats
-from bayes_at_n.scoring.ranking.compare import signed_z
 
 Positions = npt.NDArray[np.intp]
 _TABLED = 32  # models, up to which all pairs are a table
@@ -91,10 +90,7 @@ def _of_pairs(
     reach = whole.limit * comparison.sigma
     other_questions = np.full(len(above), np.nan)
     if matrix.shape[1] > 1:
-        paired = scoring.paired_questions(matrix[above], matrix[below])
-        # Never surer of other questions than of these.
-        z = signed_z(paired.difference, np.maximum(paired.sigma, comparison.sigma))
-        other_questions = scipy.special.stdtr(matrix.shape[1] - 1, z)
+        other_questions = scoring.paired_questions(matrix[above], matrix[below]).probability
     better, tied = proven.better[above, below], proven.tied[above, below]
     evidence = np.exp(np.minimum(proven.log_e[above, below], 700.0))
     names = np.array(cohort.names)

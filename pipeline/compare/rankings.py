@@ -37,7 +37,7 @@ def scores(name: str, outcomes: Any) -> Floats | str:
     method, tensor = METHODS[name], np.asarray(outcomes)
     if np.ma.is_masked(outcomes):
         return "some trials are missing"
-    if method.telling and not (tensor := tensor[:, np.ptp(tensor, axis=(0, 2)) > 0]).size:
+    if method.mixed_only and not (tensor := tensor[:, np.ptp(tensor, axis=(0, 2)) > 0]).size:
         return "all attempts got every question right, or all wrong"
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -136,7 +136,7 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
         notes[-1] += f"; others: central {level} and share of {count:,} bootstrap replicates"
     elif cfg.ranking.replicates:
         gaps += ["no intervals: of one trial there are no others to draw"]
-    same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].telling]
+    same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].mixed_only]
     if same.any() and those:
         alike = plural(int(same.sum()), "question")
         gaps += [f"left out for {joined(those)}: {alike} with all attempts right, or all wrong"]

@@ -137,7 +137,7 @@ def _computed(
         made, lacks = rubrics.assigned(of_run, chosen_rubrics, values, bool(chosen.names))
         of_runs.append(made)
         lacking |= lacks
-    rubrics.warn_of(lacking)
+    rubrics.note_left_out(lacking)
     keys, verifier = [of_run.keys for of_run in attempts], "C" in attempts[0].signals
     made_from = [{"thresholds": {"values": one, "verifier": verifier}} for one in limits]
     computed = {

@@ -1,4 +1,4 @@
-"""The settings of verbs that look at many runs: compare, report, study, reproduce, equivalence."""
+"""The settings of verbs over several runs: compare, report, study, reproduce, equivalence."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -29,18 +29,18 @@ from bayes_at_n.pipeline.config.scoring import (
 )
 
 STUDIES = ("coins", "separation", "priors", "ranks", "tau", "convergence", "rubrics", "cost")
-EXTRA = ("rankings",)  # made only where they are named: of another paper, with another library
-SIMULATED = ("coins", "separation", "priors")  # these need no runs
-SEED = 0  # of methods of ranking that draw, and of replicates
+EXTRA = ("rankings",)  # only if named: of another paper, with another library
+SIMULATED = ("coins", "separation", "priors")  # studies that need no runs
+SEED = 0  # of ranking methods that draw, and of replicates
 
 
 class Method(NamedTuple):
-    """A function of `scorio.rank`. All take complete outcomes, 0 or 1, of two models or more."""
+    """A function of `scorio.rank`; all take complete outcomes, 0 or 1, of at least two models."""
 
-    grows: str  # its time, with L models, M questions, N trials of each
-    error: float = 0  # of its scores, as a share: what an optimiser leaves open
-    parameters: Mapping[str, Any] = {}  # that are not its defaults
-    telling: bool = False  # refuses questions that all attempts got right, or all wrong
+    grows: str  # how its time grows with L models, M questions, N trials
+    error: float = 0  # relative error of its scores, from the optimizer's tolerance
+    parameters: Mapping[str, Any] = {}  # other than its defaults
+    mixed_only: bool = False  # rejects questions with all attempts right, or all wrong
 
 
 _LONG = {"max_iter": 5000}
@@ -60,18 +60,18 @@ _METHODS = {
     "rasch_map rasch_2pl_map rasch_3pl_map mirt": Method("L M N", 1e-5, _LONG, True),
     "davidson_luce davidson_luce_map": Method("L⁴ M N", 1e-5),
 }
-# All of scorio.rank 0.2.3 but avg, bayes, pass_at_k and its kin, which are scores here.
+# All of scorio.rank 0.2.3 but avg, bayes and the pass_at_k family, which are metrics here.
 METHODS = {name: method for names, method in _METHODS.items() for name in names.split()}
 
 
 @dataclass
 class RankingConfig:
-    """Rankings by other methods beside the default."""
+    """Rankings by other methods."""
 
-    # Such as bradley_terry,rasch,borda; all: every one. Scores, as avg or pass@8, are of scoring.
+    # Methods of scorio such as bradley_terry,rasch,borda, or all.
     methods: list[Annotated[str, one_of("all", *METHODS)]] = field(default_factory=list)
-    replicates: Annotated[int, Field(ge=2, le=10**6)] | None = None  # of trials: ranks' intervals
-    seconds: Annotated[float, Field(gt=0, le=1e9)] | None = None  # a method may take; compare: 60
+    replicates: Annotated[int, Field(ge=2, le=10**6)] | None = None  # bootstrap draws of trials
+    seconds: Annotated[float, Field(gt=0, le=1e9)] | None = None  # limit per method; compare: 60
 
     def problems(self) -> Iterator[str]:
         if self.methods and find_spec("scorio") is None:
@@ -86,50 +86,50 @@ Count = Annotated[int, Field(ge=2)]
 
 @dataclass
 class StudyConfig:
-    """Which studies are made, with which seed and how many replicates; None: the preset's."""
+    """Which studies to run, with which seed and how many replicates; null: the preset's."""
 
-    name: list[Annotated[str, one_of(*STUDIES, *EXTRA)]] = field(default_factory=list)  # or STUDIES
-    preset: str = "paper"  # a file of configs/study: paper or quick
-    seed: Natural | None = None
-    matrices: Count | None = None
-    tau_replicates: Count | None = None
-    convergence_replicates: Count | None = None
-    subset_replicates: Count | None = None
-    coin_sets: Count | None = None
-    separation_sets: Count | None = None
-    separation_replicates: Count | None = None
-    prior_replicates: Count | None = None
+    name: list[Annotated[str, one_of(*STUDIES, *EXTRA)]] = field(default_factory=list)  # studies
+    preset: str = "paper"  # numbers of replicates, from configs/study: paper or quick
+    seed: Natural | None = None  # of all draws
+    matrices: Count | None = None  # outcome matrices of the study coins
+    tau_replicates: Count | None = None  # of the studies tau and coins
+    convergence_replicates: Count | None = None  # of the study convergence
+    subset_replicates: Count | None = None  # for subsets of models
+    coin_sets: Count | None = None  # reconstructed sets of the study coins
+    separation_sets: Count | None = None  # reconstructed sets of the study separation
+    separation_replicates: Count | None = None  # for each of its sets
+    prior_replicates: Count | None = None  # of the study priors
 
     def names(self) -> list[str]:
-        """Return the studies asked for, in the order above; STUDIES when none is named."""
+        """Return the selected studies in the order of STUDIES and EXTRA; by default STUDIES."""
         return [name for name in (*STUDIES, *EXTRA) if name in (self.name or STUDIES)]
 
 
 @dataclass
 class ReportConfig:
-    """What the report shows."""
+    """Contents of the report."""
 
     title: str | None = None  # default: the names of the data sets
-    texts: bool = True  # prompts and responses go to side files; without: numbers only
-    trials: Positive | None = None  # texts of so many of a question; null: all
-    single: bool = False  # one file that can be mailed: what does not fit into 10 MB is left out
+    texts: bool = True  # include prompts and responses
+    trials: Positive | None = None  # include texts of this many trials per question; null: all
+    single: bool = False  # write one file of at most 10 MB, leaving out texts that do not fit
 
 
 @dataclass
 class SelectionConfig:
-    """Which runs to look at, how to score them, and where results go."""
+    """Which runs to use, how to score them, and where results go."""
 
-    dataset: list[FolderName] = field(default_factory=list)  # folders in `runs`; none: all of them
-    model: list[FolderName] = field(default_factory=list)  # of run folders; none: all of a data set
-    folders: list[str] = field(default_factory=list)  # run folders named outright
-    runs: Named = "runs"  # run folders are runs/DATASET/RUN
-    out: Named | None = None  # where results go; each verb has its own default
+    dataset: list[FolderName] = field(default_factory=list)  # data sets; default: all in `runs`
+    model: list[FolderName] = field(default_factory=list)  # names of run folders; default: all
+    folders: list[str] = field(default_factory=list)  # run folders
+    runs: Named = "runs"  # folder of runs/DATASET/RUN
+    out: Named | None = None  # folder of results; each verb has its own default
     scoring: ComparisonConfig = field(default_factory=ComparisonConfig)
 
 
 @dataclass
 class AnalysisConfig(SelectionConfig):
-    """The same, and what is made of them."""
+    """Which runs to use, and all settings of their analysis."""
 
     prior: PriorConfig = field(default_factory=PriorConfig)
     rubric: RubricConfig = field(default_factory=RubricConfig)
@@ -143,11 +143,11 @@ load = functools.partial(compose.load_as, AnalysisConfig)
 
 
 class StudyPlan(SimpleNamespace):
-    """A study's `seed` and its counts, all known; and `ranking`, `rubric`, `thresholds`."""
+    """A study's `seed` and counts, with `ranking`, `rubric` and `thresholds`."""
 
 
 def study_plan(cfg: AnalysisConfig) -> StudyPlan:
-    """Return the counts of a preset, or the user's own in their place. Raises UserError: no such.
+    """Return the counts of a preset, overridden by the user's. Raises UserError: no such preset.
 
     >>> study_plan(AnalysisConfig(study=StudyConfig(preset="quick", matrices=7))).matrices
     7
@@ -156,25 +156,25 @@ def study_plan(cfg: AnalysisConfig) -> StudyPlan:
         names = ", ".join(presets)
         raise UserError(f"study.preset={cfg.study.preset}: no such preset: {names}")
     counts = yaml.safe_load(presets[cfg.study.preset].read_text(encoding="utf-8"))
-    own = vars(cfg.study) | {f"ranking_{key}": of for key, of in vars(cfg.ranking).items()}
+    own = vars(cfg.study) | {f"ranking_{key}": value for key, value in vars(cfg.ranking).items()}
     counts |= {key: own[key] for key in counts if own[key] is not None}
     return StudyPlan(**counts, ranking=cfg.ranking, rubric=cfg.rubric, thresholds=cfg.thresholds)
 
 
 @dataclass
 class EquivalenceConfig:
-    """Which two runs, how much they may differ, and how many attempts are replayed.
+    """Which two runs to test, how much they may differ, and how many attempts to replay.
 
-    Without `out` results go to _equivalence/A-B beside the first run.
+    Without `out` results go to _equivalence/A-B in the folder of the first run.
     """
 
-    folders: list[str] = field(default_factory=list)  # A and B
-    margin: Points = 1.0
-    replay: Natural = 200  # attempts of A that B's engine is given; 0: none is loaded
-    out: Named | None = None
-    trust: Trust = "false"  # use what B's folder says of its engine
+    folders: list[str] = field(default_factory=list)  # run folders A and B
+    margin: Points = 1.0  # points of accuracy within which they are equivalent
+    replay: Natural = 200  # attempts of A to score with B's engine; 0: load no engine
+    out: Named | None = None  # folder of results
+    trust: Trust = "false"  # use the engine settings of B's folder
 
     def problems(self) -> Iterator[str]:
         if len(self.folders) != 2:
-            shown = " ".join(self.folders) or "no folder"
-            yield f"{shown}: takes two run folders, such as runs/aime25/4b runs/aime25/4b-int8"
+            named = " ".join(self.folders) or "no folder"
+            yield f"{named}: needs two run folders, such as runs/aime25/4b runs/aime25/4b-int8"

@@ -1,7 +1,7 @@
-"""Which values settings may have: limits for fields of dataclasses, and `validated`, which checks.
+"""Limits of settings as types of dataclass fields, and `validated`, which checks them.
 
-A limit is part of a field's type, as in ``trials: Positive = 80``. A rule for several fields is a
-line of the generator `problems` of their dataclass.
+A limit is part of a field's type, as in ``trials: Positive = 80``. Rules for several fields are in
+the generator `problems` of their dataclass, which yields one line per problem.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from bayes_at_n.pipeline.base.errors import UserError, did_you_mean
 
 T = TypeVar("T")
-MISSING: Any = "???"  # a value that has to be given, as OmegaConf writes it
+MISSING: Any = "???"  # OmegaConf's mark of a mandatory value
 AUTO = "auto"
-_hints: Any = functools.cache(get_type_hints)  # most of the time that a setting takes
+_hints: Any = functools.cache(get_type_hints)  # else most of the time of reading a setting
 _STRICT = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
-_MOST = 3  # problems that one message names
+_MOST = 3  # problems in one message
 
 
 def must(be: str, when: Any) -> After:
-    """Limit a field to values for which `when` is true, and raises no ValueError."""
+    """Limit a field to values for which `when` returns true and raises no ValueError."""
 
     def check(value: Any) -> Any:
         with contextlib.suppress(ValueError, OverflowError):
@@ -39,7 +39,7 @@ def must(be: str, when: Any) -> After:
 
 
 def one_of(*names: str) -> After:
-    """Limit a field to some texts; the message names the nearest."""
+    """Limit a field to some names; the message suggests the nearest."""
 
     def check(value: str) -> str:
         if value in names:
@@ -61,17 +61,17 @@ Named = Annotated[str, must("a name, or left out", str.strip)]
 FolderName = Annotated[
     str, must("a folder's name, without /", lambda v: v.strip(". ") and not {*"/\0"} & {*v})
 ]
-Auto = Annotated[  # AUTO until the machine and the model are known
-    Any, must("a whole number from 1, or auto", lambda v: v == AUTO or (type(v) is int and v > 0))
+Auto = Annotated[  # AUTO until machine and model are known
+    Any, must("a positive integer, or auto", lambda v: v == AUTO or (type(v) is int and v > 0))
 ]
-# The user's word for a folder, or for jobs that of `submit`; to YAML and Hydra a bool.
+# Whether the user, or `submit` in a job, trusts a folder; YAML and Hydra read a bool.
 Trust = Annotated[str, Before(lambda v: str(v).lower()), one_of("false", "true", "submitted")]
 
 
 def validated(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Check plain values, all of them, and make settings of these.
+    """Return settings made of plain values, after checking all of them.
 
-    Raises UserError: one line with the full keys, their values and what they must be.
+    Raises UserError: one line with full keys, values and what they must be.
 
     >>> from bayes_at_n.pipeline.config.scoring import PriorConfig
     >>> validated(PriorConfig, {"trials": 8})
@@ -81,13 +81,13 @@ def validated(kind: type[T], values: Mapping[str, Any]) -> T:
     try:
         cfg: T = _adapter(kind).validate_python(dict(values))  # type: ignore[arg-type]
         groups = [*_groups(cfg)]
-        values = {f"{of}{key}": one for of, group in groups for key, one in vars(group).items()}
-        lines = [f"{k}: no value; write {k}=VALUE" for k, one in values.items() if one == MISSING]
+        values = {f"{pre}{key}": v for pre, group in groups for key, v in vars(group).items()}
+        lines = [f"{k}: no value; write {k}=VALUE" for k, v in values.items() if v == MISSING]
         lines = lines or [
-            f"{of}{line}" for of, group in groups for line in getattr(group, "problems", tuple)()
+            f"{pre}{line}" for pre, group in groups for line in getattr(group, "problems", tuple)()
         ]
     except ValidationError as error:
-        lines = [_line(kind, found) for found in error.errors(include_url=False)]
+        lines = [_line(kind, fault) for fault in error.errors(include_url=False)]
     if not lines:
         return cfg
     more = f"; and {len(lines) - _MOST} more" if len(lines) > _MOST else ""
@@ -96,11 +96,11 @@ def validated(kind: type[T], values: Mapping[str, Any]) -> T:
 
 @functools.cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(with_config(_STRICT)(kind))  # groups within groups take its configuration
+    return TypeAdapter(with_config(_STRICT)(kind))  # nested groups inherit the configuration
 
 
 def _groups(cfg: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield groups within groups, and all of them last; each with what its full keys begin with."""
+    """Yield each group with the prefix of its full keys, inner groups first."""
     for name, value in vars(cfg).items():
         if is_dataclass(value):
             yield from _groups(value, f"{prefix}{name}.")
@@ -108,17 +108,17 @@ def _groups(cfg: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _line(kind: Any, error: Any) -> str:
-    """Say what is wrong with one value, in one line of bounded length."""
+    """Return one line of bounded length about a wrong value."""
     key = ".".join(part for part in error["loc"] if isinstance(part, str) and part != "[key]")
     if error["type"] == "unexpected_keyword_argument":
         return str(unknown(key, kind))
-    value, why = error["input"], error["msg"].removeprefix("Value error, ")
+    value, reason = error["input"], error["msg"].removeprefix("Value error, ")
     text = " ".join((value if isinstance(value, str) else json.dumps(value, default=str)).split())
-    return f"{key}={text:.200}: {why}" if not key.endswith("url") else f"{key}: {why}"
+    return f"{key}={text:.200}: {reason}" if not key.endswith("url") else f"{key}: {reason}"
 
 
 def keys(kind: Any) -> Mapping[str, Any]:
-    """Return every key of a dataclass, with dots, and its type; groups before their own keys."""
+    """Return the types of all keys of a dataclass by dotted name, groups before their own keys."""
     hints = {}
     for name, hint in _hints(kind).items():
         hints[name] = hint
@@ -128,11 +128,11 @@ def keys(kind: Any) -> Mapping[str, Any]:
 
 
 def unknown(key: str, *kinds: Any) -> UserError:
-    """Say that there is no such key, with those that were perhaps meant, or all beside it."""
-    known = {name: name.rpartition(".")[2] for kind in kinds for name in keys(kind)}
-    leaf = "run_dir" if key == "runs" else key.rpartition(".")[2]
-    close = [leaf] if leaf in known.values() else difflib.get_close_matches(leaf, known.values(), 1)
-    near = [name for name in known if known[name] in close]
-    beside = [name for name in known if "." not in name]
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(beside)}"
+    """Return the error for an unknown key, with the nearest keys, or all keys of the top level."""
+    leaves = {name: name.rpartition(".")[2] for kind in kinds for name in keys(kind)}
+    leaf, every = "run_dir" if key == "runs" else key.rpartition(".")[2], leaves.values()
+    close = [leaf] if leaf in every else difflib.get_close_matches(leaf, every, 1)
+    near = [name for name in leaves if leaves[name] in close]
+    top = [name for name in leaves if "." not in name]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(top)}"
     return UserError(f"{key}: no such key ({hint})")

@@ -1,8 +1,8 @@
-"""From KEY=VALUE words to checked settings: Hydra parses and composes, dataclasses check.
+"""From KEY=VALUE arguments to checked settings: Hydra parses and composes, dataclasses check.
 
-A key may be written without its group where only one group has it (`top_p=1`), and a group alone
-is what it is mostly set for (`prior=RUN`). Where a field is a list, `key=a,b`, `key=[a,b]` and
-`key=a` all are; elsewhere commas are several runs. Hydra is imported by what needs it.
+A key may be written without its group if only one group has it (`top_p=1`), and a group alone
+stands for its main key (`prior=RUN`). For a list, `key=a,b`, `key=[a,b]` and `key=a` are all
+accepted; for other fields commas make several runs. Hydra is imported only when it is needed.
 """
 
 import contextlib
@@ -28,23 +28,24 @@ from bayes_at_n.pipeline.config.checks import keys, unknown, validated
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 CONFIGS = ROOT / "configs"
-OWN = "BAYES_AT_N_CONFIGS"  # in the environment: a folder of group files that are the user's
+OWN = "BAYES_AT_N_CONFIGS"  # environment variable: a folder with the user's own group files
 HELP = f"see `{PROGRAM} VERB --help` for keys and examples"
-_MOST = 1000  # combinations; more is a slip of the finger
-# Keys that their group alone stands for; "_": of a training run without a name.
-_HEADS = """assume.accuracies checkpoints._ labels.file merge.windows prior.run ranking.methods
-    rubric.names source.path study.name thresholds.file track.to verifier.engine.name"""
+_MOST = 1000  # combinations; more is a typing error
+# The main key of each group, for which the group's name alone stands.
+_HEADS = """assume.accuracies checkpoints._ gate.policy labels.file merge.windows prior.run
+    ranking.methods rubric.names source.path study.name thresholds.file track.to
+    verifier.engine.name"""
 _PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)/?[A-Za-z_][A-Za-z0-9_./@-]*", re.I)
 _PATH = re.compile(r"(\.{1,2}|~[^/]*)?/.*|\.{1,2}|~|.*\.(csv|jsonl?|parquet)", re.I | re.S)
-# The choices that take a path and a hub id, of the groups whose values may be such.
+# For groups that accept paths and hub ids: the choice for each, and the field that holds it.
 _VALUES = {"model": ("custom", "custom", "id"), "dataset": ("jsonl", "hub", "path")}
-_JUDGED = ("verifier", "dataset.judge", "dataset.answer=judge")  # ask for a verifier
+_JUDGED = ("verifier", "dataset.judge", "dataset.answer=judge")  # settings that need a verifier
 _UNUSED = "launcher sweeper help hydra_help output hydra_logging job_logging"  # Hydra's groups
 _PRIMARY: dict[str, Any] = yaml.safe_load((CONFIGS / "run.yaml").read_bytes())
-# Groups of a run's configuration, and their choices where none is made.
+# Groups of a run's configuration, and their default choices.
 GROUPS: dict[str, str] = {k: v for of in _PRIMARY["defaults"][1:-1] for k, v in of.items()}
-_SCHEMAS: dict[Any, Any] = {}  # dataclasses as OmegaConf has them: a fifth of a composition's time
-_LOCK = threading.RLock()  # Hydra's state is one for all threads
+_SCHEMAS: dict[Any, Any] = {}  # OmegaConf's, cached: making one takes a fifth of a composition
+_LOCK = threading.RLock()  # Hydra's state is shared by all threads
 Config = TypeVar("Config")
 Composed = tuple[Any, Callable[[], list[tuple[str, str]]]]
 
@@ -52,12 +53,12 @@ Composed = tuple[Any, Callable[[], list[tuple[str, str]]]]
 def load_as(kind: type[Config], words: Sequence[str], local: bool = True) -> Config:
     """Compose and check settings of a dataclass; run folders go to its `folders`.
 
-    `local`: whether files of `./configs` take part. Raises UserError: unknown keys, wrong values,
-    and what `./configs` may not set.
+    `local`: whether to search `./configs`. Raises UserError: an unknown key, a wrong value, or one
+    that `./configs` must not set.
     """
     from omegaconf import OmegaConf
 
-    [settings] = parted(words, kind)
+    [settings] = split(words, kind)
     typed = [parse(setting).key_or_group for setting in settings]
     with composed(settings, kind, local) as (node, used):
         try:
@@ -71,12 +72,12 @@ def load_as(kind: type[Config], words: Sequence[str], local: bool = True) -> Con
             raise UserError(f"{file}: {error}" if file else str(error)) from error
         if isinstance(cfg, RunConfig):
             if "./configs" in folders(local=local):
-                _vouched(cfg, typed, used())
-            if cfg.budget.past and "budget.until" in typed:  # else it stops nothing but work
+                _check_local(cfg, typed, used())
+            if cfg.budget.past and "budget.until" in typed:  # a stored one must not block `score`
                 raise UserError(
                     f"budget.until={cfg.budget.until}: is in the past; give a later time"
                 )
-            cfg.trust = "true"  # all of it is typed, or in the user's own files
+            cfg.trust = "true"  # every setting was typed, or is in the user's own files
     return cfg
 
 
@@ -84,22 +85,22 @@ load = functools.partial(load_as, RunConfig)
 
 
 def expand(words: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
-    """Return the settings of every combination, with full keys, the last varying fastest.
+    """Return the settings of every combination of values, with full keys, the last key fastest.
 
-    Raises UserError: more than 1000 combinations, or what cannot be enumerated.
+    Raises UserError: more than 1000 combinations, or values that cannot be enumerated.
     """
     from hydra.errors import HydraException
 
-    [settings], lists = parted(words, kind), []
-    places = folders(settings)
+    [settings], lists = split(words, kind), []
+    roots = folders(settings)
     for setting in settings:
         override, values = parse(setting), [setting]
         if override.is_sweep_override():
-            of_glob = SimpleNamespace(get_group_options=lambda group, **_: [*files(group, places)])
-            override.config_loader = of_glob
+            loader = SimpleNamespace(get_group_options=lambda group, **_: [*files(group, roots)])
+            override.config_loader = loader
             try:
-                several = itertools.islice(override.sweep_string_iterator(), _MOST + 1)
-                values = [f"{override.get_key_element()}={value}" for value in several]
+                sweep = itertools.islice(override.sweep_string_iterator(), _MOST + 1)
+                values = [f"{override.get_key_element()}={value}" for value in sweep]
             except (HydraException, ValueError) as error:
                 raise UserError(f"{setting}: {error}; write range(FIRST,END,STEP)") from error
         if not values:
@@ -111,78 +112,79 @@ def expand(words: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
 
 
 def folders_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Tell run folders, and patterns of them, from settings. Raises UserError: no such folder.
+    """Split arguments into run folders, with globs expanded, and settings.
 
-    A word with `=` is a folder if one is there and it has a `/` or holds a run.
+    An argument with `=` is a folder if that exists and has a `/` or holds a run. Raises UserError:
+    no such folder.
     """
-    found, settings = [], []
+    paths, settings = [], []
     for word in words:
         path = os.path.expanduser(word)
-        here = os.path.isdir(path) and ("/" in word or os.path.lexists(f"{path}/config.yaml"))
-        if (word[:1] in "~+" and word[1:2] != "/") or ("=" in word and not here):
+        exists = os.path.isdir(path) and ("/" in word or os.path.lexists(f"{path}/config.yaml"))
+        if (word[:1] in "~+" and word[1:2] != "/") or ("=" in word and not exists):
             settings.append(word)
-        elif there := [path] if os.path.isdir(path) else sorted(glob.glob(f"{path}/")):
-            found += [folder.rstrip("/") or "/" for folder in there]
+        elif matches := [path] if os.path.isdir(path) else sorted(glob.glob(f"{path}/")):
+            paths += [folder.rstrip("/") or "/" for folder in matches]
         else:
             raise UserError(f"{word}: neither a folder nor a setting KEY=VALUE")
-    return found, settings
+    return paths, settings
 
 
-def parted(words: Sequence[str], *kinds: Any) -> list[list[str]]:
-    """Return the settings of each dataclass, with full keys, as Hydra wants them.
+def split(words: Sequence[str], *kinds: Any) -> list[list[str]]:
+    """Return the settings of each dataclass, with full keys, in Hydra's syntax.
 
     Run folders go to the first that has `folders`. Raises UserError: a key that none has.
     """
     named, settings = folders_of(words)
     settings = [f"folders=[{','.join(map(quoted, named))}]"] * bool(named) + settings
     paths = [setting for setting in settings if setting.startswith("hydra.searchpath=")]
-    places, found = folders(paths), [[*paths] for _ in kinds]
+    roots, parts = folders(paths), [[*paths] for _ in kinds]
     for setting in [one for one in settings if one not in paths]:
-        for kind, of in zip(kinds, found, strict=True):
-            if spelt := _spelt(setting, kind, places):
-                of += spelt
+        for kind, part in zip(kinds, parts, strict=True):
+            if expanded := _with_full_key(setting, kind, roots):
+                part += expanded
                 break
         else:
             key = setting.partition("=")[0].lstrip("+~") or setting
             raise unknown(named[0] if named and key == "folders" else key, *kinds)
-    return found
+    return parts
 
 
-def _spelt(setting: str, kind: Any, places: dict[str, Path]) -> list[str]:
-    """Return a setting with its full key, or the choice of a file; nothing if there is none.
+def _with_full_key(setting: str, kind: Any, roots: dict[str, Path]) -> list[str]:
+    """Return a setting with its full key, or the choice of a group file; empty if neither exists.
 
-    A model or a data set may also be a path or a hub id. Raises UserError: it is none of these.
+    A model or a data set may also be a path or a hub id. Raises UserError: no such choice.
     """
     override = parse(setting)
     key, value = override.key_or_group, override.value()
     if override.is_hydra_override():
         raise UserError(
-            f"{key}: no such key; there is hydra.searchpath=[file://FOLDER]. Lists, ranges and"
-            " glob() make many runs, one process after the other; `submit` uses a cluster"
+            f"{key}: not supported; of Hydra's own keys only hydra.searchpath=[file://FOLDER] is."
+            " Lists, ranges and glob() make several runs in turn; `submit` uses a cluster"
         )
-    mine = [path for name, path in places.items() if name != "configs" or kind is RunConfig]
-    if _is_field(kind, key) or not any(key and (path / key).is_dir() for path in mine):
-        return _of_field(setting, kind)
+    searched = [path for name, path in roots.items() if name != "configs" or kind is RunConfig]
+    if _is_field(kind, key) or not any(key and (path / key).is_dir() for path in searched):
+        return _field_setting(setting, kind)
     if override.is_delete() or override.package or override.is_sweep_override():
         return [setting]
     if isinstance(value, str) and value:
         local, hub, field = _VALUES.get(key, ("", "", ""))
         is_path = field and _PATH.fullmatch(value)
-        if not is_path and any(os.path.isfile(of / key / f"{value}.yaml") for of in mine):
+        if not is_path and any(os.path.isfile(root / key / f"{value}.yaml") for root in searched):
             return ["+" * (key not in GROUPS and not override.is_add()) + setting]
         if field and (is_path or re.fullmatch(r"[\w.-]+/[\w.-]+", value)):
             text = quoted(os.path.expanduser(value))
             return [f"{key}={local if is_path else hub}", f"{key}.{field}={text}"]
-    raise no_choice(key, setting.partition("=")[2], places)
+    raise no_choice(key, setting.partition("=")[2], roots)
 
 
 def _is_field(kind: Any, key: str) -> bool:
-    """Whether a key of a dataclass chooses no file: as `dataset` of `compare`, not of a run."""
+    """Return whether a key is a field and no group, such as `dataset` of `compare`."""
     return "." not in key and key in keys(kind) and not (kind is RunConfig and key in GROUPS)
 
 
-def _of_field(setting: str, kind: Any) -> list[str]:
-    """Return a setting of a field with its full key; nothing if the dataclass has none."""
+def _field_setting(setting: str, kind: Any) -> list[str]:
+    """Return a setting of a field with its full key; empty if the dataclass has no such field."""
     override = parse(setting)
     known = {} if override.package else keys(kind)
     key, mark = override.key_or_group, setting[: len(setting) - len(setting.lstrip("+~"))]
@@ -190,7 +192,7 @@ def _of_field(setting: str, kind: Any) -> list[str]:
     free = [
         one for one in known if get_origin(known[one]) is dict and f"{key}.".startswith(f"{one}.")
     ]
-    # Outer groups before inner ones, and the protocol's trials and temperature before others'.
+    # Outer groups before inner ones; trials and temperature are those of `sampling`.
     ends = sorted(
         (one.count("."), key == "name" or not one.startswith("sampling."), one)
         for one in known
@@ -209,16 +211,16 @@ def _of_field(setting: str, kind: Any) -> list[str]:
         if get_origin(hint) is list:
             text = _listed(setting, override)
         elif str in (hint, *get_args(hint)) and isinstance(override.value(), bool | int | float):
-            text = quoted(text.strip())  # 0100 and 1.50 as they are written
+            text = quoted(text.strip())  # so that 0100 and 1.50 stay as they are
     return [f"{mark}{key}{equals}{text}"]
 
 
 def _listed(setting: str, override: Any) -> str:
-    """Return the value of a list's key in brackets, each item between commas as it is written."""
+    """Return the value of a list in brackets, its items unchanged."""
     text = setting.partition("=")[2].strip()
     inside = text[1:-1].strip() if text[:1] + text[-1:] == "[]" else text
     if text[:2] == "${" or (override.is_sweep_override() and {"(", "["} & {*text}):
-        return text  # looked up, or several lists
+        return text  # an interpolation, or several lists
     if override.input_line == setting and {"'", '"', "{"} & {*inside}:
         return f"[{inside}]"
     items = [item.strip() for item in inside.split(",")] if inside else []
@@ -229,9 +231,9 @@ def _listed(setting: str, override: Any) -> str:
 
 @functools.lru_cache(1024)
 def parse(setting: str) -> Any:
-    """Parse a setting with Hydra's grammar; a value that it cannot read is quoted.
+    """Parse a setting with Hydra's grammar, if need be with its value in quotes.
 
-    Raises UserError: no setting, or quotes that do not close.
+    Raises UserError: not a setting, or an unbalanced quote.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser  # a tenth of a second
     from hydra.errors import HydraException
@@ -241,11 +243,11 @@ def parse(setting: str) -> Any:
         with contextlib.suppress(HydraException):
             return OverridesParser.create().parse_override(line)
     remedy = "write KEY=VALUE, and special characters in quotes, as in 'KEY=\"VALUE\"'"
-    raise UserError(f"{setting}: not understood; {remedy}")
+    raise UserError(f"{setting}: cannot be parsed; {remedy}")
 
 
 def quoted(text: str, interpolated: bool = False) -> str:
-    r"""Quote a text as the value of a setting; `interpolated`: `${KEY}` in it is looked up.
+    r"""Quote a text as the value of a setting; `interpolated`: keep `${KEY}` as an interpolation.
 
     >>> print(quoted("it's"), quoted("step-10"), quoted("10"), quoted("${x}"), quoted("${x}", True))
     'it\'s' step-10 '10' '\${x}' '${x}'
@@ -258,10 +260,10 @@ def quoted(text: str, interpolated: bool = False) -> str:
 
 @contextlib.contextmanager
 def composed(settings: Sequence[str], kind: Any, local: bool = True) -> Iterator[Composed]:
-    """Compose settings that have full keys, and leave a user's own program its state of Hydra.
+    """Compose settings with full keys, without changing Hydra's state in a user's own program.
 
-    Yields them, and what lists packages and the files that set them, those that count most last.
-    Raises UserError: what Hydra and OmegaConf say, also in the block.
+    Yields them, and a function that lists packages and the files that set them, in rising priority.
+    Raises UserError: an error of Hydra or OmegaConf, also one within the block.
     """
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -269,26 +271,26 @@ def composed(settings: Sequence[str], kind: Any, local: bool = True) -> Iterator
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    of_user = kind is RunConfig and {"dataset=jsonl", "dataset=hub"} & {*settings}
-    if of_user and not any(setting.startswith(_JUDGED) for setting in settings):
+    own_data = kind is RunConfig and {"dataset=jsonl", "dataset=hub"} & {*settings}
+    if own_data and not any(setting.startswith(_JUDGED) for setting in settings):
         settings = ["verifier=none", *settings]
     if many := [setting for setting in settings if parse(setting).is_sweep_override()]:
         raise UserError(f"{many[0]}: takes one value; {HELP}")
-    places = folders(settings, local)
-    first, *others = [str(path.resolve()) for path in places.values()]
+    roots = folders(settings, local)
+    first, *others = [str(path.resolve()) for path in roots.values()]
     path = ",".join(quoted(f"file://{other}") for other in others)
     words = [f"hydra.searchpath=[{path}]", *(f"~hydra/{group}" for group in _UNUSED.split())]
     fields = [one for one in settings if _is_field(kind, one.partition("=")[0])]
     words += [one for one in settings if one not in fields and not one.startswith("hydra.")]
 
     def used() -> list[tuple[str, str]]:
-        loader, found = GlobalHydra.instance().config_loader(), []
-        for one in loader.compute_defaults_list("primary", words, RunMode.RUN).defaults:
-            name = f"{one.config_path}.yaml"
-            of = [f"{of}/{name}" for of, place in places.items() if (place / name).is_file()]
-            if of or not name.startswith(("hydra/", "None")):
-                found.append((one.package or "", [*of, name][0]))
-        return found
+        loader, sources = GlobalHydra.instance().config_loader(), []
+        for default in loader.compute_defaults_list("primary", words, RunMode.RUN).defaults:
+            name = f"{default.config_path}.yaml"
+            paths = [f"{root}/{name}" for root, path in roots.items() if (path / name).is_file()]
+            if paths or not name.startswith(("hydra/", "None")):
+                sources.append((default.package or "", [*paths, name][0]))
+        return sources
 
     with _state_of_hydra() as store, explaining(kind, settings):
         resolver = functools.partial(OmegaConf.register_new_resolver, replace=True)
@@ -302,31 +304,31 @@ def composed(settings: Sequence[str], kind: Any, local: bool = True) -> Iterator
         store.store("primary", _PRIMARY if kind is RunConfig else {"defaults": ["settings"]})
         initialize_config_dir(first, JobRuntime.instance().get("name"), "1.3")
         node = compose("primary", words)
-        for setting in fields:  # which Hydra would take for groups that have their names
+        for setting in fields:  # Hydra would take them for groups of the same names
             OmegaConf.update(node, parse(setting).key_or_group, parse(setting).value())
         yield node, used
 
 
 @contextlib.contextmanager
 def _state_of_hydra() -> Iterator[Any]:
-    """Lend this thread Hydra's state, and restore it; yields a copy of the ConfigStore."""
+    """Yield a copy of Hydra's ConfigStore within a clean state of Hydra; restore it afterwards."""
     from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
     from hydra.version import VersionBase
 
     with _LOCK:
-        store, base, of = ConfigStore.instance(), VersionBase.instance(), GlobalHydra.instance()
-        kept = of.hydra, store.repo, base.version_base
-        of.hydra, store.repo = None, {**store.repo}
+        store, base, state = ConfigStore.instance(), VersionBase.instance(), GlobalHydra.instance()
+        saved = state.hydra, store.repo, base.version_base
+        state.hydra, store.repo = None, {**store.repo}
         try:
             yield store
         finally:
-            of.hydra, store.repo, base.version_base = kept
+            state.hydra, store.repo, base.version_base = saved
 
 
 @contextlib.contextmanager
 def explaining(kind: Any, words: Sequence[str] = ()) -> Iterator[None]:
-    """Raise errors of Hydra and OmegaConf as one line, with the key or file that it is about."""
+    """Turn errors of Hydra and OmegaConf into one line with the key or file."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -336,22 +338,22 @@ def explaining(kind: Any, words: Sequence[str] = ()) -> Iterator[None]:
         text = f"{' '.join(words)}: defaults: a file inherits from itself; give it another name"
         raise UserError(text) from error
     except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError, OSError) as error:
-        text, place = " ".join(str(error.__cause__ or error).split()), ""
+        text, prefix = " ".join(str(error.__cause__ or error).split()), ""
         if file := re.match(r"In '([^']+)': (?:\w+ raised while composing config: ?)?", text):
-            text, place = text[file.end() :], f"configs/{file[1]}.yaml: "
+            text, prefix = text[file.end() :], f"configs/{file[1]}.yaml: "
         text, _, rest = text.partition(" full_key: ")
         full, text = rest.partition(" ")[0], text or type(error).__name__
         if missing := re.search(r"Missing mandatory value: (\S+)", text):
             key = full if full.endswith(missing[1]) else missing[1]
             raise UserError(f"{key}: no value; give one, such as {key}=VALUE") from error
         if strange := re.search(r"Key '([^']+)' (?:is not in struct|not in '\w+')", text):
-            raise UserError(f"{place}{unknown(full or strange[1], kind)}") from error
-        remedy = "write \\${ where ${ is meant as text" if "nterpolation" in text else HELP
-        raise UserError(f"{place}{f'{full}: ' * bool(full)}{text}; {remedy}") from error
+            raise UserError(f"{prefix}{unknown(full or strange[1], kind)}") from error
+        remedy = "write \\${ for a literal ${" if "nterpolation" in text else HELP
+        raise UserError(f"{prefix}{f'{full}: ' * bool(full)}{text}; {remedy}") from error
 
 
-def _vouched(cfg: RunConfig, typed: Sequence[str], used: Sequence[tuple[str, str]]) -> None:
-    """Raise UserError for a setting of `./configs` that executes, connects or names a secret."""
+def _check_local(cfg: RunConfig, typed: Sequence[str], used: Sequence[tuple[str, str]]) -> None:
+    """Raise UserError for a setting of `./configs` that runs code, connects or names a secret."""
     from omegaconf import OmegaConf
 
     by_user = tuple(f"{key}." for key in typed if key not in GROUPS)
@@ -361,48 +363,49 @@ def _vouched(cfg: RunConfig, typed: Sequence[str], used: Sequence[tuple[str, str
             if file.startswith("./") and not f"{key}.".startswith(by_user):
                 part, node = key.removeprefix(f"{package}."), OmegaConf.load(file)
                 if OmegaConf.select(node, part, throw_on_resolution_failure=False) is not None:
-                    raise UserError(f"{file}: {text}: type it, or set {OWN}=FOLDER")
+                    raise UserError(f"{file}: {text}: type it, or move the file to ${OWN}")
 
 
 def folders(settings: Sequence[str] = (), local: bool = True) -> dict[str, Path]:
-    """Name the folders of group files; the first counts first. Raises UserError: one is absent."""
-    here, found = Path("configs"), {"configs": CONFIGS}
-    if of_user := os.environ.get(OWN):
-        path = os.path.abspath(os.path.expanduser(of_user))
-        found = {path: Path(path), **found}
-    if local and here.is_dir() and here.resolve() not in [of.resolve() for of in found.values()]:
-        found = {"./configs": here, **found}
+    """Return the folders of group files in order of priority. Raises UserError: one is missing."""
+    current, roots = Path("configs"), {"configs": CONFIGS}
+    if own_folder := os.environ.get(OWN):
+        path = os.path.abspath(os.path.expanduser(own_folder))
+        roots = {path: Path(path), **roots}
+    resolved = [root.resolve() for root in roots.values()]
+    if local and current.is_dir() and current.resolve() not in resolved:
+        roots = {"./configs": current, **roots}
     for setting in settings:
         if setting.startswith("hydra.searchpath="):
             value: Any = parse(setting).value()
             more = map(str, value if isinstance(value, list) else [value])
-            found |= {path: Path(path.removeprefix("file://")) for path in more}
-    if absent := [name for name, path in found.items() if not path.is_dir()]:
-        raise UserError(f"{absent[0]}: no such folder, of {OWN} or hydra.searchpath=[file://DIR]")
-    return found
+            roots |= {path: Path(path.removeprefix("file://")) for path in more}
+    if missing := [name for name, path in roots.items() if not path.is_dir()]:
+        raise UserError(f"{missing[0]}: no such folder (${OWN} or hydra.searchpath=[file://DIR])")
+    return roots
 
 
-def own(group: str, name: str) -> Iterator[RunConfig]:
-    """Compose each file of a group that may have this name, without those of `./configs`."""
+def trusted(group: str, name: str) -> Iterator[RunConfig]:
+    """Compose each file of a group that may have this name, except files of `./configs`."""
     for choice in files(group, folders(local=False)):
         if name.startswith(choice) or group == "engine":
             with contextlib.suppress(UserError):
                 yield load([f"{group}={choice}"], local=False)
 
 
-def files(group: str, places: dict[str, Path] | None = None) -> dict[str, Path]:
-    """The YAML files of a group by their names, those of earlier places before later ones."""
-    found = {
+def files(group: str, roots: dict[str, Path] | None = None) -> dict[str, Path]:
+    """Return the YAML files of a group by name; earlier folders override later ones."""
+    paths = {
         path.stem: path
-        for place in reversed((places or folders()).values())
-        for path in (place / group).glob("*.yaml")
+        for root in reversed((roots or folders()).values())
+        for path in (root / group).glob("*.yaml")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(paths.items()))
 
 
-def no_choice(group: str, name: str, places: dict[str, Path] | None = None) -> UserError:
-    """What to say of a name that `group=` does not take, with those that are near."""
-    hint = did_you_mean(name, files(group, places), most=3, all_are="choose from")
+def no_choice(group: str, name: str, roots: dict[str, Path] | None = None) -> UserError:
+    """Return the error for a value that is no choice of a group, with the nearest choices."""
+    hint = did_you_mean(name, files(group, roots), most=3, all_are="choose from")
     if group in (*_VALUES, "rubric"):
         hint += f"; your own by its path: {group}=./{name if os.path.isdir(name) else 'PATH'}"
     return UserError(f"{group}={name}: no such choice ({hint})")

@@ -1,4 +1,4 @@
-"""A run folder's settings: `config.yaml`, plain values in YAML below a keyed mark."""
+"""The settings of a run folder: `config.yaml`, plain values in YAML below a keyed mark."""
 
 import re
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.checks import validated
 from bayes_at_n.pipeline.config.settings import RunConfig
 
-_MOST, _DEEPEST = 1 << 17, 16  # bytes of a folder's settings, which have 4,000; lists in lists
+_MOST, _DEEPEST = 1 << 17, 16  # bytes (usually 4,000) and nesting of a folder's settings
 
 
 def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunConfig:
-    """Read the settings that a run folder was made with, and change single keys of them.
+    """Read the settings of a run folder and change single keys of them.
 
-    `verb`: what will use the settings; without one they are only shown. Raises UserError: when the
-    folder holds no run, or a setting does not fit or cannot be trusted (`trust.check`).
+    `verb`: what will use the settings; without one they are only shown. Raises UserError: the
+    folder holds no run, or a setting is not valid or cannot be trusted (`trust.check`).
     """
     path = folder / "config.yaml"
     try:
@@ -29,7 +29,7 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
         values = _plain(text)
     except FileNotFoundError:
         inside = sorted(folder.glob("*/config.yaml"))
-        hint = f", but runs: name those, such as {inside[0].parent}" if inside else ""
+        hint = f"; name a run in it, such as {inside[0].parent}" if inside else ""
         raise UserError(f"{folder} is not a run folder: it has no config.yaml{hint}") from None
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
@@ -40,18 +40,18 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
     except UserError as error:
         by_user = str(error).startswith(tuple(typed))
         raise UserError(str(error) if by_user else f"{path}: {error}") from error
-    if "budget.until" in typed and cfg.budget.past:  # one of the file stops nothing but work
+    if "budget.until" in typed and cfg.budget.past:  # a stored one must not block `score`
         raise UserError(f"budget.until={cfg.budget.until}: is in the past; give a later time")
     mark, _, rest = text.partition("\n")
     if trust.is_own(rest, mark.removeprefix("# ")):
         cfg.trust = "true"
     elif verb:
-        trust.check(cfg, path, compose.own, verb, typed)
+        trust.check(cfg, path, compose.trusted, verb, typed)
     return cfg
 
 
 def configured(words: Sequence[str], verb: str = "") -> RunConfig:
-    """Compose settings, or load those of the run folder among them for a verb. Raises UserError."""
+    """Compose settings, or load a run folder's and change them, for a verb. Raises UserError."""
     folders, settings = compose.folders_of(words)
     if len(folders) > 1:
         raise UserError(f"{' '.join(folders)}: name one run folder, or KEY=VALUE settings")
@@ -59,47 +59,47 @@ def configured(words: Sequence[str], verb: str = "") -> RunConfig:
 
 
 def _plain(text: str) -> dict[str, Any]:
-    """Parse a file. Raises ValueError and YAMLError: it is not as `dump` writes one."""
+    """Parse a file. Raises ValueError or YAMLError: `dump` cannot have written it."""
     depth = 0
     for event in yaml.parse(text, yaml.CSafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST or getattr(event, "tag", None):
             line = event.start_mark.line + 1
-            raise ValueError(f"line {line}: an alias, a tag, or lists in lists without end")
+            raise ValueError(f"line {line}: an alias, a tag, or too deep nesting")
     if isinstance(values := yaml.load(text, yaml.CSafeLoader), dict):
         return {str(key): value for key, value in values.items()}
     raise ValueError("holds no settings")
 
 
 def _change(values: dict[str, Any], settings: Sequence[str]) -> list[str]:
-    """Set what KEY=VALUE settings say, as Hydra reads them; return their full keys."""
-    from omegaconf import OmegaConf  # not imported, nor Hydra, where nothing is changed
+    """Change values by KEY=VALUE settings in Hydra's grammar; return their full keys."""
+    from omegaconf import OmegaConf  # it takes time, as Hydra does, and may not be needed
 
     typed = []
-    for override in map(compose.parse, compose.parted(settings, RunConfig)[0]):
-        full, place = override.key_or_group, values
+    for override in map(compose.parse, compose.split(settings, RunConfig)[0]):
+        full, node = override.key_or_group, values
         fixed = full in {*compose.GROUPS, "tag", "run_dir"} or override.is_delete()
         if fixed or override.is_sweep_override():
             raise UserError(
-                f"{override.input_line}: where a run folder is named, one value of a key such as"
-                " sampling.trials=N; or leave the folder out and name model=... dataset=..."
+                f"{override.input_line}: cannot change in a run folder, single keys such as"
+                " sampling.trials=N can; or leave the folder out and name model=... dataset=..."
             )
         with compose.explaining(RunConfig):
             plain: Any = OmegaConf.to_container(OmegaConf.create([override.value()]), resolve=True)
         *groups, name = full.split(".")
         for group in groups:
-            if not isinstance(place := place.setdefault(group, {}), dict):
+            if not isinstance(node := node.setdefault(group, {}), dict):
                 raise UserError(f"{full}: config.yaml has no group {group}")
-        merged = isinstance(place.get(name), dict) and isinstance(plain[0], dict)
-        place[name] = place[name] | plain[0] if merged else plain[0]
+        merged = isinstance(node.get(name), dict) and isinstance(plain[0], dict)
+        node[name] = node[name] | plain[0] if merged else plain[0]
         typed.append(full)
     return typed
 
 
 def dump(cfg: RunConfig) -> str:
-    """The settings as YAML, every value spelt out; `load_folder` reads the same back."""
+    """Return all settings as YAML; `load_folder` reads the same back."""
     values = {key: value for key, value in asdict(cfg).items() if key != "trust"}
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-    odd = re.search("[\x85\u2028\u2029]", text)  # which some readers of YAML take for line ends
+    odd = re.search("[\x85\u2028\u2029]", text)  # line breaks in YAML 1.1
     return str(yaml.safe_dump(values, sort_keys=False) if odd else text)

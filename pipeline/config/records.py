@@ -1,4 +1,4 @@
-"""The settings of `import` and `export`, and of trackers: records of others, in and out."""
+"""The settings of `import` and `export`, for records of other programs."""
 
 import re
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from bayes_at_n.pipeline.config.checks import FolderName, Named, must, one_of
 from bayes_at_n.pipeline.config.scoring import ComparisonConfig
 from bayes_at_n.pipeline.config.settings import PROJECT, TRACKERS
 
-KINDS = {  # of records, and what makes them; `pipeline.records.formats` reads them
-    "trace": "Parquet",  # one row an attempt, as in scorio-trace
+KINDS = {  # kinds of records, and what writes them; `pipeline.records.formats` reads them
+    "trace": "Parquet",  # one row per attempt, as in scorio-trace
     "inspect": "inspect_ai",  # .eval and JSON
     "lighteval": "lighteval",
     "evalscope": "evalscope",
@@ -28,7 +28,7 @@ KINDS = {  # of records, and what makes them; `pipeline.records.formats` reads t
     "csv": "CSV",
     "runs": "this program",  # run folders of another machine
 }
-FORMATS = {  # by name the FUNCTION that writes an `Export` into an empty folder, as MODULE:FUNCTION
+FORMATS = {  # MODULE:FUNCTION that writes an `Export` into an empty folder
     "csv": "bayes_at_n.pipeline.records.flat:write_csv",
     "parquet": "bayes_at_n.pipeline.records.flat:write_parquet",
     "hf": "bayes_at_n.pipeline.records.hub:write_scores",
@@ -47,48 +47,48 @@ Out = Annotated[Named, must("a folder, without a suffix", lambda v: not v.endswi
 
 @dataclass
 class ImportConfig:
-    """What to import, and what the source does not say itself."""
+    """What to import, and what the source itself does not say."""
 
     path: str | None = None  # file, folder, or hub id OWNER/NAME of a data set
-    kind: Annotated[str, one_of("auto", *KINDS)] = "auto"
-    revision: str | None = None  # of a hub id: a commit, tag or branch
+    kind: Annotated[str, one_of("auto", *KINDS)] = "auto"  # kind of records; auto: detected
+    revision: str | None = None  # commit, tag or branch of a hub id
     questions: str | None = None  # .jsonl of id, problem, answer; or a folder of DATASET.jsonl
-    metric: str | None = None  # which value of a sample is its outcome, in other harnesses' logs
-    filter: str | None = None  # lm_eval: which filter's samples count
-    rubric: str = "labels"  # what the categories are called
+    metric: str | None = None  # the value of a sample that is its outcome, in harness logs
+    filter: str | None = None  # for lm_eval: the filter whose samples count
+    rubric: str = "labels"  # name of the rubric, if outcomes are categories
     category_names: list[str] = field(default_factory=list)  # of categories 0..C
-    # By default 0, 1, ..., C.
+    # Weights of categories 0..C, by default 0, 1, ..., C.
     category_weights: list[Annotated[float, Field(gt=-1e6, lt=1e6)]] = field(default_factory=list)
-    tag: FolderName | None = None  # ends the names of the run folders
+    tag: FolderName | None = None  # suffix of the run folders
 
     def problems(self) -> Iterator[str]:
         names, weights = self.category_names, self.category_weights
         if names and weights and len(names) != len(weights):
-            yield f"category_weights={weights}: one for each of the {len(names)} category_names"
+            yield f"category_weights={weights}: must be one for each of {len(names)} category_names"
         if names and not 2 <= len(set(names)) == len(names) <= MOST_CATEGORIES:
-            yield f"category_names={names}: must be 2 to {MOST_CATEGORIES}, each once"
+            yield f"category_names={names}: must be 2 to {MOST_CATEGORIES} different names"
 
 
 @dataclass
 class RecordsConfig:
-    """Records from elsewhere, and which runs they become."""
+    """Records of another program, and the runs that they become."""
 
-    dataset: list[str] = field(default_factory=list)  # its name, where the source has none
-    model: list[str] = field(default_factory=list)  # the models' names, where it has none
-    runs: Named = "runs"  # run folders are runs/DATASET/RUN
+    dataset: list[str] = field(default_factory=list)  # name of the data set, if the source has none
+    model: list[str] = field(default_factory=list)  # names of the models, if the source has none
+    runs: Named = "runs"  # folder of runs/DATASET/RUN
     source: ImportConfig = field(default_factory=ImportConfig)
 
 
 @dataclass
 class ExportConfig(SelectionConfig):
-    """Which runs, in which format, and how much of them."""
+    """Which runs to export, in which format, and how much of them."""
 
-    out: Out | None = None
-    to: Annotated[str, one_of(*FORMATS), Field(validate_default=True)] = ""
-    texts: bool = True  # the responses
-    logprobs: bool = False  # token ids and log-probs of the responses
-    push: HubId | None = None  # to=hub: where on the hub, made private
-    project: Named = PROJECT  # of a tracker, where to= names one
+    out: Out | None = None  # folder of the export
+    to: Annotated[str, one_of(*FORMATS), Field(validate_default=True)] = ""  # format, or tracker
+    texts: bool = True  # include responses
+    logprobs: bool = False  # include token ids and log-probs of responses
+    push: HubId | None = None  # for to=hub: upload to this data set, created private
+    project: Named = PROJECT  # of a tracker
 
     def problems(self) -> Iterator[str]:
         library = {"inspect": "inspect_ai"}.get(self.to, self.to)
@@ -97,10 +97,10 @@ class ExportConfig(SelectionConfig):
         if self.folders and (self.dataset or self.model):
             yield f"{self.folders[0]}: name folders of runs, or dataset= and model=, not both"
         if self.to != "hub" and self.scoring != ComparisonConfig():
-            yield f"scoring: to={self.to} has the scores of each run, which `score RUN_FOLDER` sets"
+            yield f"scoring: to={self.to} exports each run's own scores; see `score RUN_FOLDER`"
         if self.project != PROJECT and self.to not in TRACKERS:
-            yield f"project={self.project}: is of a tracker, to={' or '.join(TRACKERS)}"
+            yield f"project={self.project}: needs a tracker, to={' or '.join(TRACKERS)}"
         if self.logprobs and self.to not in ("parquet", "hub"):
-            yield f"logprobs=true: to={self.to} has no room for lists; use to=parquet"
+            yield f"logprobs=true: to={self.to} cannot hold lists; use to=parquet"
         if self.push and self.to != "hub":
-            yield f"push={self.push}: takes to=hub"
+            yield f"push={self.push}: needs to=hub"

@@ -1,4 +1,4 @@
-"""What a run may use: engines, a budget, a cluster; resources never change what a run *is*."""
+"""Resources of a run (engine, budget, cluster), which never change what the run *is*."""
 
 import re
 import time
@@ -22,11 +22,11 @@ from bayes_at_n.pipeline.config.checks import (
     one_of,
 )
 
-# Of a request, what other settings say.
-_SAID = {"model", "prompt", "messages", "token_ids", "input_ids", "sampling_params", "n", "stream"}
-_SAID |= {"temperature", "top_p", "top_k", "seed", "max_tokens", "logprobs", "prompt_logprobs"}
-Lacks = Annotated[str, one_of("logprobs", "prompt_logprobs")]
-_HERE = [name for name, of in KINDS.items() if not of.in_process]
+# Fields of a request that other settings set.
+_SET = {"model", "prompt", "messages", "token_ids", "input_ids", "sampling_params", "n", "stream"}
+_SET |= {"temperature", "top_p", "top_k", "seed", "max_tokens", "logprobs", "prompt_logprobs"}
+Optional = Annotated[str, one_of("logprobs", "prompt_logprobs")]
+_ENGINES = [name for name, engine in KINDS.items() if not engine.in_process]
 
 
 def _is_address(url: str) -> bool:
@@ -40,7 +40,7 @@ Address = Annotated[
 ]
 Url = Annotated[
     list[Address],
-    must("a single address; put a router before several servers", lambda v: len(v) < 2),
+    must("a single address; put a router in front of several servers", lambda v: len(v) < 2),
 ]
 
 
@@ -48,51 +48,53 @@ Url = Annotated[
 class EngineConfig:
     """The program that samples, and its resources."""
 
-    key = "engine"  # where these settings stand, for messages
-    lighter = "sampling.max_tokens or engine.batch_size"  # settings: lower, they take less memory
-    name: Annotated[str, one_of(*KINDS)] = MISSING
-    batch_size: Auto = 256  # sequences at once; auto: what a GPU's cache has room for, up to 1,024
-    in_flight: Positive | None = None  # requests with the engine; of vLLM three batches by default
-    replicas: Auto = AUTO  # processes that share the run, each with GPUs of its own; auto: all
-    tensor_parallel_size: Auto = 1  # GPUs of one replica; auto: as few as the model fits
-    gpu_memory_utilization: Share = 0.9
-    batch_invariant: bool = False  # vLLM's kernels for it; GPUs only, and slower
-    device: str | None = None  # transformers only: cpu, cuda, cuda:1, mps
-    price_in: Amount | None = None  # of a million tokens of prompts, in whatever money
-    price_out: Amount | None = None  # of completions
-    args: dict[str, Any] = field(default_factory=dict)  # of a server: fields of every request
-    url: Url = field(default_factory=list)  # engine=openai: its address, which ends in /v1
-    served_name: str | None = None  # of the model; default: the only one, or model.id
-    key_env: str = "OPENAI_API_KEY"  # in the environment: the key
-    # completions and generate: token ids; chat: chat turns; auto: token ids where it takes them
+    key = "engine"  # the group of these settings, for messages
+    lighter = "sampling.max_tokens or engine.batch_size"  # lower values take less memory
+    name: Annotated[str, one_of(*KINDS)] = MISSING  # the engine
+    batch_size: Auto = 256  # sequences at once; auto: what fits the GPU's cache, up to 1,024
+    in_flight: Positive | None = None  # requests at once; default: batch_size, vLLM: three times it
+    replicas: Auto = AUTO  # processes, each with its own GPUs; auto: one per available GPU group
+    tensor_parallel_size: Auto = 1  # GPUs per replica; auto: as few as the model fits in
+    gpu_memory_utilization: Share = 0.9  # share of GPU memory that vLLM may use
+    batch_invariant: bool = False  # vLLM's batch-invariant kernels; GPUs only, and slower
+    device: str | None = None  # for transformers: cpu, cuda, cuda:1, mps
+    price_in: Amount | None = None  # price per million prompt tokens, in any currency
+    price_out: Amount | None = None  # price per million completion tokens
+    args: dict[str, Any] = field(default_factory=dict)  # engine arguments, or fields of requests
+    url: Url = field(default_factory=list)  # for openai: the server's address, ending in /v1
+    served_name: str | None = None  # the model's name there; default: the only one, or model.id
+    key_env: str = "OPENAI_API_KEY"  # environment variable with the server's key
+    # completions, generate: prompts as token ids; chat: as chat turns; auto: token ids if possible.
     api: Annotated[str, one_of("auto", "completions", "chat", "generate")] = "auto"
-    allow_missing: list[Lacks] = field(default_factory=list)  # of what a run asks for
-    patience_s: Amount = 300.0  # a failing request is sent again for so long
-    timeout_s: Above0 = 3600.0  # of one request
+    allow_missing: list[Optional] = field(default_factory=list)  # what the server may lack
+    patience_s: Amount = 300.0  # seconds of retrying a failing request
+    timeout_s: Above0 = 3600.0  # seconds for one request
 
     def problems(self) -> Iterator[str]:
-        of = kind(self.name)
-        remote = of.served and not of.in_process
-        if remote != bool(self.url):
-            yield f"url: {self.key}=openai, and no other, needs one: {self.key}.url=http://HOST/v1"
-        if of.in_process and self.args:
-            yield f"args: a function takes prompts alone; {self.key}.name={self.name} has none"
-        if of.served and (said := sorted(_SAID & set(self.args))):
-            yield f"args.{said[0]}: is not for engine.args; sampling.* and others say it"
-        if of.served and self.replicas not in (1, AUTO):
-            yield f"replicas={self.replicas}: one process asks {self.name} as much as it can take"
-        for key, can, free in (
+        engine = kind(self.name)
+        remote = engine.served and not engine.in_process
+        if remote and not self.url:
+            yield f"url: {self.key}=openai needs {self.key}.url=http://HOST/v1"
+        if self.url and not remote:
+            yield f"url: only {self.key}=openai has one, not {self.name}; leave it out"
+        if engine.in_process and self.args:
+            yield f"args: a function gets prompts only; {self.key}.name={self.name} has none"
+        if engine.served and (names := sorted(_SET & set(self.args))):
+            yield f"args.{names[0]}: not allowed in engine.args; other settings set it"
+        if engine.served and self.replicas not in (1, AUTO):
+            yield f"replicas={self.replicas}: for {self.name} use engine.in_flight instead"
+        for key, feature, neutral in (
             ("tensor_parallel_size", "tensor_parallel", (1, AUTO)),
             ("device", "takes_device", (None,)),
             ("batch_invariant", "batch_invariant", (False,)),
         ):
-            if (value := getattr(self, key)) not in free and not getattr(of, can):
-                able = " or ".join(name for name, known in KINDS.items() if getattr(known, can))
+            if (value := getattr(self, key)) not in neutral and not getattr(engine, feature):
+                able = " or ".join(name for name, one in KINDS.items() if getattr(one, feature))
                 yield f"{key}={str(value).lower()}: needs {self.key}={able}, not {self.name}"
 
 
 class VerifierEngine(EngineConfig):
-    """The verifier's engine in the place of the engine; `verifier_engine` makes it."""
+    """The verifier's settings in the form of an engine's; see `verifier_engine`."""
 
     key = "verifier.engine"
     lighter = "verifier.context or verifier.batch_size"
@@ -100,21 +102,21 @@ class VerifierEngine(EngineConfig):
 
 @dataclass
 class VerifierEngineConfig:
-    """The program that the verifier runs in; see `verifier_engine` for what is left null."""
+    """The program that runs the verifier; `verifier_engine` replaces nulls."""
 
-    name: Annotated[str, one_of(*_HERE)] | None = None
-    url: Url = field(default_factory=list)
-    served_name: str | None = None
-    key_env: str | None = None
-    replicas: Auto = AUTO  # processes that judge at once, each with GPUs of its own; auto: all
-    tensor_parallel_size: Positive = 1  # GPUs of one replica
-    gpu_memory_utilization: Share | None = None
-    device: str | None = None
-    args: dict[str, Any] = field(default_factory=dict)
+    name: Annotated[str, one_of(*_ENGINES)] | None = None  # the engine; default: the run's
+    url: Url = field(default_factory=list)  # for openai: the server's address, ending in /v1
+    served_name: str | None = None  # the verifier's name there; default: the only one, or its id
+    key_env: str | None = None  # environment variable with the server's key; default: engine's
+    replicas: Auto = AUTO  # processes, each with its own GPUs; auto: one per available GPU group
+    tensor_parallel_size: Positive = 1  # GPUs per replica
+    gpu_memory_utilization: Share | None = None  # default: engine's
+    device: str | None = None  # for transformers: cpu, cuda, cuda:1, mps
+    args: dict[str, Any] = field(default_factory=dict)  # engine arguments, or fields of requests
 
 
 def _parsed(moment: str) -> datetime:
-    return datetime.fromisoformat(moment).astimezone()  # in this machine's zone without another
+    return datetime.fromisoformat(moment).astimezone()  # by default in this machine's time zone
 
 
 Moment = Annotated[str, must("a time such as 2026-12-01T08:00", _parsed)]
@@ -122,36 +124,36 @@ Moment = Annotated[str, must("a time such as 2026-12-01T08:00", _parsed)]
 
 @dataclass
 class BudgetConfig:
-    """Limits of generating, of a run folder over all its workers and sessions; none by default."""
+    """Limits of generating, per run folder over all workers and sessions; none by default."""
 
-    tokens: Amount | None = None  # sampled ones, of completions
-    gpu_hours: Amount | None = None  # loading too; a worker without a GPU counts as one
-    money: Amount | None = None  # at engine.price_in and engine.price_out
-    until: Moment | None = None
+    tokens: Amount | None = None  # most sampled tokens
+    gpu_hours: Amount | None = None  # most GPU hours, with loading; a worker on CPUs counts as one
+    money: Amount | None = None  # most money, at engine.price_in and engine.price_out
+    until: Moment | None = None  # time after which nothing is sampled, such as 2026-12-01T08:00
 
     @property
     def given(self) -> dict[str, float | str]:
-        """The limits that are set, by their keys."""
+        """Return the limits that are set, by key."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
     @property
     def moment(self) -> float | None:
-        """`until` in Unix seconds."""
+        """Return `until` in Unix seconds."""
         return None if self.until is None else _parsed(self.until).timestamp()
 
     @property
     def past(self) -> bool:
-        """Whether `until` is over."""
+        """Return whether `until` is over."""
         return self.moment is not None and self.moment <= time.time()
 
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d{1,2}):([0-5]\d):([0-5]\d)")
 _MEMORY = re.compile(r"(\d+)([KMGT]?)")
-_UNITS = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1 << 20}  # in MiB, as Slurm reads them
+_UNITS = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1 << 20}  # in MiB, as in Slurm
 
 
 def seconds(time: str) -> int | None:
-    """Return a time limit of Slurm in seconds; None when it is none.
+    """Return a time limit of Slurm in seconds; None if it is not valid.
 
     >>> seconds("24:00:00"), seconds("2-12:30:00"), seconds("24:00"), seconds("90")
     (86400, 217800, None, None)
@@ -162,7 +164,7 @@ def seconds(time: str) -> int | None:
 
 
 def share(memory: str, parts: int) -> str:
-    """Return a part of a task's memory, for a job with fewer GPUs.
+    """Return 1/`parts` of a task's memory, for a job with fewer GPUs.
 
     >>> share("1000G", 8), share("0", 8)
     ('128000M', '0')
@@ -172,7 +174,7 @@ def share(memory: str, parts: int) -> str:
 
 
 _WORD, _OPTION = re.compile(r"[^\s'\"]+"), re.compile("-[^\n]*")
-Word = Annotated[str, must("one word, or null for the site's own", _WORD.fullmatch)]
+Word = Annotated[str, must("one word, or null for the site's default", _WORD.fullmatch)]
 Time = Annotated[str, must('"HH:MM:SS" or "D-HH:MM:SS", in quotes in YAML, or null', seconds)]
 Memory = Annotated[str, must("a number and K, M, G or T, such as 64G", _MEMORY.fullmatch)]
 Option = Annotated[str, must("an option of sbatch such as --x=y", _OPTION.fullmatch)]
@@ -180,35 +182,32 @@ Option = Annotated[str, must("an option of sbatch such as --x=y", _OPTION.fullma
 
 @dataclass
 class CpuJobs:
-    """What jobs that need no GPU ask for: grade, score, report."""
+    """Resources of jobs without GPUs: grade, score, report."""
 
-    partition: Word | None = None  # default: the site's own
-    time: Time | None = "08:00:00"
-    cpus: Positive = 8
-    memory: Memory | None = "32G"
-    options: list[Option] = field(default_factory=list)
+    partition: Word | None = None  # default: the site's
+    time: Time | None = "08:00:00"  # time limit; null: the partition's
+    cpus: Positive = 8  # per task
+    memory: Memory | None = "32G"  # per task; "0": all of the node
+    options: list[Option] = field(default_factory=list)  # more options of sbatch
 
 
 @dataclass
 class ClusterConfig(CpuJobs):
-    """What jobs of `submit` ask for, one task each; keys that are not here are of `cpu_jobs`.
+    """Resources of jobs of `submit`; Ray uses `address`, `gpus`, `cpus` and `workers` only."""
 
-    Of Ray count `address`, `gpus` and `cpus` of a worker, and `workers`.
-    """
-
-    time: Time | None = "24:00:00"  # null: the partition's
-    memory: Memory | None = "64G"  # "0": all of the node
-    name: str = "default"
+    time: Time | None = "24:00:00"  # time limit; null: the partition's
+    memory: Memory | None = "64G"  # per task; "0": all of the node
+    name: str = "default"  # name in records
     address: Word | None = None  # of a Ray cluster; null: Slurm
-    account: Word | None = None
-    qos: Word | None = None  # of jobs with GPUs
-    gpus: Natural = 1  # 0: engines on the CPU
-    workers: Positive = 1  # array tasks a run is shared by; of Ray actors
+    account: Word | None = None  # to charge
+    qos: Word | None = None  # quality of service of jobs with GPUs
+    gpus: Natural = 1  # per task; 0: engines on the CPU
+    workers: Positive = 1  # array tasks per run; Ray: actors
     max_running: Positive | None = None  # array tasks at once, over all runs
-    warn_s: Positive = 300  # a task is told so long before its time is up
+    warn_s: Positive = 300  # seconds before its time limit that a task gets a signal
     setup: str = ""  # shell lines before the program: module loads, environments, LAUNCH=
     cpu_jobs: CpuJobs = field(default_factory=CpuJobs)
 
     def problems(self) -> Iterator[str]:
         if self.time and self.warn_s >= (limit := seconds(self.time) or 0):
-            yield f"warn_s={self.warn_s}: must be below the time of a task, which is {limit} s"
+            yield f"warn_s={self.warn_s}: must be less than cluster.time, {limit} s"

@@ -21,7 +21,7 @@ def _metrics(names: list[str]) -> list[str]:
 
 
 def own_metrics(names: list[str]) -> list[str]:
-    """Return the files of a user's own metrics, FILE.py:function, among these."""
+    """Return the files of the user's own metrics, FILE.py:function, among `names`."""
     return [own[1] for name in names if (own := re.fullmatch(OWN, name.strip()))]
 
 
@@ -32,10 +32,10 @@ Caps = Annotated[list[str], must("numbers, or auto", lambda v: _CAPS.fullmatch("
 
 @dataclass
 class MetricsConfig:
-    """What every table of scores shows."""
+    """Metrics and intervals of all score tables."""
 
-    confidence: Level = 0.95  # of all intervals, two-sided
-    # Names of scoring/metrics/table.py, or FILE.py:function.
+    confidence: Level = 0.95  # of all two-sided intervals
+    # Names such as bayes, avg, pass@8, g-pass@8:0.5, or FILE.py:function.
     metrics: Metrics = field(default_factory=lambda: [*DEFAULT])
 
 
@@ -69,11 +69,11 @@ class ComparisonConfig(CapsConfig):
 
 @dataclass
 class PriorConfig:
-    """Another run whose first `trials` trials act as the prior R0, of other questions, too."""
+    """Another run, also of other questions, whose first trials are the prior R0."""
 
-    run: str | None = None  # or a folder of runs, of which the one of the same name counts
-    trials: Positive | None = None
-    weight: Annotated[float, Field(gt=0, le=10**6)] | None = None  # how many trials they count
+    run: str | None = None  # its folder, or a folder of runs, which has one of the same name
+    trials: Positive | None = None  # its first trials that count; default: all
+    weight: Annotated[float, Field(gt=0, le=10**6)] | None = None  # count them as this many trials
 
     def problems(self) -> Iterator[str]:
         for key in ("trials", "weight"):
@@ -83,16 +83,16 @@ class PriorConfig:
 
 @dataclass
 class RubricConfig:
-    """The rubrics that attempts are mapped into, and weights other than those of their files."""
+    """Rubrics, and weights that replace those of their files."""
 
-    names: list[Named] = field(default_factory=list)  # in configs/rubric or files; none: all
-    weights: dict[str, Any] = field(default_factory=dict)  # per name a list, one a category
+    names: list[Named] = field(default_factory=list)  # in configs/rubric, or files; default: all
+    weights: dict[str, Any] = field(default_factory=dict)  # by name, a list with one per category
 
 
 @dataclass
 class ThresholdsConfig:
-    """The quantiles that rubrics compare with: of which attempts, or frozen in a file."""
+    """The quantiles that rubrics compare with: computed, or frozen in a file."""
 
     file: Named | None = None  # a thresholds.json that `categorize` wrote
-    scope: Annotated[str, one_of("model", "cohort")] = "cohort"  # all runs beside; this run alone
-    include_invalid: bool = True  # whether invalid attempts enter the quantiles
+    scope: Annotated[str, one_of("model", "cohort")] = "cohort"  # cohort: all runs of the data set
+    include_invalid: bool = True  # count invalid attempts, too

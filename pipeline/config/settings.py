@@ -1,7 +1,7 @@
-"""The settings of a run: one dataclass per group, with what its values may be.
+"""The settings of a run: one dataclass per group, with the limits of its values.
 
-A YAML file in `configs/<group>/` fills one of these dataclasses. A key that is not here is an
-error, so a misspelt override never passes in silence.
+A YAML file in `configs/<group>/` fills one of these dataclasses. Any other key is an error, so a
+misspelt override is never ignored.
 """
 
 import re
@@ -46,15 +46,15 @@ from bayes_at_n.verifiers.answers import own
 from bayes_at_n.verifiers.maths.boxed import Policy
 from bayes_at_n.verifiers.maths.conventions import Conventions
 
-OFFICIAL = "official"  # the verifier.prompt that is fetched
+OFFICIAL = "official"  # the verifier.prompt that `prefetch` downloads
 FOLDER = PACKAGES / "prompts" / "verifier"
-FIELDS = ("question", "gold", "response", "answer")  # of a prompt, as the project names them
+FIELDS = ("question", "gold", "response", "answer")  # of a verifier's prompt
 TRACKERS = ("wandb", "mlflow", "trackio")
 PROJECT = "bayes-at-n"
 STAGES = ("prepare", "generate", "grade", "verify", "categorize", "score")
 Dtype = Annotated[str, one_of("auto", "bfloat16", "float16", "float32")]
 Stages = Annotated[list[Annotated[str, one_of(*STAGES)]], Field(min_length=1)]
-Kind = Annotated[str, one_of("chat", "plain")]  # a user's turn of the chat template; the text alone
+Kind = Annotated[str, one_of("chat", "plain")]
 _reads = {name: one_of(*get_args(hint)) for name, hint in get_type_hints(Conventions).items()}
 
 
@@ -64,79 +64,82 @@ def _are_columns(names: Any) -> bool:
 
 @dataclass
 class ModelConfig:
-    """A generator model: where its weights are and how its chat template is called."""
+    """A generator model: its weights, tokenizer and chat template."""
 
-    key = "model"  # where these settings stand, for messages
-    name: FolderName = MISSING
-    id: str = MISSING  # Hugging Face hub id, or a local folder; of a server, any name
-    tokenizer: str | None = None  # hub id or folder, where it is not the model's own
-    check_tokens: bool = True  # whether the token ids of prompts must decode to their texts
-    revision: str | None = None
+    key = "model"  # the group of these settings, for messages
+    name: FolderName = MISSING  # name in tables, and of run folders
+    id: str = MISSING  # Hugging Face hub id or local folder; any name if a server has the model
+    tokenizer: str | None = None  # hub id or folder; default: the model's
+    check_tokens: bool = True  # check that token ids of prompts decode to their texts
+    revision: str | None = None  # commit, branch or tag on the hub
     checkpoint: str | None = None  # one of a family, for an `id` that interpolates it
-    table_id: int | None = None  # the paper's Table 6
-    short_name: str | None = None
-    dtype: Dtype = "bfloat16"
-    context: Positive | None = None  # tokens; default: the model's own config
-    trust_remote_code: bool = False
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    table_id: int | None = None  # number in the paper's Table 6
+    short_name: str | None = None  # name in the paper's figures
+    dtype: Dtype = "bfloat16"  # of weights and computation; auto: the checkpoint's
+    context: Positive | None = None  # tokens; default: from the model's config.json
+    trust_remote_code: bool = False  # run Python code that comes with the model
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)  # of the chat template
+    # The date that the chat template may print, which else changes prompts every day.
     template_date: Annotated[str, must("a date, YYYY-MM-DD", date.fromisoformat)] | None = None
-    system: str | None = None
-    reasoning_end: str | None = "</think>"  # the answer is looked for after this marker
-    skip_special_tokens: bool = True
-    engine_args: dict[str, Any] = field(default_factory=dict)
+    system: str | None = None  # system message
+    reasoning_end: str | None = "</think>"  # the answer is extracted from the text after it
+    skip_special_tokens: bool = True  # leave special tokens out of responses
+    engine_args: dict[str, Any] = field(default_factory=dict)  # engine arguments for this model
 
 
 class VerifierModel(ModelConfig):
-    """The verifier in the place of the model."""
+    """The verifier's settings in the form of a model's."""
 
     key = "verifier"
 
 
 @dataclass
 class FieldNames:
-    """The columns or JSON keys of a data set that hold each part of a question."""
+    """The columns or JSON keys that hold the parts of a question."""
 
-    id: str | None = "id"
-    problem: str = "problem"
-    solution: str = "solution"  # of examples, where prompt.solved shows it
-    form: str | None = None  # "strict" in it: an answer must have the form of the gold answer
-    answer: str = "answer"  # of multiple choice a letter, an index from 0, or an option's text
+    id: str | None = "id"  # of the question; null: its number
+    problem: str = "problem"  # of the text
+    solution: str = "solution"  # of the worked solution, for few-shot examples
+    form: str | None = None  # of a mark: "strict" requires the gold answer's form, too
+    cluster: str | None = None  # of what questions share: a passage, an original, a language
+    answer: str = "answer"  # of the gold answer; a choice's letter, index from 0, or text
+    # Of the options: one column with a list, or several columns.
     choices: Annotated[Any, must("a column's name, or a list of them", _are_columns)] = None
 
 
 @dataclass
 class ConventionsConfig:
-    """What counts as the same answer where its kind leaves it open: verifiers.Conventions."""
+    """Conventions for equal answers, see verifiers.Conventions."""
 
     lists: Annotated[str, _reads["lists"]] = "unordered"  # ordered: `1,2` is not `2,1`
-    units: Annotated[str, _reads["units"]] = "optional"
-    decimals: Annotated[str, _reads["decimals"]] = "exact"  # rounded: 0.333 is 1/3
-    percent: Annotated[str, _reads["percent"]] = "hundredth"  # either: 2% may stand for 2
-    tolerance: Amount = 0.0  # of answer=number
-    relative: Amount = 0.0  # share of the gold answer; the larger counts
-    text: Annotated[str, _reads["text"]] = "space"  # of answer=exact and regex
+    units: Annotated[str, _reads["units"]] = "optional"  # whether units must match
+    decimals: Annotated[str, _reads["decimals"]] = "exact"  # rounded: 0.333 equals 1/3
+    percent: Annotated[str, _reads["percent"]] = "hundredth"  # either: 2% may also mean 2
+    tolerance: Amount = 0.0  # absolute, for answer=number
+    relative: Amount = 0.0  # tolerance as a share of the gold answer; the larger one counts
+    text: Annotated[str, _reads["text"]] = "space"  # what is ignored by answer=exact and regex
 
 
 @dataclass
 class DatasetConfig:
     """Questions with gold answers: a file, or a Hugging Face data set."""
 
-    name: FolderName = MISSING
-    path: str = MISSING  # a file, JSON Lines or array, CSV or Parquet; or a hub id
-    subset: str | None = None
-    split: str = "test"
-    revision: str | None = None
+    name: FolderName = MISSING  # name in tables, and of the folder of its runs
+    path: str = MISSING  # JSON, JSON Lines, CSV or Parquet file, or a hub id
+    subset: str | None = None  # configuration of a hub data set
+    split: str = "test"  # of a hub data set
+    revision: str | None = None  # commit, branch or tag on the hub
     fields: FieldNames = field(default_factory=FieldNames)
-    gold_after: Named | None = None  # the gold answer follows its last mark
-    limit: Positive | None = None  # only the first so many questions
-    # The kind of answer: a name of verifiers.KINDS; of python python:FILE.py:function. And judge:
-    # math, where the verifier decides.
+    gold_after: Named | None = None  # the gold answer is the text after the last such mark
+    limit: Positive | None = None  # use only the first questions, this many
+    # Kind of answer: a name of verifiers.KINDS, python:FILE.py:function, or judge (math, and the
+    # verifier decides).
     answer: str = "math"
-    # Which are the answer; auto: the last, or those that close the text, if the gold has parts.
+    # Which boxes are the answer; auto: the last, or the closing ones if the gold answer has parts.
     boxes: Annotated[str, one_of(*get_args(Policy))] = "auto"
-    pattern: str | None = None  # of answer=regex: its group is the answer
+    pattern: str | None = None  # for answer=regex: its group is the answer
     conventions: ConventionsConfig = field(default_factory=ConventionsConfig)
-    # The verifier decides: unmatched: what the rule grader does not accept; all: every answer.
+    # What the verifier decides: unmatched: answers that the rules do not accept; all: every answer.
     judge: Annotated[str, one_of("unmatched", "all")] | None = None
 
     def __post_init__(self) -> None:
@@ -150,9 +153,9 @@ class DatasetConfig:
             yield from problems(self.answer, self.pattern, Conventions(**asdict(self.conventions)))
 
     def grader(self) -> tuple[str, str | None]:
-        """The kind of answer; of a user's own grader where its file is, and the hash of that.
+        """Return the kind of answer, with the resolved path and hash of a user's own grader.
 
-        Raises UserError: it is not there.
+        Raises UserError: the grader's file does not exist.
         """
         if not self.answer.startswith("python:"):
             return self.answer, None
@@ -164,81 +167,81 @@ class DatasetConfig:
 
 @dataclass
 class PromptConfig:
-    """How a problem becomes what the model sees; `{problem}` stands for the problem text."""
+    """How a problem becomes a prompt."""
 
-    name: str = MISSING
-    template: str = MISSING
-    kind: Kind = "chat"
-    prefix: str = ""  # how the answer begins: the model goes on, and it is graded with the rest
+    name: str = MISSING  # name in records
+    template: str = MISSING  # of the user's turn, with {problem} and perhaps {choices}
+    kind: Kind = "chat"  # chat: by the chat template; plain: the text alone
+    prefix: str = ""  # start of the response, which the model continues; graded with it
     stop: list[Annotated[str, Field(min_length=1)]] = field(default_factory=list)  # end an attempt
-    shots: Annotated[int, Field(ge=0, le=1000)] = 0  # solved examples in front of the question
-    shots_from: Named | None = None  # a file, or a split of the data set
-    shots_seed: int | None = None  # their order; null: as they come
-    solved: str = "{solution}"  # an example's answer, with {solution} or {answer} of its row
-    system_role: Annotated[str, one_of("system", "user")] = "system"  # user: before the user's turn
-    # The order of `{choices}`: as the data set has it, one for each question, or for each attempt.
+    shots: Annotated[int, Field(ge=0, le=1000)] = 0  # number of solved examples
+    shots_from: Named | None = None  # their file, or a split of the data set
+    shots_seed: int | None = None  # shuffles them; null: in order
+    solved: str = "{solution}"  # an example's response, with {solution} or {answer}
+    system_role: Annotated[str, one_of("system", "user")] = "system"  # user: in the user's turn
+    # Order of {choices}: none: the data set's; question: shuffled per question; trial: per attempt.
     shuffle: Annotated[str, one_of("none", "question", "trial")] = "none"
-    shuffle_seed: Seed = 0
+    shuffle_seed: Seed = 0  # of that order
 
     def problems(self) -> Iterator[str]:
         if "{problem}" not in self.template:
-            yield "template: must contain {problem}, where the problem text goes"
+            yield "template: must contain {problem}, the place of the problem's text"
         if self.shots and self.shots_from is None:
-            yield f"shots={self.shots}: from where? prompt.shots_from=FILE.jsonl, or a split"
+            yield f"shots={self.shots}: needs prompt.shots_from=FILE.jsonl, or a split"
         if self.shots and not ("{solution}" in self.solved or "{answer}" in self.solved):
-            yield "solved: must contain {solution} or {answer}, or no example shows one"
+            yield "solved: must contain {solution} or {answer}"
 
 
 @dataclass
 class SamplingConfig:
     """The sampling protocol."""
 
-    name: str = MISSING
-    trials: Annotated[int, Field(ge=1, le=10**6)] = 80  # more is a slip of the finger
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.6
-    top_p: Share = 0.95
-    top_k: Positive | None = None  # null: no limit
-    max_tokens: Positive = 32768
-    seed: Seed | None = 1234  # null: none; of 62 bits
-    # Of an attempt, see `config/seeds.py`; run folders that do not say it are `shared`.
+    name: str = MISSING  # name in records
+    trials: Annotated[int, Field(ge=1, le=10**6)] = 80  # attempts per question
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.6  # 0: greedy
+    top_p: Share = 0.95  # nucleus sampling; 1: off
+    top_k: Positive | None = None  # null: off
+    max_tokens: Positive = 32768  # of one attempt
+    seed: Seed | None = 1234  # up to 62 bits; null: not seeded
+    # shared: seed + trial for all questions and models; independent: a hash (config/seeds.py).
     seeds: Annotated[str, one_of("shared", "independent")] = "shared"
-    logprobs: bool = True
-    prompt_logprobs: bool = True
+    logprobs: bool = True  # store log-probs of sampled tokens
+    prompt_logprobs: bool = True  # store log-probs of prompts
 
     def problems(self) -> Iterator[str]:
         if self.temperature == 0 and self.trials > 1:
-            yield "temperature=0: greedy attempts are all alike; set sampling.trials=1"
+            yield "temperature=0: all greedy attempts are equal; set sampling.trials=1"
 
 
 @dataclass
 class GradingConfig:
-    """How answers are compared with gold answers: limits for a pair."""
+    """Limits of comparing one answer with its gold answer."""
 
-    timeout_s: Annotated[float, Field(gt=0)] = 3.0  # processor seconds
-    memory_mb: Annotated[int, Field(ge=256)] = 1024
-    workers: Positive | None = None
-    # Instead of our own grader math_verify alone judges the full text, to compare with.
+    timeout_s: Annotated[float, Field(gt=0)] = 3.0  # processor seconds per answer
+    memory_mb: Annotated[int, Field(ge=256)] = 1024  # of one grading process
+    workers: Positive | None = None  # grading processes; default: one per core
+    # math_verify: grade the full text by plain math-verify, for comparison with other tools.
     compat: Annotated[str, one_of("math_verify")] | None = None
 
 
 @dataclass
 class LabelTokens:
-    """What a verifier answers for each label: one token each, in the order of columns a, b, c."""
+    """A verifier's token for each label, in the order of columns a, b, c."""
 
-    correct: str = "A"
-    incorrect: str = "B"
-    invalid: str | None = "C"  # cut off, in circles, off the question, refused; null: it has none
+    correct: str = "A"  # token for a correct answer
+    incorrect: str = "B"  # token for an incorrect answer
+    invalid: str | None = "C"  # token for truncated, repetitive, off-topic, refused; null: none
 
 
 @dataclass
 class OfficialPrompt:
-    """A text in a Python file of a public GitHub repository, at one commit; `prefetch` has it."""
+    """A prompt in a Python file of a public GitHub repository, which `prefetch` downloads."""
 
-    file: str | None = None  # OWNER/NAME/COMMIT/PATH; null: there is none
+    file: str | None = None  # OWNER/NAME/COMMIT/PATH; null: none
     sha256: str = ""  # of the file
-    name: str = ""  # of the text in it
-    fields: dict[str, str] = field(default_factory=dict)  # what its fields are here
-    fallback: str | None = None  # the verifier.prompt until `prefetch` has it; null: none
+    name: str = ""  # of the variable that holds the prompt
+    fields: dict[str, str] = field(default_factory=dict)  # its placeholders and their meaning
+    fallback: str | None = None  # verifier.prompt to use until it is downloaded; null: none
 
     def __str__(self) -> str:
         return f"{self.file}:{self.name}"
@@ -246,33 +249,35 @@ class OfficialPrompt:
 
 @dataclass
 class VerifierConfig:
-    """The model that judges attempts, how it is asked, and how its answer is calibrated."""
+    """The model that judges attempts, its prompt, and the calibration of its labels."""
 
     key = "verifier"
-    name: str = "compass-3b"
-    id: Named | None = "opencompass/CompassVerifier-3B"  # or a local folder; null: none
-    tokenizer: str | None = None  # these two as those of the model
-    check_tokens: bool = True
-    revision: str | None = None
-    prompt: Named = "compass"  # official, prompts/verifier/NAME.txt, or a path
+    name: str = "compass-3b"  # name in records
+    id: Named | None = "opencompass/CompassVerifier-3B"  # hub id or local folder; null: none
+    tokenizer: str | None = None  # hub id or folder; default: the model's
+    check_tokens: bool = True  # check that token ids of prompts decode to their texts
+    revision: str | None = None  # commit, branch or tag on the hub
+    prompt: Named = "compass"  # official, a name in prompts/verifier, or a path
     official: OfficialPrompt = field(default_factory=OfficialPrompt)
-    kind: Kind = "chat"
-    prefix: str = ""  # how the answer begins; the label comes next
+    kind: Kind = "chat"  # chat: by the chat template; plain: the text alone
+    prefix: str = ""  # start of the response, which the label follows
     labels: LabelTokens = field(default_factory=LabelTokens)
-    dtype: Dtype = "bfloat16"
-    context: Positive | None = None  # tokens; default: the model's own config
-    trust_remote_code: bool = False
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    dtype: Dtype = "bfloat16"  # of weights and computation; auto: the checkpoint's
+    context: Positive | None = None  # tokens; default: from the model's config.json
+    trust_remote_code: bool = False  # run Python code that comes with the model
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)  # of the chat template
+    # Prior that is divided out of label probabilities: see docs/verifier.md.
     calibration: Annotated[str, one_of("contextual", "question", "graded", "none")] = "contextual"
-    clip: Above0 | None = 1.0  # nats; null: the formula as printed, all of it and of C, too
+    clip: Above0 | None = 1.0  # most nats that calibration moves A and B; null: no limit, C, too
+    # Texts in place of a response, for calibration=contextual.
     content_free: Annotated[
         list[str], Field(min_length=1), must("each once", lambda texts: len({*texts}) == len(texts))
     ] = field(default_factory=lambda: ["N/A", "", "[MASK]"])
-    average: Annotated[str, one_of("probability", "logit")] = "probability"  # of the baselines
-    temperature: Above0 = 1.5
-    fit_temperature: bool = False  # to labels of people
-    least_mass: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of labels; under it the stage stops
-    batch_size: Positive = 256  # prompts that run at once
+    average: Annotated[str, one_of("probability", "logit")] = "probability"  # of their priors
+    temperature: Above0 = 1.5  # of the label probabilities
+    fit_temperature: bool = False  # fit it to human labels instead
+    least_mass: Annotated[float, Field(ge=0, lt=1)] = 0.5  # error if labels have less probability
+    batch_size: Positive = 256  # prompts at once
     engine: VerifierEngineConfig = field(default_factory=VerifierEngineConfig)
 
     def problems(self) -> Iterator[str]:
@@ -283,7 +288,7 @@ class VerifierConfig:
             yield f"official.sha256={self.official.sha256}: prompt=official needs one, of 64 digits"
 
     def form(self) -> dict[str, str]:
-        """What makes its prompt, where that is not as it was before there was a choice."""
+        """Return the settings of its prompt that differ from those of the first run format."""
         form = {"kind": self.kind, "prefix": self.prefix}
         own = {"tokenizer": self.tokenizer} if self.tokenizer else {}
         return own | ({} if form == {"kind": "chat", "prefix": ""} else form)
@@ -291,23 +296,23 @@ class VerifierConfig:
 
 @dataclass
 class LabelsConfig:
-    """What people say of attempts: `verify` draws a sample for them, and reads what they said."""
+    """Human labels: `verify` draws a sample of attempts to label, and reads labels."""
 
-    file: Named | None = None  # JSON Lines with question_id, trial, correct
-    sample: Positive | None = None  # so many attempts go to labels.jsonl
+    file: Named | None = None  # labels to read: JSON Lines with question_id, trial, correct
+    sample: Positive | None = None  # number of attempts to write to labels.jsonl
 
 
 @dataclass
 class TrackConfig:
-    """Where a run is shown while it is made; addresses and keys are settings of the libraries."""
+    """Experiment trackers; the libraries' own settings give addresses and keys."""
 
-    to: list[Annotated[str, one_of(*TRACKERS)]] = field(default_factory=list)
-    project: Named = PROJECT
+    to: list[Annotated[str, one_of(*TRACKERS)]] = field(default_factory=list)  # trackers to log to
+    project: Named = PROJECT  # the tracker's project
 
 
 @dataclass
 class RunConfig:
-    """One run: a data set, a model and a sampling protocol, and how to execute it."""
+    """One run: a data set, a model, a sampling protocol, and how to execute it."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
@@ -324,71 +329,70 @@ class RunConfig:
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
-    stages: Stages = field(default_factory=lambda: [*STAGES])
-    trust_parts: bool = False  # take back attempts that another model may have made; not kept
-    race: Named | None = None  # of `settle`: the file that says what it wants by now; not kept
-    tag: FolderName | None = None  # tells protocols of one model and data set apart
-    trust: Trust = "false"  # use what a folder says (`trust.py`); never kept
-    run_dir: Named = MISSING
+    stages: Stages = field(default_factory=lambda: [*STAGES])  # stages that `run` runs
+    trust_parts: bool = False  # accept attempts that another model may have made; not stored
+    race: Named | None = None  # internal: the file with which `settle` controls a run; not stored
+    tag: FolderName | None = None  # suffix of the run folder, for another protocol
+    trust: Trust = "false"  # use a folder's settings that run code or connect; not stored
+    run_dir: Named = MISSING  # the run folder
 
     def problems(self) -> Iterator[str]:
         columns, template = self.dataset.fields.choices, self.prompt.template
         engine, judge, verifier = self.engine, self.dataset.judge, self.verifier
-        budget, of = self.budget, kind(self.engine.name)
+        budget, engine_kind = self.budget, kind(self.engine.name)
         if columns and "{choices}" not in template:
             yield "prompt.template: must contain {choices}, for the options (prompt=choice does)"
         if not columns and ("{choices}" in template or self.prompt.shuffle != "none"):
             yield "prompt.shuffle, prompt.template: {choices} needs dataset.fields.choices"
         if self.prompt.stop and "stop" in engine.args:
-            yield "engine.args.stop: leave it out; prompt.stop says it"
+            yield "engine.args.stop: leave it out and set prompt.stop"
         yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
         if judge and verifier.id is None:
-            yield f"dataset.judge={judge}: the verifier decides, and verifier=none"
+            yield f"dataset.judge={judge}: needs a verifier, not verifier=none"
         if judge == "unmatched" and verifier.fit_temperature:
-            yield "verifier.fit_temperature=true: not with dataset.judge=unmatched"
+            yield "verifier.fit_temperature=true: not supported with dataset.judge=unmatched"
         if budget.money is not None and not (engine.price_in or engine.price_out):
             yield f"budget.money={budget.money:g}: needs engine.price_in and engine.price_out"
-        if budget.gpu_hours is not None and of.served:
-            yield f"budget.gpu_hours={budget.gpu_hours:g}: a server's are unknown; budget.tokens"
-        for key in ("logprobs", "prompt_logprobs") if of.in_process else ():
+        if budget.gpu_hours is not None and engine_kind.served:
+            yield f"budget.gpu_hours={budget.gpu_hours:g}: not for a server; use budget.tokens"
+        for key in ("logprobs", "prompt_logprobs") if engine_kind.in_process else ():
             if getattr(self.sampling, key):
-                yield f"sampling.{key}=true: engine=callable gives texts alone; set it to false"
+                yield f"sampling.{key}=true: engine=callable returns texts only; set it to false"
 
 
 def template_file(prompt: str) -> Path:
-    """The file of a `verifier.prompt`: of a name in prompts/verifier/, or else a path."""
+    """Return the file of a `verifier.prompt`, a name in prompts/verifier/ or a path."""
     named = FOLDER / f"{prompt}.txt"
     return named if named.is_file() else Path(prompt).expanduser()
 
 
 def verifier_engine(cfg: RunConfig) -> VerifierEngine:
-    """The engine that the verifier runs in: the kind of the run's, unless `verifier.engine` says.
+    """Return the verifier's engine: `verifier.engine`, and defaults from the run's `engine`.
 
-    What is said of the machine and the process, GPU memory, kernels and (for the same kind) device,
-    counts for both; what is said of the generator's model, `engine.args` and GPUs that it is
-    spread over, does not. A generator's server has no verifier: without an address of its own it
-    runs here, in vLLM.
+    Settings of machine and process (GPU memory, kernels, device if the engine is the same) are the
+    run's, those of the generator's model (`engine.args`, GPUs per replica) are not. If the model is
+    on a server and the verifier has no URL, the verifier runs locally in vLLM.
     """
-    own, theirs = cfg.verifier.engine, cfg.engine
-    name = "openai" if own.url else "vllm" if kind(theirs.name).served else theirs.name
-    of = kind(name := own.name or name)
+    own, engine = cfg.verifier.engine, cfg.engine
+    name = "openai" if own.url else "vllm" if kind(engine.name).served else engine.name
+    engine_kind = kind(name := own.name or name)
     settings = {
         "batch_size": cfg.verifier.batch_size,
-        "gpu_memory_utilization": theirs.gpu_memory_utilization,
-        "batch_invariant": theirs.batch_invariant and of.batch_invariant,
-        "device": theirs.device if name == theirs.name else None,
-        "key_env": theirs.key_env,
-        "in_flight": theirs.in_flight if of.served else None,
-        "patience_s": theirs.patience_s,
-        "timeout_s": theirs.timeout_s,
-        "api": "completions" if of.served else "auto",  # labels are tokens
+        "gpu_memory_utilization": engine.gpu_memory_utilization,
+        "batch_invariant": engine.batch_invariant and engine_kind.batch_invariant,
+        "device": engine.device if name == engine.name else None,
+        "key_env": engine.key_env,
+        "in_flight": engine.in_flight if engine_kind.served else None,
+        "patience_s": engine.patience_s,
+        "timeout_s": engine.timeout_s,
+        "api": "completions" if engine_kind.served else "auto",  # labels are tokens
     }
-    said = {key: value for key, value in asdict(own).items() if value is not None}
-    return VerifierEngine(**settings | said | {"name": name})
+    given = {key: value for key, value in asdict(own).items() if value is not None}
+    return VerifierEngine(**settings | given | {"name": name})
 
 
 def verifier_as_model(cfg: RunConfig) -> RunConfig:
-    """The configuration with the verifier, which there must be, in the place of the model."""
+    """Return the configuration with its verifier as the model; it must have one."""
     v = cfg.verifier
     assert v.id is not None
     keys = "name id tokenizer check_tokens revision dtype context trust_remote_code"

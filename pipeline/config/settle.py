@@ -1,4 +1,4 @@
-"""The settings of `settle`: what is to be decided, how surely, and between which runs."""
+"""The settings of `settle` and `plan`: the decision, its confidence, and the runs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 
 _FORMS = "best, top:K, order, above:MODEL or width:W, such as top:3, above:qwen3-4b, width:0.02"
 _UNTIL = re.compile(r"best|order|top:[1-9]\d*|above:.+|width:0?\.\d*[1-9]\d*", re.DOTALL)
-BLOCK = 8  # trials between two looks, so that loading a model pays
-# What the verb says itself about each of its runs.
+BLOCK = 8  # trials between two looks, so that loading a model pays off
+# Settings that the verb sets for each of its runs, and why.
 _OWN = {
     "run_dir": "there are several runs, in runs/DATASET/MODEL; tag=NAME tells several kinds apart",
     "stages": "every model is prepared, sampled and graded; `run` makes the rest",
@@ -33,7 +33,7 @@ _OWN = {
 
 
 class Until(NamedTuple):
-    """What sampling goes on until."""
+    """The goal that ends sampling."""
 
     kind: str  # best, top, order, above or width
     k: int = 1  # of top
@@ -47,16 +47,17 @@ def until(text: str) -> Until:
     >>> until("top:3"), until("width:0.02").width
     (Until(kind='top', k=3, model='', width=0.0), 0.02)
     """
-    kind, _, of = text.partition(":")
+    kind, _, value = text.partition(":")
     if kind == "top":
-        return Until(kind, k=int(of))
-    return Until(kind, width=float(of)) if kind == "width" else Until(kind, model=of)
+        return Until(kind, k=int(value))
+    return Until(kind, width=float(value)) if kind == "width" else Until(kind, model=value)
 
 
 @dataclass
 class Decision:
-    """What is to be decided, and how surely."""
+    """What to decide, and with what confidence."""
 
+    # best, top:K, order, above:MODEL, or width:W: until each interval is at most W wide.
     until: Annotated[str, must(_FORMS, _UNTIL.fullmatch)] = "best"
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # of all that is decided, together
     margin: Points = 1.0  # points of accuracy that make no difference
@@ -68,48 +69,48 @@ class Decision:
 
 @dataclass
 class Assumed:
-    """What a forecast goes by where no run tells it."""
+    """Assumptions of a forecast, where no run provides data."""
 
-    # Of each model in their order, as shares. How they spread over questions is assumed, too.
+    # Accuracies of the models in order, as shares; their spread over questions is assumed, too.
     accuracies: list[Annotated[float, Field(ge=0, le=1)]] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)  # graded runs of models of the same names
-    tokens: list[Above0] = field(default_factory=list)  # of an attempt, mean: one, or one a model
-    speed: list[Above0] = field(default_factory=list)  # tokens a second on one GPU: as tokens
-    price: Above0 | None = None  # of a million sampled tokens
+    tokens: list[Above0] = field(default_factory=list)  # mean per attempt: for all, or per model
+    speed: list[Above0] = field(default_factory=list)  # tokens/s on one GPU: for all, or per model
+    price: Above0 | None = None  # per million sampled tokens
 
     def problems(self) -> Iterator[str]:
         if self.accuracies and self.folders:
-            yield f"accuracies={self.accuracies}: not with folders of runs, which have their own"
+            yield f"accuracies={self.accuracies}: leave them out; the runs in folders have them"
 
 
 @dataclass
 class SettleConfig(Decision):
-    """What is to be decided, and when sampling stops.
+    """What to decide, and between which runs.
 
     Without `out` results and the table of looks go to runs/DATASET/_settle/UNTIL; of several data
     sets to runs/_settle/UNTIL.
     """
 
-    folders: list[str] = field(default_factory=list)  # a folder of `settle`, to go on with
+    folders: list[str] = field(default_factory=list)  # a folder of `settle` to continue
     replay: list[str] = field(default_factory=list)  # folders of complete runs, as if sampled now
-    permutations: Annotated[int, Field(ge=0, le=10**6)] = 0  # of a replay: orders of trials to try
-    assume: Assumed = field(default_factory=Assumed)  # of --dry-run
-    out: Named | None = None
-    trust: Trust = "false"  # use what a folder of `settle` says
+    permutations: Annotated[int, Field(ge=0, le=10**6)] = 0  # orders of trials to try in a replay
+    assume: Assumed = field(default_factory=Assumed)  # for --dry-run
+    out: Named | None = None  # folder of results
+    trust: Trust = "false"  # use the settings in a folder of `settle`
 
     def problems(self) -> Iterator[str]:
         if self.permutations and not self.replay:
-            yield f"permutations={self.permutations}: of replay=FOLDER only"
+            yield f"permutations={self.permutations}: needs replay=FOLDER"
         if len(self.folders) > 1 or (self.replay and self.folders):
             yield f"{' '.join(self.folders)}: name one folder that `settle` made, or replay=FOLDER"
 
 
 @dataclass
 class PlanConfig(Decision, Assumed):
-    """What to expect of a `settle`, from graded runs or from assumptions, within one budget."""
+    """A forecast of `settle` within one budget, from graded runs or from assumptions."""
 
-    questions: Positive = 30  # of assumed accuracies
-    trials: Positive = 80  # of a question, the most
+    questions: Positive = 30  # number of questions, if accuracies are assumed
+    trials: Positive = 80  # most trials per question
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:
@@ -117,52 +118,52 @@ class PlanConfig(Decision, Assumed):
         if not self.accuracies and not self.folders:
             yield "accuracies=[]: name folders of graded runs, or write accuracies=[0.6,0.5]"
         if self.budget.until or len(self.budget.given) > 1:
-            yield "budget: a plan has one, of gpu_hours, tokens or money"
+            yield "budget: set one of gpu_hours, tokens and money"
 
 
-class Asked(NamedTuple, Generic[compose.Config]):
-    """What a verb that makes many runs is asked for."""
+class Request(NamedTuple, Generic[compose.Config]):
+    """The settings of a verb that makes several runs."""
 
     cfg: compose.Config  # its own settings
-    models: list[list[str]]  # the settings that choose each model, and all others of its runs
-    datasets: list[list[str]]  # the settings that choose each data set
-    arguments: list[str]  # as given
+    models: list[list[str]]  # for each model, the settings of its runs
+    datasets: list[list[str]]  # for each data set, the settings that choose it
+    arguments: list[str]  # as typed
 
 
 def of_key(key: str, settings: Sequence[str]) -> list[str]:
-    """Return the settings that a key is given by, as until= and stages=."""
+    """Return the settings of a key, such as `until`."""
     return [setting for setting in settings if setting.startswith(f"{key}=")]
 
 
-def load(arguments: Sequence[str]) -> Asked[SettleConfig]:
-    """Read own keys, and keys of `run`: model=a,b are two models, dataset=x,y two data sets.
+def load(arguments: Sequence[str]) -> Request[SettleConfig]:
+    """Read the verb's keys and those of `run`: model=a,b are two models, dataset=x,y two data sets.
 
-    Raises UserError: an unknown key or a value that cannot work.
+    Raises UserError: an unknown key or a wrong value.
 
     >>> load(["model=a,b", "dataset=x,y", "until=order"])[1:3]
     ([['model=a'], ['model=b']], [['dataset=x'], ['dataset=y']])
     """
-    asked = of_runs(arguments, SettleConfig, _OWN)
-    others = [*asked.models[0], *asked.datasets[0]]
-    if others and (asked.cfg.replay or asked.cfg.folders):
-        raise UserError(f"{' '.join(others)}: not with folders, whose runs are there")
-    return asked
+    request = of_runs(arguments, SettleConfig, _OWN)
+    others = [*request.models[0], *request.datasets[0]]
+    if others and (request.cfg.replay or request.cfg.folders):
+        raise UserError(f"{' '.join(others)}: leave it out; the runs in the folder have it")
+    return request
 
 
 def of_runs(
     arguments: Sequence[str], kind: type[compose.Config], own: Mapping[str, str]
-) -> Asked[compose.Config]:
-    """Part the settings of a verb from those of the runs that it makes.
+) -> Request[compose.Config]:
+    """Split arguments into the settings of a verb and those of the runs that it makes.
 
-    `own`: settings of runs that the verb says itself, and why; but a `run_dir` may tell runs apart.
-    Raises UserError.
+    `own`: settings of runs that the verb sets, and why; a `run_dir` with the model's name is
+    allowed. Raises UserError.
     """
-    mine, others = compose.parted(arguments, kind, RunConfig)
+    mine, others = compose.split(arguments, kind, RunConfig)
     for setting in others:
         key = compose.parse(setting).key_or_group
-        if (why := own.get(key)) and not (key == "run_dir" and "${model.name}" in setting):
-            raise UserError(f"{setting}: leave it out; {why}")
+        if (reason := own.get(key)) and not (key == "run_dir" and "${model.name}" in setting):
+            raise UserError(f"{setting}: leave it out; {reason}")
     datasets = [setting for setting in others if re.match(r"dataset\b", setting)]
     models = [setting for setting in others if setting not in datasets]
     many = compose.expand(models), compose.expand(datasets)
-    return Asked(compose.load_as(kind, mine), *many, list(arguments))
+    return Request(compose.load_as(kind, mine), *many, list(arguments))

@@ -1,4 +1,4 @@
-"""The settings of verbs about training: `trajectory` and the runs that it makes, `merge`, `prr`."""
+"""The settings of the verbs about training: `trajectory`, `merge` and `prr`."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,10 @@ from pydantic import AfterValidator, Field
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import Amount, Named, Natural
 from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
-from bayes_at_n.pipeline.config.settle import Asked, of_runs
+from bayes_at_n.pipeline.config.settle import Request, of_runs
 from bayes_at_n.scoring.metrics import DEFAULT
 
-# What the verb says itself about each of its runs.
+# Settings that `trajectory` sets for each of its runs, and why.
 _OWN = {
     "run_dir": "there are many runs, in runs/DATASET/MODEL; tag=NAME tells several kinds apart",
     "stages": "every model is prepared, sampled, graded and scored, with signals",
@@ -27,81 +27,81 @@ Draws = Annotated[int, Field(ge=2, le=1_000_000)]
 
 @dataclass
 class MergeSettings:
-    """Which windows of checkpoints are merged."""
+    """Which windows of checkpoints to merge."""
 
-    windows: Windows = field(default_factory=lambda: [4])  # checkpoints in one; []: none
-    keep: bool = True  # merged weights after their runs are complete; false: delete them
+    windows: Windows = field(default_factory=lambda: [4])  # checkpoints per window; []: none
+    keep: bool = True  # keep merged weights when their runs are complete
 
 
 @dataclass
 class PriceSettings:
-    """Prices per million tokens, in any currency; defaults: the paper's Table 6."""
+    """Prices per million tokens in any currency; defaults: the paper's Table 6."""
 
-    cache_miss: Amount = 1.25  # of a prompt the first time
-    cache_hit: Amount = 0.125  # of the same prompt again
-    output: Amount = 10.0
+    cache_miss: Amount = 1.25  # prompt tokens that are not cached
+    cache_hit: Amount = 0.125  # cached prompt tokens
+    output: Amount = 10.0  # completion tokens
 
 
 @dataclass
 class ResearchConfig(MetricsConfig):
-    """What `trajectory` and `prr` share: metrics, the seed of their draws, prices, a folder."""
+    """Settings that `trajectory` and `prr` share."""
 
-    metrics: Metrics = field(default_factory=lambda: [*DEFAULT, "pass@16"])  # and avg, bayes
-    seed: Natural = 0
+    metrics: Metrics = field(default_factory=lambda: [*DEFAULT, "pass@16"])  # besides avg and bayes
+    seed: Natural = 0  # of all draws
     prices: PriceSettings = field(default_factory=PriceSettings)
-    out: Named | None = None
+    out: Named | None = None  # folder of results
 
 
 @dataclass
 class TrajectoryConfig(ResearchConfig):
-    """Which checkpoints are evaluated, and how their curves are judged.
+    """Which checkpoints to evaluate, and how to measure their curves.
 
-    Without `out` results go to runs/DATASET/_trajectory/MODEL[-TAG]; of several data sets to
+    Without `out` results go to runs/DATASET/_trajectory/MODEL[-TAG]; with several data sets, to
     runs/_trajectory/...
     """
 
-    # Folders, folders of folders, or globs, by training run; "" where there is one of no name.
+    # Folders, folders of folders, or globs, by training run; "" if the only one has no name.
     checkpoints: dict[str, list[str]] = field(default_factory=dict)
     merge: MergeSettings = field(default_factory=MergeSettings)
-    greedy: bool = True  # a greedy attempt of every question, too
-    replicates: Draws = 2000  # bootstrap over trials
+    greedy: bool = True  # also sample a greedy attempt of every question
+    replicates: Draws = 2000  # bootstrap draws of trials
 
     def problems(self) -> Iterator[str]:
         for name, folders in self.checkpoints.items():
             if not re.fullmatch(_LETTERS, name):
-                yield f"checkpoints.{name}: a training run's name is letters, digits, - . and _"
+                yield f"checkpoints.{name}: a name has letters, digits, - . and _ only"
             if not folders:
-                yield f"checkpoints{f'.{name}' * (name != '_')}: takes folders, FIRST,SECOND"
+                yield f"checkpoints{f'.{name}' * (name != '_')}: needs folders, FIRST,SECOND"
         if not self.checkpoints:
-            yield "checkpoints: none named; write checkpoints=FOLDER, which holds them"
+            yield "checkpoints: missing; write checkpoints=FOLDER, which holds them"
         if "_" in self.checkpoints and len(self.checkpoints) > 1:
-            yield "checkpoints: give every training run a name, or none to the only one"
+            yield "checkpoints: of several training runs, each needs a name"
 
 
 @dataclass
 class MergeConfig:
-    """Which checkpoints to average, and where the mean goes."""
+    """Which checkpoints to average, and where the result goes."""
 
     checkpoints: list[str] = field(default_factory=list)  # folders, folders of them, or globs
-    last: Annotated[int, Field(ge=2)] | None = None  # the mean of the last so many, not of all
-    out: str = ""  # the folder to make; must not exist
+    last: Annotated[int, Field(ge=2)] | None = None  # average this many of the last; default: all
+    out: str = ""  # folder to create; must not exist
 
     def problems(self) -> Iterator[str]:
         if not self.checkpoints:
-            yield "checkpoints: name what to average: checkpoints=[a,b,c], or a folder of them"
+            yield "checkpoints: missing; write checkpoints=[a,b,c], or a folder of them"
         if not self.out.strip():
-            yield "out: name the folder to make, such as out=mean"
+            yield "out: missing; name the folder to create, such as out=mean"
 
 
 @dataclass
 class ReversalConfig(ResearchConfig):
-    """Which runs are compared, and how their reversals are judged.
+    """Which runs to compare, and how to measure their reversals.
 
-    Without `out` results go to _prr beside the first run, as in runs/DATASET/_prr.
+    Without `out` results go to _prr in the folder of the first run, such as runs/DATASET/_prr.
     """
 
     before: list[str] = field(default_factory=list)  # run folders, or globs of them
-    after: list[str] = field(default_factory=list)  # of the same models, in the same order
+    after: list[str] = field(default_factory=list)  # runs of the same models, in the same order
     draws: Annotated[int, Field(ge=100, le=1_000_000)] = 4000  # from the posterior of each side
 
     def problems(self) -> Iterator[str]:
@@ -109,26 +109,26 @@ class ReversalConfig(ResearchConfig):
 
         for metric in parse_all(self.metrics):
             if metric.votes:
-                yield f"metrics: {metric.name} takes answers, and prr compares outcomes only"
+                yield f"metrics: {metric.name} needs answers, and prr compares outcomes only"
         for side in ("before", "after"):
             if not getattr(self, side):
-                yield f"{side}: names no run; write {side}=PATTERN, such as 'runs/demo/*-base'"
+                yield f"{side}: missing; write {side}=PATTERN, such as 'runs/demo/*-base'"
 
 
-def load(arguments: Sequence[str]) -> Asked[TrajectoryConfig]:
-    """Read own keys, and keys of `run`, where dataset=a,b is two data sets.
+def load(arguments: Sequence[str]) -> Request[TrajectoryConfig]:
+    """Read the verb's keys and those of `run`; dataset=a,b are two data sets.
 
-    Raises UserError: an unknown key or a value that cannot work, in one line.
+    Raises UserError: an unknown key or a wrong value.
 
-    >>> asked = load(["model=demo", "checkpoints=a,b", "merge=4,8", "dataset=x,y"])
-    >>> asked.cfg.checkpoints, asked.cfg.merge.windows, asked.models, asked.datasets
+    >>> request = load(["model=demo", "checkpoints=a,b", "merge=4,8", "dataset=x,y"])
+    >>> request.cfg.checkpoints, request.cfg.merge.windows, request.models, request.datasets
     ({'': ['a', 'b']}, [4, 8], [['model=demo']], [['dataset=x'], ['dataset=y']])
     """
-    asked = of_runs(arguments, TrajectoryConfig, _OWN)
-    named = {"" if name == "_" else name: of for name, of in asked.cfg.checkpoints.items()}
-    asked.cfg.checkpoints = named
-    if len(asked.models) > 1:
-        key = next(a for a, b in zip(*asked.models[:2], strict=True) if a != b).partition("=")[0]
+    request = of_runs(arguments, TrajectoryConfig, _OWN)
+    checkpoints = request.cfg.checkpoints
+    request.cfg.checkpoints = {"" if run == "_" else run: of for run, of in checkpoints.items()}
+    if len(request.models) > 1:
+        key = next(a for a, b in zip(*request.models[:2], strict=True) if a != b).partition("=")[0]
         more = "; several training runs are checkpoints.NAME=FOLDER" * (key == "model")
         raise UserError(f"{key}: takes one value; only dataset= takes several{more}")
-    return asked
+    return request

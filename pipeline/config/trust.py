@@ -1,7 +1,7 @@
-"""The trust boundary: which settings of a folder count that nobody typed in this command.
+"""The trust boundary: which settings of a folder count although the user did not type them.
 
-Settings that execute, connect or name a secret count if a command of this user wrote the file,
-which then has a keyed mark, if they stand so in `configs/`, or if the user typed `trust=true`.
+Settings that run code, connect or name a secret count if a command of this user wrote the file,
+which then has a keyed mark, if `configs/` has the same, or if the user typed `trust=true`.
 """
 
 import functools
@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.config.scoring import own_metrics
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 _SAMPLES = "prepare generate equivalence submit"  # `submit` prepares
-_USED_BY = {  # the settings in question: verbs and stages that use them
+_USED_BY = {  # sensitive settings, and the verbs and stages that use them
     "model.id model.tokenizer dataset.path prompt.shots_from": _SAMPLES,
     "model.trust_remote_code model.engine_args engine.args engine.url": _SAMPLES,
     "engine.key_env": f"{_SAMPLES} verify",
@@ -40,70 +40,72 @@ _PATH = re.compile(r"(model|verifier)\.id|.*\.(tokenizer|path|shots_from|prompt)
 _LOADS_CODE = re.compile("cls|plugin|process|format|code|execut|connect")
 _NOT_HERE = {"url": ["http://not-imported.invalid/v1"], "answer": "python:not_imported.py:grade"}
 _DEFAULT = RunConfig()
-Own = Callable[[str, str], Iterable[RunConfig]]  # what files in `configs/` say: of a group, a name
+Trusted = Callable[[str, str], Iterable[RunConfig]]  # `compose.trusted`
 
 
-def check(cfg: RunConfig, path: Path, own: Own, verb: str, typed: Collection[str] = ()) -> None:
-    """Stop a verb that would use a setting of the file `path` for which nobody vouches.
+def check(
+    cfg: RunConfig, path: Path, trusted: Trusted, verb: str, typed: Collection[str] = ()
+) -> None:
+    """Stop a verb that would use an untrusted setting of the file `path`.
 
-    `cfg.trust` is the user's word, and afterwards whether all settings are the user's own. Raises
+    On entry `cfg.trust` is what the user typed; on return, whether all settings are trusted. Raises
     UserError: naming file, keys, values and remedy.
     """
     word, cfg.trust = cfg.trust, "true"
-    found = {key: value for key, value in _foreign(cfg, own).items() if key not in typed}
-    left = [key for key in found if word != "true" or _gives_a_key_away(cfg, key)]
+    values = {key: value for key, value in _untrusted(cfg, trusted).items() if key not in typed}
+    left = [key for key in values if word != "true" or _reveals_secret(cfg, key)]
     used = {*verb.split(), *(cfg.stages if verb.startswith(("run", "submit")) else ())}
-    shown = [f"{key}={found[key]!r:.200}" for key in left if used & _VERBS[key]]
-    if shown and word != "submitted":  # in a job: `submit` has asked, which makes nothing one's own
-        more = "; trust=true gives no key away" if word == "true" else ", or trust=true"
-        what = f"{', '.join(shown)}: not from a command of yours or configs/; type it{more}"
-        raise UserError(f"{path}: {what}")
+    listed = [f"{key}={values[key]!r:.200}" for key in left if used & _VERBS[key]]
+    if listed and word != "submitted":  # in a job, `submit` has checked; but the folder stays as is
+        more = "; trust=true reveals no secret" if word == "true" else ", or trust=true"
+        text = f"{', '.join(listed)}: not from a command of yours or configs/; type it{more}"
+        raise UserError(f"{path}: {text}")
     cfg.trust = "false" if left else "true"
 
 
-def _gives_a_key_away(cfg: RunConfig, key: str) -> bool:
-    """Return whether a setting names what may be no key, or a host that would get one."""
+def _reveals_secret(cfg: RunConfig, key: str) -> bool:
+    """Return whether a setting may send a secret: as a key that is none, or to an unknown host."""
     variable = (key.startswith("verifier.") and cfg.verifier.engine.key_env) or cfg.engine.key_env
     odd = key.endswith(".key_env") and not variable.endswith("_API_KEY")
     return odd or (key.endswith(".url") and bool(os.environ.get(variable)))
 
 
-def _foreign(cfg: RunConfig, own: Own) -> dict[str, Any]:
-    """Return the settings in question by full key, but for groups that stand so in an own file."""
-    found = {}
+def _untrusted(cfg: RunConfig, trusted: Trusted) -> dict[str, Any]:
+    """Return sensitive settings by full key, except of groups that are so in a trusted file."""
+    values = {}
     for key in _VERBS:
         value = attrgetter(key)(cfg)
-        acts = bool(value) and value != attrgetter(key)(_DEFAULT)
-        if acts and _PATH.fullmatch(key):
-            acts = value[0] in "/~." or os.path.exists(value)
+        sensitive = bool(value) and value != attrgetter(key)(_DEFAULT)
+        if sensitive and _PATH.fullmatch(key):
+            sensitive = value[0] in "/~." or os.path.exists(value)
         elif key == "dataset.answer":
-            acts = value.startswith("python:")
+            sensitive = value.startswith("python:")
         elif key == "scoring.metrics":
-            acts = bool(own_metrics(value))
+            sensitive = bool(own_metrics(value))
         elif key == "engine.args" and kind(cfg.engine.name).served:
-            acts = False  # they are fields of requests
-        if acts:
-            found[key] = value
-    for group in {key.partition(".")[0] for key in found}:
-        name = str(getattr(getattr(cfg, group), "name", ""))
-        if any(_said(file, group) == _said(cfg, group) for file in own(group, name)):
-            found = {key: value for key, value in found.items() if not key.startswith(f"{group}.")}
-    return found
+            sensitive = False  # they are fields of requests
+        if sensitive:
+            values[key] = value
+    for group in {key.partition(".")[0] for key in values}:
+        name, settings = str(getattr(getattr(cfg, group), "name", "")), _sensitive(cfg, group)
+        if any(_sensitive(file, group) == settings for file in trusted(group, name)):
+            values = {key: v for key, v in values.items() if not key.startswith(f"{group}.")}
+    return values
 
 
-def _said(cfg: RunConfig, group: str) -> list[Any]:
-    """Return the settings in question of a group, and its revision."""
-    known = [attrgetter(key)(cfg) for key in _VERBS if key.startswith(f"{group}.")]
-    return [*known, getattr(getattr(cfg, group), "revision", None)]
+def _sensitive(cfg: RunConfig, group: str) -> list[Any]:
+    """Return the values of a group's sensitive settings, and its revision."""
+    values = [attrgetter(key)(cfg) for key in _VERBS if key.startswith(f"{group}.")]
+    return [*values, getattr(getattr(cfg, group), "revision", None)]
 
 
-def drop(cfg: RunConfig, own: Own) -> list[str]:
-    """Take out of settings what `import` does not keep; returns what that was, KEY=VALUE.
+def drop(cfg: RunConfig, trusted: Trusted) -> list[str]:
+    """Remove untrusted settings for `import`; return those that were removed, as KEY=VALUE.
 
-    What a run is stays: paths, and arguments of engines but for those that load code.
+    What defines the run stays: paths, and engine arguments that do not load code.
     """
     gone: dict[str, Any] = {}
-    for key, value in _foreign(cfg, own).items():
+    for key, value in _untrusted(cfg, trusted).items():
         if _PATH.fullmatch(key):
             continue
         group, _, name = key.rpartition(".")
@@ -119,20 +121,20 @@ def drop(cfg: RunConfig, own: Own) -> list[str]:
 
 
 def sign(text: str) -> str:
-    """Return a text's HMAC under this user's key; empty, with a warning, if no key can be kept."""
+    """Return a text's HMAC under this user's key; empty, after a warning, if there is no key."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    key, data = _key(Path(state)), text.encode(errors="backslashreplace")  # as files are written
+    key, data = _key(Path(state)), text.encode(errors="backslashreplace")
     return hmac.new(key, data, "sha256").hexdigest() if key else ""
 
 
 def is_own(text: str, mark: object) -> bool:
-    """Return whether this user's `sign` gave that mark to a text."""
+    """Return whether `mark` is this user's `sign` of a text."""
     return bool(mark) and mark == sign(text)
 
 
-@functools.cache  # one warning for all the folders that a command reads
+@functools.cache  # one warning per command
 def _key(state: Path) -> bytes:
-    """Return this user's key, the same on all machines with one home; empty if there is none."""
+    """Return the key in this user's home folder, which is created if missing; empty on failure."""
     path = state / "bayes-at-n" / "key"
     try:
         if not path.exists():
@@ -140,7 +142,7 @@ def _key(state: Path) -> bytes:
             with tempfile.NamedTemporaryFile(dir=path.parent) as draft:  # with mode 0600
                 draft.write(secrets.token_bytes(32))
                 draft.flush()
-                with suppress(FileExistsError):  # of two first processes one makes it
+                with suppress(FileExistsError):  # another process may create it, too
                     os.link(draft.name, path)
         return path.read_bytes()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The programs that sample: one small interface; the engines are listed in `base/engines.py`.
+"""The interface of engines, which sample attempts; `base/engines.py` lists the engines.
 
-An engine is loaded once, takes requests as it has room for them and yields each completion the
-moment it is finished, in any order.
+An engine is loaded once, takes requests as it has capacity, and yields each completion as soon as
+it finishes, in any order.
 """
 
 import contextlib
@@ -26,71 +26,71 @@ OnStep = Callable[[], None]  # called after every step
 
 @dataclass(frozen=True)
 class Request:
-    """One attempt to be made: which, from which prompt, with which seed, how many more tokens."""
+    """One attempt to sample: its key, prompt, seed, and how many more tokens it may have."""
 
     question_id: str
     trial: int
     prompt_token_ids: list[int] | None
     max_tokens: int
     seed: int | None
-    messages: list[dict[str, str]] | None = None  # chat turns, where there are no token ids
-    begun: Mapping[str, Any] | None = None  # the row of an attempt that was cut and is to go on
-    run: int = 0  # its place among the runs that the engine serves
-    cfg: RunConfig | None = None  # of its run; by default the engine's own
+    messages: list[dict[str, str]] | None = None  # chat turns, if there are no token ids
+    begun: Mapping[str, Any] | None = None  # the row of a cut attempt that is to continue
+    run: int = 0  # index of its run among those that the engine serves
+    cfg: RunConfig | None = None  # settings of its run; by default the engine's
 
     @property
     def name(self) -> str:
-        """Name it for an engine: no two of its requests have one name."""
+        """Return a name that is unique among the requests of an engine."""
         return f"{self.run}/{self.question_id}/{self.trial}"
 
     def so_far(self, token_ids: list[int]) -> list[int]:
-        """Append tokens to what is there of the attempt already."""
+        """Return the tokens sampled before, followed by `token_ids`."""
         return token_ids if self.begun is None else [*self.begun["token_ids"], *token_ids]
 
     @property
     def context(self) -> list[int]:
-        """Return what the model reads first: the prompt, and what is there already."""
+        """Return the tokens that the model continues: the prompt and those sampled before."""
         return (self.prompt_token_ids or []) + self.so_far([])
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What an engine made of a request; log-probs are natural and of the chosen tokens.
+    """The result of a request; log-probs are natural, of the sampled tokens.
 
-    It is a finished attempt if its reason is one of `store.columns.FINISHED`. For any other (abort,
-    error, whatever an engine may say) the rest means nothing and the attempt is pending as before.
-    Of an attempt that goes on the text is the whole one, tokens and log-probs are the new ones.
-    Times are Unix seconds: handed to the engine, first token there (None where an answer comes
-    whole), last token there. A server may count tokens and not name them.
+    It is a finished attempt if its reason is one of `store.columns.FINISHED`. With any other reason
+    (abort, error, or another of an engine) the other fields mean nothing and the attempt stays
+    pending. A continued attempt has its whole text, but only the new tokens and log-probs. Times
+    are Unix seconds: of the request, of the first token (None if the response came whole), and of
+    the last token. A server may count tokens without giving their ids.
     """
 
     request: Request
     text: str
-    finish_reason: str  # "stop", "length", "repetition"; or why it is not finished
+    finish_reason: str  # "stop", "length", "repetition"; any other: not finished
     token_ids: list[int] | None
     logprobs: list[float] | None
     started: float
     first_token: float | None
     finished: float
-    prompt_tokens: int | None = None  # as a server counts them
+    prompt_tokens: int | None = None  # as counted by a server
     completion_tokens: int | None = None
 
     @property
     def tokens(self) -> int | None:
-        """Count the tokens that were sampled now; None where nobody says."""
+        """Return how many tokens this request sampled; None if that is not known."""
         return self.completion_tokens if self.token_ids is None else len(self.token_ids)
 
 
 class NotSupported(Exception):
-    """An engine cannot do what it was asked; there is another way."""
+    """An engine does not support an operation for which there is another way."""
 
 
 class Engine(Protocol):
-    """What the stages need of an engine; its classes inherit what they need not say.
+    """What the stages need of an engine; subclasses inherit the defaults.
 
     Attributes:
         cfg: the configuration that it was loaded with.
-        tokenizer: the model's; None where a server has none that we know.
+        tokenizer: the model's; None if a server's is not known.
     """
 
     cfg: RunConfig
@@ -107,10 +107,9 @@ class Engine(Protocol):
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         """Yield completions as they finish, and None after every step, so that the caller can stop.
 
-        Every request taken comes back once, also one that the engine ended before its time.
-
-        Takes requests lazily, at most `engine.in_flight` ahead of what is finished; None among
-        them means that there is none right now, and that it should ask again later.
+        Every request taken is completed once, even if the engine aborts it. Requests are taken
+        lazily, at most `engine.in_flight` at a time; a None among them means that there is none
+        right now but may be later.
         """
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
@@ -121,42 +120,45 @@ class Engine(Protocol):
     ) -> Logprobs:
         """Score some tokens as the next one of each prompt: float32 [prompts, tokens].
 
-        Natural, under the full vocabulary, before any temperature; one prefill, nothing sampled.
-        `on_step` is called after every step, so that long work can be told from a hang.
+        Natural, over the full vocabulary, before any temperature; one prefill each, no sampling.
+        `on_step` is called after every step, which tells long work from a hang.
         """
 
     def load_weights(self, cfg: RunConfig) -> None:
-        """Take the weights of another model of the same architecture; nothing may be in flight.
+        """Load the weights of another model of the same architecture; nothing may be in flight.
 
-        Raises NotSupported: it cannot, and may have a part of them: close it, and load anew.
+        Raises NotSupported: it cannot, and may hold a part of them; close it and load it again.
         """
-        raise NotSupported(f"{type(self).__name__} is loaded anew for other weights")
+        raise NotSupported(f"{type(self).__name__} cannot change its weights")
 
     def usage(self) -> dict[str, Any]:
-        """Return what its scheduler reports now; empty where there is none.
+        """Return the current figures of its scheduler; empty if it has none.
 
-        `running` and `waiting` sequences; shares of the key-value `cache` in use, and at most
-        (`cache_peak`); `preemptions`: sequences thrown out of the cache so far, computed again.
+        `running` and `waiting` sequences; the share of the key-value `cache` in use, and its
+        maximum so far (`cache_peak`); `preemptions`: sequences evicted so far and computed again.
         """
         return {}
 
     def probe_due(self, since: float) -> bool:
-        """Say whether to ask `has_run_model` again, so many seconds after the last time."""
+        """Return whether to call `has_run_model` again, `since` seconds after the last time."""
         return False
 
     def has_run_model(self, limit_s: float) -> bool:
-        """Ask its server whether it has the run's model; False: no answer. Raises Replaced: not."""
+        """Return whether its server has the run's model; False: it does not respond in `limit_s`.
+
+        Raises Replaced: it has another model.
+        """
         return True
 
     def describe(self) -> dict[str, Any]:
-        """Return version, device and effective settings, for the record."""
+        """Return version, device and effective settings, for the session's record."""
 
     def close(self) -> None:
         """Free the memory, so that another model can be loaded in this process."""
 
 
 def steady_clock() -> Callable[[], float]:
-    """Return a clock of Unix seconds that is set once, now: its differences are durations."""
+    """Return a clock of Unix seconds that no change of the system's clock affects."""
     ahead = time.time() - time.monotonic()
     return lambda: ahead + time.monotonic()
 
@@ -167,10 +169,10 @@ def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
     Args:
         cfg: the run's configuration.
         longest: the most tokens, prompt and completion together, of any request.
-        rows: the questions table, which a server is tried on before anything is asked of it.
+        rows: the questions table, on which a server is probed first.
 
-    Raises UserError: when there is no such engine, or it is not installed, finds no device, or
-    cannot load the model.
+    Raises UserError: there is no such engine, or it is not installed, finds no device, or cannot
+    load the model.
     """
     from bayes_at_n.pipeline.engines import weights
 
@@ -193,7 +195,7 @@ def load_verifier(cfg: RunConfig, longest: int) -> Engine:
     """Load the model of `cfg`, a verifier, for `next_logprobs` of many long prompts.
 
     In bfloat16 the log-probs of two engines differ by rounding. `longest`: the most tokens of any
-    prompt, and one. Raises UserError: as `load`.
+    prompt, plus one. Raises UserError: see `load`.
     """
     make: type[Engine] = kind(cfg.engine.name).made_by
     engine = replace(cfg.engine, args=make.label_args(cfg) | dict(cfg.engine.args))
@@ -204,7 +206,7 @@ def load_verifier(cfg: RunConfig, longest: int) -> Engine:
 
 
 def kept(cfg: RunConfig, longest: int) -> Engine | None:
-    """Return the engine that `load` need not load, because this process has kept it."""
+    """Return the engine that this process keeps, if `load` would return it."""
     if _kept and _kept.key == _key(cfg) and longest <= _kept.longest:
         return _kept.engine
     return None
@@ -233,7 +235,7 @@ _kept: _Kept | None = None
 
 @contextlib.contextmanager
 def keeping() -> Iterator[None]:
-    """Keep the engine that was loaded last while the block runs, for `load` to return it again."""
+    """Keep the engine that was loaded last within the block, so that `load` can return it again."""
     global _kept
     kept = _kept = _Kept()
     try:
@@ -252,7 +254,7 @@ def leave(engine: Engine) -> None:
 
 
 def pull(requests: Iterator[Request | None], most: int) -> tuple[list[Request], bool]:
-    """Take up to so many requests that are there now; say whether more may come later.
+    """Take up to `most` requests that are available now; return them, and whether more may come.
 
     >>> pull(iter([None, None]), 2)
     ([], True)
@@ -273,7 +275,7 @@ def pull(requests: Iterator[Request | None], most: int) -> tuple[list[Request], 
 
 @contextlib.contextmanager
 def load_errors(cfg: RunConfig) -> Iterator[None]:
-    """Turn what goes wrong while a model is loaded into one readable line."""
+    """Turn an exception while a model is loaded into one readable line."""
     try:
         yield
     except UserError:
@@ -293,13 +295,13 @@ def _remedy(reason: str, cfg: RunConfig) -> str:
             f". Less memory: raise {engine.key}.tensor_parallel_size (more GPUs), lower"
             f" {engine.lighter}, or free the GPU"
         )
-    if "root cause above" in low:  # of an engine core, a process that prints it where we print
+    if "root cause above" in low:  # vLLM's engine core prints its traceback to the same place
         cause = ". The cause is the last line of its traceback, above this line"
         return cause + "; where flashinfer is missing: pip install flashinfer-python"
     if "flashattention" in low.replace(" ", "") and "install" in low:
-        return '. pip install ".[flash]" (a GPU and its compiler are needed), or leave it out'
+        return '. pip install ".[flash]" (it needs a GPU and the CUDA compiler), or leave it out'
     if "trust_remote_code" in low:
-        return f". If you trust this model's own code: {model.key}.trust_remote_code=true"
+        return f". If you trust the model's own code, set {model.key}.trust_remote_code=true"
     if "unexpected keyword" in low or "unrecognized" in low:
         keys = f"{engine.key}.args" + f" and {model.key}.engine_args" * bool(model.engine_args)
         return f". Check {keys}: {dict(model.engine_args) | dict(engine.args)}"

@@ -1,7 +1,7 @@
-"""The HTTP client of a model server: how many requests at a time, and when one is sent again.
+"""The HTTP client of a model server: limits on requests in flight, and retries.
 
-Whatever a server sends is hostile until it is parsed: responses are bounded, redirects are not
-followed, cookies are not kept, and nothing of the key that it was sent appears in a message.
+Responses are hostile until parsed: their size is bounded, redirects are not followed, cookies are
+not kept, and the API key never appears in a message.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.resources import EngineConfig
 
 CONNECT_S = 10.0
-MOST_BYTES = 1 << 20  # of a response that is not of a known length
-LONGEST_PAUSE_S = 30.0  # between two attempts at a request, unless the server asks for a longer one
+MOST_BYTES = 1 << 20  # of a response, besides its tokens
+LONGEST_PAUSE_S = 30.0  # between retries, unless the server asks for a longer one
 _FIRST_PAUSE_S = 0.5
-_STARTING_S = 2.0  # the longest pause until a server that is starting answers
-_STEP_S = 0.1  # between two looks whether there is room for a request
+_STARTING_S = 2.0  # the longest pause while a server is starting
+_STEP_S = 0.1  # between two checks whether a request may be sent
 _LEAST_ATTEMPTS = 3
 _PROBE_S = 300.0  # the longest that one request of a probe may take
 _CATALOGUE_BYTES = 16 << 20  # of /v1/models
-_WARN_S = 60.0  # between two warnings of one reason
+_WARN_S = 60.0  # between two warnings with one reason
 _RETRIED = {408, 409, 425, 429}  # and all from 500 on
-_MESSAGES = ("error", "message", "detail", "object")  # where makers put what went wrong
-_WORDS = 300  # characters of a server's own message
+_MESSAGES = ("error", "message", "detail", "object")  # keys of error messages in various servers
+_WORDS = 300  # characters of a server's message
 _CAUSES = {
     aiohttp.ConnectionTimeoutError: "no connection in time",
     aiohttp.ServerTimeoutError: "no answer in time",
@@ -53,7 +53,7 @@ Read = TypeVar("Read")
 
 
 class Rejected(UserError):
-    """The server does not take the request, and will not take it later either: status 4xx."""
+    """The server rejects the request for good: status 4xx."""
 
     def __init__(self, message: str, status: int, words: str) -> None:
         super().__init__(message)
@@ -61,10 +61,10 @@ class Rejected(UserError):
 
 
 class Retryable(Exception):
-    """A failure that may pass: the request was not answered, and can be sent again.
+    """A failure that may pass: the request can be sent again.
 
     Attributes:
-        reason: what happened, in a few words that are the same for all of its kind.
+        reason: what happened, in a few words, the same for all failures of a kind.
         wait: seconds that the server asks to wait, or None.
         crowded: whether the server has too many requests.
     """
@@ -75,22 +75,22 @@ class Retryable(Exception):
 
 
 class Exhausted(Exception):
-    """One request was sent for `engine.patience_s` in vain, while others were answered."""
+    """One request failed for `engine.patience_s`, while others succeeded."""
 
 
 class Client:
     """The server at `engine.url`, with at most `limit` requests in flight.
 
     Attributes:
-        setting: how a user named it, for messages.
-        limit: `engine.in_flight`; halved when the server says 429, and slowly raised again.
+        setting: key and value that name the server, for messages.
+        limit: `engine.in_flight`; halved after a 429, and slowly raised again.
         retries: how often requests were sent again, by reason.
         failures: how many in a row.
-        suspect: whether it failed since it was last probed: it may serve another model now.
+        suspect: whether it has failed since the last probe, and may serve another model now.
     """
 
     def __init__(self, cfg: EngineConfig) -> None:
-        self.key = cfg.key  # of the settings
+        self.key = cfg.key
         self.url, self.setting = cfg.url[0].rstrip("/"), f"{cfg.key}.url={cfg.url[0]}"
         self.patience_s, self.timeout_s = cfg.patience_s, cfg.timeout_s
         self.in_flight = cfg.in_flight or cfg.batch_size
@@ -98,13 +98,13 @@ class Client:
         self.retries: Counter[str] = Counter()
         self.failures, self.suspect = 0, False
         self._secret = _secret(cfg.key_env)
-        self._sent = 0  # and not answered yet
-        self._warned: dict[str, float] = {}
-        self._answered = time.monotonic()  # when anything was last answered
-        self._narrowed = 0.0  # when `limit` was last halved
+        self._open = 0  # requests sent and not answered
+        self._warned_at: dict[str, float] = {}
+        self._answered_at = time.monotonic()
+        self._narrowed_at = 0.0  # when `limit` was last halved
 
     def address(self, path: str) -> str:
-        """Place an interface below what the user named if that is where /v1 is, else at the root.
+        """Return the URL of an interface: paths in /v1 below `engine.url`, others at the root.
 
         >>> client = Client(EngineConfig(name="openai", url=["http://node1:8000/v1"]))
         >>> client.address("/v1/models"), client.address("/generate")
@@ -125,58 +125,59 @@ class Client:
         probing: bool = False,
         patience_s: float | None = None,
     ) -> Read:
-        """Send a request until it is answered.
+        """Send a request until it is answered; return what `read` makes of the response.
 
         Args:
             path: of the interface, see `address`.
-            body: the JSON object to post; None: a GET, which is answered at once.
-            read: parses the response to a request of that name; raises `Retryable` where it is no
-                answer.
-            most_bytes: the longest response that is taken.
-            probing: whether the answer is short and waited for, and all else is not.
-            patience_s: how long it is tried, three times at least; by default as configured.
+            body: the JSON object to post; None: a GET, which should be answered at once.
+            read: parses a response, given the name of its request; raises `Retryable` if it is not
+                valid.
+            most_bytes: the longest response that is accepted.
+            probing: whether this is a short request that need not wait for `limit`.
+            patience_s: how long to retry, three times at least; 0: not at all. Default: `engine`'s.
 
         Raises:
-            Rejected: the server does not take it.
-            Exhausted: it failed again and again while others succeeded.
-            TryAgain: nothing at all was answered for that long.
+            Rejected: the server rejects the request.
+            Exhausted: the request failed all the time while others succeeded.
+            TryAgain: no request was answered for that long.
         """
-        first, attempts = 0.0, 0
+        failing_since, attempts = 0.0, 0
         limit_s = CONNECT_S if body is None else _PROBE_S if probing else self.timeout_s
         patience_s = self.patience_s if patience_s is None else patience_s
         while True:
-            while not probing and self._sent >= max(1, int(self.limit)):  # with those sent again
+            while not probing and self._open >= max(1, int(self.limit)):  # retries count, too
                 await asyncio.sleep(_STEP_S)
             began, name = time.monotonic(), secrets.token_hex(8)
-            self._sent += 1
+            self._open += 1
             try:
                 async with asyncio.timeout(min(limit_s, self.timeout_s)):
-                    answer = read(await self._request(path, body, most_bytes, name), name)
+                    result = read(await self._request(path, body, most_bytes, name), name)
             except (Retryable, TimeoutError) as error:
                 failure = error if isinstance(error, Retryable) else Retryable("no answer in time")
-                first, attempts, now = first or began, attempts + 1, time.monotonic()
+                failing_since, attempts = failing_since or began, attempts + 1
+                failing_s = time.monotonic() - failing_since
                 wait = self._note_failure(failure, began)
-                enough = attempts >= _LEAST_ATTEMPTS or now - first >= self.timeout_s
-                if now - first >= patience_s and enough:
-                    if self._answered < first or probing:
+                enough = attempts >= _LEAST_ATTEMPTS or failing_s >= self.timeout_s
+                if not patience_s or (failing_s >= patience_s and enough):
+                    if self._answered_at < failing_since or probing:
                         raise TryAgain(self._silence(failure, patience_s)) from error
                     raise Exhausted(failure.reason) from error
             else:
-                self._answered, self.failures = time.monotonic(), 0
+                self._answered_at, self.failures = time.monotonic(), 0
                 self.limit = min(float(self.in_flight), self.limit + 1 / self.limit)
-                return answer
+                return result
             finally:
-                self._sent -= 1
+                self._open -= 1
             longest = _STARTING_S if body is None else LONGEST_PAUSE_S
             pause = min(longest, _FIRST_PAUSE_S * 2 ** min(attempts, 10))
             await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))
 
     async def get(self, path: str, patience_s: float) -> dict[str, Any]:
-        """Return what the server says of itself; one that is still starting is waited for.
+        """Return the JSON object at a path; wait up to `patience_s` for a server that is starting.
 
         Raises:
-            Rejected: it does not say it.
-            TryAgain: it is not there.
+            Rejected: the server rejects the request.
+            TryAgain: it does not answer.
         """
 
         def read(data: bytes, _: str) -> dict[str, Any]:
@@ -190,9 +191,9 @@ class Client:
     async def _request(
         self, path: str, body: Mapping[str, Any] | None, most_bytes: int, name: str
     ) -> bytes:
-        """Send one request, a POST where there is a body, and return the body of the response.
+        """Send one request, a POST if it has a body; return the body of the response.
 
-        `name`: of the request, which a server may give back.
+        `name`: of the request, which a server may repeat in its response.
         """
         method, headers = "GET" if body is None else "POST", {"X-Request-Id": name}
         url = self.address(path)
@@ -202,7 +203,7 @@ class Client:
             ) as response:
                 data = bytearray()
                 if response.headers.get("Content-Encoding", "identity") != "identity":
-                    raise Retryable("answer that is packed")  # unasked; a little may hold a lot
+                    raise Retryable("compressed answer")  # not requested; it may be a zip bomb
                 async for piece in response.content.iter_any():
                     data += piece
                     if len(data) > most_bytes:
@@ -218,17 +219,17 @@ class Client:
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
-        """Open a session, in the event loop that it is used in."""
-        headers = {"Accept-Encoding": "identity"}  # packing costs both sides more than the network
+        """Open the session, within the event loop that uses it."""
+        headers = {"Accept-Encoding": "identity"}  # compressing costs more time than it saves
         if self._secret:
             headers["Authorization"] = f"Bearer {self._secret}"
-        at, proxies = urlsplit(self.url), urllib.request.getproxies()
-        proxy = proxies.get(at.scheme, proxies.get("all"))
-        if proxy and urllib.request.proxy_bypass(at.hostname or ""):
+        url, proxies = urlsplit(self.url), urllib.request.getproxies()
+        proxy = proxies.get(url.scheme, proxies.get("all"))
+        if proxy and urllib.request.proxy_bypass(url.hostname or ""):
             proxy = None
         return aiohttp.ClientSession(
             headers=headers,
-            # Servers of uvicorn close what has been idle for five seconds.
+            # uvicorn closes connections that have been idle for five seconds.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0, socket_factory=_socket),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -237,72 +238,72 @@ class Client:
         )
 
     def _failure(self, url: str, response: aiohttp.ClientResponse, data: bytes) -> Exception:
-        """Make an exception of a status from 300 on."""
+        """Return the exception for a status from 300 on."""
         status, headers = response.status, response.headers
         if status in _RETRIED or status >= 500:
             return Retryable(f"HTTP {status}", _wait(headers.get("Retry-After")), status == 429)
         words = _words(data).rstrip(".") or response.reason or ""
         if status < 400:
-            words = f"use {headers.get('Location', 'another address')}, which it names"
+            words = f"redirected; use {headers.get('Location', 'another address')}"
         if self._secret:
             words = words.replace(self._secret, "[key]")
         remedy = {
             401: ". The key is read from the environment variable that key_env names",
-            404: ". Is url the address that ends in /v1, and served_name right?",
+            404: ". Check that url ends in /v1, and served_name",
         }
         advice = remedy.get(401 if status == 403 else status, "")
         return Rejected(f"{url}: HTTP {status}: {words[:_WORDS]}{advice}", status, words)
 
     def _note_failure(self, failure: Retryable, began: float) -> float:
-        """Count a failure of a request sent at `began`; return the seconds it is to wait."""
+        """Count a failure of a request sent at `began`; return how many seconds to wait."""
         now = time.monotonic()
         self.retries[failure.reason] += 1
         if failure.crowded:
-            if began >= self._narrowed:  # one response to a crowd of 429s
-                self.limit, self._narrowed = max(1.0, self.limit / 2), now
+            if began >= self._narrowed_at:  # many 429s at once halve it once
+                self.limit, self._narrowed_at = max(1.0, self.limit / 2), now
         else:
             self.suspect, self.failures = True, self.failures + 1
-        if now - self._warned.get(failure.reason, -_WARN_S) >= _WARN_S:
-            self._warned[failure.reason] = now
+        if now - self._warned_at.get(failure.reason, -_WARN_S) >= _WARN_S:
+            self._warned_at[failure.reason] = now
             times = self.retries[failure.reason]
-            warn(f"{self.url}: {failure.reason} ({times} times so far); sent again")
+            warn(f"{self.url}: {failure.reason} ({times} times so far); retrying")
         return min(failure.wait or 0.0, max(self.patience_s, LONGEST_PAUSE_S))
 
     def _silence(self, failure: Retryable, patience_s: float) -> str:
         return (
-            f"{self.setting}: {failure.reason}, and nothing was answered for"
-            f" {patience_s:g} s ({self.key}.patience_s). Finished attempts are kept; see"
-            " whether it runs, then the same command continues"
+            f"{self.setting}: {failure.reason}, and no request was answered for"
+            f" {patience_s:g} s ({self.key}.patience_s). Finished attempts are kept; check the"
+            " server, then the same command continues"
         )
 
     async def close(self) -> None:
-        """Close all connections; the server then stops what it was at for them."""
+        """Close all connections, upon which the server stops their requests."""
         if "_session" in vars(self):
             await self._session.close()
 
 
 def _secret(variable: str) -> str | None:
     key = os.environ.get(variable, "").strip()
-    if not (key.isascii() and key.isprintable()):  # a message about it would show it
-        raise UserError(f"{variable}: has characters that no key has")
+    if not (key.isascii() and key.isprintable()):  # aiohttp's error would show the key
+        raise UserError(f"{variable}: has characters that are not allowed in a key")
     return key or None
 
 
 def _socket(address: Any) -> socket.socket:
-    """Return a socket that notices within two minutes that the machine at its other end is gone.
+    """Return a socket that notices within two minutes that the other machine is gone.
 
-    A request may be silent for an hour. `address`: as of `socket.getaddrinfo`.
+    A request may be silent for an hour. `address`: from `socket.getaddrinfo`.
     """
-    made = socket.socket(*address[:3])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock = socket.socket(*address[:3])
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):  # macOS lacks the first
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return sock
 
 
 def _words(data: bytes) -> str:
-    """Find the message of an error, wherever servers of different makers put it.
+    """Return the message of an error, in any of the shapes that servers give it.
 
     >>> _words(b'{"error": {"message": "no such model"}}'), _words(b'{"detail": "gone"}')
     ('no such model', 'gone')
@@ -319,7 +320,7 @@ def _words(data: bytes) -> str:
 
 
 def _wait(header: str | None) -> float | None:
-    """Parse a Retry-After header, seconds or a date; None where there is no sense in it.
+    """Parse a Retry-After header, seconds or a date; None if it is neither.
 
     >>> _wait("7"), _wait("soon"), _wait(None), _wait("Wed, 21 Oct 2015 07:28:00 GMT")
     (7.0, None, None, 0.0)

@@ -1,8 +1,8 @@
-"""How a request is put to a server and its response is read: three interfaces, four dialects.
+"""How to write requests to a server and read its responses, in four dialects.
 
-Everything that shapes a sample is set in every request. Servers fill what is left open from the
-model's generation_config.json or defaults of their own, and ignore fields that they do not know.
-Responses are parsed by pydantic, with nothing converted: what has another type is no answer.
+Every request sets all sampling parameters: servers fill in missing ones from the model's
+generation_config.json or their own defaults, and ignore fields that they do not know. Pydantic
+parses responses without conversions: a field of another type makes the response invalid.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +16,12 @@ from bayes_at_n.pipeline.engines.client import Retryable
 
 Body = dict[str, Any]
 Data = bytes | Mapping[str, Any]  # JSON, or what was parsed from it
-FILTERED = "content_filter"  # the finish reason of an answer that the server withholds
+FILTERED = "content_filter"  # finish reason of an answer that the server withholds
 
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """One sample that is wanted: of tokens or of chat turns, so long at most, with this seed."""
+    """One sample to request: prompt (token ids or chat turns), token limit and seed."""
 
     prompt: list[int] | list[dict[str, str]]
     max_tokens: int
@@ -29,21 +29,21 @@ class SampleRequest:
     sampling: SamplingConfig
     logprobs: bool = False
     prompt_logprobs: bool = False
-    labels: Sequence[int] = ()  # tokens whose log-probs are wanted, as the next one
-    stop: Sequence[str] = ()  # texts that end it
+    labels: Sequence[int] = ()  # tokens to score as the next one
+    stop: Sequence[str] = ()  # strings that end it
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server made of it; None where it does not say. Log-probs are natural."""
+    """A server's answer to a request; None: the server does not say. Log-probs are natural."""
 
     text: str | None
     finish_reason: str
-    name: str = ""  # that the server gave the request
-    model: str = ""  # the model's name, where the server says it
-    named: bool = False  # whether `name` is the name we gave it
-    fingerprint: str = ""  # of the server and its settings, where it says one
-    reasoning: str | None = None  # what stood before the text, where the server takes it apart
+    name: str = ""  # of the request, as the server repeats it
+    model: str = ""  # the model's name, if the server gives it
+    named: bool = False  # whether `name` holds the name that we sent
+    fingerprint: str = ""  # of the server and its settings, if it gives one
+    reasoning: str | None = None  # text before the answer, if the server splits it off
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
     completion_tokens: int | None = None
@@ -55,9 +55,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Dialect:
-    """An interface of servers: where it is (from the root, or below /v1), how to write and read.
+    """One interface of servers: its path, and how to write requests and read responses.
 
-    `read` raises Retryable: the response is no answer.
+    `read` raises Retryable: the response is not valid.
     """
 
     path: str
@@ -74,7 +74,7 @@ def _sampling(request: SampleRequest) -> Body:
     return {
         "temperature": s.temperature,
         "top_p": s.top_p,
-        "top_k": s.top_k or -1,  # all servers take -1 for no limit; not all take 0
+        "top_k": s.top_k or -1,  # all servers accept -1 as no limit, not all accept 0
         "min_p": 0.0,
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
@@ -94,7 +94,7 @@ def _completions(model: str, request: SampleRequest) -> Body:
     if request.prompt_logprobs:
         body["prompt_logprobs"] = 0
     if request.labels:
-        # vLLM looks these tokens up; other servers give their twenty likeliest.
+        # vLLM returns these tokens; other servers return their twenty likeliest.
         body |= {"logprobs": 20, "logprob_token_ids": list(request.labels)}
         body["return_tokens_as_token_ids"] = True
     return body
@@ -149,7 +149,7 @@ class _Usage(_Part):
 
 
 class _Logprob(_Part):
-    """Of a token, as lists of chats and of prompts have it."""
+    """A token's entry in the lists of chats and of prompts."""
 
     logprob: float
     token: Any = None
@@ -158,13 +158,13 @@ class _Logprob(_Part):
     top_logprobs: "list[_Logprob] | None" = None
 
     @property
-    def called(self) -> str:
+    def name(self) -> str:
         number = self.id if self.token_id is None else self.token_id
         return str(self.token) if number is None else f"token_id:{number}"
 
 
 class _Logprobs(_Part):
-    """Of a sample: of completions, or of chats."""
+    """Log-probs of a sample, in the shape of completions or of chats."""
 
     token_logprobs: list[float] | None = None
     top_logprobs: Annotated[list[dict[str, float] | None] | None, WrapValidator(_or_none)] = None
@@ -184,12 +184,12 @@ class _Choice(_Part):
     token_ids: list[_Id] | None = None
     logprobs: _Logprobs | None = None
     prompt_token_ids: list[_Id] | None = None
-    # vLLM's {token: log-prob}, of which the prompt's own token comes first.
+    # vLLM's {token: log-prob}, the prompt's own token first.
     prompt_logprobs: list[dict[str, _Logprob] | None] | None = None
 
 
 class _Response(_Part):
-    """Of OpenAI's interfaces and of vLLM's for token ids."""
+    """A response of OpenAI's interfaces, or of vLLM's for token ids."""
 
     choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
     usage: Annotated[_Usage | None, WrapValidator(_or_none)] = None
@@ -232,9 +232,9 @@ def _parse(shape: type[Shape], data: Data) -> Shape:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         if first["type"] == "json_invalid":
             raise Retryable("answer that is no JSON") from error
-        place = ascii(".".join(part for part in first["loc"] if isinstance(part, str)))[1:-1]
-        what = f"with wrong {place[:60]}" if place else "that is no JSON object"
-        raise Retryable(f"answer {what}") from error
+        field = ascii(".".join(part for part in first["loc"] if isinstance(part, str)))[1:-1]
+        fault = f"with wrong {field[:60]}" if field else "that is no JSON object"
+        raise Retryable(f"answer {fault}") from error
 
 
 def _read(data: Data) -> Answer:
@@ -264,18 +264,18 @@ def _first(entry: dict[str, _Logprob] | None) -> float | None:
 
 
 def _with_logprobs(answer: Answer, logprobs: _Logprobs) -> Answer:
-    """Add the log-probs of its tokens to an answer, listed in either of two ways."""
+    """Add log-probs, in either of their two shapes, to an answer."""
     if logprobs.content is None:
         top = logprobs.top_logprobs[0] if logprobs.top_logprobs else None
         return replace(answer, logprobs=logprobs.token_logprobs, top_logprobs=top)
     entries, ids, top = logprobs.content, answer.token_ids, None
-    # llama.cpp; where a letter is cut in two it leaves tokens out.
+    # llama.cpp, which leaves out tokens that split a character.
     whole = answer.completion_tokens in (None, len(entries))
     numbers = [entry.id for entry in entries if entry.id is not None]
     if ids is None and entries and whole and len(numbers) == len(entries):
         ids = numbers
     if entries and entries[0].top_logprobs is not None:
-        top = {entry.called: entry.logprob for entry in entries[0].top_logprobs}
+        top = {entry.name: entry.logprob for entry in entries[0].top_logprobs}
     values = [entry.logprob for entry in entries]
     return replace(answer, token_ids=ids, logprobs=values, top_logprobs=top)
 

@@ -1,4 +1,4 @@
-"""Servers with an OpenAI-like interface: vLLM, SGLang, llama.cpp, a colleague's or a company's."""
+"""The engine `openai`: a server with an OpenAI-like interface, local or a company's."""
 
 import asyncio
 import json
@@ -32,11 +32,11 @@ from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.columns import FINISHED
 
-PROBE_S, SUSPECT_S = 600.0, 60.0  # between two probes; if it has failed and come back
-_STEP_S = 0.2  # the longest that `generate` waits before it shows that it is alive
-_CHECKED = ("token_ids", "logprobs", "named")  # what every answer has if every probe had it
-_REPEATED = 32  # attempts in a row with one text that are not believed,
-_QUESTIONS = 4  # where they are of so many questions
+PROBE_S, SUSPECT_S = 600.0, 60.0  # between two probes; of a server that has failed since the last
+_STEP_S = 0.2  # the longest that `generate` waits before it yields
+_CHECKED = ("token_ids", "logprobs", "named")  # required of every answer if the probe had it
+_REPEATED = 32  # attempts in a row with the same text, of at least
+_QUESTIONS = 4  # questions, are an error
 
 Result = TypeVar("Result")
 
@@ -44,20 +44,20 @@ Result = TypeVar("Result")
 class OpenAIEngine(Engine):
     """A model behind a server; see `pipeline.engines.Engine`.
 
-    One thread, one event loop, at most `engine.in_flight` requests in flight. An answer comes
-    whole, so when its first token was sampled is not known.
+    One thread, one event loop, at most `engine.in_flight` requests in flight. Answers come whole,
+    so the time of the first token is not known.
     """
 
     def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         self.cfg, self.longest = cfg, longest
         chat = bool(rows) and rows[0]["prompt_token_ids"] is None
         self.tokenizer = None if chat else models.tokenizer(cfg.model)
-        self.bounded = 0  # log-probs of labels of which only a bound is known
+        self.bounded = 0  # log-probs of labels that are upper bounds
         self.loop = asyncio.new_event_loop()
         self.client = Client(cfg.engine)
-        self.found: probe.Findings = {"url": self.client.url}
-        self.known: probe.Findings = {}
-        self.lacking: set[str] = set()  # what of the run's wishes is done without
+        self.findings: probe.Findings = {"url": self.client.url}
+        self.reference: probe.Findings = {}  # by which the run's model is recognized
+        self.missing: set[str] = set()  # what the run asks for and the server lacks
         try:
             self.model = self._run(self._connect(rows))
             if self.tokenizer is not None:
@@ -68,7 +68,7 @@ class OpenAIEngine(Engine):
 
     @staticmethod
     def facts(cfg: RunConfig, token_ids: list[int] | None) -> Facts:
-        """Ask the server what it is; `token_ids`: some, None without a tokenizer."""
+        """Return what the server is; `token_ids`: any prompt, None without a tokenizer."""
 
         async def ask() -> Facts:
             client = Client(cfg.engine)
@@ -80,45 +80,45 @@ class OpenAIEngine(Engine):
         return asyncio.run(ask())
 
     async def _connect(self, rows: Rows) -> served.Model:
-        """Ask the server what it is and try it on the run's first and last question."""
+        """Connect to the server and probe it on the run's first and last question."""
         model = await served.connect(self.client, self.cfg, self.longest, rows)
-        self.client.suspect = False  # for being waited for while it started
+        self.client.suspect = False  # failures while it started do not count
         if rows:
             prompts = [
                 (questions_table.messages(row) or row["prompt_token_ids"], row["max_tokens"])
                 for row in (rows[0], rows[-1])
             ]
             text = self._text if self.tokenizer is not None else None
-            found, known = await probe.probe(model, self.cfg, prompts, text)
-            self.lacking = probe.judge(model, found, self.cfg)
-            self.found, self.known = found, self._keep(known)
-            if self.known != known:
+            findings, reference = await probe.probe(model, self.cfg, prompts, text)
+            self.missing = probe.judge(model, findings, self.cfg)
+            self.findings, self.reference = findings, self._store(reference)
+            if self.reference != reference:
                 await self._compare(model)
-            model.gives = frozenset(what for what in _CHECKED if found[what])
+            model.gives = frozenset(name for name in _CHECKED if findings[name])
         return model
 
-    def _keep(self, known: probe.Findings) -> probe.Findings:
-        """Store how the run's model answers; of workers that begin at once the first decides."""
+    def _store(self, reference: probe.Findings) -> probe.Findings:
+        """Store the reference of the run's model; return the stored one if another worker did."""
         path = Path(self.cfg.run_dir).expanduser() / runfolder.SERVER
-        lease.create(path, json.dumps(known))
+        lease.create(path, json.dumps(reference))
         try:
-            known = untrusted.read_json(path)
-            return known | {"prompt": known["prompt"], "looks": known["looks"]}
+            stored = untrusted.read_json(path)
+            return stored | {"prompt": stored["prompt"], "looks": stored["looks"]}
         except (ValueError, KeyError) as error:
-            raise UserError(f"{path}: {one_line(error)}; delete it to begin anew") from None
+            raise UserError(f"{path}: {one_line(error)}; delete it, then run again") from None
 
     async def _compare(self, model: served.Model) -> None:
         """Probe the server again. Raises Replaced: it has another model than the run's."""
         self.client.suspect = False
-        if not await probe.same(model, self.known, self.cfg.sampling):
+        if not await probe.is_same_model(model, self.reference, self.cfg.sampling):
             raise Replaced(
-                f"{self.client.setting}: answers as another model than the one that this run began"
-                " with; serve that one, or give a new run a tag=NAME"
+                f"{self.client.setting}: answers as another model than the one that this run"
+                " started with; serve that one, or start a new run with tag=NAME"
             )
 
     def probe_due(self, since: float) -> bool:
-        back = self.client.suspect and not self.client.failures
-        return since > (SUSPECT_S if back else PROBE_S)
+        recovered = self.client.suspect and not self.client.failures
+        return since > (SUSPECT_S if recovered else PROBE_S)
 
     def has_run_model(self, limit_s: float) -> bool:
         try:
@@ -133,36 +133,36 @@ class OpenAIEngine(Engine):
         guard = RepetitionGuard()
         try:
             while True:
-                room = int(self.client.limit) - len(tasks)
+                free = int(self.client.limit) - len(tasks)
                 taken: list[Request] = []
-                if more and room > 0:
-                    taken, more = pull(waiting, room)
+                if more and free > 0:
+                    taken, more = pull(waiting, free)
                 tasks |= {self.loop.create_task(self._attempt(request)) for request in taken}
                 if tasks:
                     first = asyncio.FIRST_COMPLETED
                     done, tasks = self._run(asyncio.wait(tasks, timeout=_STEP_S, return_when=first))
                     for task in done:
                         yield from guard.hold(task.result())
-                if not tasks and not taken:  # there is nothing to compare it with right now
+                if not tasks and not taken:  # nothing else is in flight to compare with
                     yield from guard.release()
                     if not more:
                         return
                 yield None
         finally:
             for task in tasks:
-                task.cancel()  # its connection is closed, and the server stops
+                task.cancel()  # this closes its connection, and the server stops
             self._run(_all_ended(tasks))
 
     async def _attempt(self, request: Request) -> Completion:
         s, stop, now = self.cfg.sampling, self.cfg.prompt.stop, steady_clock()
-        started, logprobs = now(), s.logprobs and "logprobs" not in self.lacking
+        started, logprobs = now(), s.logprobs and "logprobs" not in self.missing
         prompt = request.messages or request.context
-        wanted = SampleRequest(
+        sample = SampleRequest(
             prompt, request.max_tokens, request.seed, s, logprobs=logprobs, stop=stop
         )
         try:
-            answer = await self.model.ask(wanted)
-            if request.begun and not answer.token_ids:  # of no use after those that are there
+            answer = await self.model.ask(sample)
+            if request.begun and not answer.token_ids:  # the stored tokens cannot be continued
                 answer = Answer(text="", finish_reason="no token ids")
         except Exhausted as error:
             answer = Answer(text="", finish_reason=str(error))
@@ -183,10 +183,10 @@ class OpenAIEngine(Engine):
         )
 
     def _text(self, answer: Answer) -> str:
-        """Decode the tokens where they are known, as every engine; else take the server's text.
+        """Return the decoded tokens if they are known, else the server's text.
 
-        What a server took apart, the reasoning and the answer, is put together as the model wrote
-        it, so that the final part is found as in any other text.
+        Reasoning that the server split off is joined to the answer again as the model wrote it, so
+        that the end of the reasoning can be found as in any other text.
         """
         if self.tokenizer is not None and answer.token_ids:
             stopped = answer.finish_reason == "stop"
@@ -217,17 +217,17 @@ class OpenAIEngine(Engine):
                     f"{self.client.setting}: gives no log-probs of the next token, so it cannot"
                     " run a verifier"
                 )
-            least = min(top.values())  # what is not among them is at most that likely
-            for place, token in enumerate(token_ids):
-                known = top.get(f"token_id:{token}", top.get(names[token]))
-                row[place] = least if known is None else known
-                self.bounded += known is None
+            least = min(top.values())  # an upper bound for tokens that are not listed
+            for i, token in enumerate(token_ids):
+                value = top.get(f"token_id:{token}", top.get(names[token]))
+                row[i] = least if value is None else value
+                self.bounded += value is None
         return values
 
     def _all(
         self, requests: Sequence[SampleRequest], on_step: Callable[[], None] = lambda: None
     ) -> list[Answer]:
-        """Return answers in the order of the requests; the first error ends all."""
+        """Return answers in the order of the requests; the first error cancels the others."""
         free = asyncio.Semaphore(self.client.in_flight)
 
         async def one(request: SampleRequest) -> Answer:
@@ -246,26 +246,26 @@ class OpenAIEngine(Engine):
         except BaseExceptionGroup as errors:
             first = errors.exceptions[0]
             if isinstance(first, Exhausted):
-                raise TryAgain(f"{self.client.key}.url: {first}, again and again") from None
+                raise TryAgain(f"{self.client.key}.url: {first}, repeatedly") from None
             raise first from None
 
     def describe(self) -> dict[str, Any]:
         return {
             "engine": "openai",
-            "servers": [self.found],
+            "servers": [self.findings],
             "in_flight": self.client.in_flight,
-            "lacking": sorted(self.lacking),
+            "missing": sorted(self.missing),
             "args": dict(self.cfg.engine.args),
         }
 
     def close(self) -> None:
         if retries := self.client.retries:
             times = ", ".join(f"{reason} {n} times" for reason, n in retries.most_common())
-            note(f"requests were sent again: {times}")
+            note(f"requests were retried: {times}")
         if self.bounded:
             warn(
-                f"{self.bounded} log-probs of labels were not among the likeliest tokens that the"
-                " server gives: the least of these stands for them, an upper bound"
+                f"{self.bounded} log-probs of labels are upper bounds: the server lists the"
+                " likeliest tokens only"
             )
         self._run(self.client.close())
         self.loop.close()
@@ -275,10 +275,10 @@ class OpenAIEngine(Engine):
 
 
 class RepetitionGuard:
-    """Holds back attempts that have the text of the one before, until another text comes.
+    """Holds back attempts with the same text as the one before, until another text arrives.
 
-    So of a server that begins to answer everything alike the first answer is stored and, as long as
-    there is enough else to do, no other. `hold` raises UserError when there are too many in a row.
+    So when a server begins to give one answer to everything, only the first such attempt is stored
+    while others are in flight. `hold` raises UserError after too many in a row.
     """
 
     def __init__(self) -> None:
@@ -288,7 +288,7 @@ class RepetitionGuard:
         self._questions: set[str] = set()
 
     def hold(self, completion: Completion) -> list[Completion]:
-        """Return the attempts that may go on."""
+        """Take an attempt; return those that may be stored."""
         if completion.finish_reason not in FINISHED:
             return [completion]
         if completion.text != self._text:
@@ -301,13 +301,13 @@ class RepetitionGuard:
         self._questions.add(completion.request.question_id)
         if self._times >= _REPEATED and len(self._questions) >= _QUESTIONS:
             raise UserError(
-                f"the server answers everything alike: {self._times} attempts in a row, of"
+                f"the server gives one answer to everything: {self._times} attempts in a row, at"
                 f" {len(self._questions)} questions, are {completion.text[:60]!r}"
             )
         return released
 
     def release(self) -> list[Completion]:
-        """Return all that are held; they count as before."""
+        """Return the attempts that are held, without resetting the count."""
         released, self.held = self.held, []
         return released
 

@@ -1,6 +1,6 @@
-"""Before a run: does the server do what it is asked to? A few short samples tell.
+"""The probe of a server before a run: a few short samples show whether it does what is requested.
 
-What is measured is shown, recorded and held against what the run needs, before it costs anything.
+The findings are shown, recorded and compared with what the run needs, before it costs anything.
 """
 
 import asyncio
@@ -20,41 +20,42 @@ from bayes_at_n.pipeline.engines.dialects import Answer, SampleRequest
 from bayes_at_n.pipeline.engines.served import Model
 
 TOKENS = 32  # of each sample
-_SEEDS = 4  # of each question, and so many of them once more
+_SEEDS = 4  # of each question, the first _REPEATS of them twice
 _REPEATS = 2
-# Mean difference of log-probs, per token, above which they are of another model, or after the
-# temperature and top-p. Rounding to bfloat16 makes one to two hundredths.
+# Mean difference of log-probs in nats per token above which they belong to another model, or were
+# taken after temperature and top-p. Rounding to bfloat16 makes .01 to .02.
 _NATS = 0.05
-# What may be left to a server that does not take it, for the value that is sent means "nothing".
+# Optional where the value sent means "no effect".
 _NEUTRAL = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _EXTRAS = ("return_token_ids", "prompt_logprobs", "logprobs", "seed", "return_tokens_as_token_ids")
-_READINGS = 4  # of the first probe at one text: how far they lie apart is no fault
+_READINGS = 4  # of one text in the first probe: their spread is the server's own
 
 Findings = dict[str, Any]
 Reading = list[Any]  # log-probs; or a name, a fingerprint and a text
 Decode = Callable[[Answer], str]
-Prompts = Sequence[tuple[Any, int]]  # as a `SampleRequest` has them, and how long an answer may be
+Prompts = Sequence[tuple[Any, int]]  # the prompt of a `SampleRequest`, and its `max_tokens`
 
 
 async def probe(
     model: Model, cfg: RunConfig, prompts: Prompts, decode: Decode | None
 ) -> tuple[Findings, Findings]:
-    """Measure what the server does with the run's first questions.
+    """Measure what the server does with some of the run's questions.
 
     Args:
-        model: what is asked; fields that the server refuses are dropped from it.
+        model: the model; fields that the server refuses are dropped from its requests.
         cfg: the run's configuration.
         prompts: of questions of the run, at least one.
-        decode: text of an answer's token ids; None without a tokenizer.
+        decode: decodes an answer's token ids; None without a tokenizer.
 
     Returns:
-        What the run's record keeps, and what `has_run_model` knows the model by.
+        The findings, for the record, and the reference by which `has_run_model` recognizes the
+        model.
 
     Raises:
-        UserError: it refuses what the run cannot do without, or answers all seeds alike.
+        UserError: it refuses what the run needs, or gives the same answer to all seeds.
     """
     s = cfg.sampling
-    hot = replace(s, temperature=1.0, top_p=1.0, top_k=None)  # where seeds tell most
+    hot = replace(s, temperature=1.0, top_p=1.0, top_k=None)  # where seeds matter most
     prompt, limit = prompts[0]
     first = SampleRequest(prompt, min(TOKENS, limit), s.seed, hot, s.logprobs)
     sample = await _fitting(model, first, s)
@@ -66,18 +67,18 @@ async def probe(
     answers = [await _all(model, some) for some in requests]
     if decode is not None and sample.token_ids is not None:
         with_text = [answer for some in answers for answer in some]
-        if sample.text is None:  # of tokens in and tokens out
+        if sample.text is None:  # an interface that returns tokens only
             with_text = await _all(model, [r for some in requests for r in some], with_text=True)
-        _check_words(model, with_text, decode, cfg)
-    # Of a model that hides its reasoning so short samples show nothing.
+        _check_tokenizer(model, with_text, decode, cfg)
+    # If the server hides the reasoning, short samples show nothing.
     blank = not any(a.text or a.reasoning or a.token_ids for some in answers for a in some)
     if not blank and all(_equal(some[0], other) for some in answers for other in some):
         raise UserError(
-            f"{model.client.setting}: answers the same to {_SEEDS} different seeds at temperature"
-            " 1, so its attempts are no independent samples; is there a cache in front of it?"
+            f"{model.client.setting}: gives the same answer to {_SEEDS} different seeds at"
+            " temperature 1, so attempts are not independent samples; is there a cache in front?"
         )
     seeded = not blank and s.seed is not None and "seed" not in model.dropped
-    found: Findings = asdict(model.facts) | {
+    findings: Findings = asdict(model.facts) | {
         "url": model.client.url,
         "fingerprint": sample.fingerprint,
         "seeds": await _repeats(model, requests, answers) if seeded else None,
@@ -88,66 +89,70 @@ async def probe(
         "named": sample.named,
         "not_taken": sorted(model.dropped),
     }
-    known: Findings = {}
+    reference: Findings = {}
     if model.dialect.tokens:
-        more, known = await _log_probs(model, s, *prompts[-1])
-        found |= more
+        more, reference = await _log_probs(model, s, *prompts[-1])
+        findings |= more
     greedy = {"prompt": prompt, "most": min(2 * TOKENS, limit), "temperature": 0.0, "looks": []}
-    known = known or greedy
+    reference = reference or greedy
     try:
-        known["looks"] += await _readings(model, known, s, _READINGS)
-    except Rejected:  # some take one temperature only
-        known["temperature"] = s.temperature
-        known["looks"] += await _readings(model, known, s, _READINGS)
-    return found, known
+        reference["looks"] += await _readings(model, reference, s, _READINGS)
+    except Rejected:  # some servers allow one temperature only
+        reference["temperature"] = s.temperature
+        reference["looks"] += await _readings(model, reference, s, _READINGS)
+    return findings, reference
 
 
-async def same(model: Model, known: Findings, s: SamplingConfig) -> bool:
-    """Say whether a server has the model that `probe` knows: two of three readings decide."""
-    readings = await _readings(model, known, s, 3)
-    return sum(_alike(known["looks"], reading) for reading in readings) >= 2
+async def is_same_model(model: Model, reference: Findings, s: SamplingConfig) -> bool:
+    """Return whether a server has the model of a reference: two of three readings decide."""
+    readings = await _readings(model, reference, s, 3)
+    return sum(_alike(reference["looks"], reading) for reading in readings) >= 2
 
 
 async def _all(model: Model, requests: Sequence[SampleRequest], **options: bool) -> list[Answer]:
     return await asyncio.gather(*(model.ask(r, probing=True, **options) for r in requests))
 
 
-async def _readings(model: Model, known: Findings, s: SamplingConfig, times: int) -> list[Reading]:
-    """Read a stored answer's log-probs, or the name of the server's model and the greedy answer."""
-    request = SampleRequest(known["prompt"], 1, None, s, prompt_logprobs=True)
-    if as_text := "temperature" in known:
-        greedy = replace(s, temperature=known["temperature"], top_p=1.0, top_k=None)
-        request = SampleRequest(known["prompt"], known["most"], s.seed, greedy)
+async def _readings(
+    model: Model, reference: Findings, s: SamplingConfig, times: int
+) -> list[Reading]:
+    """Return log-probs of the reference's text, or model name, fingerprint and greedy answer."""
+    request = SampleRequest(reference["prompt"], 1, None, s, prompt_logprobs=True)
+    if as_text := "temperature" in reference:
+        greedy = replace(s, temperature=reference["temperature"], top_p=1.0, top_k=None)
+        request = SampleRequest(reference["prompt"], reference["most"], s.seed, greedy)
     answers = await _all(model, [request] * times, with_text=True)
     if as_text:
         return [[a.model, a.fingerprint, f"{a.reasoning or ''}{a.text}"] for a in answers]
     return [(answer.prompt_logprobs or [None])[1:] for answer in answers]
 
 
-def _alike(known: Sequence[Reading], reading: Reading) -> bool:
-    """Say whether a reading is as near the first as those of the first probe are.
+def _alike(stored: Sequence[Reading], reading: Reading) -> bool:
+    """Return whether a reading is as close to the first stored one as the other stored ones are.
 
     >>> _alike([[-1.0, -2.0], [-1.2, -2.0]], [-1.4, -2.0]), _alike([[-1.0], [-1.0]], [-1.2])
     (True, False)
-    >>> known = [["m", "f", "so 1 + 1"]]
-    >>> [_alike(known, other) for other in (["m", "f", "so 1 is"], ["m", "f", "2"], ["m", "g", ""])]
+    >>> stored = [["m", "f", "so 1 + 1"]]
+    >>> [_alike(stored, new) for new in (["m", "f", "so 1 is"], ["m", "f", "2"], ["m", "g", ""])]
     [True, False, False]
     """
-    first, *more = known
+    first, *others = stored
     if not isinstance(first[-1], str):
-        apart = max((mean_difference(first, one) for one in more), default=0.0)
-        limit = max(_NATS, 3 * apart)
+        spread = max((mean_difference(first, other) for other in others), default=0.0)
+        limit = max(_NATS, 3 * spread)
         return len(reading) == len(first) and mean_difference(first, reading) <= limit
-    models, fingerprints, texts = zip(*known, strict=True)
-    start = os.path.commonprefix
-    shared = 2 * len(start([first[-1], reading[-1]])) >= len(start(texts))
+    models, fingerprints, texts = zip(*stored, strict=True)
+    prefix = os.path.commonprefix
+    shared = 2 * len(prefix([first[-1], reading[-1]])) >= len(prefix(texts))
     return shared and reading[0] in models and reading[1] in fingerprints
 
 
-def _check_words(model: Model, answers: Sequence[Answer], decode: Decode, cfg: RunConfig) -> None:
-    """Refuse a server whose tokens are other words to the tokenizer here.
+def _check_tokenizer(
+    model: Model, answers: Sequence[Answer], decode: Decode, cfg: RunConfig
+) -> None:
+    """Raise UserError if the run's tokenizer decodes a server's tokens to another text.
 
-    The end may be a letter cut in two, and one answer may hold a token that is shown otherwise.
+    An answer may end within a character, and a single answer may differ in how a token is shown.
     """
     texts = [
         [text.replace("\ufffd", "").strip() for text in (answer.text, decode(answer))]
@@ -156,21 +161,21 @@ def _check_words(model: Model, answers: Sequence[Answer], decode: Decode, cfg: R
     ]
     unlike = [(a, b) for a, b in texts if not (a.startswith(b) or b.startswith(a))]
     if len(unlike) > 1 or len(unlike) == len(texts) == 1:
-        there, here = unlike[0]
+        remote, local = unlike[0]
         raise UserError(
-            f"{model.client.setting}: gives tokens that it reads as {there[:40]!r} and the"
-            f" tokenizer of {cfg.model.tokenizer or cfg.model.id} as {here[:40]!r}; set"
-            " model.tokenizer, or serve the model that is meant"
+            f"{model.client.setting}: decodes its tokens to {remote[:40]!r}, and the tokenizer of"
+            f" {cfg.model.tokenizer or cfg.model.id} decodes them to {local[:40]!r}; set"
+            " model.tokenizer, or serve the intended model"
         )
 
 
 async def _fitting(model: Model, request: SampleRequest, s: SamplingConfig) -> Answer:
-    """Ask without the fields that the server refuses and the run can do without."""
+    """Return an answer; drop fields that the server refuses and the run does not need."""
     while True:
         try:
             answer = await model.ask(request, probing=True)
         except Rejected as error:
-            if error.status not in (400, 422) or not _leave_out(model, error.words, s):
+            if error.status not in (400, 422) or not _drop_fields(model, error.words, s):
                 raise
             continue
         if answer.logprobs is not None or not request.logprobs or model.zero_is_none:
@@ -178,8 +183,8 @@ async def _fitting(model: Model, request: SampleRequest, s: SamplingConfig) -> A
         model.zero_is_none = True
 
 
-def _leave_out(model: Model, words: str, s: SamplingConfig) -> bool:
-    """Drop or rename the fields that a server complains of; say whether there are any."""
+def _drop_fields(model: Model, words: str, s: SamplingConfig) -> bool:
+    """Drop or rename the fields that an error message names; return whether there are any."""
     if "max_completion_tokens" in words and not model.renamed:
         model.renamed["max_tokens"] = "max_completion_tokens"
         return True
@@ -193,9 +198,9 @@ def _leave_out(model: Model, words: str, s: SamplingConfig) -> bool:
 async def _repeats(
     model: Model, requests: Sequence[list[SampleRequest]], answers: Sequence[list[Answer]]
 ) -> bool:
-    """Say whether seeds give the same tokens again; rounding may differ once (bfloat16).
+    """Return whether seeds give the same tokens again; one may differ by rounding (bfloat16).
 
-    An easy question is answered alike by chance now and then, so there are several.
+    Several are compared, because answers to an easy question may be equal by chance.
     """
     again = [request for some in requests for request in some[:_REPEATS]]
     before = [answer for some in answers for answer in some[:_REPEATS]]
@@ -208,17 +213,17 @@ async def _repeats(
 async def _log_probs(
     model: Model, s: SamplingConfig, prompt: list[int], limit: int
 ) -> tuple[Findings, Findings]:
-    """Measure by prompt log-probs whether log-probs of samples are the model's own.
+    """Measure whether log-probs of samples are the model's, by comparison with prompt log-probs.
 
-    A server may give them after the temperature and top-p. Read again as a part of a prompt, the
-    same tokens have those of the model. Returns findings, and a text by which to know the model.
+    A server may give them after temperature and top-p; as part of a prompt, the same tokens have
+    the model's own. Returns findings, and the reference by which to recognize the model.
     """
     request = SampleRequest(prompt, min(TOKENS, limit), s.seed, s, s.logprobs)
     sample = await model.ask(request, probing=True)
-    # vLLM wants room for one token more than the prompt.
-    read = [*prompt, *(sample.token_ids or ())][: len(prompt) + limit - 1]
+    # vLLM needs space for one token more than the prompt.
+    longer = [*prompt, *(sample.token_ids or ())][: len(prompt) + limit - 1]
     try:
-        request = SampleRequest(read, 1, None, s, prompt_logprobs=True)
+        request = SampleRequest(longer, 1, None, s, prompt_logprobs=True)
         values = (await model.ask(request, probing=True)).prompt_logprobs
     except Rejected:
         values = None
@@ -227,59 +232,60 @@ async def _log_probs(
     replayed, replay = values[len(prompt) :], None
     if sample.logprobs and replayed:
         replay = mean_difference(sample.logprobs[: len(replayed)], replayed)
-    known = {"prompt": read, "looks": [values[1:]]}
-    return {"prompt_logprobs": True, "replay": replay}, known
+    reference = {"prompt": longer, "looks": [values[1:]]}
+    return {"prompt_logprobs": True, "replay": replay}, reference
 
 
-def judge(model: Model, found: Findings, cfg: RunConfig) -> set[str]:
-    """Warn of what a server lacks; return what of the run's wishes is done without.
+def judge(model: Model, findings: Findings, cfg: RunConfig) -> set[str]:
+    """Warn of what a server lacks; return what the run needs and `engine.allow_missing` allows.
 
-    Raises UserError: the run needs it, for `engine.allow_missing` does not name it.
+    Raises UserError: the server lacks something else that the run needs.
     """
-    lacks = missing(found, cfg)
-    for line in [*lacks.values(), *remarks(found, cfg)]:
+    reasons = missing(findings, cfg)
+    for line in [*reasons.values(), *remarks(findings, cfg)]:
         warn(f"{model.client.url} {line}")
-    if refused := [name for name in lacks if name not in cfg.engine.allow_missing]:
+    if refused := [name for name in reasons if name not in cfg.engine.allow_missing]:
         without = " ".join(f"sampling.{name}=false" for name in refused)
         raise UserError(
-            f"{model.client.setting}: lacks what this run asks for ({', '.join(refused)}); to go on"
+            f"{model.client.setting}: lacks what this run needs ({', '.join(refused)}); to continue"
             f" without: engine.allow_missing=[{','.join(refused)}], or {without} with a tag=NAME"
         )
-    return set(lacks)
+    return set(reasons)
 
 
-def missing(found: Findings, cfg: RunConfig) -> dict[str, str]:
-    """List what a run needs and a server lacks: by its name in `engine.allow_missing`, why."""
-    lacks, s = {}, cfg.sampling
-    if s.logprobs and not found["logprobs"]:
-        lacks["logprobs"] = "gives no log-probs of what it samples"
-    elif s.logprobs and (found.get("replay") or 0.0) > _NATS:
-        lacks["logprobs"] = (
+def missing(findings: Findings, cfg: RunConfig) -> dict[str, str]:
+    """Return what a run needs and a server lacks: by name in `engine.allow_missing`, the reason."""
+    reasons, s = {}, cfg.sampling
+    if s.logprobs and not findings["logprobs"]:
+        reasons["logprobs"] = "gives no log-probs of what it samples"
+    elif s.logprobs and (findings.get("replay") or 0.0) > _NATS:
+        reasons["logprobs"] = (
             "gives log-probs after temperature and top-p, not those of the model (they differ by"
-            f" {found['replay']:.2f} nats a token)"
+            f" {findings['replay']:.2f} nats per token)"
         )
-    if s.prompt_logprobs and not found.get("prompt_logprobs"):
-        lacks["prompt_logprobs"] = "gives no log-probs of prompts"
-    return lacks
+    if s.prompt_logprobs and not findings.get("prompt_logprobs"):
+        reasons["prompt_logprobs"] = "gives no log-probs of prompts"
+    return reasons
 
 
-def remarks(found: Findings, cfg: RunConfig) -> list[str]:
-    """List what a reader of the results should know of a server."""
-    seeded, blank = cfg.sampling.seed is not None, found.get("blank")
+def remarks(findings: Findings, cfg: RunConfig) -> list[str]:
+    """Return what a reader of the results should know about a server."""
+    seeded, blank = cfg.sampling.seed is not None, findings.get("blank")
+    dropped = findings["not_taken"]
     unrepeatable = "seeds: attempts are samples but cannot be repeated"
     notes = {
-        "shows nothing of short samples: whether it heeds seeds was not tried": blank,
-        f"takes no {unrepeatable}": not blank and found["seeds"] is None and seeded,
-        f"ignores {unrepeatable}": not blank and found["seeds"] is False,
-        "gives no token ids: texts and counts are as it says": not found["token_ids"],
-        f"does not take {', '.join(found['not_taken'])}: its own defaults hold": found["not_taken"],
-        "makes the prompt from chat turns by its own template": found["api"] == "chat",
+        "hides the text of short samples: whether it uses seeds is not known": blank,
+        f"does not accept {unrepeatable}": not blank and findings["seeds"] is None and seeded,
+        f"ignores {unrepeatable}": not blank and findings["seeds"] is False,
+        "gives no token ids: texts and counts are the server's": not findings["token_ids"],
+        f"does not accept {', '.join(dropped)}: its own defaults apply": dropped,
+        "renders chat turns with its own template": findings["api"] == "chat",
     }
     return [note for note, holds in notes.items() if holds]
 
 
 def mean_difference(reading: Sequence[float | None], stored: Any) -> float:
-    """Compare log-probs of the same tokens: mean absolute difference, in nats a token.
+    """Return the mean absolute difference of two lists of log-probs, in nats per token.
 
     >>> round(mean_difference([None, -1.0, -2.0], [float("nan"), -1.5, -2.0]), 2)
     0.25

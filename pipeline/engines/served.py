@@ -1,4 +1,4 @@
-"""A model on a server: under which name, through which interface, and answers that fit requests."""
+"""A model on a server: its name, its interface, and the check that answers fit requests."""
 
 import json
 import math
@@ -12,16 +12,17 @@ from bayes_at_n.pipeline.engines.client import MOST_BYTES, Client, Rejected, Ret
 from bayes_at_n.pipeline.engines.dialects import DIALECTS, FILTERED, Answer, Body, SampleRequest
 from bayes_at_n.pipeline.prepare.endpoint import Facts
 
-_CUT = 0.9  # of the longest reading of a prompt: one that is shorter was cut
-_BYTES_A_TOKEN = 2048  # the most that any interface writes about one
+_CUT = 0.9  # of the most tokens counted for a prompt: with fewer it was truncated
+_BYTES_A_TOKEN = 2048  # the most that any interface writes per token
 _VERSIONS = {"vllm": "/version", "sglang": "/get_server_info", "llamacpp": "/props"}
 
 
 async def facts(client: Client, cfg: RunConfig) -> Facts:
-    """Ask a server what it serves; the interface is what `engine.api` says, "auto" included.
+    """Return what a server serves as `engine.served_name` or `model.id`; `api` is `engine.api`.
 
-    Looks for `engine.served_name` or `model.id`. Raises UserError: it serves several models and
-    none is named, or another one. TryAgain: it is not there.
+    Raises:
+        UserError: it serves several models and none has that name.
+        TryAgain: it does not answer.
     """
     try:
         listed = (await client.get("/v1/models", client.patience_s)).get("data")
@@ -53,86 +54,85 @@ async def facts(client: Client, cfg: RunConfig) -> Facts:
 
 
 def _name(cfg: RunConfig, client: Client, cards: Mapping[str, Any]) -> str:
-    wanted = cfg.engine.served_name
-    if wanted is None and len(cards) == 1:
+    name = cfg.engine.served_name
+    if name is None and len(cards) == 1:
         return next(iter(cards))
-    if not cards or (wanted or cfg.model.id) in cards:
-        return wanted or cfg.model.id
-    hint = did_you_mean(wanted or cfg.model.id, cards, all_are="it serves")
+    if not cards or (name or cfg.model.id) in cards:
+        return name or cfg.model.id
+    hint = did_you_mean(name or cfg.model.id, cards, all_are="it serves")
     setting = f"{cfg.engine.key}.served_name"
-    if wanted:
-        raise UserError(f"{setting}={wanted}: {client.url} serves none of that name ({hint})")
+    if name:
+        raise UserError(f"{setting}={name}: {client.url} serves no model of that name ({hint})")
     raise UserError(
         f"{setting}: {client.url} serves {len(cards)} models and none is called {cfg.model.id}"
         f" ({hint}); name one"
     )
 
 
-async def choose(client: Client, known: Facts, token_ids: list[int] | None) -> Facts:
-    """Settle the interface where `engine.api` says "auto": token ids if the server takes them.
+async def choose(client: Client, server: Facts, token_ids: list[int] | None) -> Facts:
+    """Choose the interface if `engine.api` is "auto": token ids if the server accepts them.
 
-    Asks it for one token. `token_ids`: some tokens as the model's tokenizer makes them; None
-    without a tokenizer.
+    Samples one token. `token_ids`: any prompt from the model's tokenizer; None without one.
     """
-    if known.api != "auto":
-        return known
+    if server.api != "auto":
+        return server
     if token_ids is not None:
-        known = replace(known, api=_of_tokens(known))
-        if known.api != "completions":
-            return known
+        server = replace(server, api=_token_api(server))
+        if server.api != "completions":
+            return server
         try:
-            answer = await _one_token(client, known, {"prompt": token_ids})
-            # A server that reads the ids as text counts other tokens.
+            answer = await _one_token(client, server, {"prompt": token_ids})
+            # A server that reads the ids as text counts another number of tokens.
             if answer.prompt_tokens in (None, len(token_ids)):
-                return known
+                return server
         except Rejected as error:
             if error.status not in (400, 404, 405, 422):
                 raise
-    known = replace(known, api="chat")
+    server = replace(server, api="chat")
     try:
-        await _one_token(client, known, {"messages": [{"role": "user", "content": "1 + 1 ="}]})
+        await _one_token(client, server, {"messages": [{"role": "user", "content": "1 + 1 ="}]})
     except Rejected as error:
-        if error.status not in (400, 422):  # of fields, which a probe will settle
+        if error.status not in (400, 422):  # about fields, which the probe drops
             raise
-    return known
+    return server
 
 
-async def _one_token(client: Client, known: Facts, prompt: Body) -> Answer:
-    dialect = DIALECTS[known.api]
-    body = {"model": known.served_name, "max_tokens": 1, "stream": False} | prompt
+async def _one_token(client: Client, server: Facts, prompt: Body) -> Answer:
+    dialect = DIALECTS[server.api]
+    body = {"model": server.served_name, "max_tokens": 1, "stream": False} | prompt
     return await client.ask(dialect.path, body, lambda data, _: dialect.read(data), probing=True)
 
 
-def _of_tokens(known: Facts) -> str:
-    """Choose the interface for token ids: of `engine.api`, or the one that says most."""
-    if known.api in ("completions", "generate"):
-        return known.api
-    return "generate" if known.software == "sglang" else "completions"
+def _token_api(server: Facts) -> str:
+    """Return the interface for token ids: `engine.api`, or the one that returns most."""
+    if server.api in ("completions", "generate"):
+        return server.api
+    return "generate" if server.software == "sglang" else "completions"
 
 
 async def connect(client: Client, cfg: RunConfig, longest: int, rows: Sequence[Any]) -> "Model":
     """Return the model of a run on its server.
 
     Args:
-        client: of the server.
+        client: the server's client.
         cfg: the configuration.
         longest: the most tokens of any request, prompt and completion together.
-        rows: the questions table, whose prompts are token ids or chat turns; none: token ids.
+        rows: the questions table, with token ids or chat turns; if empty, token ids.
 
-    Raises UserError: the prompts are not for `engine.api`, or the context has no room for them.
+    Raises UserError: the prompts do not suit `engine.api`, or the server's context is too short.
     """
     api, chat = cfg.engine.api, bool(rows) and rows[0]["prompt_token_ids"] is None
     if rows and api != "auto" and (api == "chat") != chat:
         prompts = "chat turns" if chat else "token ids"
         raise UserError(
-            f"engine.api={api}: the prompts of this run are {prompts}; leave it out, or give a new"
-            " run a tag=NAME"
+            f"engine.api={api}: the prompts of this run are {prompts}; leave it out, or start a new"
+            " run with tag=NAME"
         )
-    known = await facts(client, cfg)
-    known = replace(known, api="chat" if chat else _of_tokens(known))
-    if known.context is not None and known.context < longest:
+    server = await facts(client, cfg)
+    server = replace(server, api="chat" if chat else _token_api(server))
+    if server.context is not None and server.context < longest:
         raise UserError(
-            f"{client.setting}: has room for {known.context} tokens, and {longest} are needed;"
+            f"{client.setting}: its context is {server.context} tokens, and {longest} are needed;"
             " serve it with more (vLLM: --max-model-len), or lower sampling.max_tokens"
         )
     extra = dict(cfg.engine.args)
@@ -140,20 +140,19 @@ async def connect(client: Client, cfg: RunConfig, longest: int, rows: Sequence[A
         extra["chat_template_kwargs"] = dict(cfg.model.chat_template_kwargs)
     if not cfg.model.skip_special_tokens:
         extra["skip_special_tokens"] = False
-    return Model(client, known, extra)
+    return Model(client, server, extra)
 
 
 class Model:
-    """One model behind a server: samples are asked for and answers checked.
+    """One model behind a server, which samples and checks answers.
 
     Attributes:
         extra: fields that are added to every request.
-        dropped: optional fields that a server does not take; its own defaults hold for them.
-        renamed: fields that it wants under another name.
-        zero_is_none: whether it takes "logprobs": 0 for none, as llama.cpp.
-        gives: what every answer has, as a probe has seen: token_ids, logprobs, named. One without
-            it is none.
-        vocabulary: how many token ids there are.
+        dropped: optional fields that the server does not accept; its own defaults apply.
+        renamed: fields that it has under another name.
+        zero_is_none: whether "logprobs": 0 means none to it, as to llama.cpp.
+        gives: what every answer must have, because the probe's had it: token_ids, logprobs, named.
+        vocabulary: the number of token ids.
     """
 
     def __init__(self, client: Client, facts: Facts, extra: Body) -> None:
@@ -173,7 +172,7 @@ class Model:
         """Return an answer that fits the request; see `Client.ask` for what is raised."""
         dialect = self.dialect
         if dialect is DIALECTS["vllm"] and (request.labels or request.prompt_logprobs or with_text):
-            dialect = DIALECTS["completions"]  # which says more of them
+            dialect = DIALECTS["completions"]  # which returns them
         body = dialect.write(self.facts.served_name, request) | self.extra
         body = {self.renamed.get(k, k): v for k, v in body.items() if k not in self.dropped}
         if self.zero_is_none and body.get("logprobs") == 0:
@@ -182,13 +181,13 @@ class Model:
         def read(data: bytes, name: str) -> Answer:
             answer = dialect.read(data)
             answer = replace(answer, named=name in answer.name)
-            why = self._miscounts(request, answer, dialect.tokens)
-            if answer.finish_reason == FILTERED:  # whatever was left of it
+            fault = self._miscounts(request, answer, dialect.tokens)
+            if answer.finish_reason == FILTERED:  # its text may have been removed
                 answer = replace(answer, token_ids=None, logprobs=None)
-            elif not why:
-                why = _mismatch(request, answer, dialect.tokens) or self._lacks(request, answer)
-            if why:
-                raise Retryable(f"answer {why}")
+            elif not fault:
+                fault = _mismatch(request, answer, dialect.tokens) or self._lacks(request, answer)
+            if fault:
+                raise Retryable(f"answer {fault}")
             return answer
 
         tokens = request.max_tokens + len(request.prompt) * request.prompt_logprobs
@@ -196,23 +195,24 @@ class Model:
         return await self.client.ask(dialect.path, body, read, most, probing)
 
     def _miscounts(self, request: SampleRequest, answer: Answer, tokens: bool) -> str:
-        """Say how many tokens of the prompt it read; empty where these are all."""
+        """Return a fault in the count of prompt tokens or in a token id; empty if there is none."""
         if max(answer.token_ids or [0]) >= self.vocabulary:
             return "with a token outside the vocabulary"
-        known = count = answer.prompt_tokens
+        expected = count = answer.prompt_tokens
         if tokens:
-            known = len(request.prompt)
-        elif count is not None:  # the same turns are as long, but for a date in the template
+            expected = len(request.prompt)
+        elif count is not None:  # equal turns have equal counts, but for a date in the template
             turns = json.dumps(request.prompt)
             most = self._counted.setdefault(turns, count)
             if most < _CUT * count:
                 raise Replaced(
-                    f"{self.client.setting}: read {most} and {count} tokens of one prompt: it cuts"
-                    " them"
+                    f"{self.client.setting}: read {most} and {count} tokens of one prompt: it"
+                    " truncates prompts"
                 )
             self._counted[turns] = max(most, count)
-            known = most if count < _CUT * most else count
-        return f"to {count} prompt tokens instead of {known}" if count not in (None, known) else ""
+            expected = most if count < _CUT * most else count
+        wrong = count not in (None, expected)
+        return f"to {count} prompt tokens instead of {expected}" if wrong else ""
 
     def _lacks(self, request: SampleRequest, answer: Answer) -> str:
         if "named" in self.gives and not answer.named:
@@ -225,13 +225,13 @@ class Model:
 
 
 def _mismatch(request: SampleRequest, answer: Answer, tokens: bool) -> str:
-    """Say why an answer cannot be one to a request; empty where it can."""
+    """Return why an answer does not fit its request; empty if it does."""
     ids, logprobs, read = answer.token_ids, answer.logprobs, answer.prompt_logprobs
     count = answer.completion_tokens if ids is None else len(ids)
     if not count and not answer.text and not answer.reasoning:
-        return "with nothing in it"
+        return "that is empty"
     if (count or 0) > request.max_tokens:
-        return "longer than was asked for"
+        return "longer than max_tokens"
     if ids is not None and answer.completion_tokens not in (None, len(ids)):
         return "with more or fewer token ids than it counts"
     if ids is not None and logprobs is not None and len(ids) != len(logprobs):

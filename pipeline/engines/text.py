@@ -1,8 +1,8 @@
-"""The text of an attempt and where it ends, the same in every engine: made of all its tokens.
+"""Text and end of an attempt, decoded from all its tokens in the same way by every engine.
 
 A stop string ends an attempt at the token that completes it. That token is the last one stored,
-with its log-prob; the text goes up to where the stop string begins. The prefix of the answer, which
-is among the tokens of the prompt, stands in front of the text.
+with its log-prob; the text ends where the stop string begins. The prefix of the answer, whose
+tokens are part of the prompt, precedes the text.
 """
 
 from bisect import bisect_left
@@ -22,12 +22,10 @@ def ended(
     logprobs: list[float] | None,
     reason: str,
 ) -> dict[str, Any]:
-    """Return what is kept of an attempt, given what an engine sampled for it and why it ended.
+    """Return the fields of a `Completion` from what an engine sampled and why it ended.
 
-    As fields of a `Completion`; tokens and log-probs are those sampled now.
-
-    What was sampled beyond a stop string is dropped: engines do not see one whose tokens lie on
-    both sides of a raised cap.
+    Tokens beyond a stop string are dropped: an engine does not see a stop string that began before
+    a raised cap. Tokens and log-probs are those of this request.
     """
     stop, whole = cfg.prompt.stop, request.so_far(token_ids)
     if reason in FINISHED and (n := stop_length(tokenizer, cfg, whole)) is not None:
@@ -36,7 +34,7 @@ def ended(
         logprobs = None if logprobs is None else logprobs[:new]
         text = truncate(decode(tokenizer, whole[:n], False, cfg), stop)
     else:
-        # With stop strings the last token may belong to one that a server has taken out.
+        # With stop strings the last token may be part of one that a server has removed.
         at_end = reason == "stop" and (not stop or whole[-1] in tokenizer.added_tokens_decoder)
         text = decode(tokenizer, whole, at_end, cfg)
     fields = {"finish_reason": reason, "token_ids": token_ids, "logprobs": logprobs}
@@ -44,10 +42,10 @@ def ended(
 
 
 def decode(tokenizer: Any, token_ids: list[int], stopped: bool, cfg: RunConfig) -> str:
-    """Return the text of tokens, without the last one if it ended them, special or not.
+    """Return the text of tokens; if `stopped`, without the last one, special or not.
 
-    Made once, when all tokens are there: half as dear as adding token to token, and every engine
-    makes the same text of the same tokens.
+    Decoding all tokens at once takes half the time of decoding token by token, and every engine
+    gets the same text from the same tokens.
     """
     text = tokenizer.decode(
         token_ids[:-1] if stopped else token_ids,
@@ -58,7 +56,7 @@ def decode(tokenizer: Any, token_ids: list[int], stopped: bool, cfg: RunConfig) 
 
 
 def stop_length(tokenizer: Any, cfg: RunConfig, token_ids: list[int]) -> int | None:
-    """Return how many tokens complete the first of `prompt.stop`; None where none is complete."""
+    """Return how many tokens complete the first stop string; None if none is complete."""
 
     def complete(n: int) -> bool:
         return _start(decode(tokenizer, token_ids[:n], False, cfg), cfg.prompt.stop) is not None
@@ -66,13 +64,13 @@ def stop_length(tokenizer: Any, cfg: RunConfig, token_ids: list[int]) -> int | N
     n = len(token_ids)
     if not cfg.prompt.stop or not complete(n):
         return None
-    if not complete(n - 1):  # as most are, for engines look at every token
+    if not complete(n - 1):  # the usual case, since engines check every token
         return n
     return bisect_left(range(n), True, key=complete)
 
 
 def truncate(text: str, stop: Sequence[str]) -> str:
-    """Cut a text where the stop string begins that is complete first.
+    """Cut a text at the beginning of the stop string that is complete first.
 
     >>> truncate("4 Problem: 2+2 Problem: 3+3", ["Problem:"])
     '4 '
@@ -81,5 +79,5 @@ def truncate(text: str, stop: Sequence[str]) -> str:
 
 
 def _start(text: str, stop: Sequence[str]) -> int | None:
-    ends = [(at + len(word), at) for word in stop if (at := text.find(word)) >= 0]
+    ends = [(start + len(word), start) for word in stop if (start := text.find(word)) >= 0]
     return min(ends)[1] if ends else None

@@ -1,8 +1,8 @@
-"""Plain transformers: `model.generate` on fixed batches, every attempt with random numbers of its
-own, for machines where vLLM cannot be installed.
+"""The engine `transformers`, for machines where vLLM cannot be installed.
 
-The library's continuous batching is not used: it has one seed for all requests and gives the
-log-probs of what top-p left over, not those of the model.
+It calls `model.generate` on fixed batches, with a random generator per attempt. The library's
+continuous batching is not used: it has one seed for all requests, and its log-probs are those after
+top-p, not the model's.
 """
 
 import gc
@@ -37,24 +37,23 @@ from bayes_at_n.pipeline.engines import (
 from bayes_at_n.pipeline.engines.text import ended, stop_length
 from bayes_at_n.pipeline.prepare import models
 
-_POSITIONS = 256  # of a prompt whose float32 log-probs of the whole vocabulary are held at once
-_PADDED_TOKENS = 1 << 16  # of one forward pass over prompts, unless one prompt has more
-_END = object()  # the last thing in a batch's queue
-_NOISE_STEP = 2.0**-25  # half a step of the coarsest generator, which can draw 0 exactly
+_POSITIONS = 256  # of a prompt whose float32 log-probs over the vocabulary are in memory at once
+_PADDED_TOKENS = 1 << 16  # of one forward pass over prompts, unless one prompt is longer
+_END = object()  # the last item of a batch's queue
+_NOISE_STEP = 2.0**-25  # half a step of the coarsest generator, which may draw exactly 0
 
 
 class TransformersEngine(Engine):
     """A model loaded by transformers; see `pipeline.engines.Engine`.
 
-    Requests run in batches of `engine.batch_size`, left-padded, in the order they come. A batch
-    ends with its longest attempt, but every attempt is handed over at the step that ends it. The
-    random numbers of an attempt come from its seed alone; padding and the company in a batch can
+    Requests run in batches of `engine.batch_size`, left-padded, in the order of arrival. A batch
+    ends with its longest attempt, but each attempt is yielded at the step that ends it. The random
+    numbers of an attempt depend on its seed alone; padding and the other attempts of a batch may
     change the low-order bits of its logits, most of all in bfloat16, and so now and then a token,
     as in vLLM (docs/architecture.md). `engine.args` goes to `from_pretrained`
-    (attn_implementation, device_map).
+    (attn_implementation, device_map). Prompts may have any length.
     """
 
-    # Takes prompts of any length.
     def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         self.cfg = cfg
         device = _device(cfg.engine.device, f"{cfg.engine.key}.device")
@@ -69,14 +68,14 @@ class TransformersEngine(Engine):
                 **args,
             ).eval()
         self.stop_ids = _stop_ids(self.model, self.tokenizer)
-        # `generate` fills what its caller leaves open from here: no top_k may slip in.
+        # `generate` takes defaults from here, such as the model's own top_k.
         self.model.generation_config = GenerationConfig()
-        # Inputs go where the first layer is, should device_map have split the model.
+        # Inputs go to the device of the first layer, since device_map may split the model.
         self.device = self.model.get_input_embeddings().weight.device
 
     @staticmethod
     def label_args(cfg: RunConfig) -> dict[str, Any]:
-        """Choose FlashAttention where the package and a GPU for it are there."""
+        """Choose FlashAttention if the package is installed and a GPU supports it."""
         gpu = torch.cuda.is_available() and (cfg.engine.device or "cuda").startswith("cuda")
         half = cfg.model.dtype in ("bfloat16", "float16")
         flash = gpu and half and is_flash_attn_2_available()
@@ -88,11 +87,11 @@ class TransformersEngine(Engine):
             taken, more = pull(waiting, self.cfg.engine.batch_size)
             if not taken:
                 yield None
-            for _, of_one in itertools.groupby(taken, lambda request: request.run):
-                yield from self._run([*of_one])
+            for _, requests_of_run in itertools.groupby(taken, lambda request: request.run):
+                yield from self._run([*requests_of_run])
 
     def _run(self, requests: list[Request]) -> Iterator[Completion | None]:
-        """Sample a batch: `model.generate` returns only at its end, so it runs in a thread."""
+        """Sample a batch in a thread, because `model.generate` returns only at its end."""
         batch = _Batch(self, requests)
         with ThreadPoolExecutor(1, "generate") as pool:
             decoding = pool.submit(self._decode, batch)
@@ -100,7 +99,7 @@ class TransformersEngine(Engine):
             try:
                 yield from iter(batch.out.get, _END)
                 decoding.result()
-            finally:  # also when the caller stops taking: the thread ends with its step
+            finally:  # if the caller stops early, too: the thread ends after its step
                 batch.cancelled.set()
 
     def _decode(self, batch: "_Batch") -> None:
@@ -110,7 +109,7 @@ class TransformersEngine(Engine):
                 input_ids=ids,
                 attention_mask=mask,
                 generation_config=GenerationConfig(
-                    do_sample=False,  # the arg max, of scores that hold the noise already
+                    do_sample=False,  # arg max, since the scores contain the noise
                     max_new_tokens=max(r.max_tokens for r in batch.requests),
                 ),
                 logits_processor=_processors(batch.cfg.sampling, batch),
@@ -123,14 +122,14 @@ class TransformersEngine(Engine):
             ) from error
 
     def _left_padded(self, prompts: list[list[int]]) -> tuple[Any, Any]:
-        """Pad to token ids and mask, int64 [prompts, longest]; masked ids are never looked at."""
+        """Return padded token ids and mask, int64 [prompts, longest]."""
         width = max(len(prompt) for prompt in prompts)
         ids = [[0] * (width - len(prompt)) + prompt for prompt in prompts]
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         return torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
-        """Score one prompt at a time: the longest one, not the batch, sets the memory."""
+        """Score one prompt at a time, so that memory depends on the longest one only."""
         return [self._prompt_logprobs(prompt) for prompt in prompts]
 
     def _prompt_logprobs(self, prompt: list[int]) -> Logprobs:
@@ -148,8 +147,8 @@ class TransformersEngine(Engine):
     def next_logprobs(
         self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep
     ) -> Logprobs:
-        """Score in batches of similar length, left-padded: the next token comes last."""
-        # The logits of a whole prompt over a whole vocabulary would take most of the memory.
+        """Score in batches of similar length, left-padded, so that the next token is last."""
+        # Logits of all positions over the whole vocabulary would take most of the memory.
         last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
         options = {"logits_to_keep": 1} if last_only else {}
         values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
@@ -191,10 +190,10 @@ class TransformersEngine(Engine):
 
 
 class _Batch:
-    """The requests of one `model.generate`, and what it calls back in every step.
+    """The requests of one `model.generate`, and its callbacks.
 
-    Per step: `observe` sees the model's logits, the warpers narrow them, `add_noise` makes the
-    arg max a sample of what is left, and `step` books the token of every unfinished row.
+    In each step `observe` gets the model's logits, the warpers mask some, `add_noise` makes the
+    arg max a sample of the rest, and `step` records the token of every unfinished row.
     """
 
     def __init__(self, engine: TransformersEngine, requests: list[Request]) -> None:
@@ -208,7 +207,7 @@ class _Batch:
             for request in requests
         ]
         self.tokens: list[list[int]] = [[] for _ in requests]
-        # As many tokens as a stop string can have, of a byte each, and some that show nothing.
+        # The most tokens of a stop string: one a byte, and some that decode to nothing.
         self.tail = max((len(word.encode()) + 4 for word in self.cfg.prompt.stop), default=0)
         self.begun = [r.so_far([])[-self.tail :] if self.tail else [] for r in requests]
         self.logprobs: list[list[float]] = [[] for _ in requests]
@@ -216,11 +215,11 @@ class _Batch:
         self.logits: Any = None  # of this step only
         self.now = steady_clock()
         self.started = self.first_token = self.now()
-        self.out: queue.SimpleQueue[Any] = queue.SimpleQueue()  # as the engine yields it
+        self.out: queue.SimpleQueue[Any] = queue.SimpleQueue()  # what the engine yields
         self.cancelled = threading.Event()
 
     def observe(self, ids: Any, logits: Any) -> Any:
-        """Remember the step's logits, float32 [rows, vocabulary], as the model made them."""
+        """Keep the model's logits of the step, float32 [rows, vocabulary]."""
         self.logits = logits
         return logits
 
@@ -228,8 +227,8 @@ class _Batch:
         """Add Gumbel noise: the arg max of the sum is an exact sample of softmax(scores).
 
         This is the Gumbel-max trick (Maddison, Tarlow and Minka, "A* Sampling", 2014, section 2).
-        A loop over rows, since a generator cannot fill rows with seeds of their own at once: one
-        short kernel per row, little beside a forward pass.
+        Each row has its own generator, so rows are filled in a loop: one short kernel per row, much
+        less than a forward pass.
         """
         noise = torch.ones_like(scores)
         for row in self.running:
@@ -237,7 +236,7 @@ class _Batch:
         return scores - noise.clamp_min_(_NOISE_STEP).log_()
 
     def step(self, ids: Any, scores: Any) -> Any:
-        """Book the newest token of every running row; returns bool [rows], true where finished."""
+        """Record the newest token of every running row; return bool [rows], true if finished."""
         now = self.now()
         newest = ids[:, -1]
         tokens = newest.tolist()
@@ -280,7 +279,7 @@ class _Batch:
 
 
 def _processors(s: SamplingConfig, batch: _Batch) -> Any:
-    """List what turns a step's logits into scores, in vLLM's order; temperature 0 is greedy."""
+    """Return the processors from logits to scores, in vLLM's order; temperature 0 is greedy."""
     steps: list[Any] = [batch.observe]
     if s.temperature > 0:
         steps.append(transformers.TemperatureLogitsWarper(float(s.temperature)))
@@ -293,12 +292,12 @@ def _processors(s: SamplingConfig, batch: _Batch) -> Any:
 
 
 def _logprobs(logits: Any, tokens: Any) -> Any:
-    """Score tokens [n] under logits, float32 [n, vocabulary]: natural log-probs, float32 [n]."""
+    """Return natural log-probs, float32 [n], of tokens [n] under logits [n, vocabulary]."""
     return torch.log_softmax(logits, dim=-1).gather(-1, tokens[:, None])[:, 0]
 
 
 def _batches(prompts: Sequence[list[int]], most: int) -> Iterator[list[int]]:
-    """Batch the prompts' places, the longest first, at most `most` and so many tokens each."""
+    """Yield batches of indices of prompts, longest first, limited in prompts and padded tokens."""
     order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
     while order:
         size = min(most, max(1, _PADDED_TOKENS // len(prompts[order[0]])))
@@ -313,18 +312,18 @@ def _stop_ids(model: Any, tokenizer: Any) -> set[int]:
     return {int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None}
 
 
-def _device(asked: str | None, key: str) -> torch.device:
-    """Return the device asked for; else GPU, Apple's GPU or CPU, the first that is there.
+def _device(name: str | None, key: str) -> torch.device:
+    """Return a device by name, by default the first available of GPU, Apple's GPU and CPU.
 
-    Raises UserError: when the device asked for is not there.
+    Raises UserError: it is not available.
     """
     devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
     devices += ["mps"] if torch.backends.mps.is_available() else []
     devices += ["cpu"]
-    device = {None: devices[0], "cuda": "cuda:0"}.get(asked, asked)
+    device = {None: devices[0], "cuda": "cuda:0"}.get(name, name)
     if device not in devices:
         raise UserError(
-            f"{key}={asked}: not on this machine (torch sees {', '.join(devices)}); leave"
-            f" {key} out to take the first of these, or install a torch built for it"
+            f"{key}={name}: not available on this machine (torch sees {', '.join(devices)}); leave"
+            f" {key} out to use the first of these, or install a torch built for it"
         )
     return torch.device(device)

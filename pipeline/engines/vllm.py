@@ -1,6 +1,6 @@
-"""vLLM, driven through its step loop: one request per trial, each with its own seed.
+"""The engine `vllm`, driven through its step loop: one request per trial, each with its own seed.
 
-Names of vLLM stand in `vllm*.py` of this folder, and in a table of tests (`engines/vllm_names.py`).
+vLLM's names are used in `vllm*.py` of this folder only; `tests/engines/vllm_names.py` lists them.
 """
 
 import copy
@@ -32,12 +32,12 @@ from bayes_at_n.pipeline.engines.vllm_core import Core
 from bayes_at_n.pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, variables, without
 from bayes_at_n.pipeline.prepare import models, sizing
 
-# Not imported here: it imports torch.
+# By name, because importing it imports torch.
 _WORKER = "bayes_at_n.pipeline.engines.vllm_worker.WorkerExtension"
 _CPU_BLOCK = 128  # tokens of a block of the cache
 _GIB = 1 << 30
-# A request's outputs: its first token, which gives its time, and at the end all the rest. An output
-# at every step would cost a tenth of a CPU engine's speed (only DELTA minds the interval).
+# A request has two outputs: its first token, for the time, and at the end the rest. An output per
+# step would cost a tenth of a CPU engine's speed. (Only DELTA outputs respect the interval.)
 _FIRST_AND_REST = 1 << 30
 _ABORTED = SimpleNamespace(token_ids=(), finish_reason="abort")  # as vLLM's own CompletionOutput
 
@@ -62,7 +62,7 @@ class VllmEngine(Engine):
 
     @staticmethod
     def label_args(cfg: RunConfig) -> dict[str, Any]:
-        """Have prompts of one question share the prefix cache, if they follow each other."""
+        """Enable prefix caching: consecutive prompts of one question share a prefix."""
         return {"enable_prefix_caching": True}
 
     def _arguments(self, longest: int) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class VllmEngine(Engine):
             "max_num_seqs": cfg.engine.batch_size,
             "tensor_parallel_size": cfg.engine.tensor_parallel_size,
             "gpu_memory_utilization": cfg.engine.gpu_memory_utilization,
-            "generation_config": "vllm",  # the model's own top_k and the like must not slip in
+            "generation_config": "vllm",  # not the model's own top_k and the like
             "logprobs_mode": "raw_logprobs",
             "disable_log_stats": False,  # the scheduler's; see `vllm_core.Core`
             "stream_interval": _FIRST_AND_REST,
@@ -85,7 +85,7 @@ class VllmEngine(Engine):
             "worker_extension_cls": _WORKER,
         }
         if self.on_cpu:
-            # A seeded request whose prompt is split over two steps kills vLLM 0.32 on a CPU.
+            # On a CPU, vLLM 0.32 crashes if the prompt of a seeded request is split over two steps.
             args |= {
                 "enforce_eager": True,
                 "enable_chunked_prefill": False,
@@ -99,18 +99,18 @@ class VllmEngine(Engine):
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more = iter(requests), True
-        # By its name, each request, its clock, and its outputs with their times; the first is none.
+        # By name: a request, its clock, and its outputs with times, the first of which is None.
         in_flight: dict[str, tuple[Request, Callable[[], float], list[tuple[float, Any]]]] = {}
         params: dict[int, Any] = {}  # by run
         most = self.cfg.engine.in_flight or 3 * self.cfg.engine.batch_size
         try:
             while True:
-                if more and 3 * len(in_flight) <= 2 * most:  # many at a time is cheaper
+                if more and 3 * len(in_flight) <= 2 * most:  # adding many at a time is cheaper
                     taken, more = pull(waiting, most - len(in_flight))
                     for request in taken:
                         if request.run not in params:
                             params[request.run] = _sampling_params(request.cfg or self.cfg)
-                        own = copy.copy(params[request.run])  # a new one costs ten times as much
+                        own = copy.copy(params[request.run])  # a tenth of the cost of a new one
                         own.seed, own.max_tokens = request.seed, request.max_tokens
                         prompt = {"prompt_token_ids": request.context}
                         self.engine.add_request(request.name, prompt, own)
@@ -124,7 +124,7 @@ class VllmEngine(Engine):
                     if output.finished:
                         del in_flight[output.request_id]
                         yield self._completion(request, outputs)
-                for name in self._forgotten(in_flight):
+                for name in self._aborted(in_flight):
                     request, now, outputs = in_flight.pop(name)
                     outputs.append((now(), _ABORTED))
                     yield self._completion(request, outputs)
@@ -133,8 +133,8 @@ class VllmEngine(Engine):
             if in_flight and not self.core.ended():
                 self.engine.abort_request(list(in_flight))
 
-    def _forgotten(self, in_flight: Collection[str]) -> list[str]:
-        """List what the engine has forgotten: an aborted request has no last output."""
+    def _aborted(self, in_flight: Collection[str]) -> list[str]:
+        """Return the requests that the engine has aborted, which get no last output."""
         if self.engine.get_num_unfinished_requests() == len(in_flight):
             return []
         return [
@@ -145,7 +145,7 @@ class VllmEngine(Engine):
         """Join the outputs of an attempt, each with the tokens and log-probs since the last one."""
         (started, *times), (_, *parts) = zip(*outputs, strict=True)
         reason = parts[-1].finish_reason
-        sampled = [part for part in parts if part.token_ids]  # the last of an aborted one has none
+        sampled = [part for part in parts if part.token_ids]  # the last one after an abort has none
         token_ids = [token for part in sampled for token in part.token_ids]
         logprobs, cfg = None, request.cfg or self.cfg
         if cfg.sampling.logprobs:
@@ -177,19 +177,19 @@ class VllmEngine(Engine):
         return values
 
     def _prefill(self, prompts: Sequence[list[int]], on_step: OnStep, **options: Any) -> list[Any]:
-        """Sample a greedy token after each prompt, with the log-probs that the options ask for."""
+        """Return outputs of one greedy token after each prompt, with the options' log-probs."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         last = RequestOutputKind.FINAL_ONLY
         params = SamplingParams(temperature=0.0, max_tokens=1, output_kind=last, **options)
-        for place, prompt in enumerate(prompts):
-            self.engine.add_request(str(place), {"prompt_token_ids": prompt}, params)
+        for i, prompt in enumerate(prompts):
+            self.engine.add_request(str(i), {"prompt_token_ids": prompt}, params)
         outputs: dict[str, Any] = {}
         while self.engine.get_num_unfinished_requests():
             outputs |= {output.request_id: output for output in self.engine.step()}
             on_step()
-        return [outputs[str(place)] for place in range(len(prompts))]
+        return [outputs[str(i)] for i in range(len(prompts))]
 
     def load_weights(self, cfg: RunConfig) -> None:
         if "attention" not in self.settings:
@@ -199,7 +199,7 @@ class VllmEngine(Engine):
             self.llm.collective_rpc("load_checkpoint", args=(folder,))
         except Exception as error:  # vLLM raises whatever its parts raise
             raise NotSupported(one_line(error)) from error
-        if not self.llm.reset_prefix_cache():  # it holds keys and values of the old weights
+        if not self.llm.reset_prefix_cache():  # its keys and values are of the old weights
             raise NotSupported("the prefix cache is in use")
         self.cfg, self.settings["model"], self.settings["weights"] = cfg, folder, "swapped in place"
 
@@ -239,10 +239,10 @@ def _sampling_params(cfg: RunConfig) -> Any:
 
 
 def _cache_bytes(cfg: RunConfig, longest: int) -> int:
-    """Size the key-value cache for two full batches: at most 1 GiB, at least one sequence.
+    """Return a size for the key-value cache: two full batches, at most 1 GiB, at least a sequence.
 
-    Left to itself vLLM takes most of the machine's memory, and touches all of it in time.
-    VLLM_CPU_KVCACHE_SPACE (in GiB) overrides it, as everywhere with vLLM.
+    By default vLLM takes most of the machine's memory, and touches all of it in time.
+    VLLM_CPU_KVCACHE_SPACE (in GiB) overrides this, as always in vLLM.
     """
     sequence = sizing.cache_bytes(cfg.model, (-(-longest // _CPU_BLOCK) + 1) * _CPU_BLOCK)
     if sequence is None:

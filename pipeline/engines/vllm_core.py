@@ -1,7 +1,7 @@
-"""vLLM's engine core: the part that schedules and computes, on GPUs a process of its own.
+"""vLLM's engine core: the part that schedules and computes, on GPUs in a separate process.
 
-vLLM 0.32 waits without end for an answer of a core that was killed; here it is an error that says
-how the core ended.
+vLLM 0.32 waits forever for output of a core that was killed; here that is an error, which tells how
+the core ended.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ import psutil
 
 from bayes_at_n.pipeline.base.console import warn
 
-_CLOSE_S = 60.0  # for the processes of an engine to end by themselves
+_CLOSE_S = 60.0  # after which processes of an engine that have not ended are killed
 
 
 class Core:
-    """The core of a loaded engine, in whichever process it is.
+    """The core of a loaded engine, in this process or another.
 
-    `engine`: vLLM's `LLMEngine`, made with statistics. Only those of the scheduler are kept; what
-    the engine adds for every token of every request costs a tenth of a CPU engine's speed.
+    `engine`: vLLM's `LLMEngine`, created with statistics. Only the scheduler's are kept: statistics
+    per token and request cost a tenth of a CPU engine's speed.
 
     Attributes:
         usage: see `pipeline.engines.Engine.usage`.
@@ -36,20 +36,20 @@ class Core:
         self.client = client = engine.engine_core
         manager = getattr(getattr(client, "resources", None), "engine_manager", None)
         self.processes: list[Any] = list(manager.processes) if manager else []
-        # Its workers are children of the core's, and nobody's once it is killed.
+        # Listed now: workers are children of the core, and are orphaned when it is killed.
         self.family = families([process.pid for process in self.processes])
-        self._answer = client.get_output
+        self._vllm_get_output = client.get_output
         client.get_output = self._get_output
         if self.processes:
             threading.Thread(target=self._watch, name="engine-core", daemon=True).start()
 
     def ended(self) -> str:
-        """Say how a process of the core ended that should have gone on; empty while all live."""
+        """Return how a process of the core ended; empty while all live."""
         return next(filter(None, map(_how_it_ended, self.processes)), "")
 
     def _get_output(self) -> Any:
         try:
-            outputs = self._answer()
+            outputs = self._vllm_get_output()
         except Exception as error:
             if how := self.ended():
                 raise RuntimeError(how) from error
@@ -58,7 +58,7 @@ class Core:
         return outputs
 
     def _count(self, outputs: Any) -> None:
-        """Count what the scheduler reports of a step."""
+        """Add the scheduler's figures of a step to `usage`."""
         from vllm.v1.engine import EngineCoreEventType
 
         if stats := outputs.scheduler_stats:
@@ -73,7 +73,7 @@ class Core:
                 self.usage["preemptions"] += event.type == EngineCoreEventType.PREEMPTED
 
     def _watch(self) -> None:
-        """Wake up whoever waits for an answer when the core ends: vLLM does not."""
+        """When the core ends, raise an error in callers that wait for it; vLLM does not."""
         client, error = self.client, RuntimeError("its process ended")
         connection.wait([process.sentinel for process in self.processes])
         client.outputs_queue.put(error)
@@ -82,10 +82,7 @@ class Core:
                 waiting.set_exception(error)
 
     def close(self) -> None:
-        """End it, and wait until its processes have: then their memory is free.
-
-        What has not ended after a minute is killed.
-        """
+        """Shut the core down and wait until its processes have ended, which frees their memory."""
         self.client.shutdown(timeout=_CLOSE_S)
         for process in self.processes:
             process.join(_CLOSE_S)
@@ -94,10 +91,10 @@ class Core:
 
 
 def _how_it_ended(process: Any) -> str:
-    """Say how a process of multiprocessing ended; empty if it lives."""
+    """Return how a process of multiprocessing ended; empty if it lives."""
     if not connection.wait([process.sentinel], timeout=0):
         return ""
-    for _ in range(100):  # vLLM's thread asks, too, and only one of us is told at once
+    for _ in range(100):  # vLLM's thread may have collected the status and not yet stored it
         if process.exitcode is None:
             time.sleep(0.05)
     code = process.exitcode
@@ -108,17 +105,17 @@ def _how_it_ended(process: Any) -> str:
 
 
 def families(pids: Iterable[int]) -> list[psutil.Process]:
-    """Return these children of this process that live, and all processes below them."""
-    found = []
+    """Return the living processes among `pids`, and all their descendants."""
+    processes = []
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
             child = psutil.Process(pid)
-            found += [child, *child.children(recursive=True)]
-    return found
+            processes += [child, *child.children(recursive=True)]
+    return processes
 
 
 def end(processes: Sequence[psutil.Process], seconds: float) -> int:
-    """Wait until processes have ended; kill what has not in time, and say how many these were."""
+    """Wait for processes to end; kill those that do not in time, and return how many."""
     alive = _alive(processes, seconds)
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -128,14 +125,14 @@ def end(processes: Sequence[psutil.Process], seconds: float) -> int:
 
 
 def _alive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
-    until = time.monotonic() + seconds
-    while (alive := [one for one in processes if lives(one)]) and time.monotonic() < until:
+    deadline = time.monotonic() + seconds
+    while (alive := [p for p in processes if lives(p)]) and time.monotonic() < deadline:
         time.sleep(0.05)
     return alive
 
 
 def lives(process: psutil.Process) -> bool:
-    """Say whether a process is there, and no zombie, which holds nothing but its number."""
+    """Return whether a process exists and is not a zombie, which holds no memory."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

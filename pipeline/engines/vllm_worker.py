@@ -1,6 +1,6 @@
-"""What is asked of vLLM's workers, which may be processes of their own, on GPUs of their own.
+"""The extension of vLLM's workers, which may be separate processes on separate GPUs.
 
-Imported by vLLM in each of them, by name.
+vLLM imports it by name in each of them.
 """
 
 import multiprocessing
@@ -11,33 +11,34 @@ import torch
 
 from bayes_at_n.pipeline.base.children import die_with
 
-# Of a core that was started afresh ("spawn") the workers, too, end with it, whatever they are at.
+# In a spawned process: end with the parent, whatever this worker is doing.
 if multiprocessing.parent_process() is not None:
     die_with(os.getppid())
 
-# Linux gives a process AMX tiles only if it asks. oneDNN asks; vLLM 0.32's attention for CPUs with
-# AMX does not, and may come first: a worker process of its own then dies of an illegal instruction.
-# Where there are no such tiles this does nothing.
+# Linux grants a process AMX tiles on request only. oneDNN requests them; vLLM 0.32's attention for
+# CPUs with AMX does not and may run first, which ends a worker process with an illegal instruction.
+# Without such tiles this does nothing.
 torch.cpu._init_amx()
 
 
 class WorkerExtension:
-    """Mixed by vLLM into its worker (`worker_extension_cls`): its methods are called by name."""
+    """A mixin of vLLM's worker (`worker_extension_cls`), whose methods are called by name."""
 
-    vllm_config: Any  # the worker's, as the others that are not defined here
+    vllm_config: Any  # this and the next two are the worker's
     model_runner: Any
     reload_weights: Any
 
     def attention_backends(self) -> list[str]:
-        """Return names of the kernels that the model's layers attend with, sorted, each once."""
+        """Return the names of the attention kernels of the model's layers, sorted."""
         layers = self.vllm_config.compilation_config.static_forward_context.values()
-        asked = [getattr(layer, "get_attn_backend", None) for layer in layers]
-        return sorted({ask().get_name() for ask in asked if ask is not None})
+        getters = [getattr(layer, "get_attn_backend", None) for layer in layers]
+        return sorted({getter().get_name() for getter in getters if getter is not None})
 
     def load_checkpoint(self, folder: str) -> None:
-        """Read the weights in a folder into the loaded model, whose architecture they have.
+        """Load the weights in a folder, of the same architecture, into the model.
 
-        On a CPU vLLM 0.32 leaves a tied output layer as it was: its packed copy of the embedding.
+        On a CPU vLLM 0.32 does not update a tied output layer, which is a packed copy of the
+        embedding; so that is packed again.
         """
         self.reload_weights(weights_path=folder)
         head = getattr(self.model_runner.get_model(), "lm_head", None)

@@ -1,10 +1,9 @@
-"""Weights of another checkpoint for a loaded engine: where that is allowed, and how it is proven.
+"""Weights of another checkpoint in a loaded engine: when that is allowed, and proof that it works.
 
-An engine may report success and keep a part of the old weights: vLLM 0.32 on a CPU leaves a tied
-output layer as it was. So an engine that was loaded with one checkpoint first takes back the
-weights of another one that was loaded before, and must give the log-probs of a fixed text that the
-other load gave, to the last bit: a part of its own weights that stays would show. Of a series of
-checkpoints two are loaded, and the others swapped.
+An engine may report success and keep a part of the old weights: vLLM 0.32 on a CPU does not update
+a tied output layer. So an engine first loads the weights of a checkpoint that another engine was
+loaded with, and must reproduce that one's log-probs of a fixed text to the last bit; a part of its
+own weights would show. In a series of checkpoints two are loaded, and the others swapped.
 """
 
 import contextlib
@@ -20,28 +19,28 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import Engine, Logprobs, NotSupported
 from bayes_at_n.pipeline.prepare import models
 
-# Beginnings of the names of files that decide what an engine makes of weights and tokens.
+# Prefixes of the names of files that determine how an engine uses weights and tokens.
 _DECISIVE = (
     *("config", "generation_config", "tokenizer", "special_tokens", "added_tokens"),
     *("vocab", "merges", "chat_template", "preprocessor"),
 )
 _TEXT = "What is 12 + 34? 12 + 34 = 46, so the answer is 46."
 _MOST = 64  # tokens of it
-_loads: dict[str, tuple[RunConfig, Logprobs]] = {}  # by family one that was loaded, and its text
-_proven: dict[str, bool] = {}  # by family; false: it takes no other weights
+_loads: dict[str, tuple[RunConfig, Logprobs]] = {}  # by family: a loaded model, its log-probs
+_proven: dict[str, bool] = {}  # by family: whether weights can be swapped
 
 
 def loaded(engine: Engine) -> None:
-    """Remember the log-probs of an engine that was just loaded."""
+    """Keep the log-probs of an engine that was just loaded, for the proof."""
     if (family := _family(engine.cfg)) and family not in _loads:
         with contextlib.suppress(NotSupported):
             _loads[family] = engine.cfg, _read(engine)
 
 
 def swap(engine: Engine, cfg: RunConfig) -> bool:
-    """Give an engine that nobody uses the weights of a model, where that is proven to be sound.
+    """Load the weights of another model into an idle engine, if that is proven to work.
 
-    Returns False: the model has to be loaded, and the engine is of no use any more.
+    Returns whether it did; if not, the engine must be closed and the model loaded.
     """
     family = _family(cfg)
     if not family or family != _family(engine.cfg) or not _proven.get(family, family in _loads):
@@ -49,7 +48,7 @@ def swap(engine: Engine, cfg: RunConfig) -> bool:
     try:
         if family not in _proven:
             other, values = _loads[family]
-            if _equal(_read(engine), values):  # it has these weights itself
+            if _equal(_read(engine), values):  # equal weights prove nothing
                 return False
             engine.load_weights(other)
             if not _equal(_read(engine), values):
@@ -57,17 +56,17 @@ def swap(engine: Engine, cfg: RunConfig) -> bool:
             _proven[family] = True
         engine.load_weights(cfg)
     except NotSupported as error:
-        note(f"each model is loaded anew: {error}")
+        note(f"each model is loaded separately: {error}")
         _proven[family] = False
         return False
     return True
 
 
 def _family(cfg: RunConfig) -> str:
-    """Name what models share that can take each other's weights; empty: they cannot.
+    """Return a key that models share if one engine can swap their weights; empty: it cannot.
 
-    Their settings but for name and place, those of the engine, and a hash of their configuration
-    and tokenizer files, by which only folders are told apart.
+    It holds the settings of the model but for name and location, those of the engine, and a hash of
+    the configuration and tokenizer files of its folder.
     """
     if kind(cfg.engine.name).served or cfg.model.trust_remote_code:
         return ""
@@ -82,7 +81,7 @@ def _family(cfg: RunConfig) -> str:
 
 
 def _read(engine: Engine) -> Logprobs:
-    """Score the fixed text: log-probs, float32 [tokens]. Raises NotSupported: it gives none."""
+    """Return log-probs of the fixed text, float32 [tokens]. Raises NotSupported: there are none."""
     try:
         ids = engine.tokenizer(_TEXT, add_special_tokens=False)["input_ids"]
         return engine.prompt_logprobs([ids[:_MOST]])[0]

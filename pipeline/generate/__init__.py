@@ -1,1 +1,1 @@
-"""generate: any number of workers make the attempts that a run owes, and none of them twice."""
+"""generate: any number of workers sample the pending attempts of a run, each attempt once."""

@@ -1,10 +1,10 @@
-"""What may still be begun within a budget, by any number of workers and without a coordinator.
+"""How many attempts a budget still allows, for any number of workers without a coordinator.
 
-A budget stops new attempts when spent + in flight × mean reaches it. What is begun is finished, so
-overshoot is at most what is in flight then. While fewer have finished than are in flight, these the
-short ones, an attempt counts with the most that it may take: that keeps overshoot small. A limit in
-time stops them when the longest so far would end after it. Workers read one another's sessions
-every second; between, each begins at most an equal share of what is left, then says so at once.
+A budget stops new attempts when spent + in flight × mean reaches it. Attempts in flight finish, so
+overshoot is at most theirs. Short attempts finish first: while fewer have finished than are in
+flight, each counts as the longest possible, which keeps overshoot small. A time limit stops new
+attempts when one as long as the longest so far would end after it. Workers read one another's
+sessions every second; in between each begins at most an equal share of what is left.
 """
 
 import math
@@ -22,33 +22,33 @@ from bayes_at_n.pipeline.workers.spent import Spent
 
 
 class Allowance:
-    """What one worker may still begin; without a session, what one that came now might."""
+    """How many attempts one worker may still begin; without a session, a worker that starts now."""
 
     def __init__(self, run: Run, session: Session | None = None) -> None:
         self.run, self.session, self.budget = run, session, run.cfg.budget
-        self.in_flight: dict[int, float] = {}  # attempts in flight, and since when
-        self._looked, self._announced, self._share = -math.inf, False, 0
+        self.in_flight: dict[int, float] = {}  # by position of an attempt, when it began
+        self._refreshed_at, self._announced, self._share = -math.inf, False, 0
         self._alive: set[str] | None = None  # the other workers
-        self._others = list[spent.Record]()  # what those say
+        self._others = list[spent.Record]()  # their sessions
         engine = run.cfg.engine
         sizes = [n for n in (engine.replicas, engine.tensor_parallel_size) if n != AUTO]
         self._record = session.record if session else {"gpus": math.prod(sizes)}
         if self.budget.given:
             prompt = max(len(row["prompt_token_ids"] or ()) for row in run.questions)
             tokens = max(row["max_tokens"] for row in run.questions)
-            self._most = Spent(prompt, tokens, attempts=1)  # that one may take
+            self._most = Spent(prompt, tokens, attempts=1)  # the most that one attempt may take
 
     def may_begin(self, most: int) -> int:
-        """Return how many attempts may be begun now, at most so many."""
+        """Return how many attempts may begin now, at most `most`."""
         if not self.budget.given:
             return most
-        room, n = self._room(), self._everywhere()
-        if room == 0 and n and not self._announced and self._spent().attempts > n:
+        allowed, n = self._allowed(), self._all_in_flight()
+        if allowed == 0 and n and not self._announced and self._spent().attempts > n:
             self._announced, (prompt, tokens, *_) = True, self._most
             more = Spent(n * prompt, n * tokens, self._longest * self._devices)
-            then = self._words(spent.added([self._spent(), more]))
-            note(f"budget reached: {self._standing()}; {n} in flight may make it {then}")
-        return min(most, room, self._share if self._others else most)
+            at_most = self._in_words(spent.added([self._spent(), more]))
+            note(f"budget reached: {self._summary()}; with {n} in flight, at most {at_most}")
+        return min(most, allowed, self._share if self._others else most)
 
     def began(self, position: int) -> None:
         """Count an attempt as in flight."""
@@ -59,71 +59,76 @@ class Allowance:
             self.session.save()
 
     def ended(self, position: int, completion: Completion) -> None:
-        """Count an attempt as in flight no more. Raises UserError: nobody says its tokens."""
+        """Count an attempt as no longer in flight. Raises UserError: its tokens are not known."""
         self.in_flight.pop(position, None)
         self._record["in_flight"] = len(self.in_flight)
         if completion.tokens is None and (keys := list(spent.costs(self.run.cfg))):
-            raise UserError(f"budget.{keys[0]}: the server says no tokens; use budget.until")
+            raise UserError(
+                f"budget.{keys[0]}: the server does not report tokens; use budget.until"
+            )
 
     def over(self) -> bool:
-        """Return whether nothing may be begun, and nothing in flight anywhere may change that."""
+        """Return whether nothing may begin, and nothing in flight anywhere may change that."""
         if not self.budget.given or self.in_flight:
             return False
-        return self._room() == 0 and (self._late() or not self._everywhere())
+        return self._allowed() == 0 and (self._late() or not self._all_in_flight())
 
     def message(self) -> str:
-        """Say what a run keeps and owes whose budget is spent; empty until nothing is in flight."""
-        if not self.over() or self._everywhere():
+        """Summarize a run whose budget is spent; empty while anything is in flight."""
+        if not self.over() or self._all_in_flight():
             return ""
-        return f"the budget is spent: {self._standing()}; the same command with more goes on"
+        return f"the budget is spent: {self._summary()}; a larger budget continues"
 
-    def _standing(self) -> str:
+    def _summary(self) -> str:
         total, pending = len(self.run.keys), len(runfolder.pending(self.run))
-        words = self._words(self._spent())
+        words = self._in_words(self._spent())
         return f"kept {total - pending} attempts of {total}, {pending} are pending, spent {words}"
 
-    def _words(self, so_far: Spent) -> str:
+    def _in_words(self, so_far: Spent) -> str:
         return spent.in_words(spent.account(self.run.cfg, so_far)).removeprefix("budget: ")
 
-    def _look(self) -> None:
-        """Say what this worker does and read what others say, unless that was done just now."""
-        if time.monotonic() - self._looked < 1.0:
+    def _refresh(self) -> None:
+        """Save this worker's session and read the others', at most once a second."""
+        if time.monotonic() - self._refreshed_at < 1.0:
             return
         if self.session:
             self.session.save()
-        self._looked, said = time.monotonic(), sessions.sessions(self.run.path)
+        self._refreshed_at, records = time.monotonic(), sessions.sessions(self.run.path)
         me = {self._record.get("worker", "")}
         if (alive := sessions.alive(self.run.path) - me) != self._alive:
-            self._alive, self._stored = alive, spent.made(self.run)  # the killed left more, perhaps
-        theirs = spent.by_worker(self.run, self._stored)
-        self._theirs = spent.added(theirs[name] for name in theirs.keys() - me)
-        self._others = [said[name] for name in alive & said.keys()]
+            # A worker that was killed may have stored more than it reported.
+            self._alive, self._stored = alive, spent.stored(self.run)
+        by_worker = spent.by_worker(self.run, self._stored)
+        self._spent_by_others = spent.added(by_worker[name] for name in by_worker.keys() - me)
+        self._others = [records[name] for name in alive & records.keys()]
         self._devices = sum(map(spent.devices, [self._record, *self._others]))
-        self._longest = max((one.get("longest_s", 0.0) for one in said.values()), default=0.0)
-        self._share = -(-self._room() // (1 + len(alive)))  # also those that load may begin soon
+        self._longest = max((one.get("longest_s", 0.0) for one in records.values()), default=0.0)
+        # Workers that are still loading get a share, too: they may begin soon.
+        self._share = -(-self._allowed() // (1 + len(alive)))
 
-    def _everywhere(self) -> int:
+    def _all_in_flight(self) -> int:
         return len(self.in_flight) + sum(int(o.get("in_flight", 0)) for o in self._others)
 
     def _spent(self) -> Spent:
         lived = self.session.lived() if self.session else 0.0
-        return spent.added([self._theirs, spent.reported(self._record | {"lived_s": lived})])
+        own = spent.reported(self._record | {"lived_s": lived})
+        return spent.added([self._spent_by_others, own])
 
     def _late(self) -> bool:
-        """Return whether an attempt as long as the longest so far would end after a limit."""
+        """Return whether an attempt as long as the longest so far would end after a time limit."""
         now, moment, hours = time.monotonic(), self.budget.moment, self.budget.gpu_hours
         longest = max(self._longest, now - next(iter(self.in_flight.values()), now))
         taken = self._spent().device_s + longest * self._devices
         late = moment is not None and time.time() + longest >= moment
         return late or (hours is not None and taken >= 3600 * hours)
 
-    def _room(self) -> int:
+    def _allowed(self) -> int:
         """Return how many attempts all workers together may begin."""
-        self._look()
-        taken, room = self._spent(), 0.0 if self._late() else 1e9
-        each = taken if taken.attempts > self._everywhere() else self._most
+        self._refresh()
+        taken, allowed = self._spent(), 0.0 if self._late() else 1e9
+        each = taken if taken.attempts > self._all_in_flight() else self._most
         for key, cost in spent.costs(self.run.cfg).items():
             mean = max(cost(*each[:2]) / each.attempts, 1e-9)
             left = getattr(self.budget, key) - cost(*taken[:2])
-            room = min(room, left / mean - self._everywhere())
-        return math.ceil(max(0.0, room))
+            allowed = min(allowed, left / mean - self._all_in_flight())
+        return math.ceil(max(0.0, allowed))

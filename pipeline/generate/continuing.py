@@ -1,4 +1,4 @@
-"""Attempts that a raised cap lets go on: what is there of them, and what they are in the end."""
+"""Attempts that continue under a raised token cap: the stored part, and the whole."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.store import parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below
 from bayes_at_n.pipeline.store.runfolder import Run
 
-_AT_ONCE = 64  # attempts whose tokens are read together, and kept until others are read
+_AT_ONCE = 64  # attempts whose tokens are read and kept together
 _READ = ["finish_reason", "completion_tokens", "token_ids", "logprobs", "seed"]
 _READ += ["started", "first_token", "finished"]
 
@@ -19,24 +19,24 @@ Rows = dict[tuple[str, int], dict[str, Any]]  # of attempts, by key
 
 
 class Continued:
-    """The attempts that a run continues; what is there of them is read when they are asked for."""
+    """The attempts that a run continues; their stored tokens are read when they are requested."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.cut = list(runfolder.continuing(run))
-        self._places = {key: place for place, key in enumerate(self.cut)}
+        self._index = {key: i for i, key in enumerate(self.cut)}
         self._read: Rows = {}
 
     def __call__(self, request: Request) -> Request:
-        """The request for what an attempt lacks: as it is, where nothing is there to go on from."""
+        """Return the request for the rest of an attempt; unchanged if nothing of it is stored."""
         key = request.question_id, request.trial
-        if key not in self._places:
+        if key not in self._index:
             return request
         if key not in self._read:
-            place = self._places[key]
-            self._read = stored(self.run, set(self.cut[place : place + _AT_ONCE]))
+            first = self._index[key]
+            self._read = stored(self.run, set(self.cut[first : first + _AT_ONCE]))
         begun = self._read.pop(key, None)
-        if begun is None:  # lost since with a damaged part: pending as any that is not there
+        if begun is None:  # lost with a damaged part since: sampled from the start
             return request
         n = len(begun["token_ids"])
         seed = continued_seed(begun["seed"], n)
@@ -44,26 +44,25 @@ class Continued:
 
 
 def stored(run: Run, keys: set[tuple[str, int]]) -> Rows:
-    """What is there of these attempts, where they are cut short of what their questions allow.
+    """Read the rows of these attempts that were cut below the cap of their question.
 
     Raises UserError: token ids are not stored.
     """
-    questions, found = {row["question_id"]: row for row in run.questions}, {}
+    questions, rows = {row["question_id"]: row for row in run.questions}, {}
     for batch in shards.batches(
         run.attempts, ATTEMPTS, [*KEY, *_READ], parquet.Damage(), keep=keys
     ):
-        asked = [questions[question_id] for question_id in batch[KEY[0]].to_pylist()]
-        limits = [question["max_tokens"] for question in asked]
+        limits = [questions[id_]["max_tokens"] for id_ in batch[KEY[0]].to_pylist()]
         short = below(limits, batch["finish_reason"], batch["completion_tokens"])
         for row in batch.filter(short).to_pylist():
             if None in (row["token_ids"], questions[row["question_id"]]["prompt_token_ids"]):
                 raise UserError(raised_cap.refusal(run, raised_cap.NO_TOKENS))
-            found[row["question_id"], row["trial"]] = row
-    return found
+            rows[row["question_id"], row["trial"]] = row
+    return rows
 
 
 def whole(completion: Completion) -> Completion:
-    """A continued attempt as if it had been made in one go; its times without the pause."""
+    """Return a continued attempt as if sampled in one go, its times without the pause."""
     request, begun = completion.request, completion.request.begun
     assert begun is not None and completion.token_ids is not None
     logprobs = None

@@ -1,4 +1,4 @@
-"""One run that a worker serves: its claims, its budget, its writer and its session."""
+"""One run of a worker: its claims, budget, writer and session."""
 
 import contextlib
 import time
@@ -20,55 +20,56 @@ from bayes_at_n.pipeline.prepare import questions_table
 from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import heartbeat, home, stopping
+from bayes_at_n.pipeline.workers import guard, heartbeat, stopping
 from bayes_at_n.pipeline.workers.claims import Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
 from bayes_at_n.pipeline.workers.session import Session, Slot
 
-# An idle worker stays so long, should one that is busy die: who died before has lost its claims.
+# How long an idle worker waits in case a busy one dies: by then a dead one's claims have expired.
 LINGER_S = lease.EXPIRE_S + 30.0
-MOST_TRIES = 3  # of an attempt that the engine gives back unfinished
+MOST_TRIES = 3  # of an attempt that the engine returns unfinished
 IDLE_S = 0.2
 RACE_S = 1.0
-GATHER_S = 0.1  # between two frames of a journal: what finishes together shares one,
-_MOST_IN_FRAME = 64  # attempts; some 25 MB of them at 32,768 tokens each
+GATHER_S = 0.1  # between two frames of a journal: attempts that finish together share one
+_MOST_IN_FRAME = 64  # attempts; about 25 MB at 32,768 tokens each
 _PROMPTS_AT_ONCE = 64
 
 
 class Job:
-    """A run while one worker samples what is pending of it.
+    """Samples the pending attempts of one run within a worker; its exit ends the session.
 
-    `number`: its place among the runs of the worker, which are so many; `slot`: of the worker, if a
-    supervisor has started it. As a context manager it ends the session, whatever happens inside.
+    `number`: index among the worker's `n_runs` runs; `slot`: the worker's, if it has a supervisor.
     """
 
     def __init__(
-        self, run: Run, number: int, of: int, watch: Watch, slot: Slot | None = None
+        self, run: Run, number: int, n_runs: int, watch: Watch, slot: Slot | None = None
     ) -> None:
         self.run, self.number, self.watch = run, number, watch
         self.rows = {row["question_id"]: row for row in run.questions}
         self.keys = run.keys
-        self.place = {key: position for position, key in enumerate(self.keys)}
+        self.position = {key: position for position, key in enumerate(self.keys)}
         self.continued = Continued(run)
         self.prompts = questions_table.prompts_of_trials(run)
-        self.session = Session(run.path, run.cfg, shards.worker_id(), slot, 1 / of)
+        self.session = Session(run.path, run.cfg, shards.worker_id(), slot, 1 / n_runs)
         self.allowance = Allowance(run, self.session)
         self.in_flight = self.allowance.in_flight
-        self.trials, self.later = race.trials(run), 0  # wanted now; attempts pending beyond these
-        self.unfinished: dict[int, list[str]] = {}  # why the engine gave attempts back, each time
-        self.open = False  # whether it may still ask for attempts
-        self.error: UserError | None = None  # what ended it, while others go on
+        self.trials, self.later = race.trials(run), 0  # allowed now; attempts pending beyond these
+        self.unfinished: dict[int, list[str]] = {}  # reasons of each attempt returned unfinished
+        self.open = False  # whether it may still claim attempts
+        self.error: UserError | None = None  # what ended it while other runs continue
         self.writer: AttemptWriter | None = None
         self._finished: list[Completion] = []  # not written yet
-        self._wrote = 0.0
-        self._busy = time.monotonic()  # when there was last something to do
-        self._followed = time.monotonic()  # when the race was last asked
-        self._asked = 0.0  # when it was last asked whether nothing is left
-        self._rounds = 3  # of asking the table whether all that is marked done is there
+        self._written_at = 0.0
+        self._busy_at = time.monotonic()  # when an attempt was last begun
+        self._race_read_at = time.monotonic()
+        self._checked_at = 0.0  # when `nothing_left` last looked
+        self._rereads = 3  # of the table, to confirm that all blocks marked done are in it
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Job":
-        self.check = self._stack.enter_context(home.staying(self.run.path, "attempts were sampled"))
+        self.check = self._stack.enter_context(
+            guard.unmoved(self.run.path, "attempts were sampled")
+        )
         self.beat = Heartbeat(self.run.path, self.session.worker, self.check)
         self._stack.enter_context(self.beat)
         self.watch.beats.append(self.beat)
@@ -81,7 +82,7 @@ class Job:
             if error is not None:
                 self._end(error)
             elif self.error is not None:
-                with contextlib.suppress(home.Moved):
+                with contextlib.suppress(guard.Moved):
                     self._end(self.error)
             else:
                 self.session.end("done")
@@ -89,7 +90,7 @@ class Job:
                 leave(self.run)
 
     def _end(self, error: BaseException) -> None:
-        self.check()  # the session's record went with the folder
+        self.check()  # before the session is written: a deleted folder must stay deleted
         early = isinstance(error, Interrupted | KeyboardInterrupt)
         self.session.end("stopped" if early else "failed", str(error) or type(error).__name__)
         if isinstance(error, Replaced):
@@ -98,16 +99,16 @@ class Job:
 
     @property
     def left(self) -> int:
-        """Attempts that are not known to be durable, wanted now or later."""
+        """Return how many attempts are not yet durable, allowed now or later."""
         return len(self.claims.pending) + self.later
 
     @property
-    def unwanted(self) -> bool:
-        """Whether the model has left its race, so that nothing of it need be finished."""
+    def dropped(self) -> bool:
+        """Return whether the model has left its race, so that its attempts need not finish."""
         return not self.trials
 
     def begin(self) -> None:
-        """Tidy up after the dead, and look for what is pending."""
+        """Tidy up after dead workers and read what is pending."""
         tidy(self.run)
         runfolder.save(self.run, *runfolder.TRIALS)
         if not sessions.alive(self.run.path) - {self.session.worker}:
@@ -116,29 +117,34 @@ class Job:
         self.open = bool(needed or sessions.unproven(self.run))
 
     def loaded(self, engine: engines.Engine) -> None:
-        """Take up sampling with an engine that is ready, if anything is pending."""
+        """Start sampling with a loaded engine, if anything is pending."""
         if not self.open:
             return
         self.check()
         sessions.prove(self.run, good=True)
         self.session.loaded(self.left, engine.describe())
         manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
-        ending, about = runfolder.part_suffix(self.run), origin.part_metadata(manifest)
-        of = kind(self.run.cfg.engine.name)
-        ending += sessions.UNPROVEN * (of.served and not of.in_process)
+        suffix, metadata = runfolder.part_suffix(self.run), origin.part_metadata(manifest)
+        engine_kind = kind(self.run.cfg.engine.name)
+        suffix += sessions.UNPROVEN * (engine_kind.served and not engine_kind.in_process)
         self.writer = AttemptWriter(
-            self.run.attempts, self.session.worker, ending, about, self.check
+            self.run.attempts, self.session.worker, suffix, metadata, self.check
         )
 
-    def next(self, room: int, batch: int) -> engines.Request | None:
-        """Return the next attempt to begin, or None where there is none right now."""
+    def next(self, capacity: int, batch: int) -> engines.Request | None:
+        """Return the next attempt to begin; None if there is none right now.
+
+        Args:
+            capacity: the most attempts of this run that may be in flight.
+            batch: how many sequences the engine runs at once.
+        """
         begun = len(self.in_flight)
-        most = min(room, begun + self.allowance.may_begin(room))
+        most = min(capacity, begun + self.allowance.may_begin(capacity))
         position = self.claims.take(begun, most, batch)
         if position is None:
             return None
         self.allowance.began(position)
-        self._busy = time.monotonic()
+        self._busy_at = time.monotonic()
         question_id, trial = self.keys[position]
         row = self.prompts(self.rows[question_id], trial)
         request = engines.Request(
@@ -154,8 +160,8 @@ class Job:
         return self.continued(request)
 
     def ended(self, completion: Completion) -> None:
-        """Take what the engine made of a request."""
-        position, reason = self._place(completion), completion.finish_reason
+        """Record a completion of the engine, finished or not."""
+        position, reason = self._position(completion), completion.finish_reason
         self.allowance.ended(position, completion)
         if reason in FINISHED:
             self._finished.append(completion)
@@ -170,11 +176,11 @@ class Job:
         question_id, trial = self.keys[position]
         about = {"question": question_id, "trial": trial, "reason": reason}
         self.session.log("unfinished", **about, times=len(reasons))
-        if len(reasons) < MOST_TRIES:  # else left to others, who get it from `release`
+        if len(reasons) < MOST_TRIES:  # else `release` leaves it to other workers
             self.claims.again(position)
 
     def tick(self, engine: engines.Engine) -> None:
-        """Keep the folder and the record up to date."""
+        """Write finished attempts, save the session, and follow the race."""
         if self.writer is not None:
             self.check()
             self._write(self.writer, GATHER_S)
@@ -183,27 +189,27 @@ class Job:
             self.session.tick(state, self.left, in_flight=len(self.in_flight), usage=engine.usage())
 
     def nothing_left(self) -> bool:
-        """Return whether this worker is done here; others may be at what is left."""
-        if self.writer is None or self.in_flight or time.monotonic() - self._asked < IDLE_S:
+        """Return whether this worker is done with the run; others may be sampling the rest."""
+        if self.writer is None or self.in_flight or time.monotonic() - self._checked_at < IDLE_S:
             return self.writer is None
-        self._asked = time.monotonic()
+        self._checked_at = time.monotonic()
         self._write(self.writer)
         self.writer.sync()
         self._write(self.writer)
         if self._follow_race(idle=True):
             return False
-        if self.claims.pending - self._given_up():  # others are at it
+        if self.claims.pending - self._given_up():  # other workers have claimed these
             if self.allowance.over():
                 return True
-            if time.monotonic() - self._busy > LINGER_S:
+            if time.monotonic() - self._busy_at > LINGER_S:
                 note(f"{len(self.claims.pending)} attempts are left to other workers")
                 return True
             return False
-        self._rounds -= 1
-        return self._rounds < 0 or self.claims.read() <= len(self._given_up())
+        self._rereads -= 1
+        return self._rereads < 0 or self.claims.read() <= len(self._given_up())
 
     def close(self) -> None:
-        """Make what is finished durable, and leave the rest to others."""
+        """Make finished attempts durable and release the other claims."""
         self.open, writer = False, self.writer
         if writer is None:
             return
@@ -215,11 +221,11 @@ class Job:
                 writer.close()
             self._write(writer)
         finally:
-            with contextlib.suppress(OSError):  # then they are found to be a dead worker's
+            with contextlib.suppress(OSError):  # then the claims expire as a dead worker's do
                 self.claims.release()
 
     def prove(self, engine: engines.Engine, limit_s: float) -> bool:
-        """Ask whether the model is the run's still: then what was written is, too."""
+        """Return whether the server still has the run's model, which proves what was written."""
         if self.writer is not None:
             self._write(self.writer)
             self.writer.cut()
@@ -228,7 +234,7 @@ class Job:
         return same
 
     def add_prompt_logprobs(self, engine: engines.Engine, stop: stopping.StopFlag) -> None:
-        """Ask once a question, apart from its trials; what fails stays null, and is said."""
+        """Add the log-probs of prompts, once per question; if that fails they stay null."""
         if not runfolder.missing_prompt_logprobs(self.run):
             return
         path = self.run.path / sessions.CLAIMS / "prompts"
@@ -258,37 +264,38 @@ class Job:
                     failing = {runfolder.UNREADABLE: runfolder.reader_versions(run)}
                     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | failing)
                 warn(
-                    f"log-probs of prompts: the engine failed at them ({failed}); they stay null."
-                    " With VLLM_USE_V2_MODEL_RUNNER=0, vLLM's other model runner, `run` tries again"
+                    f"log-probs of prompts: the engine failed ({failed}); they stay null. To try"
+                    " again with vLLM's other model runner, `run` with VLLM_USE_V2_MODEL_RUNNER=0"
                 )
 
     def check_finished(self) -> None:
-        """Raise TryAgain where the engine gave attempts back that no other worker made."""
+        """Raise TryAgain if attempts that the engine returned unfinished are still pending."""
         if not self._given_up() or not self.claims.read():
             return
         reasons = [self.unfinished[position] for position in self._given_up()]
         if reasons:
             times = Counter(reason for each in reasons for reason in each)
-            said = ", ".join(f"{reason} {n} times" for reason, n in times.most_common())
+            listed = ", ".join(f"{reason} {n} times" for reason, n in times.most_common())
             raise TryAgain(
-                f"engine={self.run.cfg.engine.name} gave {len(reasons)} attempts back unfinished,"
-                f" each {MOST_TRIES} times ({said}). They stay pending; the others are"
-                " kept, and the same command tries again"
+                f"engine={self.run.cfg.engine.name} returned {len(reasons)} attempts unfinished,"
+                f" each {MOST_TRIES} times ({listed}). They stay pending, the others are kept;"
+                " the same command tries again"
             )
 
     def _pending(self) -> list[int]:
-        every = runfolder.pending(self.run)
-        wanted = [self.place[key] for key in every if key[1] < self.trials]
-        self.later = len(every) - len(wanted)
-        return wanted
+        pending = runfolder.pending(self.run)
+        allowed = [self.position[key] for key in pending if key[1] < self.trials]
+        self.later = len(pending) - len(allowed)
+        return allowed
 
     def _follow_race(self, idle: bool = False) -> bool:
-        """Take up what a race wants by now; return whether that is more than before."""
-        if self.run.cfg.race is None or (not idle and time.monotonic() - self._followed < RACE_S):
+        """Read how many trials the race allows now; return whether that is more than before."""
+        due = idle or time.monotonic() - self._race_read_at >= RACE_S
+        if self.run.cfg.race is None or not due:
             return False
-        before, self._followed = self.trials, time.monotonic()
-        wanted = race.trials(self.run, idle, before)
-        self.trials = max(wanted, before) if wanted else 0
+        before, self._race_read_at = self.trials, time.monotonic()
+        allowed = race.trials(self.run, idle, before)
+        self.trials = max(allowed, before) if allowed else 0
         if self.trials > before:
             self.claims.total = self.trials * len(self.rows)
             self.claims.read()
@@ -298,25 +305,25 @@ class Job:
         tried = (p for p, reasons in self.unfinished.items() if len(reasons) >= MOST_TRIES)
         return self.claims.pending.intersection(tried)
 
-    def _place(self, completion: Completion) -> int:
-        return self.place[completion.request.question_id, completion.request.trial]
+    def _position(self, completion: Completion) -> int:
+        return self.position[completion.request.question_id, completion.request.trial]
 
     def _write(self, writer: AttemptWriter, wait_s: float = 0.0) -> None:
-        """Write what is finished, unless that was done just now; what the disk has is done."""
-        if time.monotonic() - self._wrote >= wait_s:
-            finished, self._finished, self._wrote = self._finished, [], time.monotonic()
-            lost = [one for one in finished if self.claims.lost(self._place(one))]
+        """Write finished attempts, at most every `wait_s` seconds, and mark the durable ones."""
+        if time.monotonic() - self._written_at >= wait_s:
+            finished, self._finished, self._written_at = self._finished, [], time.monotonic()
+            lost = [one for one in finished if self.claims.lost(self._position(one))]
             if lost:
-                self.check()  # another folder may be in the place of this one
-            for one in lost:  # another worker's by now, because this process was suspended
+                self.check()  # another folder may have replaced this one
+            for one in lost:  # this process was suspended, and another worker took the claim
                 self.session.log("dropped", question=one.request.question_id)
             writer.append([row_of(one) for one in finished if one not in lost])
         for key in writer.durable():
-            self.claims.durable(self.place[key])
+            self.claims.durable(self.position[key])
 
 
 def counts(completion: Completion) -> dict[str, int]:
-    """Count what a finished attempt adds to the record of its worker."""
+    """Return what a finished attempt adds to the counts of its worker's session."""
     prompt = completion.request.prompt_token_ids
     return {
         "attempts": 1,

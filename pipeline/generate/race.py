@@ -1,7 +1,7 @@
-"""How many trials of a run may be begun by now, which `settle` says and raises while it samples.
+"""How many trials of each question a race allows a run, as `settle` raises it while it samples.
 
-In its file stands for each run of a race how many it wants, and how many a worker may begin that
-would be idle else. 0: the model has left.
+The file of a race holds for each run how many trials it needs, and how many an otherwise idle
+worker may begin. 0: the model has left the race.
 """
 
 from pathlib import Path
@@ -11,15 +11,15 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def trials(run: Run, idle: bool = False, before: int = 0) -> int:
-    """Return how many trials of each question may be begun now; `before` where nobody says so."""
+    """Return how many trials of each question may begin now; `before` if the file is missing."""
     if run.cfg.race is None:
         return run.cfg.sampling.trials
-    if (wanted := runfolder.read_json(Path(run.cfg.race)).get(str(run.path))) is None:
-        return before  # a file server may lose sight of a file that is replaced
-    return min(run.cfg.sampling.trials, int(wanted[idle]))
+    if (limits := runfolder.read_json(Path(run.cfg.race)).get(str(run.path))) is None:
+        return before  # a file server may not show a file while it is being replaced
+    return min(run.cfg.sampling.trials, int(limits[idle]))
 
 
 def pending(run: Run) -> list[tuple[str, int]]:
-    """List the keys that are wanted now and have no finished attempt."""
+    """Return the keys that may be sampled now and have no finished attempt."""
     most = trials(run)
     return [key for key in runfolder.pending(run) if key[1] < most]

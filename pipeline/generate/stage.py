@@ -1,4 +1,4 @@
-"""generate: sample every attempt that is pending, with one worker or several."""
+"""generate: sample every pending attempt, with one worker or several."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,53 +16,51 @@ from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.prepare import endpoint, models, raised_cap, sizing
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import home
+from bayes_at_n.pipeline.workers import guard
 from bayes_at_n.pipeline.workers.claims import any_free
-from bayes_at_n.pipeline.workers.place import Work
+from bayes_at_n.pipeline.workers.replica import Work
 from bayes_at_n.pipeline.workers.session import Slot
 from bayes_at_n.pipeline.workers.stopping import StopFlag, interrupted, writable
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
 
 
 def generate(run: Run) -> bool:
-    """Sample what the run owes: every (question_id, trial) without a readable attempt.
+    """Sample every (question_id, trial) of the run that has no readable attempt.
 
-    Any number of processes may do so in one run folder, on any number of machines that share it.
-    Returns whether nothing is pending any more, or nothing that `budget` allows; if not, other live
-    workers are making the rest.
+    Any number of processes may call this on one run folder, on all machines that share it. Returns
+    whether nothing is pending, or nothing that `budget` allows; False means that other live workers
+    are sampling the rest.
 
     Raises:
-        UserError: when the folder was made with other settings, or the disk is full.
-        TryAgain: when the engine cannot be loaded or broke, or pending attempts are nobody's.
+        UserError: the folder was made with other settings, or the disk is full.
+        TryAgain: the engine cannot be loaded or broke, or no worker samples what is pending.
         Interrupted: after SIGINT, SIGTERM or SIGUSR1; finished attempts are kept.
     """
-    if not mode("several") or any_free(run):  # several were sampled together just now
+    if not mode("several") or any_free(run):  # in that mode `together` has just sampled the runs
         together([run])
     left, others = len(race.pending(run)), len(sessions.alive(run.path))
     if spent := Allowance(run).message() if left else "":
         leave(run, spent=True)
         note(f"generate: {spent}")
     elif left and not others:
-        raise TryAgain(
-            f"{run.path}: {left} attempts are pending still; the same command makes them"
-        )
+        raise TryAgain(f"{run.path}: {left} attempts are still pending; run the same command again")
     elif left:
-        note(f"generate: {left} attempts are being made by {others} other workers")
+        note(f"generate: {others} other workers are sampling the last {left} attempts")
     if prints_json():
         print_json({"run": run.path, "attempts": len(run.keys), "pending": left})
     return not left or bool(spent)
 
 
 def together(runs: Sequence[Run]) -> None:
-    """Sample what is pending of runs of one model and engine, by the same workers.
+    """Sample the pending attempts of runs of one model and engine with the same workers.
 
-    Raises: as `generate`.
+    Raises: see `generate`.
     """
     pending = []
     for run in runs:
         try:
             pending += [run] if _is_pending(run) else []
-        except UserError:  # of several, the others need not wait for it; its own command says why
+        except UserError:  # the other runs go ahead; this run's own command reports the error
             if len(runs) == 1:
                 raise
     if not pending:
@@ -79,16 +77,16 @@ def together(runs: Sequence[Run]) -> None:
 
 
 def sample(configs: Sequence[RunConfig], stop: StopFlag, slot: Slot) -> None:
-    """Sample in this process, as one of several workers, until nothing is left or `stop` is set."""
+    """Sample in this process, as one of several workers, until all is done or `stop` is set."""
     work([*map(Run, configs)], stop, slot)
 
 
 def sample_anywhere(configs: Sequence[RunConfig], stop: StopFlag, slot: Slot) -> None:
-    """Sample as `sample`, on a node on which nothing is known of the engine yet."""
+    """Call `sample` after sizing the engine for this node, which the command has not seen."""
     work(_fitted([*map(Run, configs)]), stop, slot)
 
 
-def _supervised(runs: Sequence[Run], what: Work) -> None:
+def _supervised(runs: Sequence[Run], work: Work) -> None:
     first, budgets = runs[0], [Allowance(run) for run in runs if run.cfg.budget.given]
 
     def pending() -> int:
@@ -97,12 +95,12 @@ def _supervised(runs: Sequence[Run], what: Work) -> None:
     def is_over() -> bool:
         return all(not race.pending(run) or Allowance(run).message() for run in runs)
 
-    with writable(first.path), home.staying(first.path, "attempts were sampled") as check:
+    with writable(first.path), guard.unmoved(first.path, "attempts were sampled") as check:
 
-        def look() -> None:
+        def check_all() -> None:
             check()
             for budget in budgets:
-                budget.may_begin(0)  # says when one is reached
+                budget.may_begin(0)  # notes when one is reached
 
         task = Task(
             verb="generate",
@@ -110,46 +108,46 @@ def _supervised(runs: Sequence[Run], what: Work) -> None:
             folders={run.path: len(run.keys) for run in runs},
             pending=pending,
             is_over=is_over,
-            look=look,
+            check=check_all,
             interrupted=partial(interrupted, runs),
         )
         logs = first.path / "logs" / shards.worker_id()
-        supervise(task, what, [run.cfg for run in runs], logs)
+        supervise(task, work, [run.cfg for run in runs], logs)
         for run in runs:
             if (run.path / sessions.CLAIMS).exists():
-                leave(run)  # the last worker was killed
+                leave(run)  # a killed worker has not cleaned up
 
 
 def _fitted(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs with an engine that fits this machine and the longest of their attempts."""
+    """Return the runs with their engine sized for this machine and their longest attempts."""
     first = runs[0].cfg
     if not kind(first.engine.name).served:
-        models.download(first.model)  # here and once: no worker waits for a download
+        models.download(first.model)  # once, before workers start, so that none waits for it
 
-    def made() -> list[int]:
+    def stored_lengths() -> list[int]:
         tables = (rowkeys.streamed(run, "attempts", ["completion_tokens"]) for run in runs)
         return [n for table in tables for n in table["completion_tokens"].to_pylist() if n]
 
     questions = [row for run in runs for row in run.questions]
-    engine = sizing.resolved(first, questions, made).engine
+    engine = sizing.resolved(first, questions, stored_lengths).engine
     return [Run(replace(run.cfg, engine=engine)) for run in runs]
 
 
 def _is_pending(run: Run) -> bool:
-    """Check a run; return whether there is anything to sample."""
+    """Check a run's state; return whether there is anything to sample."""
     weights = endpoint.weights(run.cfg, endpoint.recorded(run))
     runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
         raise UserError(
             f"{run.path}: a change of sampling.max_tokens was interrupted; `run` (or `prepare`)"
-            " with the one that is meant completes it"
+            " with the intended value completes it"
         )
     if cut := runfolder.continuing(run):
         note(f"generate: {raised_cap.described(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
         sessions.trust(run)
-    if said := sessions.suspects(run):
-        warn(f"generate: {said}")
+    if message := sessions.suspects(run):
+        warn(f"generate: {message}")
     damage = parquet.Damage()
     if (
         not runfolder.pending(run, damage)
@@ -158,10 +156,10 @@ def _is_pending(run: Run) -> bool:
         and not sessions.unproven(run)
     ):
         note_alone(
-            f"generate: nothing pending, all {len(run.keys)} attempts are there"
+            f"generate: nothing pending, all {len(run.keys)} attempts are done"
             " (sampling.trials=N adds more)"
         )
         if (run.path / sessions.CLAIMS).exists() or any(run.path.glob(f"{LEAVING}*")):
-            leave(run)  # the last worker may have been killed
+            leave(run)  # a killed worker may not have cleaned up
         return False
     return not Allowance(run).message()

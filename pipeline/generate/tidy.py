@@ -1,4 +1,4 @@
-"""What dead workers left: journals become parts, damaged parts are set aside."""
+"""Clean up after workers: seal journals of dead ones, set damaged parts aside, sum up."""
 
 import contextlib
 import functools
@@ -10,15 +10,15 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat, records
 
-PATIENCE_S = 3600.0  # with a worker elsewhere that may wake up, and would be harmed
-LEAVING = "leaving.lease"  # in the run folder: of the worker that is the last one out
+PATIENCE_S = 3600.0  # a silent worker on another host may wake up and still need its journal
+LEAVING = "leaving.lease"  # in the run folder: held by the last worker to leave
 
 
 def tidy(run: Run, patience: bool = True) -> None:
-    """Seal journals of dead workers and set damaged parts aside; left out while another does it.
+    """Seal journals of dead workers and set damaged parts aside, unless another process does.
 
-    `patience`: wait for workers elsewhere that may wake up; without it all that are not alive count
-    as dead, which is right when nothing is pending any more.
+    `patience`: spare silent workers of other hosts, which may wake up. Without it every worker that
+    is not alive counts as dead, which is right when nothing is pending.
     """
     with contextlib.suppress(lease.Taken), lease.held(run.path / "tidy.lease", "tidying up"):
         _seal(run, patience)
@@ -26,9 +26,9 @@ def tidy(run: Run, patience: bool = True) -> None:
 
 
 def leave(run: Run, spent: bool = False) -> None:
-    """The last one out sums up, and leaves neither journals nor claims behind.
+    """Write the summary and remove journals and claims, if this is the last worker of the run.
 
-    `spent`: also where attempts are pending, for the budget allows no more of them.
+    `spent`: do so although attempts are pending, because the budget allows no more of them.
     """
     if sessions.alive(run.path) or (not spent and runfolder.pending(run)):
         return
@@ -36,11 +36,11 @@ def leave(run: Run, spent: bool = False) -> None:
     records.write_summary(run)
     folder = run.path / sessions.CLAIMS
     with (
-        contextlib.suppress(OSError, lease.Taken),  # another worker may just have come
-        lease.held(run.path / LEAVING, "leaving"),  # one that was killed may have left it
+        contextlib.suppress(OSError, lease.Taken),  # another worker may just have started
+        lease.held(run.path / LEAVING, "leaving"),  # a killed worker may have left it
     ):
         heartbeat.clear(folder, lease.now_of(folder))
-        for path in folder.glob(".*"):  # what the killed were about to rename or to delete
+        for path in folder.glob(".*"):  # that killed workers did not get to rename or delete
             path.unlink(missing_ok=True)
         folder.rmdir()
 

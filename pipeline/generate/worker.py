@@ -1,7 +1,7 @@
-"""One worker: a process with one loaded engine, and the runs that it serves.
+"""A worker: one process with one loaded engine, and the runs that it serves.
 
-The requests of all its runs share one queue, in the order of the runs: the last attempts of one
-leave room in the batch, which the first of the next fill.
+Requests of all its runs share one queue, in the order of the runs: as the last attempts of one run
+leave the batch, the first of the next fill it.
 """
 
 import contextlib
@@ -24,18 +24,18 @@ from bayes_at_n.pipeline.workers.session import COUNTS, Slot, in_words
 def work(
     runs: Sequence[Run], stop: stopping.StopFlag | None = None, slot: Slot | None = None
 ) -> None:
-    """Make what is pending of runs of one engine until none is left that nobody else is at.
+    """Sample pending attempts of runs of one engine until every one is done or claimed by others.
 
-    A fault of one of several runs ends its own part; the worst is raised at the end.
+    An error of one of several runs ends that run only; the worst is raised at the end.
 
     Args:
-        runs: in the order of their requests.
-        stop: set by the caller when the worker is to stop; without it signals do that.
-        slot: where a supervisor has put this worker; it shows the progress then.
+        runs: the runs, in the order of their requests.
+        stop: a flag that the caller sets to stop the worker; by default signals do.
+        slot: this worker's slot under a supervisor, which then shows the progress.
 
     Raises:
         UserError: the disk is full or read-only. Moved: the run folder was deleted or renamed.
-        TryAgain: the engine cannot be loaded, broke, or gave attempts back unfinished.
+        TryAgain: the engine cannot be loaded, broke, or returned attempts unfinished.
         Interrupted: the worker was asked to stop; finished attempts are kept.
     """
     jobs, errors = list[Job](), list[UserError]()
@@ -58,7 +58,7 @@ def work(
 
 
 def _give_up(jobs: Sequence[Job], seconds: float) -> None:
-    """End the process, for nothing else frees the GPU of an engine that hangs."""
+    """End the process: nothing else frees the GPU of an engine that hangs."""
     try:
         for job in jobs:
             job.session.end("failed", f"the engine did not answer for {seconds:.0f} s")
@@ -67,14 +67,14 @@ def _give_up(jobs: Sequence[Job], seconds: float) -> None:
 
 
 class _Worker:
-    """The engine of one process, and the runs that it serves."""
+    """Drives one engine and the jobs that it serves."""
 
     def __init__(
-        self, jobs: Sequence[Job], watch: Watch, stop: stopping.StopFlag, shown: bool
+        self, jobs: Sequence[Job], watch: Watch, stop: stopping.StopFlag, show_progress: bool
     ) -> None:
-        self.jobs, self.of_run = jobs, {job.number: job for job in jobs}
-        self.watch, self.stop, self.shown = watch, stop, shown
-        self.probed = self.began = time.monotonic()
+        self.jobs, self.job_of_run = jobs, {job.number: job for job in jobs}
+        self.watch, self.stop, self.show_progress = watch, stop, show_progress
+        self.probed_at = self.began = time.monotonic()
 
     def work(self) -> None:
         """Load the engine if anything is pending, sample, and add the log-probs of prompts."""
@@ -85,7 +85,7 @@ class _Worker:
         try:
             self._each(lambda job: job.loaded(engine))
             self._sample(engine)
-            # Last: an engine may fail at them, and even die.
+            # Last, because an engine may fail at this, or even die.
             self._each(lambda job: job.add_prompt_logprobs(engine, self.stop))
             self._interrupt()
             self._each(Job.check_finished)
@@ -99,8 +99,8 @@ class _Worker:
         rows = [row for job in self.jobs if job.open for row in job.rows.values()]
         longest = max(len(row["prompt_token_ids"] or ()) + row["max_tokens"] for row in rows)
         self.batch = int(cfg.engine.batch_size)
-        self.room = cfg.engine.in_flight or 3 * self.batch
-        if self.shown and not engines.kept(cfg, longest):
+        self.capacity = cfg.engine.in_flight or 3 * self.batch
+        if self.show_progress and not engines.kept(cfg, longest):
             note(f"loading {cfg.model.name} with {cfg.engine.name} ...")
         try:
             with stopping.at_once(self.stop), self.watch.awaiting(heartbeat.LOAD_S):
@@ -109,11 +109,11 @@ class _Worker:
             self._interrupt()
             raise
 
-    def _do(self, job: Job, action: Callable[..., Any], *given: Any) -> Any:
-        """Have a run do something; what goes wrong ends its part where it is one of several."""
+    def _do(self, job: Job, action: Callable[..., Any], *args: Any) -> Any:
+        """Call an action of a job; where there are several jobs, an error ends that job only."""
         try:
             with stopping.writable(job.run.path):
-                return action(*given)
+                return action(*args)
         except UserError as error:
             if len(self.jobs) == 1:
                 raise
@@ -129,73 +129,73 @@ class _Worker:
 
     def _sample(self, engine: engines.Engine) -> None:
         total = sum(len(job.keys) for job in self.jobs)
-        self.began, sure = time.monotonic(), True
+        self.began, proven = time.monotonic(), True
         meter = Meter("generate", total, total - self._left(), keep=True)
-        with meter if self.shown else contextlib.nullcontext():
+        with meter if self.show_progress else contextlib.nullcontext():
             try:
                 with stopping.engine_errors(self.jobs[0].run.cfg.engine.name, self._excused):
                     self._drive(engine, meter)
-                sure = self._prove(engine)
+                proven = self._prove(engine)
             finally:
                 self._each(Job.close)
                 self._share()
                 self._show(meter)
         self._interrupt()
-        if not sure and (job := self.jobs[0]).session.record["attempts"]:
+        if not proven and (job := self.jobs[0]).session.record["attempts"]:
             raise TryAgain(
-                f"{job.run.path}: the server did not answer at the end, so its model may have been"
-                " another; the same command asks it, trust_parts=true takes the attempts as good"
+                f"{job.run.path}: the server did not answer at the end, so its model may have"
+                " changed; the same command checks it again, trust_parts=true keeps the attempts"
             )
 
     def _drive(self, engine: engines.Engine, meter: Meter) -> None:
         for completion in self._completions(engine):
             if completion is not None:
-                job = self.of_run[completion.request.run]
+                job = self.job_of_run[completion.request.run]
                 self._do(job, job.ended, completion)
                 continue
             self._share()
             for job in self.jobs:
                 if job.open or job.in_flight:
                     self._do(job, job.tick, engine)
-            if self.stop.signal_number or all(job.unwanted for job in self.jobs):
+            if self.stop.signal_number or all(job.dropped for job in self.jobs):
                 return
-            if engine.probe_due(time.monotonic() - self.probed):
+            if engine.probe_due(time.monotonic() - self.probed_at):
                 self._prove(engine)
             self._show(meter)
 
     def _prove(self, engine: engines.Engine) -> bool:
-        """Return whether the model is known to be that of the runs still."""
-        self.probed = time.monotonic()
+        """Return whether the server still has the runs' model."""
+        self.probed_at = time.monotonic()
         return all([job.prove(engine, stopping.PROBE_S) for job in self.jobs if job.error is None])
 
     def _completions(self, engine: engines.Engine) -> Iterator[engines.Completion | None]:
-        """Yield what the engine does; only while it has control does its silence count."""
-        answers = engine.generate(self._requests())
+        """Yield completions of the engine; the watch runs only while the engine has control."""
+        completions = engine.generate(self._requests())
         try:
             while True:
                 with self.watch.awaiting():
                     try:
-                        answer = next(answers)
+                        completion = next(completions)
                     except StopIteration:
                         return
-                yield answer
+                yield completion
         finally:
             with self.watch.awaiting():
-                answers.close()  # it may have to end what is under way
+                completions.close()  # the engine may have to abort requests
 
     def _requests(self) -> Iterator[engines.Request | None]:
-        """Yield what to make next, as long as there is something; None: nothing right now."""
+        """Yield requests while any run is open; None where there is nothing to begin right now."""
         while any(job.open for job in self.jobs):
             with self.watch.paused():
                 request = self._next()
             yield request
 
     def _next(self) -> engines.Request | None:
-        """Return an attempt of the first run that has one; close runs with nothing left."""
+        """Return a request of the first run that has one; close runs with nothing left."""
         in_flight = sum(len(job.in_flight) for job in self.jobs)
         for job in self.jobs:
-            room = self.room - in_flight + len(job.in_flight)
-            if job.open and (request := self._do(job, job.next, room, self.batch)) is not None:
+            free = self.capacity - in_flight + len(job.in_flight)
+            if job.open and (request := self._do(job, job.next, free, self.batch)) is not None:
                 return request  # type: ignore[no-any-return]
         for job in self.jobs:
             if job.open and self._do(job, job.nothing_left):
@@ -205,7 +205,7 @@ class _Worker:
         return None
 
     def _share(self) -> None:
-        """Divide the time from now on among the runs, by attempts in flight."""
+        """Divide the worker's time from now on among the runs by their attempts in flight."""
         in_flight = sum(len(job.in_flight) for job in self.jobs)
         idle = [job for job in self.jobs if job.open] or self.jobs
         for job in self.jobs:
@@ -222,18 +222,18 @@ class _Worker:
             raise stopping.interrupted(runs, self._left(), self.stop.signal_number)
 
     def _show(self, meter: Meter) -> None:
-        if self.shown:
+        if self.show_progress:
             meter.reach(meter.total - self._left(), self._detail)
 
     def _detail(self) -> str:
-        """Describe rates and shares for the progress line."""
+        """Return rates and shares for the progress line."""
         counts = Counter[str]()
         for job in self.jobs:
             counts.update({name: job.session.record[name] for name in COUNTS})
         return in_words(counts, time.monotonic() - self.began) or "no attempt finished yet"
 
     def _excused(self, error: Exception) -> bool:
-        """Return whether we stop: Ctrl-C reaches the engine's processes, which may fail first."""
+        """Return whether the worker is stopping: Ctrl-C may end the engine's processes first."""
         for job in self.jobs:
             if job.writer is not None and job.writer.error is not None:
                 raise job.writer.error from error

@@ -1,8 +1,8 @@
-"""The writer of attempts: what is finished survives the process, and soon a power cut as well.
+"""The writer of attempts, which survive the process at once and a power cut soon after.
 
-The caller's own thread hands each frame to the operating system: it takes less than a millisecond,
-no other thread competes with a CPU engine for its cores, and `kill -9` cannot take back what was
-handed over. What is slow, flushing to the disk and sealing into Parquet, has a thread of its own.
+The caller's own thread hands each frame to the operating system: that takes less than a
+millisecond, no other thread competes with a CPU engine for its cores, and `kill -9` loses nothing
+that was handed over. The slow parts, flushing to disk and sealing into Parquet, run in a thread.
 """
 
 import contextlib
@@ -21,35 +21,35 @@ from bayes_at_n.pipeline.generate.continuing import whole
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.origin import Metadata
-from bayes_at_n.pipeline.workers.home import Check
+from bayes_at_n.pipeline.workers.guard import Check
 
-SEAL_AT = 64 << 20  # bytes of a journal, and so the writer's largest piece of memory
-SYNC_S = 0.5  # between two flushes to the disk: what a power cut may cost
+SEAL_AT = 64 << 20  # bytes of a journal, and so the most memory that sealing takes
+SYNC_S = 0.5  # between two flushes to disk: the most that a power cut loses
 
 
 class AttemptWriter:
-    """Appends attempts to journals of its own and seals them into Parquet parts.
+    """Appends attempts to its own journals and seals them into Parquet parts.
 
-    `ending`: of their names, see `runfolder.part_suffix`; `about`: their metadata; `check`: of the
-    run folder, before a journal is made there.
+    `suffix`: ends their names, see `runfolder.part_suffix`; `metadata`: of the parts; `check`:
+    called before a journal is created, raises if the run folder has moved.
 
     Attributes:
-        written: attempts in journals, which the death of this process does not lose.
-        error: what went wrong since, also in the writer's thread.
+        written: how many attempts are in journals, where the death of this process loses none.
+        error: the first error, also of the writer's thread.
     """
 
     def __init__(
         self,
         folder: Path,
         worker: str,
-        ending: str = "",
-        about: Metadata | None = None,
+        suffix: str = "",
+        metadata: Metadata | None = None,
         check: Check = lambda: None,
     ) -> None:
-        self.folder, self.worker, self.ending, self.check = folder, worker, ending, check
-        self.columns = ATTEMPTS.with_metadata(about)
+        self.folder, self.worker, self.suffix, self.check = folder, worker, suffix, check
+        self.columns = ATTEMPTS.with_metadata(metadata)
         self.error: OSError | None = None
-        self.written = self._synced = 0  # attempts; those that the disk has: nothing loses them
+        self.written = self._synced = 0  # attempts in journals; attempts flushed to disk
         self._unsynced: deque[tuple[str, int]] = deque()  # keys, in the order written
         self._sequence = 0
         self._journal: Journal | None = None
@@ -59,35 +59,35 @@ class AttemptWriter:
         self._thread.start()
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Write finished attempts: from here on the death of this process cannot lose them.
+        """Write finished attempts; after the call the death of this process cannot lose them.
 
-        Raises OSError: something could not be written, now or since (a full disk, say).
+        Raises OSError: something could not be written, now or before (a full disk, say).
         """
         if self.error is None and rows:
-            with self._noted():
+            with self._keeping_error():
                 self._append(rows)
         if self.error is not None:
             raise self.error
 
     def cut(self) -> None:
-        """Seal what is written; the next attempt begins a new file. Raises OSError: as `append`."""
+        """Seal what is written and begin a new file. Raises OSError: see `append`."""
         self._hand_over()
         self.sync()
 
     def sync(self) -> None:
-        """Wait for the disk. Raises OSError: as `append`."""
+        """Flush what is written to disk. Raises OSError: see `append`."""
         self._settle()
         self.append([])
 
     def durable(self) -> Iterator[tuple[str, int]]:
-        """The keys of attempts that have reached the disk since this was last asked."""
+        """Yield the keys of attempts flushed to disk since the last call."""
         for _ in range(self._synced - (self.written - len(self._unsynced))):
             yield self._unsynced.popleft()
 
     def close(self) -> None:
-        """Seal what is written.
+        """Seal what is written and end the thread.
 
-        Raises OSError: when not everything could be written; what was written stays readable.
+        Raises OSError: not everything could be written; what was written stays readable.
         """
         self._hand_over()
         self._closed.set()
@@ -97,12 +97,12 @@ class AttemptWriter:
     def _append(self, rows: list[dict[str, Any]]) -> None:
         if self._journal is None:
             self.check()
-            stem = f"{self.worker}-{self._sequence:05d}{self.ending}"
+            stem = f"{self.worker}-{self._sequence:05d}{self.suffix}"
             path = self.folder / f"{parquet.HIDDEN}{stem}.journal"
             self._journal = Journal(path, self.columns)
             self._sequence += 1
         self._journal.append(rows)
-        if not self._journal.path.exists():  # this process was thought dead, and its journal taken
+        if not self._journal.path.exists():  # sealed by another process that thought this one dead
             self._hand_over()
             self._append(rows)
             return
@@ -122,22 +122,22 @@ class AttemptWriter:
         self._settle()
 
     def _settle(self) -> None:
-        """Flush to the disk what is written by now, and seal the journals that are full."""
-        with self._settling, self._noted():
-            written, growing = self.written, self._journal  # in this order: then all is synced
+        """Flush to disk what is written by now, and seal the journals that are full."""
+        with self._settling, self._keeping_error():
+            written, growing = self.written, self._journal  # in this order, so that all is synced
             full = [self._full.popleft() for _ in range(len(self._full))]
             for journal in full if growing is None else [*full, growing]:
                 journal.sync()
             self._synced = written
             for journal in full:
                 journal.close()
-                # On a full disk the journal is what is left: the next start seals it.
+                # On a full disk the journal stays, and the next start seals it.
                 if self.error is None and journal.path.exists():
                     shards.seal(journal.path, ATTEMPTS)
 
     @contextlib.contextmanager
-    def _noted(self) -> Iterator[None]:
-        """What goes wrong is remembered for the caller: a thread would end in silence."""
+    def _keeping_error(self) -> Iterator[None]:
+        """Keep an error for the caller's next call: in a thread nobody would see it."""
         try:
             yield
         except UserError:
@@ -149,7 +149,7 @@ class AttemptWriter:
 
 
 def row_of(completion: Completion) -> dict[str, Any]:
-    """A finished attempt as a row of the table."""
+    """Return a finished attempt as a row of the table."""
     prompt, tokens = completion.request.prompt_token_ids, completion.token_ids
     if completion.request.begun is not None:
         so_far = len(completion.request.so_far([]))
@@ -162,7 +162,7 @@ def row_of(completion: Completion) -> dict[str, Any]:
         "finish_reason": completion.finish_reason,
         "prompt_tokens": completion.prompt_tokens if prompt is None else len(prompt),
         "completion_tokens": completion.tokens,
-        # Typed arrays: eight times smaller than lists, should attempts wait for the disk.
+        # Typed arrays are eight times smaller than lists, should attempts wait for the disk.
         "token_ids": None if tokens is None else np.asarray(tokens, dtype=np.int32),
         "logprobs": None
         if completion.logprobs is None

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, FILTERED, GRADES, K
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part
-from bayes_at_n.pipeline.workers import home
+from bayes_at_n.pipeline.workers import guard
 
 _READ = pa.schema([ATTEMPTS.field(name) for name in (*KEY, "text", "finish_reason")])
 _SHOWN = 40  # characters of an answer in a table
@@ -45,7 +45,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
         raise UserError(f"{run.path}: no attempts to grade; {remedy}")
     runfolder.save(run, *graded.SETTINGS)
     changed: list[Any] = []
-    with home.staying(run.path, "attempts were graded") as check:
+    with guard.unmoved(run.path, "attempts were graded") as check:
         if pending := GRADES_TABLE.pending(run, wanted):
             review.path(run).unlink(missing_ok=True)  # it would list grades of before
             changed = _grade(run, pending, wanted, damage, check)
@@ -68,7 +68,7 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
 
 
 def _grade(
-    run: Run, pending: dict[Part, str], wanted: Inputs, damage: parquet.Damage, check: home.Check
+    run: Run, pending: dict[Part, str], wanted: Inputs, damage: parquet.Damage, check: guard.Check
 ) -> list[Any]:
     """Grade parts and print what was done; return the rows of the table of changes."""
     layers, failed, changes = Counter[str](), list[Any](), list[dict[str, Any]]()

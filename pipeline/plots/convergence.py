@@ -115,7 +115,10 @@ def agreement(methods: Sequence[str], taus: npt.ArrayLike, title: str = "") -> F
     """τ of K methods with the gold, of all trials, mean and σ of one; shape (K, 3), may be NaN."""
     names, rows = [one_line(name) for name in methods], np.arange(len(methods))
     whole, means, spread = plain(taus).T
-    finding = findings.extreme(dict(zip(methods, means, strict=True)), "τ with one trial")
+    ends = dict(zip(methods, zip(means - spread, means + spread, strict=True), strict=True))
+    finding = findings.extreme(
+        dict(zip(methods, means, strict=True)), "τ with one trial", ends=ends
+    )
     figure, (axes,) = style.panels(PAGE, 1.25 + 0.15 * len(names), finding, about=title)
     blue, red = (look["color"] for look in style.palette(2))
     axes.errorbar(means, rows, xerr=np.nan_to_num(spread), fmt="o", color=red, markersize=3.4,

@@ -18,28 +18,46 @@ def some(names: Iterable[str]) -> str:
 
 
 def extreme(
-    values: Mapping[str, float], what: str, form: str = "{:.3f}", least: bool = False
+    values: Mapping[str, float],
+    what: str,
+    form: str = "{:.3f}",
+    least: bool = False,
+    ends: Mapping[str, tuple[float, float]] | None = None,
 ) -> str:
-    """Who has the highest value (or the lowest), and who is next.
+    """Name who has the highest value (or the lowest), and who is next.
+
+    Values that print alike share the lead; with `ends` of intervals, so do those whose intervals
+    overlap that of the first.
 
     >>> extreme({"a": 0.5, "b": 0.25, "c": float("nan")}, "μ")
     'a has the highest μ, 0.500; next is b, 0.250'
-    >>> extreme({"a": 0.5, "b": 0.5}, "μ"), extreme({"a": 0.5}, "μ")
+    >>> extreme({"a": 0.5, "b": 0.4999}, "μ"), extreme({"a": 0.5}, "μ")
     ('a and b have the highest μ, 0.500', 'a: μ 0.500')
+    >>> extreme({"a": 0.5, "b": 0.4}, "μ", ends={"a": (0.42, 0.58), "b": (0.3, 0.5)})
+    'a and b have the highest μ, up to 0.500, and overlap'
     """
     known = {name: value for name, value in values.items() if np.isfinite(value)}
     order = sorted(known, key=lambda name: known[name] if least else -known[name])
     if not order:
         return EMPTY
-    first = [name for name in order if np.isclose(known[name], known[order[0]])]
-    value, others = form.format(known[order[0]]), order[len(first) :]
+    top, value = order[0], form.format(known[order[0]])
     if len(known) == 1:
-        return f"{one_line(order[0])}: {what} {value}"
-    text = f"{some(first)} {'have' if first[1:] else 'has'} the {'low' if least else 'high'}est"
-    text += f" {what}, {value}"
-    if others:
-        text += f"; next is {one_line(others[0])}, {form.format(known[others[0]])}"
-    return text
+        return f"{one_line(top)}: {what} {value}"
+    alike = [name for name in order if form.format(known[name]) == value]
+    first, (low, high) = alike, ends[top] if ends else (np.inf, -np.inf)
+    if ends:
+        overlap = [name for name in order if ends[name][1] >= low and ends[name][0] <= high]
+        first = [name for name in order if name in {*alike, *overlap}]
+    lead = (
+        f"{some(first)} {'have' if first[1:] else 'has'} the {'low' if least else 'high'}est {what}"
+    )
+    if len(first) > len(alike):
+        return f"{lead}, {'from' if least else 'up to'} {value}, and overlap"
+    others = order[len(first) :]
+    following = (
+        f"; next is {one_line(others[0])}, {form.format(known[others[0]])}" if others else ""
+    )
+    return f"{lead}, {value}{following}"
 
 
 def most_often(firsts: Sequence[Sequence[str]], where: str) -> str:

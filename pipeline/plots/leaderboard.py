@@ -40,7 +40,8 @@ def forest(
     unit and the interval's level.
     """
     centre, left, right = plain(mu), plain(low), plain(high)
-    finding = findings.extreme(dict(zip(names, centre, strict=True)), "score")
+    ends = dict(zip(names, zip(left, right, strict=True), strict=True))
+    finding = findings.extreme(dict(zip(names, centre, strict=True)), "score", ends=ends)
     labels = [one_line(name) for name in names]
     if ranks is not None:
         first = [name for name, (_, may) in zip(names, ranks, strict=True) if may]
@@ -60,8 +61,8 @@ def forest(
     )  # fmt: skip
     axes.set_xlabel(textwrap.fill(xlabel, 62))
     axes.grid(axis="x")
-    ends = zip(centre, left, right, strict=True)
-    words = [f"{value:.3f}  [{start:.3f}, {end:.3f}]" for value, start, end in ends]
+    values = zip(centre, left, right, strict=True)
+    words = [f"{value:.3f}  [{start:.3f}, {end:.3f}]" for value, start, end in values]
     heads = ("model" if ranks is None else "model   rank", "score  [interval]")
     label_rows(axes, labels, words, heads)
     return figure
@@ -91,7 +92,8 @@ def score_by_cost(
         [i] = known
         finding = f"{one_line(names[i])}: score {y[i]:.3f}; {what}: {x[i]:.3g}"
     elif front:
-        finding = f"Nobody scores higher for less than {findings.some([names[i] for i in front])}"
+        on_front = findings.some([names[i] for i in front])
+        finding = f"No other model beats {on_front} in both score and cost"
     height = 1.2 + ROW * max(len(names), 9)
     figure, (axes,) = style.panels(PAGE, height, finding)
     axes.step(x[front], y[front], where="post", color=style.GREY, linewidth=0.9)

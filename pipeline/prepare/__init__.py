@@ -1,1 +1,1 @@
-"""The prepare stage: questions, prompts and what the run is."""
+"""The prepare stage: questions, prompts, models, and estimates of cost."""

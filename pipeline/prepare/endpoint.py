@@ -1,4 +1,4 @@
-"""Know the model of a run as its engine has it: loaded here, or held by a server."""
+"""Facts about the model of a run, loaded by its engine or on a server."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,13 +16,13 @@ KEY = "server"  # in the manifest
 
 @dataclass(frozen=True)
 class Facts:
-    """What a server says of itself.
+    """What a server reports about itself.
 
     Attributes:
         api: completions, chat or generate.
         served_name: the model's name there.
-        context: the most tokens, prompt and completion together; None where it does not say.
-        software: vllm, sglang, llamacpp; empty where it does not say.
+        context: the most tokens, prompt and completion together; None if not reported.
+        software: vllm, sglang, llamacpp; empty if not reported.
         version: of the software, or empty.
     """
 
@@ -34,55 +34,54 @@ class Facts:
 
 
 def facts(run: Run, tokenizer: Any | None) -> Facts | None:
-    """Return what the run's server reports, asked once: a prepared folder needs no server.
+    """Return the facts about the run's server, recorded or reported; None if the engine has none.
 
-    `tokenizer`: the model's, or None where there is none. Returns None for engines that load the
-    model themselves; a function is a server of chat turns. Raises UserError: the server does not
-    have the model, or does not take what `engine.api` says.
+    A function counts as a server of chat turns. `tokenizer`: the model's, if any. Raises UserError:
+    the server does not have the model, or does not support `engine.api`.
     """
     engine = kind(run.cfg.engine.name)
     if not engine.served:
         return None
     if engine.in_process:
         return Facts("chat", run.cfg.model.id)
-    if known := recorded(run):
-        if known.api != "chat" and tokenizer is None:
-            models.tokenizer(run.cfg.model)  # says why it cannot be loaded any more
+    if facts := recorded(run):
+        if facts.api != "chat" and tokenizer is None:
+            models.tokenizer(run.cfg.model)  # raises with the reason
         api = run.cfg.engine.api
-        return known if api == "auto" else replace(known, api=api)
+        return facts if api == "auto" else replace(facts, api=api)
     ids = None if tokenizer is None else tokenizer("1 + 1 =", add_special_tokens=False)["input_ids"]
     reported: Facts = engine.made_by.facts(run.cfg, ids)
     return reported
 
 
 def recorded(run: Run) -> Facts | None:
-    """Return what `prepare` has recorded; None for other engines, and before it."""
-    known = runfolder.read_manifest(run).get(KEY)
-    return Facts(**known) if known and kind(run.cfg.engine.name).served else None
+    """Return the facts that `prepare` has recorded; None before it, and for other engines."""
+    entry = runfolder.read_manifest(run).get(KEY)
+    return Facts(**entry) if entry and kind(run.cfg.engine.name).served else None
 
 
 def tokenizer(cfg: RunConfig) -> Any | None:
-    """Load the model's tokenizer; None where a server has the model and it cannot be had.
+    """Load the model's tokenizer; None if it is not available and a server does not need it.
 
-    Raises UserError: it cannot be loaded and is needed.
+    Raises UserError: it is needed and cannot be loaded.
     """
     engine = kind(cfg.engine.name)
     if engine.in_process:
         return None
     try:
         return models.tokenizer(cfg.model)
-    except UserError as error:  # a hosted model's name; or a network that is down
+    except UserError as error:  # the name is a hosted model's, or the network is down
         needed = not engine.served or cfg.prompt.kind == "plain" or cfg.prompt.prefix
         named = cfg.model.tokenizer is not None or cfg.engine.api in ("completions", "generate")
         if needed or named:
             raise
-        note(f"no tokenizer here, so chat turns are sent ({error})")
+        note(f"no tokenizer available, so prompts are sent as chat turns ({error})")
         return None
 
 
-def weights(cfg: RunConfig, known: Facts | None) -> str:
-    """Return what tells the model from others: its weights, or the name that it is served under."""
+def weights(cfg: RunConfig, server: Facts | None) -> str:
+    """Return what identifies the model: a fingerprint of its weights, or its name on a server."""
     if not kind(cfg.engine.name).served:
         return models.fingerprint(cfg.model)
-    name = cfg.engine.served_name or (known.served_name if known else cfg.model.id)
+    name = cfg.engine.served_name or (server.served_name if server else cfg.model.id)
     return f"served:{name}"

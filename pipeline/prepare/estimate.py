@@ -1,9 +1,9 @@
-"""Estimate what sampling and judging take, before anything is spent: `--dry-run`, `submit`, races.
+"""Estimate the cost of sampling and judging in advance: `--dry-run`, `submit`, races.
 
-A step of an engine makes a token of every sequence. For that it reads the weights and all caches
-once and computes two operations a parameter and a sequence, whichever takes longer; the processor
-takes some time of its own. So memory bandwidth limits how fast reasoning models are sampled. Where
-a run has sessions, their measured rate counts instead. Every number that is assumed is named.
+In each step an engine samples one token per sequence. It reads the weights and all caches once, and
+computes two operations per parameter and sequence; the longer of the two counts, plus some time of
+the processor. So memory bandwidth limits the sampling of reasoning models. If a run has sessions,
+their measured rate is used instead. Every assumption is printed.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base import environment
-from bayes_at_n.pipeline.base.console import duration, plural, results, si
+from bayes_at_n.pipeline.base.console import duration, mode, plural, results, si
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
@@ -30,19 +30,19 @@ from bayes_at_n.pipeline.store.sessions import Totals
 from bayes_at_n.pipeline.workers import devices, spent
 from bayes_at_n.pipeline.workers.spent import Spent
 
-# Of attempts/ on the disk; measured on random ids, log-probs and text, which hardly compress.
+# Of attempts/ on disk; measured on random ids, log-probs and text, which hardly compress.
 BYTES_PER_TOKEN = 7.6
-SHARE = 0.46  # of max_tokens, the mean attempt of the paper's cohort: 2,926 M tokens of 6,291 M
+SHARE = 0.46  # of max_tokens: the mean attempt of the paper's models, 2,926 M of 6,291 M tokens
 _EFFICIENCY = 0.6  # of a GPU's bandwidth and arithmetic
-# Beside a GPU's work, of a step and of each sequence in it; from an H100, see docs/benchmarks.md.
+# Overhead per step, and per sequence in it, measured on an H100: see docs/benchmarks.md.
 _STEP_S, _SEQUENCE_S = 1.2e-3, 2e-5
-_CORE_S = 3e-4  # the same of a sequence where a core does all: the demo on two cores
-_CORE = 5e9, 3e10  # bytes and operations a second of a core
-_START_S = {True: 80.0, False: 20.0}  # until an engine samples, on GPUs or not, and a GB a second
-_VERIFIER_PROMPT = 300  # tokens of a verifier's question around the attempt
-_ASSUMED_QUESTIONS = 30  # where they are not known, with prompts of 200 tokens
+_CORE_S = 3e-4  # per sequence on a CPU core: measured with the demo on two cores
+_CORE = 5e9, 3e10  # bytes/s and operations/s of a core
+_START_S = {True: 80.0, False: 20.0}  # to start an engine, on GPUs or not, plus 1 s per GB
+_VERIFIER_PROMPT = 300  # tokens of a verifier's prompt without the attempt
+_ASSUMED_QUESTIONS = 30  # if the data set is not available, with prompts of 200 tokens
 
-# GB of memory, TB/s and dense 16-bit TFLOP/s, by the makers' data sheets; the first that fits.
+# GB of memory, TB/s and dense 16-bit TFLOP/s from data sheets; the first name that matches counts.
 _GPUS = {
     "B200": (180, 8.0, 2250),
     "GH200": (96, 4.0, 989),
@@ -59,99 +59,99 @@ _GPUS = {
 
 
 class Hardware(NamedTuple):
-    """What a run may use."""
+    """The devices that a run may use."""
 
     name: str
-    gpus: int  # 0: the processor
-    memory: int | None  # bytes of a GPU
-    bandwidth: float  # bytes a second, of a GPU or of all cores
-    speed: float  # operations a second in 16 bits
+    gpus: int  # 0: CPU cores
+    memory: int | None  # bytes per GPU
+    bandwidth: float  # bytes/s, of a GPU or of all cores
+    speed: float  # 16-bit operations/s
 
 
 class Cost(NamedTuple):
-    """What sampling pending attempts is expected to take."""
+    """Expected cost of sampling pending attempts."""
 
     tokens: float  # of completions
-    most: float  # at most so many
-    basis: str  # what that rests on
-    seconds: float | None = None  # None: not known, and `how` says why
-    how: str = ""
+    most: float  # upper bound of `tokens`
+    basis: str  # of the number of tokens
+    seconds: float | None = None  # None: not known, see `how`
+    how: str = ""  # basis of `seconds`, or why it is not known
 
 
 class Judging(NamedTuple):
-    """What a verifier needs."""
+    """Expected cost of the verifier."""
 
     attempts: int
     tokens: float  # to read
     seconds: float | None = None  # None: not known
-    memory: int = 0  # bytes of its engine's weights and of the longest attempt
-    how: str = ""  # what keeps it from being known well
+    memory: int = 0  # bytes of the weights and of the longest attempt's cache
+    how: str = ""  # why it is not known exactly
 
 
 class Estimate(NamedTuple):
-    """What is pending in a run, and what that takes."""
+    """What is pending in a run, and its cost."""
 
     planned: int  # attempts
     pending: int
     measured: bool  # whether the length of attempts is that of finished ones
-    prompts: float  # tokens, once an attempt
+    prompts: float  # prompt tokens, counted per attempt
     cost: Cost
     judging: Judging | None
-    paid: float | None  # at the engine's prices, of the most tokens; None: there are none
+    paid: float | None  # price of the most tokens; None: no prices are set
 
 
-def gpu_hardware(words: str, number: int, where: str, memory: int | None = None) -> Hardware:
-    """Return a number of GPUs of the first kind that words name, else of H100s.
+def gpu_hardware(text: str, number: int, where: str, memory: int | None = None) -> Hardware:
+    """Return hardware with GPUs of the first kind that a text names, by default H100s.
 
     >>> gpu_hardware("NVIDIA H200, 143771 MiB", 1, "here", 150754820096)[:3]
     ('1 GPU (H200) here', 1, 150754820096)
     """
-    known = [name for name in _GPUS if re.search(rf"(?<![a-z0-9]){name}(?![0-9])", words, re.I)]
-    name = known[0] if known else "H100"
+    named = [name for name in _GPUS if re.search(rf"(?<![a-z0-9]){name}(?![0-9])", text, re.I)]
+    name = named[0] if named else "H100"
     size, bandwidth, speed = _GPUS[name]
-    which = name if known else f"not named: as an {name}"
-    described = f"{plural(number, 'GPU')} ({which}) {where}"
-    return Hardware(described, number, memory or size * 10**9, bandwidth * 1e12, speed * 1e12)
+    which = name if named else f"assumed: {name}"
+    label = f"{plural(number, 'GPU')} ({which}) {where}"
+    return Hardware(label, number, memory or size * 10**9, bandwidth * 1e12, speed * 1e12)
 
 
 def cpu_hardware(cores: int, where: str) -> Hardware:
-    """Return a number of cores."""
+    """Return hardware with CPU cores."""
     return Hardware(f"{plural(cores, 'core')} {where}", 0, None, *(cores * x for x in _CORE))
 
 
 def cluster_hardware(cluster: ClusterConfig) -> Hardware:
-    """Return what all tasks of a run have on a cluster, whose settings may name the kind of GPU.
+    """Return the hardware of all tasks of a run; the cluster's settings may name the kind of GPU.
 
     >>> cluster_hardware(ClusterConfig(gpus=4, workers=2, options=["--constraint=a100"])).name
     '8 GPUs (A100) of cluster=default'
     >>> cluster_hardware(ClusterConfig()).name
-    '1 GPU (not named: as an H100) of cluster=default'
+    '1 GPU (assumed: H100) of cluster=default'
     """
     where = f"of cluster={cluster.name}"
     if not cluster.gpus:
         return cpu_hardware(cluster.cpus * cluster.workers, where)
-    words = " ".join([cluster.name, cluster.partition or "", *cluster.options])
-    return gpu_hardware(words, cluster.gpus * cluster.workers, where)
+    text = " ".join([cluster.name, cluster.partition or "", *cluster.options])
+    return gpu_hardware(text, cluster.gpus * cluster.workers, where)
 
 
 def local_hardware(cfg: RunConfig) -> Hardware:
-    """Return what the engine of a run has on this machine."""
+    """Return the hardware of a run's engine on this machine."""
     if gpus := devices.visible_gpus() if devices.on_gpus(cfg) else []:
-        names = environment.hardware()["gpus"] or [""]  # none of parts of a GPU
+        names = environment.hardware()["gpus"] or [""]  # empty for MIG instances
         return gpu_hardware(names[0], len(gpus), "here", devices.memory(gpus))
     return cpu_hardware(environment.cores(), "here")
 
 
 def step_s(hardware: Hardware, weights: float, active: float, caches: float, batch: int) -> float:
-    """Return the seconds of a step; `weights`, `active` (of a token) and `caches` in bytes.
+    """Return the seconds of a step; `weights`, `active` (weights per token), `caches` in bytes.
 
-    A 4 B model with 71 sequences of 1.6 GB on an H200 makes about 1,600 tokens a second:
+    A 4 B model with 71 sequences of 1.6 GB on an H200 samples about 1,600 tokens/s:
 
     >>> round(71 / step_s(gpu_hardware("H200", 1, "here"), 8e9, 8e9, 71 * 1.6e9, 71))
     1583
     """
     read = (weights + caches) / hardware.bandwidth
-    computed = active * batch / hardware.speed  # two bytes a parameter, two operations
+    computed = active * batch / hardware.speed  # two bytes and two operations per parameter
     processor = _STEP_S + _SEQUENCE_S * batch if hardware.gpus else _CORE_S * batch
     return processor + max(read, computed) / _EFFICIENCY
 
@@ -164,10 +164,15 @@ def sampling_cost(
     mean: float | None = None,
     totals: Totals | None = None,
 ) -> Cost:
-    """Estimate what pending attempts take; without `rows` all may have `sampling.max_tokens`.
+    """Estimate the cost of pending attempts.
 
-    `mean` are the tokens of an attempt so far, where any are known, and `totals` those of sessions,
-    whose rate counts if they sampled anything.
+    Args:
+        cfg: the run's configuration.
+        rows: the questions; if empty, every limit is `sampling.max_tokens`.
+        pending: how many attempts.
+        hardware: where they are sampled.
+        mean: mean tokens of finished attempts, if any.
+        totals: of the run's sessions, whose measured rate is used if they sampled anything.
     """
     limits = [row["max_tokens"] for row in rows] or [cfg.sampling.max_tokens]
     most = pending * sum(limits) / len(limits)
@@ -176,10 +181,10 @@ def sampling_cost(
     else:
         cost = Cost(SHARE * most, most, f"assumed: {SHARE:.0%} of the limit, as in the paper")
     if kind(cfg.engine.name).served:
-        return cost._replace(how="a server's GPUs are not known here")
+        return cost._replace(how="a server's GPUs are not known")
     if totals and totals.completion_tokens and (taken := totals.gpu_s or totals.wall_s):
         rate = totals.completion_tokens / taken
-        how = f"measured so far: {si(rate)} tokens/s each"
+        how = f"measured so far: {si(rate)} tokens/s per device"
         return cost._replace(seconds=cost.tokens / (rate * max(1, hardware.gpus)), how=how)
     try:
         seconds, how = _time_by_size(cfg, rows, pending, cost.tokens, hardware)
@@ -191,16 +196,12 @@ def sampling_cost(
 def _time_by_size(
     cfg: RunConfig, rows: Rows, pending: int, tokens: float, hardware: Hardware
 ) -> tuple[float | None, str]:
-    """Return the seconds that sizes of model and hardware allow, and their arithmetic."""
+    """Return the seconds by the sizes of model and hardware, and the arithmetic in words."""
     if models.local_folder(cfg.model) is None:
-        if not (size := sizing.weight_bytes_by_name(cfg.model.id)):
-            return None, "the model is not here yet"
-        rate = 32 / step_s(hardware, size, size, size, 32)  # whose caches take as much
-        seconds = tokens / (rate * max(1, hardware.gpus))
-        return seconds, "the model is not here yet, and goes by its name"
+        return _time_by_name(cfg, tokens, hardware)
     memory = EngineMemory(cfg, rows, hardware.memory or 1)
-    if not memory.weights or not memory.attempt:
-        return None, "the size of the model is not known"
+    if not memory.weights or not memory.attempt:  # `prepare` downloads config.json only
+        return _time_by_name(cfg, tokens, hardware)
     size, batch = cfg.engine.tensor_parallel_size, cfg.engine.batch_size
     if size == AUTO:
         size = memory.gpus(hardware.gpus) if hardware.gpus else 1
@@ -209,7 +210,7 @@ def _time_by_size(
     if hardware.gpus:
         batch = min(batch, memory.left(size) // memory.on_gpus(memory.attempt, size))
     if batch < 1:
-        return None, f"the model does not fit {gib(hardware.memory or 0)} of a GPU"
+        return None, f"the model does not fit in {gib(hardware.memory or 0)} of GPU memory"
     engines = max(1, hardware.gpus // size)
     batch = min(batch, -(-pending // engines))
     one = hardware._replace(bandwidth=hardware.bandwidth * size, speed=hardware.speed * size)
@@ -218,17 +219,26 @@ def _time_by_size(
     step = step_s(one, memory.weights, active, caches, batch)
     alone = step_s(one, memory.weights, active, memory.attempt, 1)
     longest = max((row["max_tokens"] for row in rows), default=cfg.sampling.max_tokens)
-    # The last long attempts run by themselves.
+    # The last long attempts run alone.
     lost = _START_S[bool(hardware.gpus)] + memory.weights / 1e9 + alone * longest / 2
     return tokens * step / (batch * engines) + lost, (
         f"assumed: {_EFFICIENCY:.0%} of its bandwidth; {batch} sequences of {gib(memory.attempt)}"
-        f" beside {gib(memory.weights)} of weights, so {si(batch / step)} tokens/s an engine,"
-        f" and {duration(lost)} to start and for the last ones"
+        f" and {gib(memory.weights)} of weights, so {si(batch / step)} tokens/s per engine,"
+        f" and {duration(lost)} to start and for the last attempts"
     )
 
 
+def _time_by_name(cfg: RunConfig, tokens: float, hardware: Hardware) -> tuple[float | None, str]:
+    """Return the seconds for a model whose weights are not on this machine, by its name."""
+    if not (size := sizing.weight_bytes_by_name(cfg.model.id)):
+        return None, "the weights are not on this machine yet"
+    rate = 32 / step_s(hardware, size, size, size, 32)  # caches as large as the weights
+    seconds = tokens / (rate * max(1, hardware.gpus))
+    return seconds, "by the size in the model's name; its weights are not on this machine yet"
+
+
 def _active_share(cfg: RunConfig) -> float:
-    """Return the share of the weights that a token uses: of experts those that are asked."""
+    """Return the share of the weights that a token uses, which is less than 1 with experts."""
     own = models.read_config(cfg.model).get_text_config()
     names = ("num_experts", "num_local_experts", "n_routed_experts")
     experts = next(filter(None, (getattr(own, name, None) for name in names)), None)
@@ -238,20 +248,20 @@ def _active_share(cfg: RunConfig) -> float:
 def judging_cost(
     cfg: RunConfig, attempts: int, tokens: float, hardware: Hardware
 ) -> Judging | None:
-    """Estimate what the verifier needs for attempts of so many tokens each; None: there is none."""
+    """Estimate the cost of judging attempts with `tokens` each; None without a verifier."""
     if cfg.verifier.id is None or "verify" not in cfg.stages:
         return None
     model, engine = (judge := verifier_as_model(cfg)).model, judge.engine
     each, attended, how = tokens + _VERIFIER_PROMPT, 0.0, ""
     if kind(engine.name).served:
         return Judging(attempts, attempts * each, how="by a server")
-    if models.local_folder(model) is None:  # no hub is asked: without a network that takes long
+    if models.local_folder(model) is None:  # not downloaded: without a network that takes long
         weights, cache = sizing.weight_bytes_by_name(model.id), 0
-        how = "it is not here yet" + ", and goes by its name" * bool(weights)
+        how = "not on this machine yet" + ", size by its name" * bool(weights)
     else:
         limit, weights = models.context(model), sizing.weight_bytes(model)
         each, own = min(each, limit), models.read_config(model).get_text_config()
-        # Four operations for every number of a layer and each token before: half of its prompt.
+        # Attention: four operations per hidden unit, layer and earlier token, half of them on mean.
         attended = 2 * each * own.num_hidden_layers * own.hidden_size
         longest = min(cfg.sampling.max_tokens + _VERIFIER_PROMPT, limit)
         cache = sizing.cache_bytes(model, longest) or 0
@@ -264,12 +274,12 @@ def judging_cost(
 
 
 def estimate(run: Run, rows: Rows, hardware: Hardware) -> Estimate:
-    """Estimate a run by its attempts so far where there are any, else by assumptions."""
+    """Estimate a run's cost from its attempts so far, or from assumptions if there are none."""
     cfg, lengths = run.cfg, _prompt_lengths(rows)
     planned = len(rows) * cfg.sampling.trials
     usage = outcomes.usage(run, [row["question_id"] for row in rows])
     pending, mean = planned - usage.attempts, usage.completion_mean
-    # Known to the token, but for attempts that came without the length of their prompt.
+    # Exact, except for imported attempts without the length of their prompt.
     unknown = (usage.attempts - usage.prompts_known) * statistics.fmean(lengths)
     prompts = cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unknown
     judged = VERDICTS_TABLE.read(run, [], None).table.num_rows if mean else 0
@@ -282,21 +292,20 @@ def estimate(run: Run, rows: Rows, hardware: Hardware) -> Estimate:
 
 
 def _prompt_lengths(rows: Rows) -> list[int]:
-    """Return the tokens of prompts; of chat turns nobody knows them: four bytes make about one."""
+    """Return the tokens of prompts; for chat turns, an estimate of four bytes per token."""
     return [len(row["prompt_token_ids"] or row["prompt"].encode()[::4]) for row in rows]
 
 
 def dry_run(run: Run, on_cluster: bool = False) -> None:
-    """Print the first prompt, what is pending, and what that may cost; writes nothing.
+    """Print the first prompt, what is pending and its estimated cost, without writing anything.
 
-    That is on this machine, or on all tasks of a run `on_cluster`. Raises UserError: whatever
-    `prepare` would refuse.
+    `on_cluster`: for all tasks of a run there, not this machine. Raises UserError: whatever
+    `prepare` would raise.
     """
     try:
         built = questions_table.build(run)
     except NotHere as error:
-        questions = f"for {_ASSUMED_QUESTIONS} questions"
-        results.print(f"{error}; until then by what is known, {questions}:")
+        results.print(f"{error}; assuming {_ASSUMED_QUESTIONS} questions:")
         one: dict[str, Any] = {"prompt": " " * 800, "prompt_token_ids": None, "question_id": ""}
         rows = [one | {"max_tokens": run.cfg.sampling.max_tokens}] * _ASSUMED_QUESTIONS
         cut: raised_cap.Cut = {}
@@ -309,49 +318,54 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
         longest = max(_prompt_lengths(rows))
         results.print(f"questions: {len(rows)}, prompts of up to {longest} tokens")
     hardware = cluster_hardware(run.cfg.cluster) if on_cluster else local_hardware(run.cfg)
-    of_run = estimate(run, rows, hardware)
-    results.print(f"pending: {of_run.pending} of {of_run.planned} attempts, into {run.path}")
-    parts: dict[str, Any] = of_run._asdict()
+    expected = estimate(run, rows, hardware)
+    results.print(f"pending: {expected.pending} of {expected.planned} attempts, into {run.path}")
+    parts: dict[str, Any] = expected._asdict()
     for name in ("cost", "judging"):
         parts[name] = parts[name] and parts[name]._asdict()
     print_json({"run": run.path, "questions": len(rows), **parts})
-    if not of_run.pending and not (of_run.judging and of_run.judging.attempts):
+    if not expected.pending and not (expected.judging and expected.judging.attempts):
         return
     if cut:
         limits = {row["question_id"]: row["max_tokens"] for row in rows}
         most = si(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
         words = raised_cap.described(run.cfg, cut.values())
-        results.print(f"{words}, at most {most} tokens beside the estimate")
-    for line in _lines(run, of_run, hardware):
+        results.print(f"{words}, at most {most} tokens in addition to the estimate")
+    for line in _lines(run, expected, hardware):
         results.print(line)
 
 
-def _lines(run: Run, of_run: Estimate, hardware: Hardware) -> Iterator[str]:
-    """Yield tokens, disk, time, budget, price and the verifier, a line each."""
-    cost, cfg = of_run.cost, run.cfg
-    most = "" if of_run.measured else f"; at most {si(cost.most)}"
-    prompts = si(of_run.prompts)
+def _lines(run: Run, expected: Estimate, hardware: Hardware) -> Iterator[str]:
+    """Yield lines on tokens, disk, time, budget, price and the verifier."""
+    cost, cfg = expected.cost, run.cfg
+    most = "" if expected.measured else f"; at most {si(cost.most)}"
+    prompts = si(expected.prompts)
     yield f"tokens: about {si(cost.tokens)} ({cost.basis}){most}; prompts {prompts}"
     yield f"disk: about {si(BYTES_PER_TOKEN * cost.tokens)}B"
-    yield f"time: {_time(cost.seconds, hardware)} ({cost.how})"
+    yield f"time: {_time(cost.seconds, hardware)} ({_how(cost)})"
     if cfg.budget.given:
         so_far = spent.spent([run])
-        finished = max(1, of_run.planned - of_run.pending)
-        device_s = of_run.pending * so_far.device_s / finished
-        needed = spent.account(cfg, Spent(of_run.prompts, cost.most, device_s))
+        finished = max(1, expected.planned - expected.pending)
+        device_s = expected.pending * so_far.device_s / finished
+        needed = spent.account(cfg, Spent(expected.prompts, cost.most, device_s))
         left = spent.left(cfg, so_far)
         shares = [left[key] / needed[key]["spent"] for key in left if needed[key]["spent"]]
-        bound = "about" if of_run.measured else "at least"
-        fit = f"; {bound} {int(of_run.pending * min([1.0, *shares]))} attempts fit" * bool(shares)
+        bound = "about" if expected.measured else "at least"
+        fit = f"; {bound} {int(expected.pending * min([1.0, *shares]))} attempts fit" * bool(shares)
         yield spent.in_words(spent.account(cfg, so_far)) + fit
-    if of_run.paid is not None:
-        bound = "about" if of_run.measured else "at most"
-        yield f"price: {bound} {of_run.paid:,.2f}, with {prompts} tokens of prompts"
-    if (judge := of_run.judging) and judge.attempts:
+    if expected.paid is not None:
+        bound = "about" if expected.measured else "at most"
+        yield f"price: {bound} {expected.paid:,.2f}, including {prompts} prompt tokens"
+    if (judge := expected.judging) and judge.attempts:
         needs = [f"{gib(judge.memory)} of memory", _time(judge.seconds, hardware)]
         needs = [*(needs if judge.seconds else []), *filter(None, [judge.how])]
         texts = f"{judge.attempts:,} attempts, about {si(judge.tokens)} tokens to read"
         yield f"verifier: {cfg.verifier.name}, {texts}; {', '.join(needs)}"
+
+
+def _how(cost: Cost) -> str:
+    """Say how the time was estimated; the arithmetic only with --verbose."""
+    return cost.how if mode("verbose") else cost.how.partition(";")[0]
 
 
 def _time(seconds: float | None, hardware: Hardware) -> str:
@@ -362,9 +376,9 @@ def _time(seconds: float | None, hardware: Hardware) -> str:
 
 
 def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[str]:
-    """Yield what several runs take, a line each, and all of them; for `submit --dry-run`."""
+    """Yield a line on the cost of each run, and one on all of them, for `submit --dry-run`."""
 
-    def in_short(parts: Collection[Estimate]) -> str:
+    def in_words(parts: Collection[Estimate]) -> str:
         attempts, tokens = sum(one.pending for one in parts), sum(one.cost.tokens for one in parts)
         times = [one.cost.seconds for one in parts]
         times += [one.judging.seconds for one in parts if one.judging]
@@ -373,5 +387,5 @@ def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[s
         return f"{attempts:,} attempts, {si(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"
 
     for name, one in estimates.items():
-        yield f"{name}: {in_short([one])} ({one.cost.basis}; {one.cost.how})"
-    yield f"about {in_short(estimates.values())} on {hardware.name}, with the verifier"
+        yield f"{name}: {in_words([one])} ({one.cost.basis}; {_how(one.cost)})"
+    yield f"about {in_words(estimates.values())} on {hardware.name}, with the verifier"

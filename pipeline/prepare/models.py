@@ -1,4 +1,4 @@
-"""Know a model before it is loaded: where it is, its tokenizer, its context, its identity."""
+"""Facts about a model before it is loaded: location, tokenizer, context and fingerprint."""
 
 import contextlib
 import dataclasses
@@ -20,19 +20,19 @@ from bayes_at_n.pipeline.prepare.hub import OFFLINE, from_hub
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.prompts import difference
 
-# Weights are stored twice in many repositories; vLLM and transformers read safetensors.
+# Many repositories have the weights twice; vLLM and transformers read safetensors.
 _UNUSED = ["*.pth", "*.pt", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*"]
 _warned: set[str] = set()
 
 
 def locate(cfg: ModelConfig) -> str:
-    """Return the local folder, or the hub id, that the engine is to load.
+    """Return the local folder or the hub id that the engine should load.
 
-    Raises UserError: `model.id` is a path and nothing is there, or the folder holds no model.
+    Raises UserError: `model.id` is a path that does not exist, or a folder without a model.
     """
     if local := find_local(cfg.id):
         if not (local / "config.json").is_file():
-            raise UserError(f"{cfg.key}.id={cfg.id}: {local} holds no config.json, so no model")
+            raise UserError(f"{cfg.key}.id={cfg.id}: {local} has no config.json, so it is no model")
         return str(local.resolve())
     if cfg.id.startswith(("/", "./", "../", "~")) or cfg.id.count("/") != 1:
         parent = find_local(str(Path(cfg.id).parent))
@@ -46,7 +46,7 @@ def locate(cfg: ModelConfig) -> str:
 
 
 def local_folder(cfg: ModelConfig) -> Path | None:
-    """Return the model's folder or its snapshot in the hub's cache, if any; nobody is asked."""
+    """Return the model's folder or its snapshot in the hub's cache, if any, without a network."""
     from huggingface_hub import try_to_load_from_cache
 
     if (folder := Path(locate(cfg))).is_dir():
@@ -56,9 +56,9 @@ def local_folder(cfg: ModelConfig) -> Path | None:
 
 
 def download(cfg: ModelConfig) -> Path:
-    """Return a model's local folder, or a snapshot of its hub id, with .bin only if need be.
+    """Return a model's local folder, or download a snapshot, with .bin files only if necessary.
 
-    Raises UserError: the hub does not have it, or does not answer.
+    Raises UserError: the hub does not have it, or cannot be reached.
     """
     from huggingface_hub import snapshot_download
 
@@ -91,28 +91,30 @@ def tokenizer(cfg: ModelConfig) -> Any:
     cfg = tokenizer_source(cfg)
     tokenizer = _load(cfg, AutoTokenizer.from_pretrained)
     if not tokenizer("1", add_special_tokens=False)["input_ids"]:  # transformers makes up one
-        what = "its tokenizer knows no digits; is tokenizer.json missing?"
-        raise UserError(f"{cfg.key}.id={cfg.id}: could not be loaded: {what}")
+        reason = "its tokenizer knows no digits; is tokenizer.json missing?"
+        raise UserError(f"{cfg.key}.id={cfg.id}: could not be loaded: {reason}")
     return tokenizer
 
 
 def describe_tokenizer(cfg: ModelConfig, tokenizer: Any) -> dict[str, Any]:
     """Return the tokenizer's class, a hash of its files, and whether its tokens are checked."""
-    of = tokenizer_source(cfg)
+    source = tokenizer_source(cfg)
     names = [*tokenizer.vocab_files_names.values(), "tokenizer_config.json"]
-    files = fingerprint(of, names) if of is cfg or find_local(of.id) else of.id
+    is_local = source is cfg or find_local(source.id)
+    files = fingerprint(source, names) if is_local else source.id
     return {"class": type(tokenizer).__name__, "files": files, "checked": cfg.check_tokens}
 
 
 def check_tokens(
     cfg: ModelConfig | VerifierConfig, tokenizer: Any, name: str, text: str, ids: list[int] | None
 ) -> None:
-    """Warn of the first small difference of token ids from their text. UserError: it is large.
+    """Warn of the first small difference between token ids and their text. UserError: a large one.
 
-    All prompts are compared, no sample: 0.05 ms for 270 tokens, which take 0.4 ms to encode.
+    Every prompt is checked, since decoding takes 0.05 ms for 270 tokens, and encoding 0.4 ms.
     """
     large, how = difference(tokenizer, text, ids) if cfg.check_tokens and ids else (False, "")
-    message = f"{cfg.key}.id={cfg.id}: {type(tokenizer).__name__} makes tokens of {name} that {how}"
+    encoder = f"{cfg.key}.id={cfg.id}: {type(tokenizer).__name__}"
+    message = f"{encoder} encodes {name} to tokens that {how}"
     if large:
         raise UserError(
             f"{message}; set {cfg.key}.tokenizer=FOLDER, with its config.json and tokenizer files"
@@ -124,19 +126,19 @@ def check_tokens(
 
 
 def context(cfg: ModelConfig) -> int:
-    """Return the most tokens, prompt and completion together, that the model can hold.
+    """Return the model's context: the most tokens of prompt and completion together.
 
-    Raises UserError: neither `model.context` nor the model's own config says it.
+    Raises UserError: neither `model.context` nor the model's config.json has it.
     """
     own = getattr(read_config(cfg).get_text_config(), "max_position_embeddings", None)
     limits = [int(limit) for limit in (cfg.context, own) if limit]
     if not limits:
-        raise UserError(f"{cfg.key}.context: {cfg.id} does not say; set {cfg.key}.context=N")
+        raise UserError(f"{cfg.key}.context: {cfg.id} does not have it; set {cfg.key}.context=N")
     return min(limits)
 
 
 def fingerprint(cfg: ModelConfig, names: Sequence[str] = ()) -> str:
-    """Return what tells weights, or files of these names, from others: hub commit, or a hash."""
+    """Return what identifies the weights, or files of these names: the hub's commit, or a hash."""
     folder = Path(locate(cfg))
     if not folder.is_dir():
         commit = getattr(read_config(cfg), "_commit_hash", None)
@@ -149,34 +151,34 @@ def fingerprint(cfg: ModelConfig, names: Sequence[str] = ()) -> str:
 
 
 def _sha256(path: Path) -> str:
-    """Return the SHA-256 of a file; that of a large one is kept in the user's cache folder.
+    """Return the SHA-256 of a file; that of a large file is stored in the user's cache folder.
 
-    Of every byte: samples did not notice that most were zero. A new inode has a new ctime.
+    All bytes are read, because samples do not show a file that is mostly zero.
     """
     real = path.resolve()
-    if real.parent.name == "blobs" and len(real.name) == 64:  # as the hub's cache names it
+    if real.parent.name == "blobs" and len(real.name) == 64:  # the hub's cache names it by SHA-256
         return real.name
     status = real.stat()
     state = f"{real} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    kept = Path(caches, "bayes-at-n", "sha256", runfolder.short_hash(state))
+    cached = Path(caches, "bayes-at-n", "sha256", runfolder.short_hash(state))
     with contextlib.suppress(OSError):
-        return kept.read_text("ascii")
+        return cached.read_text("ascii")
     if status.st_size >= 1 << 30:
-        note(f"reading {path.name}, {si(status.st_size)}B, to know its weights again")
+        note(f"reading {path.name}, {si(status.st_size)}B, to compute its checksum")
     with real.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    # One that has changed in the last two seconds may change again and show the same time.
+    # A file that changed in the last two seconds may change again with the same time.
     unchanged = real.stat().st_ctime_ns == status.st_ctime_ns < time.time_ns() - 2 * 10**9
     with contextlib.suppress(OSError):
         if unchanged and status.st_size >= 1 << 24:
-            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic.write_text(kept, digest)
+            cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            atomic.write_text(cached, digest)
     return digest
 
 
 def read_config(cfg: ModelConfig) -> Any:
-    """Return the model's own configuration, as transformers reads it. UserError: it cannot."""
+    """Return the model's config as transformers reads it. Raises UserError: it cannot."""
     return _read_config(cfg.key, cfg.id, cfg.revision, cfg.trust_remote_code)
 
 
@@ -190,14 +192,14 @@ def _read_config(key: str, name: str, revision: str | None, trust: bool) -> Any:
 
 
 def _load(cfg: ModelConfig, load: Any) -> Any:
-    where = locate(cfg)
+    source = locate(cfg)
     try:
-        with from_hub(f"{cfg.key}.id={cfg.id}", OFFLINE.capitalize(), not Path(where).is_dir()):
-            return load(where, revision=cfg.revision, trust_remote_code=cfg.trust_remote_code)
+        with from_hub(f"{cfg.key}.id={cfg.id}", OFFLINE.capitalize(), not Path(source).is_dir()):
+            return load(source, revision=cfg.revision, trust_remote_code=cfg.trust_remote_code)
     except UserError as error:
         if "trust_remote_code" not in str(error.__cause__):
             raise
         raise UserError(
-            f"{cfg.key}.id={cfg.id}: this model brings Python code of its own, which runs only if"
-            f" you allow it: read that code, then set {cfg.key}.trust_remote_code=true"
+            f"{cfg.key}.id={cfg.id}: this model comes with Python code, which runs only if you"
+            f" allow it: read the code, then set {cfg.key}.trust_remote_code=true"
         ) from error

@@ -1,8 +1,8 @@
-"""Fetch and read published prompts of verifiers: texts in Python files of public repositories.
+"""Download and read published prompts of verifiers: texts in Python files of public repositories.
 
-They are fetched, never shipped: their licences differ, and a copy could drift. A file is kept where
-Hugging Face keeps its own, which nodes without a network share, by its SHA-256, which is checked at
-every use. It is read as syntax: nothing in it is imported or run.
+They are downloaded and not shipped, because licenses differ and copies could drift. A file is
+stored in Hugging Face's folder, which nodes without a network share, by its SHA-256, which is
+checked at every use. It is parsed as syntax: nothing in it is imported or run.
 """
 
 import ast
@@ -17,16 +17,16 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, OfficialPrompt
 from bayes_at_n.pipeline.prepare.hub import from_hub
 
-SOURCE = "https://raw.githubusercontent.com"  # no setting: only tests put another here
-REMEDY = f"`{PROGRAM} prefetch` gets it, with the same settings and HF_HOME"
-_MAX_BYTES = 1 << 18  # of such a file
-_MAX_SECONDS = 60  # that fetching it may take
+SOURCE = "https://raw.githubusercontent.com"  # changed by tests only
+REMEDY = f"`{PROGRAM} prefetch` downloads it, with the same settings and HF_HOME"
+_MAX_BYTES = 1 << 18  # of a file
+_MAX_SECONDS = 60  # of its download
 
 
 def fetch(prompt: OfficialPrompt) -> Path:
-    """Download the file unless it is here; returns its path.
+    """Download the file unless it is stored; return its path.
 
-    Raises UserError: it cannot be had or used, is too long, or is another file.
+    Raises UserError: it cannot be downloaded or used, is too long, or has another checksum.
     """
     path = _path(prompt)
     if read(prompt) is None:
@@ -45,7 +45,7 @@ def fetch(prompt: OfficialPrompt) -> Path:
 
 
 def read(prompt: OfficialPrompt) -> bytes | None:
-    """Return the file as it was published; None where it is missing or damaged."""
+    """Return the file's content; None if it is missing or damaged."""
     try:
         with _path(prompt).open("rb") as file:
             source = file.read(_MAX_BYTES)
@@ -55,19 +55,19 @@ def read(prompt: OfficialPrompt) -> bytes | None:
 
 
 def template(prompt: OfficialPrompt) -> str:
-    """Return the prompt with our names of fields, and braces that are no longer doubled.
+    """Return the prompt with our names of fields and single braces.
 
-    Raises UserError: it was not fetched, the file holds no such text, or the text has unknown
+    Raises UserError: it was not downloaded, the file has no such text, or the text has unknown
     fields.
     """
     source, parts = read(prompt), list[str]()
     if source is None:
-        raise UserError(f"verifier.prompt={OFFICIAL}: is not on this machine. {REMEDY}")
+        raise UserError(f"verifier.prompt={OFFICIAL}: not on this machine. {REMEDY}")
     try:
         for text, field, form, conversion in string.Formatter().parse(_text(source, prompt.name)):
             name = field if field is None else prompt.fields.get(field, field)
             if form or conversion or name not in (None, *FIELDS):
-                raise ValueError(f"its field {field!r} is none of verifier.official.fields")
+                raise ValueError(f"its field {field!r} is not in verifier.official.fields")
             parts += [text, "" if name is None else f"{{{name}}}"]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UserError(f"verifier.official={prompt}: {one_line(error)}") from error
@@ -83,20 +83,20 @@ def _path(prompt: OfficialPrompt) -> Path:
 def _download(url: str) -> bytes:
     import httpx
 
-    source, until = bytearray(), time.monotonic() + _MAX_SECONDS
+    source, deadline = bytearray(), time.monotonic() + _MAX_SECONDS
     with httpx.stream("GET", url, headers={"Accept-Encoding": "identity"}, timeout=20) as answer:
         if not answer.is_success:
             raise UserError(f"{url}: HTTP status {answer.status_code}")
-        for part in answer.iter_raw():  # what a bomb would unpack to is never made
+        for part in answer.iter_raw():  # never decompressed: it may be a zip bomb
             source += part
-            if len(source) > _MAX_BYTES or time.monotonic() > until:
+            if len(source) > _MAX_BYTES or time.monotonic() > deadline:
                 limits = f"{_MAX_BYTES} bytes, or takes over {_MAX_SECONDS} s"
                 raise UserError(f"{url}: is over {limits}")
     return bytes(source)
 
 
 def _text(source: bytes, name: str) -> str:
-    """Return the text that a Python file assigns to the name, perhaps with ``.strip()``."""
+    """Return the text that a Python file assigns to a name, perhaps with ``.strip()``."""
     for node in ast.parse(source).body:
         match node:
             case ast.Assign([ast.Name(known)], value) if known == name:
@@ -105,4 +105,4 @@ def _text(source: bytes, name: str) -> str:
                         return text
                     case ast.Call(ast.Attribute(ast.Constant(str(text)), "strip"), [], []):
                         return text.strip()
-    raise ValueError("the file assigns no text to that name")
+    raise ValueError("the file does not assign a text to that name")

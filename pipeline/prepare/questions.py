@@ -1,7 +1,7 @@
 """Read questions with gold answers from a file or a Hugging Face data set.
 
-Data files are untrusted: every row is checked, known damage is mended and counted, and whatever
-is wrong is named by file, row and field.
+Data files are untrusted: every row is checked, known damage is repaired and counted, and errors
+name file, row and field.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ from bayes_at_n.pipeline.config.settings import DatasetConfig
 from bayes_at_n.pipeline.prepare.rows import open_rows
 from bayes_at_n.verifiers import LETTERS
 
-# What JSON and Python make of \f, \b, \v and \a when somebody forgot to escape the backslash.
+# What JSON and Python read for \f, \b, \v and \a if the backslash was not escaped.
 _LOST_ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
-_LOST = re.compile(r"[\f\b\v\a](?=[a-z])")  # in front of the rest of a command: \frac, \beta
+_LOST = re.compile(r"[\f\b\v\a](?=[a-z])")  # before the rest of a command: \frac, \beta
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _MAX_FIELD, _MAX_ID = 100_000, 100  # characters
-# In place of 3.5, of 1/2.
+# What spreadsheets turn 3.5 and 1/2 into.
 _SPREADSHEET = re.compile(r"[-+]?\d+,\d+|\d{1,2}[-. ]+[^\W\d_]{3,9}\.?|[A-Z][a-z]{2}-\d\d")
-# Slips of the pen in gold answers, of which the value is beyond doubt; see `mend`. A missing brace
-# is not added: nobody knows where.
+# Typing errors in gold answers whose value is clear; see `mend`. A missing brace is not added,
+# because its position is not known.
 _END = {
     "a backslash at its end": re.compile(r"[\\\s]+$"),
     "a full stop at its end": re.compile(r"(?<=[^.\s])\s*\.$"),
@@ -43,14 +43,15 @@ class Question:
     id: str
     problem: str
     gold: str
-    published: str = ""  # the gold answer before it was mended, whose hash earlier folders have
+    published: str = ""  # the gold answer before its repair, which is what the hash covers
     solution: str = ""  # of an example
-    form: str | None = None  # "strict": in another form than the gold answer's it is wrong
-    choices: tuple[str, ...] = ()  # of multiple choice, whose gold answer is a letter
+    form: str | None = None  # "strict": an answer must have the gold answer's form
+    choices: tuple[str, ...] = ()  # of multiple choice, with a letter as gold answer
+    cluster: str | None = None  # which questions it was drawn with; None: it was drawn alone
 
     @property
     def hash(self) -> str:
-        """First 16 hex digits of the SHA-256 of problem, gold answer and options.
+        """Return the first 16 hex digits of the SHA-256 of problem, gold answer and options.
 
         >>> Question("a", "1+1?", "2").hash == Question("b", "1+1?", "2").hash
         True
@@ -61,14 +62,14 @@ class Question:
 
 
 def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
-    """Read the questions of a data set; returns them and a note for each mended damage.
+    """Read the questions of a data set; return them and a note for each repair.
 
-    A row with problem, gold answer and options of an earlier one is left out.
+    Rows with the same problem, gold answer and options as an earlier one are left out.
 
-    Raises UserError: when the data set or its own grader cannot be found or read, a field is
-    missing or empty, or two questions have one id.
+    Raises UserError: the data set or its grader cannot be found or read, a field is missing or
+    empty, or two questions have the same id.
     """
-    cfg.grader()  # one that is not there is reported now, not when everything is sampled
+    cfg.grader()  # a missing one is reported now, not after sampling
     requested = cfg.fields
     cfg, source, rows = open_rows(cfg)
     renamed = [
@@ -78,35 +79,35 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     ]
     notes = [f"read from these fields: {', '.join(renamed)}"] if renamed else []
     questions, copies = list[Question](), list[str]()
-    places: dict[tuple[str, str], str] = {}  # by id and by hash
-    for number, (place, row) in enumerate(rows, 1):
-        question, mended = parse(cfg, row, number, f"{source}, {place}")
-        if first := places.get(("hash", question.hash)):
-            copies.append(f"{place} is {first}")
+    positions: dict[tuple[str, str], str] = {}  # by id and by hash
+    for number, (position, row) in enumerate(rows, 1):
+        question, repairs = parse(cfg, row, number, f"{source}, {position}")
+        if first := positions.get(("hash", question.hash)):
+            copies.append(f"{position} is {first}")
             continue
-        if first := places.get(("id", question.id)):
+        if first := positions.get(("id", question.id)):
             raise UserError(
-                f"{source}: {first} and {place} have one id, {question.id!r};"
+                f"{source}: {first} and {position} have the same id, {question.id!r};"
                 " dataset.fields.id=null numbers the rows"
             )
-        places |= {("id", question.id): place, ("hash", question.hash): place}
-        notes += [f"{question.id}: {note}" for note in mended]
+        positions |= {("id", question.id): position, ("hash", question.hash): position}
+        notes += [f"{question.id}: {note}" for note in repairs]
         questions.append(question)
         if len(questions) == cfg.limit:
             break
     if copies:
-        some = f"{', '.join(copies[:3])}{', ...' * (len(copies) > 3)}"
-        notes.append(f"{len(copies)} rows left out, the same questions as earlier ones: {some}")
+        listed = f"{', '.join(copies[:3])}{', ...' * (len(copies) > 3)}"
+        notes.append(f"{len(copies)} rows left out, the same questions as earlier ones: {listed}")
     if not questions:
-        raise UserError(f"{source}: holds no questions")
+        raise UserError(f"{source}: has no questions")
     if cfg.fields.form is not None and not any(question.form for question in questions):
-        raise UserError(f"{source}: no row has a field {cfg.fields.form!r} that says strict")
+        raise UserError(f'{source}: no row has "strict" in the field {cfg.fields.form!r}')
     questions = with_letters(cfg, questions, source)
     return questions, notes + _gold_notes(cfg, questions, source)
 
 
 def _gold_notes(cfg: DatasetConfig, questions: list[Question], source: str) -> list[str]:
-    """Name gold answers that cannot be parsed, or that a spreadsheet may have changed."""
+    """Return notes on gold answers that cannot be parsed, or that look changed by a spreadsheet."""
     reasons = verifiers.check_golds((question.gold for question in questions), answer=cfg.answer)
     notes = [
         f"{question.id}: gold answer {question.gold[:60]!r}: {reason}; only an identical answer can"
@@ -117,17 +118,17 @@ def _gold_notes(cfg: DatasetConfig, questions: list[Question], source: str) -> l
     changed = [q.gold for q in questions if _SPREADSHEET.fullmatch(q.gold)]
     if changed and Path(source).suffix in (".csv", ".tsv"):
         notes.append(
-            f"{len(changed)} gold answers such as {changed[0]!r} may be what a spreadsheet makes of"
+            f"{len(changed)} gold answers such as {changed[0]!r} may be a spreadsheet's versions of"
             " 3.5 or 1/2: format the column as text, and write decimals with a point"
         )
     return notes
 
 
 def with_letters(cfg: DatasetConfig, questions: list[Question], source: str) -> list[Question]:
-    """Return the same questions; of multiple choice their gold answers are letters.
+    """Return the questions; for multiple choice, with letters as gold answers.
 
-    All are read in one way: row by row an index 2 could pass for the option "2". Raises UserError:
-    they cannot be read as letters, indices or texts of options.
+    All gold answers are read in the same way, since a single 2 could be an index or the option "2".
+    Raises UserError: they are not all letters, indices or texts of options.
     """
     if cfg.fields.choices is None and cfg.answer != "choice":
         return questions
@@ -139,41 +140,48 @@ def with_letters(cfg: DatasetConfig, questions: list[Question], source: str) -> 
 
 
 def parse(
-    cfg: DatasetConfig, row: Mapping[str, Any], number: int, place: str, solved: bool = False
+    cfg: DatasetConfig, row: Mapping[str, Any], number: int, position: str, solved: bool = False
 ) -> tuple[Question, list[str]]:
-    """Return the question in a row, and a note for each mended damage.
+    """Return the question in a row, and a note for each repair.
 
-    `number` is its id where there is no field for one, `place` names the row in messages, and
-    `solved` reads a solution, too. Raises UserError: a field is missing, empty or no text.
+    Args:
+        cfg: the data set.
+        row: cells by column.
+        number: the id, if there is no field for it.
+        position: of the row, for messages.
+        solved: whether to read a solution, too.
+
+    Raises UserError: a field is missing, empty or not text.
     """
     fields, notes = cfg.fields, list[str]()
     columns = [("id", fields.id)] if fields.id is not None else []
     columns += [("problem", fields.problem), ("answer", fields.answer)]
     columns += [("solution", fields.solution)] * solved
+    columns += [("cluster", fields.cluster)] if fields.cluster is not None and not solved else []
     options = [fields.choices] if isinstance(fields.choices, str) else fields.choices or []
     columns += [("choices", name) for name in options]
     if missing := [(field, name) for field, name in columns if name not in row]:
         names = ", ".join(map(str, list(row)[:12])) or "none"
-        lacking = " and no field ".join(repr(name) for _, name in missing)
+        absent = " and no field ".join(repr(name) for _, name in missing)
         remedy = " ".join(dict.fromkeys(f"dataset.fields.{field}=NAME" for field, _ in missing))
-        raise UserError(f"{place}: no field {lacking}; found {names}. Set {remedy}")
+        raise UserError(f"{position}: no field {absent}; found {names}. Set {remedy}")
     texts = {
-        field: _text(row[name], field, name, place, notes)
+        field: _text(row[name], field, name, position, notes)
         for field, name in columns
-        if field != "choices"
+        if field not in ("choices", "cluster")
     }
     raw_id, gold = texts.get("id", str(number)), texts["answer"]
     if len(raw_id) > _MAX_ID or not raw_id.isprintable():
-        raise UserError(f"{place}: the id must be one line of at most {_MAX_ID} characters")
-    choices = _choices(row, fields.choices, place, notes) if options else ()
+        raise UserError(f"{position}: the id must be one line of at most {_MAX_ID} characters")
+    choices = _choices(row, fields.choices, position, notes) if options else ()
     if cfg.gold_after is not None:
-        gold = _after(cfg.gold_after, gold, f"{place}: field {fields.answer!r}", notes)
-    # A letter, a name or a user's own notation is as it is.
+        gold = _after(cfg.gold_after, gold, f"{position}: field {fields.answer!r}", notes)
+    # Letters, names and other notations are not repaired.
     mended, slips = mend(gold) if cfg.answer == "math" and not choices else (gold, [])
     notes += [f"answer: {gold[:60]!r} was read without {slip}" for slip in slips]
     form = row.get(fields.form) if fields.form is not None else None
     if form not in (None, "", "strict"):
-        raise UserError(f'{place}: field {fields.form!r} is {form!r:.60}, not "strict" or ""')
+        raise UserError(f'{position}: field {fields.form!r} is {form!r:.60}, not "strict" or ""')
     question = Question(
         id=f"{cfg.name}-{int(raw_id):02d}" if raw_id.isdecimal() else raw_id,
         problem=texts["problem"],
@@ -182,69 +190,82 @@ def parse(
         solution=texts.get("solution", ""),
         form=form or None,
         choices=choices,
+        cluster=_cluster(row.get(fields.cluster), position) if fields.cluster is not None else None,
     )
     return question, notes
 
 
+def _cluster(value: Any, position: str) -> str | None:
+    """Return the cluster in a cell; None for an empty one. Raises UserError: no short text."""
+    if value is None or value != value or value == "":
+        return None
+    if not isinstance(value, str | int) or len(text := str(value).strip()) > _MAX_ID:
+        raise UserError(
+            f"{position}: dataset.fields.cluster: {value!r:.60} is no text or number of at most"
+            f" {_MAX_ID} characters"
+        )
+    return text or None
+
+
 def _choices(
-    row: Mapping[str, Any], columns: str | list[str], place: str, notes: list[str]
+    row: Mapping[str, Any], columns: str | list[str], position: str, notes: list[str]
 ) -> tuple[str, ...]:
-    """Return the options in a row, from a column that lists them or from a column each."""
+    """Return the options in a row, from one column with a list or from several columns."""
     listed = row[columns] if isinstance(columns, str) else [row[name] for name in columns]
     if not isinstance(listed, list | tuple):
         raise UserError(
-            f"{place}: field {columns!r} is {type(listed).__name__}, expected a list of options;"
-            " where each has a column, set dataset.fields.choices=[NAME,NAME,...]"
+            f"{position}: field {columns!r} is {type(listed).__name__}, expected a list of options;"
+            " if each has a column, set dataset.fields.choices=[NAME,NAME,...]"
         )
     names = [columns] * len(listed) if isinstance(columns, str) else columns
     pairs = zip(listed, names, strict=True)
-    choices = tuple(_text(choice, "choices", name, place, notes) for choice, name in pairs)
+    choices = tuple(_text(choice, "choices", name, position, notes) for choice, name in pairs)
     if not 2 <= len(choices) <= len(LETTERS):
-        raise UserError(f"{place}: {len(choices)} options; there must be 2 to {len(LETTERS)}")
-    if doubles := len(choices) - len(set(choices)):
-        notes.append(f"choices: {doubles} options have the text of another one")
+        raise UserError(f"{position}: {len(choices)} options; there must be 2 to {len(LETTERS)}")
+    if duplicates := len(choices) - len(set(choices)):
+        notes.append(f"choices: {duplicates} options have the text of another one")
     return choices
 
 
-def _text(value: Any, field: str, name: str, place: str, notes: list[str]) -> str:
-    """Return a cell as text without space around it; adds a note where damage was mended."""
+def _text(value: Any, field: str, name: str, position: str, notes: list[str]) -> str:
+    """Return a cell as stripped text; add a note for each repair."""
     if value is None or value != value:  # a missing value, as None or NaN
         value = ""
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise UserError(
-            f"{place}: field {name!r} is {type(value).__name__}, expected text; name another one:"
+            f"{position}: field {name!r} is {type(value).__name__}, expected text; choose another:"
             f" dataset.fields.{field}=NAME"
         )
     if isinstance(value, float) and value.is_integer():  # a column of integers with gaps
         value = int(value)
-    string, lost = _LOST.subn(lambda damaged: _LOST_ESCAPES[damaged[0]], str(value))
+    string, lost = _LOST.subn(lambda match: _LOST_ESCAPES[match[0]], str(value))
     if lost:
         notes.append(f"{field}: {lost} control characters were read as lost backslashes")
     string = string.strip()
     if not string:
         raise UserError(
-            f"{place}: the {field} (field {name!r}) is empty; fill it in or leave it out"
+            f"{position}: the {field} (field {name!r}) is empty; fill it in or leave it out"
         )
     if len(string) > _MAX_FIELD:
-        raise UserError(f"{place}: field {name!r} is longer than {_MAX_FIELD} characters")
+        raise UserError(f"{position}: field {name!r} is longer than {_MAX_FIELD} characters")
     if any("\ud800" <= c <= "\udfff" for c in string):
-        raise UserError(f"{place}: field {name!r} holds half a character (a lone surrogate)")
+        raise UserError(f"{position}: field {name!r} holds half a character (a lone surrogate)")
     return string
 
 
 def _after(mark: str, solution: str, field: str, notes: list[str]) -> str:
-    """Return the gold answer after the last mark in a worked solution, which `field` holds."""
+    """Return the gold answer after the last mark in a worked solution; `field`: for messages."""
     gold = solution.rpartition(mark)[2].strip() if mark in solution else ""
     if not gold:
-        raise UserError(f"{field} has no gold answer behind dataset.gold_after={mark}")
-    if _THOUSANDS.fullmatch(gold):  # it is one answer, so these are no lists
+        raise UserError(f"{field} has no gold answer after dataset.gold_after={mark}")
+    if _THOUSANDS.fullmatch(gold):  # a single answer, so the commas separate thousands
         notes.append(f"answer: {gold} was read without its commas")
         gold = gold.replace(",", "")
     return gold
 
 
 def mend(gold: str) -> tuple[str, list[str]]:
-    r"""Return the gold answer without slips of the pen, and names for these.
+    r"""Return the gold answer without typing errors, and the names of these.
 
     >>> mend("185\\"), mend(r"$\left(1,2).")[0], mend(r"\{0.5\}")
     (('185', ['a backslash at its end']), '(1,2)', ('\\{0.5\\}', []))
@@ -263,5 +284,5 @@ def mend(gold: str) -> tuple[str, list[str]]:
     braces = _BRACE.findall(mended)
     if braces.count("}") > braces.count("{") and re.search(r"(?<!\\)\}$", mended):
         mended = mended[:-1]
-        slips.append("a brace too many")
+        slips.append("an extra brace")
     return (mended.strip(), slips) if mended.strip() else (gold, [])

@@ -1,4 +1,4 @@
-"""Build the questions table: a row a question, with its rendered prompt, checked and hashed."""
+"""Build the questions table: one row per question, with its rendered prompt, checked and hashed."""
 
 import itertools
 import json
@@ -23,22 +23,22 @@ from bayes_at_n.prompts import PromptError, control_tokens, fill, options, plain
 from bayes_at_n.verifiers import LETTERS
 
 MADE_FROM = b"made_from"  # in the table's metadata, see prepare/stage.py
-# Tokens that an option may take more at another place: its letter, and how it meets the next line.
+# Tokens that an option may take more in another position: its letter, and the line break.
 _SLACK = 4
 _NOT_FOUND = (
-    "prompt.shuffle=trial: in the prompt of {} the options do not stand as they are, or its tokens"
+    "prompt.shuffle=trial: the prompt of {} does not contain its options verbatim, or its tokens"
     " are not those of its text; use prompt.shuffle=question with this model"
 )
-_Prompt = tuple[str, list[int] | None]  # text and token ids; of chat turns their JSON, and None
+_Prompt = tuple[str, list[int] | None]  # text and token ids; for chat turns, their JSON and None
 
 
 class Built(NamedTuple):
-    """The whole questions table, as Arrow: rows of Python objects take eight times the memory."""
+    """The questions table as Arrow, since Python rows take eight times the memory."""
 
     table: pa.Table
-    identity: dict[str, Any]  # what the run is: settings, weights, every question and prompt
-    server: Facts | None  # None: the engine has the model
-    tokenizer: dict[str, Any] | None  # what the model's is
+    identity: dict[str, Any]  # of the run: settings, weights, every question and prompt
+    server: Facts | None  # None: the engine loads the model
+    tokenizer: dict[str, Any] | None  # description of the model's
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows."""
@@ -47,7 +47,7 @@ class Built(NamedTuple):
 
 
 class _Chat(NamedTuple):
-    """A question as a model gets it: its options in their order, and the chat turns."""
+    """A question as a model gets it: its options in order, and the chat turns."""
 
     question: Question
     choices: list[str]
@@ -56,9 +56,9 @@ class _Chat(NamedTuple):
 
 
 def build(run: Run) -> Built:
-    """Make the questions table; writes nothing.
+    """Build the questions table without writing it.
 
-    Raises UserError: for a problem with the data set, the model, its server or a prompt.
+    Raises UserError: a problem with the data set, the model, its server or a prompt.
     """
     cfg = run.cfg
     tokenizer = endpoint.tokenizer(cfg)
@@ -67,7 +67,7 @@ def build(run: Run) -> Built:
     for line in notes:
         warn(f"{cfg.dataset.name}: {line}")
     if cfg.model.trust_remote_code:
-        warn(f"model.trust_remote_code=true: Python code that {cfg.model.id} brings will run")
+        warn(f"model.trust_remote_code=true: Python code that comes with {cfg.model.id} will run")
     context = _context(cfg, server)
     examples = shots.load(cfg)
     chats = [
@@ -75,7 +75,7 @@ def build(run: Run) -> Built:
     ]
     texts = {f"example {i}": [e.problem, *e.choices, e.solved] for i, e in enumerate(examples, 1)}
     prompts: Iterator[_Prompt]
-    if server is not None and server.api == "chat":  # which renders them itself
+    if server is not None and server.api == "chat":  # the server renders prompts
         _check_turns(cfg)
         prompts = ((json.dumps(chat.turns, ensure_ascii=False), None) for chat in chats)
     else:
@@ -85,14 +85,14 @@ def build(run: Run) -> Built:
     pairs = zip(chats, prompts, strict=True)
     rows = (_row(cfg, tokenizer, context, chat, prompt) for chat, prompt in pairs)
     batches = []
-    while some := list(itertools.islice(rows, parquet.ROWS_PER_GROUP)):  # lists of ids are large
-        batches.append(pa.Table.from_pylist(some, QUESTIONS))
+    while chunk := list(itertools.islice(rows, parquet.ROWS_PER_GROUP)):  # lists of ids are large
+        batches.append(pa.Table.from_pylist(chunk, QUESTIONS))
     table = pa.concat_tables(batches)
     limits = table["max_tokens"].to_pylist()
     if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
         warn(
-            f"sampling.max_tokens={cfg.sampling.max_tokens} does not fit {cfg.model.name}'s context"
-            f" of {context}: clamped for {clamped} questions, down to {min(limits)}"
+            f"sampling.max_tokens={cfg.sampling.max_tokens} exceeds {cfg.model.name}'s context of"
+            f" {context}: reduced for {clamped} questions, down to {min(limits)}"
         )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
     identity = _identity(cfg, table, examples, endpoint.weights(cfg, server))
@@ -109,25 +109,25 @@ def _identity(
         for name, digest, ids, prompt in zip(*map(pa.Array.to_pylist, batch.columns), strict=True):
             hashes[name], prompts[name] = digest, runfolder.short_hash(str(ids or prompt))
     identity = runfolder.identity(cfg)
-    if examples:  # those of a question that is none of them
+    if examples:  # those of a question that is not among them
         chosen = [(example.prompt, example.solved) for example in examples[: cfg.prompt.shots]]
         identity["prompt.shots_hash"] = runfolder.short_hash(json.dumps(chosen))
     return identity | {"model.weights": weights, "questions": hashes, "prompts": prompts}
 
 
 def messages(row: Mapping[str, Any]) -> list[dict[str, str]] | None:
-    """Return the chat turns of a row whose prompt a server renders; None where it is token ids."""
+    """Return the chat turns of a row; None if its prompt is token ids."""
     return json.loads(row["prompt"]) if row["prompt_token_ids"] is None else None
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Replace the rows of the questions table, which were made from the same as before."""
+    """Replace the rows of the questions table, keeping the record of what it was made from."""
     made_from = origin.metadata(path) if path.exists() else {}
     parquet.write_part(path, pa.Table.from_pylist(rows, QUESTIONS.with_metadata(made_from)))
 
 
 def _context(cfg: RunConfig, server: Facts | None) -> int | None:
-    """Return the most tokens of prompt and completion; None where nobody says."""
+    """Return the most tokens of prompt and completion; None if not known."""
     if server is None:
         return models.context(cfg.model)
     limits = [cfg.model.context, server.context]
@@ -138,7 +138,7 @@ def _chat(cfg: RunConfig, question: Question, examples: list[Example]) -> _Chat:
     choices, gold = list(question.choices), question.gold
     if choices and cfg.prompt.shuffle == "question":
         order = option_order(cfg, question.id, len(choices))
-        choices = [choices[place] for place in order]
+        choices = [choices[option] for option in order]
         gold = LETTERS[order.index(LETTERS.index(gold))]
     text = fill(cfg.prompt.template, question.problem, choices=options(choices))
     before = [(example.prompt, example.solved) for example in examples]
@@ -147,18 +147,17 @@ def _chat(cfg: RunConfig, question: Question, examples: list[Example]) -> _Chat:
 
 
 def _check_turns(cfg: RunConfig) -> None:
-    """Refuse what a server of chat turns cannot do."""
+    """Raise UserError for prompts that a server of chat turns does not support."""
     if cfg.prompt.kind == "plain" or cfg.prompt.prefix:
         which = "kind=plain" if cfg.prompt.kind == "plain" else f"prefix={cfg.prompt.prefix!r}"
         raise UserError(
-            f"prompt.{which}: {''.join(cfg.engine.url[:1]) or cfg.model.id} gets chat turns, and"
-            " only token ids say where an answer begins; a server that takes them is asked with"
-            " engine.api=completions"
+            f"prompt.{which}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id}"
+            " gets chat turns; set engine.api=completions if the server accepts token ids"
         )
 
 
 def _rendered(cfg: RunConfig, chats: list[_Chat], tokenizer: Any) -> Iterator[_Prompt]:
-    """Yield the prompts of chats through the model's template; if plain, their text."""
+    """Yield the prompts of chats, rendered by the model's template or plain."""
     model, prefix = cfg.model, cfg.prompt.prefix
     if cfg.prompt.kind == "plain":
         for chat in chats:
@@ -173,7 +172,7 @@ def _rendered(cfg: RunConfig, chats: list[_Chat], tokenizer: Any) -> Iterator[_P
         except PromptError as error:
             remedy = ""
             if not getattr(tokenizer, "chat_template", None):
-                remedy = "; a base model takes prompt.kind=plain (prompt=base)"
+                remedy = "; a base model needs prompt.kind=plain (prompt=base)"
             elif model.system is not None and cfg.prompt.system_role == "system":
                 remedy = "; if it refuses the system role, set prompt.system_role=user"
             name = f"{chat.question.id}, model {model.id}"
@@ -183,13 +182,12 @@ def _rendered(cfg: RunConfig, chats: list[_Chat], tokenizer: Any) -> Iterator[_P
 def _refuse_control_tokens(
     cfg: RunConfig, tokenizer: Any, texts: Mapping[str, Sequence[str]]
 ) -> None:
-    """Refuse texts of a data set, by what they are, that a model would read as control tokens."""
-    for what, parts in texts.items() if tokenizer is not None else ():
+    """Raise UserError if a text of the data set, by its name, would become control tokens."""
+    for name, parts in texts.items() if tokenizer is not None else ():
         if control := control_tokens(tokenizer, "\n".join(parts)):
             raise UserError(
-                f"{what} contains {' '.join(control[:3])}, which"
-                f" {cfg.model.name} reads as control tokens and not as text; write it otherwise (a"
-                " space inside is enough) or leave it out of the data set"
+                f"{name} contains {' '.join(control[:3])}, which {cfg.model.name} reads as control"
+                " tokens; change it (a space inside is enough), or leave it out of the data set"
             )
 
 
@@ -198,7 +196,7 @@ def _row(
 ) -> dict[str, Any]:
     """Return a row of the table. Raises UserError: its prompt is too long, or cannot be used."""
     question, (prompt, ids) = chat.question, rendered
-    size = len(prompt.encode()) if ids is None else len(ids)  # no token is less than a byte
+    size = len(prompt.encode()) if ids is None else len(ids)  # a token has at least one byte
     if chat.choices and cfg.prompt.shuffle == "trial":
         size += _SLACK * len(chat.choices)
         again = with_options(question.id, prompt, chat.choices, chat.choices, ids is None)
@@ -207,7 +205,7 @@ def _row(
     if context is not None and size >= context:
         unit = "bytes" if ids is None else "tokens"
         raise UserError(
-            f"{question.id}: the prompt has {size} {unit}, the context of {cfg.model.name} only"
+            f"{question.id}: the prompt has {size} {unit}, the context of {cfg.model.name} has only"
             f" {context} tokens; use a model with a longer context,"
             + " fewer examples (prompt.shots)," * bool(cfg.prompt.shots)
             + " or leave the question out of the data set"
@@ -225,15 +223,15 @@ def _row(
         "max_tokens": limit if context is None else min(context - size, limit),
         "choices": chat.choices or None,
         "form": question.form,
+        "cluster": question.cluster,
     }
 
 
 def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[str, Any]]:
     """Return a function from a row and a trial to the row with that trial's prompt.
 
-    That is the row itself, unless options are shuffled for each attempt: then they are exchanged in
-    the text, so that a worker needs neither the data set nor the examples. Raises UserError: they
-    are, and there is no tokenizer any more.
+    With `prompt.shuffle=trial` it reorders the options in the text, so that a worker needs neither
+    data set nor examples; otherwise it returns the row. Raises UserError: the tokenizer is missing.
     """
     cfg = run.cfg
     if cfg.prompt.shuffle != "trial":
@@ -241,18 +239,18 @@ def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[st
     chat = any(row["prompt_token_ids"] is None for row in run.questions)
     tokenizer = None if chat else endpoint.tokenizer(cfg)
 
-    def of_trial(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
+    def shuffled_row(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
         shuffled = runfolder.as_presented(cfg, row, trial)
         name, old, new = row["question_id"], row["choices"], shuffled["choices"]
         text = with_options(name, row["prompt"], old, new, chat)
         ids = None if chat else tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[misc]
         return shuffled | {"prompt": text, "prompt_token_ids": ids}
 
-    return of_trial
+    return shuffled_row
 
 
 def with_options(name: str, prompt: str, old: list[str], new: list[str], chat: bool) -> str:
-    """Return a prompt with its options in another order; those of examples stand further up."""
+    """Return a prompt with its options in another order; those of examples come before them."""
     texts = [options(old), options(new)]
     if chat:  # the prompt is JSON
         texts = [json.dumps(text, ensure_ascii=False)[1:-1] for text in texts]

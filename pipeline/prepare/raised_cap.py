@@ -1,4 +1,4 @@
-"""Let truncated attempts go on under a raised `sampling.max_tokens`, if they can."""
+"""Check whether truncated attempts can continue under a raised `sampling.max_tokens`."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -13,37 +13,36 @@ from bayes_at_n.pipeline.store.runfolder import Run
 if TYPE_CHECKING:
     from bayes_at_n.pipeline.prepare.questions_table import Built
 
-# Fields of requests by which a server counts what it has sampled itself, and not the prompt.
+# Fields of requests that count the tokens of one request, and would start over.
 _COUNTING = ("presence_penalty", "frequency_penalty")
 NO_TOKENS = "token ids of prompts (chat turns have none) or of attempts are not stored"
 Cut = dict[tuple[str, int], int]
 
 
 def check(run: Run, built: "Built") -> Cut:
-    """Return the attempts that go on under the cap of the questions, and their tokens so far.
+    """Return the attempts that continue under the questions' cap, and their tokens so far.
 
-    Raises UserError: the cap is raised and workers are at it under the old one, or attempts cannot
-    go on.
+    Raises UserError: the cap is raised while workers are sampling, or attempts cannot continue.
     """
     raised = runfolder.raised(run, built.identity)
     if raised and sessions.alive(run.path):
         raise UserError(
-            f"sampling.max_tokens={raised[1]}: workers are making attempts with {raised[0]} in"
-            f" {run.path}; wait for them, or stop them (finished attempts are kept)"
+            f"sampling.max_tokens={raised[1]}: workers are sampling with {raised[0]} in {run.path};"
+            " wait for them, or stop them (finished attempts are kept)"
         )
     if not raised and not runfolder.was_raised(run):
         return {}
     rows = built.rows()
     cut = runfolder.continuing(run, rows)
-    if raised and cut and (why := _why_not(run, rows, cut)):
-        raise UserError(refusal(run, why))
+    if raised and cut and (reason := _obstacle(run, rows, cut)):
+        raise UserError(refusal(run, reason))
     return cut
 
 
-def _why_not(run: Run, rows: list[dict[str, Any]], cut: Cut) -> str:
-    """Return what keeps attempts from going on; empty where nothing does."""
+def _obstacle(run: Run, rows: list[dict[str, Any]], cut: Cut) -> str:
+    """Return why attempts cannot continue; empty if they can."""
     if counting := [name for name in _COUNTING if run.cfg.engine.args.get(name)]:
-        return f"engine.args.{counting[0]} counts what a request sampled, and would begin anew"
+        return f"engine.args.{counting[0]} counts the tokens of one request, and would start over"
     if any(row["prompt_token_ids"] is None for row in rows):
         return NO_TOKENS
     names = [*KEY, "token_ids"]
@@ -51,16 +50,17 @@ def _why_not(run: Run, rows: list[dict[str, Any]], cut: Cut) -> str:
     return NO_TOKENS if any(batch["token_ids"].null_count for batch in batches) else ""
 
 
-def refusal(run: Run, why: str) -> str:
-    """Return why the attempts of a run do not go on, and what to do."""
+def refusal(run: Run, reason: str) -> str:
+    """Return the message that the attempts of a run cannot continue, with the remedy."""
     return (
         f"sampling.max_tokens={run.cfg.sampling.max_tokens}: the truncated attempts in {run.path}"
-        f" cannot go on: {why}. A folder of its own (tag=NAME) makes all attempts with this cap"
+        f" cannot continue: {reason}. To sample all attempts with this cap, use another folder"
+        " (tag=NAME)"
     )
 
 
 def described(cfg: RunConfig, tokens: Collection[int]) -> str:
-    """Describe what attempts of so many tokens continue to; empty where there are none.
+    """Return a line on attempts that continue, by their tokens so far; empty without any.
 
     >>> from bayes_at_n.pipeline.config.settings import SamplingConfig
     >>> described(RunConfig(sampling=SamplingConfig(max_tokens=65536)), [16, 8])

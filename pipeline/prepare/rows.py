@@ -1,4 +1,4 @@
-"""Read the rows of a data set: JSON Lines, a JSON array, CSV, Parquet, or one of the hub."""
+"""Read the rows of a data set: JSON Lines, a JSON array, CSV, Parquet, or one on the hub."""
 
 import itertools
 from collections.abc import Iterator
@@ -16,26 +16,26 @@ from bayes_at_n.pipeline.config.settings import DatasetConfig
 from bayes_at_n.pipeline.prepare.hub import OFFLINE, from_hub
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-# What fields are called elsewhere, in lower case; a long list would sooner or later be wrong.
+# Common names of fields, in lower case; a longer list would sooner or later choose a wrong one.
 _ALIASES = {"id": (), "problem": ("question", "prompt"), "answer": ("gold", "target")}
 _BINARY = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")
-_ROWS = 256  # of Parquet that are read together
-Rows = Iterator[tuple[str, dict[str, Any]]]  # each with its place, such as "line 3"
+_ROWS = 256  # of Parquet that are read at a time
+Rows = Iterator[tuple[str, dict[str, Any]]]  # each with its position, such as "line 3"
 
 
 def open_rows(cfg: DatasetConfig) -> tuple[DatasetConfig, str, Rows]:
-    """Return the data set with the names of its fields as they are, its source, and its rows.
+    """Return the data set with the actual names of its fields, its source, and its rows.
 
-    A field that nobody named may have another common name, in upper or lower case; rows without
-    ids are numbered. Raises UserError: there is no such file; when asked for, a row is damaged.
+    A field with its default name may have another common name, in any case; without an id column,
+    `fields.id` becomes None. Raises UserError: no such file; while reading, a row is damaged.
     """
     local = find_local(cfg.path)
     if local is not None and not local.is_dir():
-        source, rows = str(local), _of_file(local)
+        source, rows = str(local), _read_file(local)
     elif Path(cfg.path).suffix in SUFFIXES:
         raise UserError(f"dataset.path={cfg.path}: no such file")
     else:
-        source, rows = cfg.path, _of_hub(cfg, local)
+        source, rows = cfg.path, _read_hub(cfg, local)
     first = next(rows, None)
     if first is None:
         return cfg, source, rows
@@ -43,13 +43,13 @@ def open_rows(cfg: DatasetConfig) -> tuple[DatasetConfig, str, Rows]:
     fields = replace(cfg.fields)
     for field, aliases in _ALIASES.items():
         if getattr(fields, field) == field and field not in first[1]:
-            known = [by_case[name] for name in (field, *aliases) if name in by_case]
-            setattr(fields, field, known[0] if known else None if field == "id" else field)
+            names = [by_case[name] for name in (field, *aliases) if name in by_case]
+            setattr(fields, field, names[0] if names else None if field == "id" else field)
     return replace(cfg, fields=fields), source, itertools.chain([first], rows)
 
 
-def _of_hub(cfg: DatasetConfig, local: Path | None) -> Rows:
-    """Yield the rows of a data set of the hub, or of a `local` folder that is one."""
+def _read_hub(cfg: DatasetConfig, local: Path | None) -> Rows:
+    """Yield the rows of a data set on the hub, or in a `local` folder."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -58,20 +58,20 @@ def _of_hub(cfg: DatasetConfig, local: Path | None) -> Rows:
         f"Check the id and dataset.split; {OFFLINE}, or use dataset=jsonl dataset.path=FILE",
         local is None,
     ):
-        where = str(local or cfg.path)
-        rows = datasets.load_dataset(where, name=cfg.subset, split=cfg.split, revision=cfg.revision)
+        path = str(local or cfg.path)
+        rows = datasets.load_dataset(path, name=cfg.subset, split=cfg.split, revision=cfg.revision)
     for number, row in enumerate(rows, 1):
         yield f"row {number}", row
 
 
-def _of_file(path: Path) -> Rows:
-    """Return the rows of a file, whose first bytes tell its kind."""
+def _read_file(path: Path) -> Rows:
+    """Return the rows of a file, whose format is detected by its first bytes."""
     untrusted.check(path)
     with path.open("rb") as file:
         head = file.read(1 << 16)
     if head.startswith(_BINARY):
-        what = "an Excel workbook, an archive or text in UTF-16"
-        raise UserError(f"{path}: is {what}; save the sheet as CSV UTF-8, or unpack the file")
+        kind = "an Excel workbook, an archive or text in UTF-16"
+        raise UserError(f"{path}: is {kind}; save the sheet as CSV UTF-8, or unpack the file")
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(b"PAR1") or path.suffix == ".parquet":
         return _parquet(path)
@@ -82,17 +82,18 @@ def _of_file(path: Path) -> Rows:
 
 
 def _csv(path: Path) -> Rows:
-    """Yield rows as text: pyarrow and `datasets` would guess types (007 becomes 7) and no line."""
+    """Yield rows as text: pyarrow and `datasets` guess types (007 becomes 7), without lines."""
     lines = ((f"line {number}", line or b"") for number, line in untrusted.lines(path))
     try:
         _, rows = untrusted.csv_table(lines)
     except ValueError as error:
-        raise UserError(f"{path}, {error}; is it CSV UTF-8 with a line of names?") from error
-    for place, row, damage in rows:
+        remedy = "save it as CSV UTF-8 with a header line"
+        raise UserError(f"{path}, {error}; {remedy}") from error
+    for position, row, fault in rows:
         if row is None:
-            remedy = "save it as CSV UTF-8, with commas, quotes and line ends in double quotes"
-            raise UserError(f"{path}, {place}: {damage}; {remedy}")
-        yield place, row
+            remedy = "save it as CSV UTF-8, with commas, quotes and line breaks in double quotes"
+            raise UserError(f"{path}, {position}: {fault}; {remedy}")
+        yield position, row
 
 
 def _array(path: Path) -> Rows:
@@ -105,7 +106,7 @@ def _array(path: Path) -> Rows:
     try:
         items = untrusted.json_value(content)
     except ValueError as error:
-        raise UserError(f"{path}: no JSON array in UTF-8 ({error})") from error
+        raise UserError(f"{path}: not a JSON array in UTF-8 ({error})") from error
     for number, item in enumerate(items, 1):
         if not isinstance(item, dict):
             raise UserError(f"{path}, item {number}: not an object, {{KEY: VALUE, ...}}")
@@ -115,7 +116,7 @@ def _array(path: Path) -> Rows:
 def _parquet(path: Path) -> Rows:
     number, size = 0, path.stat().st_size
     try:
-        with untrusted.memory_limit(size):  # whatever the file says of itself
+        with untrusted.memory_limit(size):  # whatever its metadata claim
             batches = pq.ParquetFile(path).iter_batches(_ROWS)
         while True:
             with untrusted.memory_limit(size):
@@ -126,5 +127,5 @@ def _parquet(path: Path) -> Rows:
                 number += 1
                 yield f"row {number}", row
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-        behind = f"{path}, behind row {number}: no sound Parquet"
-        raise UserError(f"{behind} ({one_line(error)}); write the file again") from error
+        fault = f"{path}, after row {number}: damaged Parquet ({one_line(error)})"
+        raise UserError(f"{fault}; write the file again") from error

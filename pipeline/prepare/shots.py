@@ -1,8 +1,8 @@
-"""Solved examples in front of a question: `prompt.shots`.
+"""Solved examples before a question: `prompt.shots`.
 
-The same ones, in the same order, for every question, so that engines share their cache, but never
-the question itself: where it is among them, the next example takes its place. Ids that are numbers
-say nothing across two lists, so there the text alone tells.
+Every question gets the same examples in the same order, so that engines share their cache, but
+never itself as an example: the next one replaces it. Numeric ids mean nothing across two data sets,
+so such questions are compared by text only.
 """
 
 import unicodedata
@@ -21,24 +21,24 @@ from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.prompts import fill, options
 from bayes_at_n.verifiers import LETTERS
 
-_SPARE = 2  # a question is at most two of them, the one of its id and the one of its text
+_SPARE = 2  # a question matches at most two examples, one by id and one by text
 
 
 class Example(NamedTuple):
-    """A solved problem; the id is None where it is only a number."""
+    """A solved problem."""
 
-    id: str | None
+    id: str | None  # None: only a number
     problem: str
     prompt: str  # the problem in the template
-    solved: str  # what stands in the place of an answer
+    solved: str  # the response
     choices: tuple[str, ...]
 
 
 def load(cfg: RunConfig) -> list[Example]:
-    """Read the examples of different problems to take `prompt.shots` from, in order.
+    """Read `prompt.shots` examples, and some spare ones, of different problems.
 
-    In the order of the file or split; with `prompt.shots_seed` in the order of SHA-256 of seed and
-    row number. Raises UserError: it cannot be read, has too few, or an example lacks a field.
+    They are in the order of the file or split; with `prompt.shots_seed`, in the order of SHA-256 of
+    seed and row number. Raises UserError: the source cannot be read, has too few, or lacks a field.
     """
     prompt = cfg.prompt
     if not prompt.shots:
@@ -48,12 +48,13 @@ def load(cfg: RunConfig) -> list[Example]:
     if (seed := prompt.shots_seed) is not None:
         numbered = sorted(numbered, key=lambda row: runfolder.short_hash(f"{seed} {row[0]}"))
     by_problem: dict[str, tuple[bool, Question]] = {}
-    for number, (place, row) in numbered:
+    for number, (position, row) in numbered:
         column = dataset.fields.id
         named = column is not None and not str(row.get(column, number)).strip().isdecimal()
-        known = replace(dataset, fields=replace(dataset.fields, id=column if named else None))
+        fields = replace(dataset.fields, id=column if named else None)
         solved = "{solution}" in prompt.solved
-        question, _ = parse(known, row, number, f"{source}, {place}", solved)
+        row_dataset = replace(dataset, fields=fields)
+        question, _ = parse(row_dataset, row, number, f"{source}, {position}", solved)
         by_problem.setdefault(normal(question.problem), (named, question))
         if len(by_problem) == prompt.shots + _SPARE:
             break
@@ -66,16 +67,16 @@ def load(cfg: RunConfig) -> list[Example]:
 
 
 def examples_for(cfg: RunConfig, examples: list[Example], question: Question) -> list[Example]:
-    """Return those of a question. Raises UserError: too few are left without the question."""
+    """Return the examples of a question. Raises UserError: too few without the question itself."""
     if not examples:
         return []
-    same = normal(question.problem)
-    others = [e for e in examples if e.id != question.id and normal(e.problem) != same]
+    own = normal(question.problem)
+    others = [e for e in examples if e.id != question.id and normal(e.problem) != own]
     return _enough(cfg, others, f"examples that are not {question.id} itself")[: cfg.prompt.shots]
 
 
 def normal(problem: str) -> str:
-    """Return a problem's text without case, spaces and dollars, to tell whether two are the same.
+    """Return a problem's text without case, spaces and dollars, for comparison.
 
     >>> normal("Find $x$ in\\n2x = 4.") == normal("find x in 2x=4.")
     True
@@ -85,9 +86,9 @@ def normal(problem: str) -> str:
 
 
 def _example(cfg: RunConfig, named: bool, question: Question) -> Example:
-    """Return a question as an example; if options are shuffled, its own are in their own order."""
+    """Return a question as an example, with its options shuffled if `prompt.shuffle` is set."""
     order = option_order(cfg, question.id, len(question.choices))
-    choices = tuple(question.choices[place] for place in order)
+    choices = tuple(question.choices[option] for option in order)
     gold = LETTERS[order.index(LETTERS.index(question.gold))] if choices else question.gold
     return Example(
         question.id if named else None,
@@ -99,22 +100,22 @@ def _example(cfg: RunConfig, named: bool, question: Question) -> Example:
 
 
 def _source(cfg: RunConfig) -> DatasetConfig:
-    """Return where the examples are: a file with the data set's fields, or a split of it."""
+    """Return the data set of the examples: a file with the same fields, or a split."""
     requested, dataset = cfg.prompt.shots_from or "", cfg.dataset
     local, own = find_local(requested), find_local(dataset.path)
     if local is not None and local.is_file():
         return replace(dataset, path=requested, limit=None)
     in_file = own is not None and own.is_file()
     if in_file or Path(requested).suffix in SUFFIXES:
-        why = f", and dataset.path={dataset.path} is a file, which has no splits" * in_file
-        raise UserError(f"prompt.shots_from={requested}: no such file{why}")
+        more = f", and dataset.path={dataset.path} is a file, which has no splits" * in_file
+        raise UserError(f"prompt.shots_from={requested}: no such file{more}")
     return replace(dataset, split=requested, limit=None)
 
 
-def _enough(cfg: RunConfig, examples: list[Example], what: str) -> list[Example]:
+def _enough(cfg: RunConfig, examples: list[Example], noun: str) -> list[Example]:
     if len(examples) < cfg.prompt.shots:
         raise UserError(
             f"prompt.shots={cfg.prompt.shots}: prompt.shots_from={cfg.prompt.shots_from} has only"
-            f" {len(examples)} {what}; ask for fewer, or name another file or split"
+            f" {len(examples)} {noun}; set a smaller number, or another file or split"
         )
     return examples

@@ -1,7 +1,7 @@
-"""Estimate the memory that a model takes, and choose the settings of an engine that are "auto".
+"""Estimate a model's memory, and choose the engine settings that are "auto".
 
-These are the GPUs of an engine, the number of engines, and how many sequences run at once. Every
-choice is printed with its arithmetic. Where a size is not known, nothing is guessed.
+These are the GPUs per replica, the number of replicas, and the sequences at once. Every choice is
+printed with its arithmetic. If a size is not known, nothing is guessed.
 """
 
 import dataclasses
@@ -17,19 +17,19 @@ from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.workers import devices
 
-MAX_BATCH, DEFAULT_BATCH = 1024, 256  # sequences at once: on GPUs; where their memory is not known
-_LEAST = 8  # attempts at once that a model which fits has room for: fewer leave GPUs idle
-_SAMPLE, _MARGIN = 100, 1.125  # finished attempts that tell the length of others; for preemptions
+MAX_BATCH, DEFAULT_BATCH = 1024, 256  # sequences at once: the limit on GPUs; if memory is not known
+_LEAST = 8  # attempts at once that must fit beside the weights, since fewer leave GPUs idle
+_SAMPLE, _MARGIN = 100, 1.125  # finished attempts needed to estimate lengths; against preemptions
 _GIB = 1 << 30
-OVERHEAD = 3 * _GIB  # of each GPU: activations, graphs, communication
+OVERHEAD = 3 * _GIB  # per GPU: activations, graphs, communication
 Rows = Sequence[Mapping[str, Any]]  # of the questions table
 
 
 def weight_bytes(cfg: ModelConfig) -> int | None:
-    """Return the bytes of the weights as an engine holds them; None: no weights are here.
+    """Return the bytes of the weights in an engine; None if the weights are not available.
 
-    From the index of the model's folder or of the hub's cache, which also counts files that are
-    not here, else from the files; halved where float32 files become 16 bits.
+    The size is from the index in the model's folder or the hub's cache, which also counts missing
+    files, else from the files; float32 files that are loaded in 16 bits count half.
     """
     if (folder := models.local_folder(cfg)) is None:
         return None
@@ -37,8 +37,8 @@ def weight_bytes(cfg: ModelConfig) -> int | None:
         index = json.loads((folder / "model.safetensors.index.json").read_bytes())
         stored = int(index["metadata"]["total_size"])
     except (OSError, ValueError, KeyError, TypeError):
-        files = folder.glob("*.safetensors"), folder.glob("*.bin")  # others lie beside these
-        stored = next(filter(None, (sum(p.stat().st_size for p in of) for of in files)), 0)
+        formats = folder.glob("*.safetensors"), folder.glob("*.bin")
+        stored = next(filter(None, (sum(p.stat().st_size for p in paths) for paths in formats)), 0)
     config = models.read_config(cfg)
     dtype = str(getattr(config, "dtype", None) or getattr(config, "torch_dtype", None))
     halved = "float32" in dtype and cfg.dtype != "float32"
@@ -46,7 +46,7 @@ def weight_bytes(cfg: ModelConfig) -> int | None:
 
 
 def weight_bytes_by_name(name: str) -> int | None:
-    """Return the bytes of 16-bit weights by the number of parameters in a model's name.
+    """Return the bytes of 16-bit weights by the parameter count in a model's name.
 
     >>> weight_bytes_by_name("opencompass/CompassVerifier-3B")
     6000000000
@@ -58,10 +58,10 @@ def weight_bytes_by_name(name: str) -> int | None:
 
 
 def cache_bytes(cfg: ModelConfig, tokens: int) -> int | None:
-    """Return the bytes of key-value cache of a sequence; None for what is no decoder as we know it.
+    """Return the bytes of a sequence's key-value cache; None for unknown architectures.
 
-    Layers of windowed attention hold no more than their window; those of Mamba 2 a state of one
-    size, in float32, and the inputs of its convolution; other layers nothing.
+    Layers with sliding-window attention hold at most their window; Mamba 2 layers hold a float32
+    state of fixed size and the inputs of their convolution; other layers hold nothing.
     """
     config = models.read_config(cfg)
     heads = getattr(config, "num_attention_heads", None)
@@ -71,7 +71,7 @@ def cache_bytes(cfg: ModelConfig, tokens: int) -> int | None:
     own, width = config.get_text_config(), 4 if cfg.dtype == "float32" else 2
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     per_layer = 2 * width * (getattr(config, "num_key_value_heads", None) or heads) * head_size
-    if rank := getattr(own, "kv_lora_rank", None):  # one compressed vector in the place of heads
+    if rank := getattr(own, "kv_lora_rank", None):  # one compressed vector instead of heads
         per_layer = width * (rank + own.qk_rope_head_dim)
     kinds = list(getattr(own, "layer_types", None) or ["full_attention"] * layers)
     window = min(tokens, getattr(own, "sliding_window", None) or tokens)
@@ -85,10 +85,10 @@ def cache_bytes(cfg: ModelConfig, tokens: int) -> int | None:
 
 
 class EngineMemory:
-    """The memory of an engine, in bytes: weights, the cache of attempts, and what GPUs have left.
+    """The memory of an engine in bytes: weights, the cache of attempts, and what GPUs have left.
 
-    `memory` is that of each GPU (None: not known), and `lengths` are the tokens of finished
-    attempts; few do not count.
+    `memory`: of each GPU (None: not known); `lengths`: tokens of finished attempts, used if there
+    are at least 100.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class EngineMemory:
         self.weights = weight_bytes(cfg.model) if memory else None
         prompts = sum(len(row["prompt_token_ids"] or ()) for row in rows) / max(1, len(rows))
         limit = max((row["max_tokens"] for row in rows), default=cfg.sampling.max_tokens)
-        # A running attempt has made half of its own tokens in the mean, and the long ones run
-        # longer: E[L²] / 2E[L], a third of the limit if lengths are uniform up to it.
+        # A running attempt holds half of its tokens on average, and long ones run longer:
+        # E[L²] / 2E[L], which is a third of the limit if lengths are uniform up to it.
         held, self.basis = limit / 3, "a third of the longest completion"
         if len(lengths) >= _SAMPLE:
             held = _MARGIN * sum(tokens * tokens for tokens in lengths) / max(1, sum(lengths)) / 2
@@ -109,14 +109,14 @@ class EngineMemory:
         self.longest = cache_bytes(cfg.model, round(prompts + limit))
 
     def gpus(self, available: int) -> int:
-        """Return how many GPUs one engine needs, a power of two that divides the heads.
+        """Return how many GPUs one engine needs: a power of two that divides the heads.
 
-        Raises UserError: the model fits no such number, or a size is not known.
+        Raises UserError: the model does not fit, or a size is not known.
         """
         if self.memory is None or self.weights is None or not self.attempt or not self.longest:
             unknown = "of the GPUs' memory" if self.memory is None else "of the model"
             raise UserError(
-                f"engine.tensor_parallel_size=auto: the size {unknown} is not known; give a number"
+                f"engine.tensor_parallel_size=auto: the size {unknown} is not known; set a number"
             )
         heads = models.read_config(self.cfg.model).get_text_config().num_attention_heads
         size = 1
@@ -128,13 +128,14 @@ class EngineMemory:
         raise UserError(
             f"engine.tensor_parallel_size=auto: {self.cfg.model.name} does not fit"
             f" {plural(available, 'GPU')}: {self._arithmetic(size // 2)}, and {_LEAST} attempts"
-            f" take {gib(_LEAST * self.attempt)}. Lower sampling.max_tokens, or give a number"
+            f" take {gib(_LEAST * self.attempt)}. Lower sampling.max_tokens, or set a number"
         )
 
     def batch(self, size: int) -> int:
-        """Return how many sequences fit the cache, at most vLLM's own limit on large GPUs.
+        """Return how many sequences fit in the cache, at most vLLM's own limit on large GPUs.
 
-        Logits of 1,024 in float32 take 0.6 GB a copy; its graphs end at 512 (Blackwell: 1,024).
+        Logits of 1,024 sequences in float32 take 0.6 GB per copy; CUDA graphs end at 512 (1,024 on
+        Blackwell).
         """
         if self.memory is None or self.weights is None or not self.attempt:
             unknown = "the GPUs' memory" if self.memory is None else "the size of the model"
@@ -143,20 +144,20 @@ class EngineMemory:
         attempt = self.on_gpus(self.attempt, size)
         batch = min(MAX_BATCH, max(1, self.left(size) // attempt))
         note(
-            f"engine.batch_size=auto: {batch}, {self._arithmetic(size)} / {gib(attempt)} an attempt"
-            f" ({self.tokens:,} tokens, its prompt and {self.basis})"
+            f"engine.batch_size=auto: {batch}, {self._arithmetic(size)} / {gib(attempt)} per"
+            f" attempt ({self.tokens:,} tokens, its prompt and {self.basis})"
             + (f", at most {MAX_BATCH}" if batch == MAX_BATCH else "")
         )
         return batch
 
     def left(self, size: int) -> int:
-        """Return the bytes for the cache of an engine on so many GPUs."""
+        """Return the bytes left for the cache of an engine on `size` GPUs."""
         assert self.memory is not None and self.weights is not None
         share = int(self.memory * self.cfg.engine.gpu_memory_utilization) - OVERHEAD
         return size * share - self.weights
 
     def on_gpus(self, cache: int, size: int) -> int:
-        """Return a sequence's cache on all GPUs of an engine: too few heads are copied."""
+        """Return a sequence's cache on all GPUs of an engine; fewer heads than GPUs are copied."""
         own = models.read_config(self.cfg.model).get_text_config()
         heads = getattr(own, "num_key_value_heads", None) or own.num_attention_heads
         return cache * max(1, size // int(heads))
@@ -181,10 +182,10 @@ def gib(size: int) -> str:
 
 
 def resolved(cfg: RunConfig, rows: Rows, lengths: Callable[[], Sequence[int]] = tuple) -> RunConfig:
-    """Return the configuration with a number wherever its engine has "auto".
+    """Return the configuration with numbers instead of "auto" in its engine.
 
-    On GPUs the model is here, and `lengths` returns the tokens of finished attempts. Raises
-    UserError: a model fits no number of these GPUs, or its size is needed and not known.
+    `lengths`: returns the tokens of finished attempts. On GPUs the model must be downloaded. Raises
+    UserError: the model does not fit these GPUs, or its size is needed and not known.
     """
     engine = cfg.engine
     gpus = devices.visible_gpus() if devices.on_gpus(cfg) else []
@@ -205,7 +206,7 @@ def resolved(cfg: RunConfig, rows: Rows, lengths: Callable[[], Sequence[int]] = 
 
 
 def resolved_alone(cfg: RunConfig, rows: Rows) -> RunConfig:
-    """Return the same for one engine in this process, which has its model here; may download it."""
+    """Return `resolved` settings for one engine in this process; downloads the model if needed."""
     if devices.on_gpus(cfg):
         models.download(cfg.model)
     engine = dataclasses.replace(cfg.engine, replicas=1)

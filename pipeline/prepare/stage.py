@@ -1,4 +1,4 @@
-"""prepare: turn questions into rendered prompts, checked and hashed; prefetch: download all."""
+"""prepare: render prompts of questions, check and hash them; prefetch: download everything."""
 
 import json
 import time
@@ -29,14 +29,14 @@ from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 
-VERSION = 1  # raise it whenever questions or prompts of the same settings change
-_LIBRARIES = ("transformers", "tokenizers", "jinja2", "datasets")  # that render and read
+VERSION = 1  # raise it if questions or prompts of the same settings change
+_LIBRARIES = ("transformers", "tokenizers", "jinja2", "datasets")  # which render and read
 
 
 def prepare(run: Run) -> None:
-    """Make or check the run folder: `questions.parquet`, `config.yaml`, `manifest.json`.
+    """Create or check the run folder: `questions.parquet`, `config.yaml`, `manifest.json`.
 
-    Raises UserError: for whatever is wrong with the model, the data set or the folder.
+    Raises UserError: a problem with the model, the data set or the folder.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg), raising=True)
     if _is_prepared(run):
@@ -54,19 +54,19 @@ def prepare(run: Run) -> None:
 
 
 def prefetch(run: Run) -> None:
-    """Download what a run needs into the Hugging Face cache; a second call finds it there.
+    """Download what a run needs into the Hugging Face cache.
 
     Compute nodes without a network then run with ``HF_HUB_OFFLINE=1`` and the same ``HF_HOME``.
-    Raises UserError: when something cannot be had.
+    Raises UserError: a download failed.
     """
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
     parts: dict[str, Any] = {"model": models.download(model)}
     results.print(f"model    {model.id}: {parts['model']}")
     loaded, _ = questions.load(dataset)
     shots.load(run.cfg)
-    where = find_local(dataset.path) or "in the Hugging Face cache"
-    results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {where}")
-    parts |= {"dataset": where, "questions": len(loaded)}
+    location = find_local(dataset.path) or "in the Hugging Face cache"
+    results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {location}")
+    parts |= {"dataset": location, "questions": len(loaded)}
     if verifier.id is not None:
         parts["verifier"] = models.download(verifier_as_model(run.cfg).model)
         results.print(f"verifier {verifier.id}: {parts['verifier']}")
@@ -74,11 +74,11 @@ def prefetch(run: Run) -> None:
             parts["prompt"] = official_prompt.fetch(verifier.official)
             results.print(f"prompt   {verifier.official}: {parts['prompt']}")
     print_json(parts)
-    note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME as here")
+    note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME")
 
 
 def count_questions(run: Run) -> int:
-    """Count the data set's questions. Raises UserError: they are others than the folder's."""
+    """Return the number of questions. Raises UserError: they are not those of the folder."""
     if _is_prepared(run):
         return len(run.questions)
     built = questions_table.build(run)
@@ -87,9 +87,9 @@ def count_questions(run: Run) -> int:
 
 
 def _is_prepared(run: Run) -> bool:
-    """Return whether the folder's record names what these settings and files would be read from.
+    """Return whether the folder was prepared from the same settings, files and libraries.
 
-    What a hub id without a revision has become meanwhile is not asked for.
+    A hub id without a revision is not looked up again.
     """
     manifest = runfolder.read_json(run.manifest)
     if "tokenizer" not in manifest or runfolder.raised(run, runfolder.identity(run.cfg)):
@@ -102,23 +102,23 @@ def _is_prepared(run: Run) -> bool:
 
 
 def _made_from(run: Run) -> bytes:
-    """Return what the table is made from: settings, versions, and local files that they name."""
+    """Return what the table is made from: settings, versions, and local files."""
     cfg, engine = run.cfg, run.cfg.engine
     settings = [asdict(part) for part in (cfg.model, cfg.dataset, cfg.prompt)]
     others = [cfg.sampling.max_tokens, engine.name, engine.api, engine.served_name]
-    named = (cfg.dataset.path, cfg.prompt.shots_from, cfg.model.id, cfg.model.tokenizer)
-    files = [_state(path) for name in named if name and (path := find_local(name))]
-    made = {
+    names = (cfg.dataset.path, cfg.prompt.shots_from, cfg.model.id, cfg.model.tokenizer)
+    files = [_state(path) for name in names if name and (path := find_local(name))]
+    made_from = {
         "version": VERSION,
         "settings": origin.hashed([settings, others]),
         "files": origin.hashed(files),
         "libraries": {name: version(name) for name in _LIBRARIES},
     }
-    return json.dumps(made).encode()
+    return json.dumps(made_from).encode()
 
 
 def _state(path: Path) -> list[Any]:
-    """Return what tells a file from others, by its content, or a folder, by sizes and times."""
+    """Return what identifies a file, by its content, or a folder, by sizes and times."""
     if path.is_file():
         with path.open("rb") as file:
             checksum = 0
@@ -130,16 +130,16 @@ def _state(path: Path) -> list[Any]:
 
 
 def _save(run: Run, built: Built) -> None:
-    """Check what the folder holds now, and write the files that say what it holds from now on."""
+    """Check the folder's state, then write settings, questions and manifest."""
     runfolder.check_same(run, built.identity, raising=True)
     raised_cap.check(run, built)
-    runfolder.save_config(run)  # first: whoever finds questions reads it, as `settle` does
+    runfolder.save_config(run)  # first: `settle` reads it as soon as there are questions
     _save_table(run, built)
     manifest = runfolder.read_manifest(run)
     manifest.setdefault("created_with", describe())
     if raised := runfolder.raised(run, built.identity):
-        one = {"from": raised[0], "to": raised[1], "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-        manifest[runfolder.RAISED] = [*manifest.get(runfolder.RAISED, []), one]
+        entry = {"from": raised[0], "to": raised[1], "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+        manifest[runfolder.RAISED] = [*manifest.get(runfolder.RAISED, []), entry]
     manifest[origin.IDENTITY] = built.identity
     if built.server is not None:
         manifest[endpoint.KEY] = asdict(built.server)
@@ -154,19 +154,19 @@ def _save(run: Run, built: Built) -> None:
 
 
 def _save_table(run: Run, built: Built) -> None:
-    """Write the table, with the log-probs of prompts that are there."""
+    """Write the table, keeping the log-probs of prompts that are stored."""
     path, key, made_from = run.path / "questions.parquet", "prompt_logprobs", _made_from(run)
     earlier = QUESTIONS.empty_table()
     if path.exists():
         try:
             earlier = parquet.whole(path, QUESTIONS)
         except parquet.DAMAGE:
-            warn(f"{path}: unreadable, made anew; its prompt log-probs are pending again")
+            warn(f"{path}: unreadable, made again; its prompt log-probs are pending")
     same = earlier.drop_columns(key).equals(built.table.drop_columns(key))
     if same and origin.metadata(path).get(MADE_FROM) == made_from:
-        return  # a worker may be adding log-probs to it
+        return  # a worker may be adding log-probs
     known = earlier["question_id"].combine_chunks()
     logprobs = earlier[key].take(pc.index_in(built.table["question_id"], value_set=known))
-    at = QUESTIONS.get_field_index(key)
-    table = built.table.set_column(at, QUESTIONS.field(key), logprobs)
+    index = QUESTIONS.get_field_index(key)
+    table = built.table.set_column(index, QUESTIONS.field(key), logprobs)
     parquet.write_part(path, table.replace_schema_metadata({MADE_FROM: made_from}))

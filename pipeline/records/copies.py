@@ -86,7 +86,7 @@ def _bring(folder: Path, staged: Path, target: Path) -> None:
         what = f"{len(faults)} files are not sound: {'; '.join(faults[:3])}"
         raise UserError(f"{folder}: {what}; copy it again, or mend it there (`status --check`)")
     cfg = runfolder.open_run(staged).cfg
-    if gone := trust.drop(cfg, compose.own):
+    if gone := trust.drop(cfg, compose.trusted):
         warn(
             f"import: {folder}: settings that execute, connect or name a secret: {', '.join(gone)}"
         )

@@ -6,6 +6,8 @@ const card = (label, ...children) => html`<section aria-label=${label}><h3>${lab
 const facts = (pairs) => html`<dl>${pairs.filter(([, value]) => value !== null && value !== "")
   .map(([name, value]) => [html`<dt>${name}</dt>`, html`<dd>${value}</dd>`])}</dl>`;
 
+const VERDICTS = { A: ["✓ correct", "good"], B: ["✗ incorrect", "bad"], C: ["∅ invalid", "dim"] };
+
 // The title of an attempt, and its parts.
 function attemptView(attempt) {
   const { q, t } = attempt;
@@ -14,8 +16,21 @@ function attemptView(attempt) {
   return [`${model}, ${question}, trial ${t}`,
     html`<div class="head"><h3 tabindex="-1">${named(model)} · ${answers} · trial ${t}</h3>
       ${moves(["← Previous", "k", () => step(-1)], ["Next →", "j", () => step(1)])}</div>`,
+    summary(attempt), orFault(() => textCards(attempt)),
     html`<div class="cards">${graderCard(attempt)}${verifierCard(attempt)}${signalsCard(attempt)}</div>`,
-    orFault(() => textCards(attempt)), rubricCard(attempt)];
+    rubricCard(attempt)];
+}
+
+// What grader and verifier say, in a line above the texts.
+function summary(attempt) {
+  const { outcome, answer, gold, a } = attempt;
+  const [glyph, kind] = glyphOf(outcome);
+  const verdict = VERDICTS[labelOf(attempt)];
+  return html`<p class="verdicts"><b class=${kind}>${glyph} ${words(outcome ?? "not graded")}</b>
+    ${answer !== null && html`<span>answer <bdi>${visible(answer)}</bdi></span>`}
+    ${gold !== null && html`<span>gold <bdi>${visible(gold)}</bdi></span>`}
+    ${verdict && html`<span>verifier <b class=${verdict[1]}>${verdict[0]}</b>, P(correct) ${fixed(a, 3)}</span>`}
+    ${fits("differ", agreement(attempt)) && html`<span class="bad">they disagree</span>`}</p>`;
 }
 
 function textCards(attempt) {
@@ -40,13 +55,14 @@ function withNumbers(text) {
 function graderCard({ outcome, answer, gold, box, layer, reason }) {
   const [glyph, kind] = glyphOf(outcome);
   return card("Grader", html`<p class=${`verdict ${kind}`}>${glyph} ${words(outcome ?? "not graded")}</p>`, facts([
-    ["answer", answer], ["gold", gold], ["box", box && words(box)], ["decided by", layer], ["reason", reason]]));
+    ["answer", answer], ["gold", gold], ["box", box === "boxed" ? null : box && words(box)],
+    ["compared as", layer], ["reason", reason]]));
 }
 
 function verifierCard(attempt) {
   const label = labelOf(attempt);
   if (label === null) return card("Verifier", html`<p class="hint">No verdict of a verifier.</p>`);
-  const [verdict, kind] = { A: ["✓ correct", "good"], B: ["✗ incorrect", "bad"], C: ["∅ invalid", "dim"] }[label];
+  const [verdict, kind] = VERDICTS[label];
   const { a, b, c, log_a: logA, log_b: logB, log_c: logC } = attempt;
   const raw = [logA, logB, logC].map((log) => (log === null ? null : Math.exp(log)));
   const total = raw.includes(null) ? null : sum(raw);
@@ -60,13 +76,15 @@ function verifierCard(attempt) {
     fits("differ", agreement(attempt)) && html`<p class="bad">Disagrees with the grader.</p>`);
 }
 
-function signalsCard({ box, outcome, cut, tokens, ratio, prompt_bits: promptBits, bits, seconds }) {
-  const yes = (known, value) => (known ? (value ? "yes" : "no") : "–");
-  return card("Signals", facts([
-    ["has box", yes(box !== null, box === "boxed")], ["is correct", yes(outcome !== null, outcome === "correct")],
-    ["tokens", fixed(tokens, 0)], ["token ratio", fixed(ratio, 4)], ["repeated pattern", yes(cut !== null, cut)],
-    ["bits per token, prompt", fixed(promptBits, 3)], ["bits per token, completion", fixed(bits, 3)],
-    ["seconds", fixed(seconds, 1)]]));
+function signalsCard({ cut, tokens, ratio, prompt_bits: promptBits, bits, seconds }) {
+  const known = (value, text) => (value === null ? null : text(value));
+  const pairs = [["tokens", known(tokens, count)],
+    ["of max tokens", known(ratio, (share) => `${(100 * share).toPrecision(2)} %`)],
+    ["repeated pattern", known(cut, (value) => (value ? "yes" : "no"))],
+    ["bits per token, prompt", known(promptBits, (value) => fixed(value, 3))],
+    ["bits per token, completion", known(bits, (value) => fixed(value, 3))],
+    ["seconds", known(seconds, (value) => fixed(value, 1))]];
+  return pairs.some(([, value]) => value !== null) && card("Signals", facts(pairs));
 }
 
 function rubricCard({ categories }) {

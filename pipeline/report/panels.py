@@ -29,6 +29,7 @@ from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.plots import calibration, leaderboard
 from bayes_at_n.pipeline.plots import caps as curves
 from bayes_at_n.pipeline.plots.findings import most_often
+from bayes_at_n.pipeline.report.protocol import protocol
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.rubric import Rubric
 from bayes_at_n.pipeline.score.shown import ordered, shrinkage_warning
@@ -58,10 +59,12 @@ def dataset(cohort: Cohort, cfg: AnalysisConfig) -> tuple[Panel, ByRubric]:
         tables["votes"] = swings
     if of_rubrics:
         tables["rubrics"] = cohort_rubrics.scores(part, cfg)
+    made = protocol(cohort)
     panel = _panel(
         cohort.dataset,
         cohort.dataset,
         notices=notices,
+        made=made and {"table": table(made[0]), "line": made[1]},
         counts=counts(cohort, cfg.report.texts),
         first=first(cohort, cfg, tables),
         rubrics=rubrics(part.names, of_rubrics, tables["leaderboard"]),
@@ -134,7 +137,7 @@ def _races(cohorts: Sequence[Cohort]) -> list[tuple[Path, set[str], str]]:
 
 
 def _panel(title: str, name: str, **parts: Any) -> Panel:
-    empty: Panel = {"notices": [], "counts": None, "first": None, "rubrics": {}}
+    empty: Panel = {"notices": [], "counts": None, "first": None, "made": None, "rubrics": {}}
     return empty | {"title": title, "name": name, "tables": [], "figures": []} | parts
 
 
@@ -251,6 +254,7 @@ def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> d
             {
                 "model": row["model"],
                 "rank": row.get("ranks", 1),
+                "candidate": row.get("candidate"),
                 "best": row.get("best"),
             }
             | {"bar": [row[key] for key in (ends[0], value, ends[1])]}

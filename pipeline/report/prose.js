@@ -77,5 +77,10 @@ function folded(text, lengths, answer, own) {
 function toAnswer() {
   const mark = document.querySelector("[aria-label=Response] :is(mark, .answer)");
   mark?.closest("details")?.setAttribute("open", "");
-  mark?.scrollIntoView({ block: "center", behavior: "instant" });
+  // What comes into view above the answer is drawn only then, and moves it: half a second of frames.
+  const follow = (frames) => {
+    mark?.scrollIntoView({ block: "center", behavior: "instant" });
+    if (frames > 0) requestAnimationFrame(() => follow(frames - 1));
+  };
+  follow(30);
 }

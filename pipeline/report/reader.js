@@ -155,8 +155,9 @@ function paneOf() {
     const question = open();
     const { found, searching, attempt } = reading;
     if (!found.length && !searching) return say("Nothing found", "No attempt passes these filters. Reset lists all of them.");
-    if (question < 0) return say("No attempt is open", "Choose one of the list, or press j. A question alone shows what all models answered.");
-    return [location.hash.split("?")[0], ...(attempt ? attemptView(attempt) : questionView(question))];
+    if (question < 0 && !attempt && !searching) reading.attempt = found[0]; // a list opens with its first
+    if (question < 0 && !reading.attempt) return say("Searching", "");
+    return [location.hash.split("?")[0], ...(reading.attempt ? attemptView(reading.attempt) : questionView(question))];
   } catch (error) {
     if (error === PENDING) throw error;
     return say("Not shown", error.message, "alert");
@@ -230,7 +231,7 @@ function listItem(attempt) {
   const [model, question] = [modelOf(attempt), questionOf(attempt)];
   const outcome = attempt.outcome ?? "not graded";
   const [glyph, kind] = glyphOf(outcome);
-  const facts = wanted.sort === "differ" ? [`grader wrong: ${fixed(against(attempt), 3)}`]
+  const facts = wanted.sort === "differ" ? [`P(grader wrong) ${fixed(against(attempt), 3)}`]
     : [tokens === null ? null : `${count(tokens)} tok`, bits === null ? null : `${bits.toFixed(2)} b`];
   return html`<li key=${`${m}/${q}/${t}`}><a href=${addressOfAttempt(attempt)} aria-current=${attempt === reading.attempt ? "true" : null}>
     <span class=${kind} role="img" aria-label=${words(outcome)} title=${words(outcome)}>${glyph}</span>
@@ -257,23 +258,26 @@ function filters() {
   const others = [...outcomes].filter((name) => name && name !== "!correct" && name !== "correct").sort();
   const number = (name, label, hint) => html`<input id=${`by-${name}`} aria-label=${label} type="number" min="0"
     step="0.05" placeholder=${hint} value=${wanted[name]} />`;
+  const rest = ["end", "from", "to", "text", "in"];
   return html`<form class="filters" id="filters" aria-label="Which attempts" onInput=${choose} onReset=${reset}
     onSubmit=${(event) => event.preventDefault()}>
-    ${select("dataset", "Data set", numbered(page.datasets.map(({ name }) => name)), reading.dataset)}
+    <div hidden=${page.datasets.length < 2}>
+      ${select("dataset", "Data set", numbered(page.datasets.map(({ name }) => name)), reading.dataset)}</div>
     ${select("model", "Model", numbered(models.map(({ name }) => name), ["all models", -1]))}
     ${select("question", "Question", numbered(questions, ["all questions", -1]))}
     ${select("outcome", "Outcome", [["any", ""], ["correct", "correct"], ["not correct", "!correct"],
       ...others.map((name) => [words(name), name])])}
     ${select("agreement", "Grader and verifier", [["any", ""], ["disagree", "differ"],
       ["grader correct, verifier not", "grader"], ["verifier correct, grader not", "verifier"], ["agree", "same"]])}
-    ${select("end", "Ended", [["any", ""], ["by itself", "0"], ["truncated", "1"]])}
-    <fieldset><legend>Bits per token</legend>
-      ${number("from", "at least", "from")}${" "}${number("to", "at most", "to")}</fieldset>
-    <label>Search <input id="by-text" type="search" placeholder="text, or =answer" autocomplete="off" value=${wanted.text} /></label>
-    ${select("in", "in", [["answers and names", ""], ["responses", "responses"]])}
     ${select("sort", "Order", [["by question", ""], ["shortest first", "short"], ["longest first", "long"],
       ["fewest bits per token first", "sure"], ["most bits per token first", "unsure"],
       ["verifier surest that the grader is wrong", "differ"]])}
+    <details ref=${(node) => { if (node && rest.some((name) => wanted[name])) node.open = true; }}><summary>More</summary><div>
+      ${select("end", "Ended", [["any", ""], ["by itself", "0"], ["truncated", "1"]])}
+      <fieldset><legend>Bits per token</legend>
+        ${number("from", "at least", "from")}${" "}${number("to", "at most", "to")}</fieldset>
+      <label>Search <input id="by-text" type="search" placeholder="text, or =answer" autocomplete="off" value=${wanted.text} /></label>
+      ${select("in", "in", [["answers and names", ""], ["responses", "responses"]])}</div></details>
     <button type="reset">Reset</button></form>`;
 }
 
@@ -314,6 +318,6 @@ function stepAside(models, questions) {
 }
 const readerKeys = { j: () => step(1), k: () => step(-1), n: () => stepAside(0, 1), p: () => stepAside(0, -1),
   m: () => stepAside(1, 0), M: () => stepAside(-1, 0), t: () => setHeat(!heat), a: toAnswer,
-  f: () => byId("by-outcome").focus(), "/": () => byId("by-text").focus(),
+  f: () => byId("by-outcome").focus(), "/": () => { byId("by-text").closest("details").open = true; byId("by-text").focus(); },
   q: () => { if (reading.attempt) location.hash = addressOf(-1, reading.attempt.q, null, {}); },
   Escape: () => { location.hash = address(tabs[overview].dataset.name); } };

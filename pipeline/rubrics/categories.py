@@ -99,7 +99,7 @@ def categorize(run: Run) -> None:
     results.print(f"thresholds ({_basis(limits)}): {', '.join(shown)}")
     for label in sorted({label for of in mapped.values() for label in of.record["labels"]}):
         results.print(label)
-    warn_of(left_out)
+    note_left_out(left_out)
     print_json({"run": run.path, "rubrics": [*mapped], "left_out": left_out, "thresholds": limits})
 
 
@@ -145,11 +145,11 @@ def assigned(
     return made, lacking
 
 
-def warn_of(lacking: Mapping[str, str]) -> None:
-    """Warn of rubrics that are left out, and why."""
+def note_left_out(lacking: Mapping[str, str]) -> None:
+    """Note which rubrics are left out and why; one that the user names is an error instead."""
     for why in sorted({*lacking.values()}):
         names = ", ".join(name for name in sorted(lacking) if lacking[name] == why)
-        warn(f"{names}: left out; they need {why}")
+        note_alone(f"{names}: left out; they need {why}")
 
 
 def scored(run: Run) -> Scored:

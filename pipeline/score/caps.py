@@ -1,6 +1,7 @@
 """The score at every smaller max_tokens, from one run: an attempt of n tokens is cut below n."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,8 +94,8 @@ def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
     lines = []
     if max(caps) > lengths.known:
         lines.append(f"blank above {lengths.known:,.0f} tokens, where attempts were cut off")
-    if clamped := int((lengths.room < lengths.room.max()).sum()):
-        least = f"{int(lengths.room.min()):,} tokens"
+    if clamped := int((lengths.limits < lengths.limits.max()).sum()):
+        least = f"{int(lengths.limits.min()):,} tokens"
         lines.append(f"the context leaves less room in {clamped} questions, down to {least}")
     if lengths.guessed:
         ended = "do not say how they ended; taken to have ended by themselves"
@@ -107,15 +108,17 @@ def _forecast(run: Run, codes: Codes, lengths: Lengths) -> Forecast:
     cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
     if cap <= lengths.known:
         raise UserError(f"forecast={cap}: these attempts reach that limit; use caps={cap}")
-    # Questions whose room the context bounds stay as they are.
-    limit = np.where(lengths.room < run.cfg.sampling.max_tokens, lengths.room, cap)
-    tokens = np.maximum(lengths.tokens, 1)
-    found = scoring.forecast(correct(codes), tokens, lengths.cut, limit, level)
-    line = (
-        f"forecast at max_tokens={cap:,}: {found.value:.4f} ({found.low:.4f} to {found.high:.4f});"
-        f" these trials, continued: {found.low_continued:.4f} to {found.high_continued:.4f}; with"
-        f" none of those cut off right {found.least:.4f}, with all {found.most:.4f}"
+    # Questions whose limit is the context stay as they are.
+    limit = np.where(lengths.limits < run.cfg.sampling.max_tokens, lengths.limits, cap)
+    tokens, metric = np.maximum(lengths.tokens, 1), parse(run.cfg.scoring.headline)
+    found = scoring.forecast(
+        correct(codes), tokens, lengths.cut, limit, partial(metric.summary, confidence=level), level
     )
-    if not found.supported:
-        line += f". Not supported: of attempts that reached half of it {found.support:.0%} ended"
-    return {"max_tokens": cap} | found._asdict(), line
+    value = f"{found.value:.4f} ({level:.0%}: {found.low:.4f} to {found.high:.4f})"
+    title = f"{'no ' * bool(found.why)}forecast of {metric.title(codes.shape[1])}"
+    line = (
+        f"{title} at max_tokens={cap:,}: {found.why or value}; {found.least:.4f} if none of the"
+        f" attempts cut off becomes right, {found.most:.4f} if all do"
+    )
+    values = {key: None if value != value else value for key, value in found._asdict().items()}
+    return {"max_tokens": cap, "metric": metric.name} | values, line

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.console import percent, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.scoring import PriorConfig
 from bayes_at_n.pipeline.rubrics import categories
@@ -42,6 +42,25 @@ class Prior(NamedTuple):
     def outcomes(self) -> Counts:
         """Return R0 of correct and not: counts (M, 2)."""
         return self.counts(np.where(self.codes == PENDING, -1, self.codes == CORRECT), 2)
+
+
+def drifted(prior: Prior, matrix: Any, confidence: float, number: int = 1) -> str:
+    """Say that a prior's attempts are unlike those of the run, (M, N); empty where they are not.
+
+    `number`: of priors that are tested.
+    """
+    if not matrix.count(axis=1).all():
+        return ""
+    own = (prior.codes != PENDING).sum(axis=1)
+    trials = np.append(own, own.sum())[prior.rows]
+    found = scoring.prior_drift(matrix, prior.outcomes(), trials, confidence)
+    if found.p >= scoring.DRIFT_LEVEL / number:
+        return ""
+    return (
+        f"prior={prior.run.path}: was {'better' if found.z > 0 else 'worse'} than this run (z ="
+        f" {abs(found.z):.1f}; another checkpoint?); with it the {percent(confidence)} interval"
+        f" holds the truth in about {found.coverage:.0%}: prior.weight=1 or none"
+    )
 
 
 def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:

@@ -51,8 +51,10 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     title = f"{scores['model']} on {scores['dataset']}"
     display.show(Table(title, columns, _rows(scores, metrics), notes))
     shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items() if share)
-    size = f"{plural(scores['questions'], 'question')}, {plural(scores['attempts'], 'attempt')}"
-    results.print(f"{size}: {shares}")
+    size = sample_size(scores["questions"], scores["clusters"])
+    results.print(f"{size}, {plural(scores['attempts'], 'attempt')}: {shares}")
+    if more := scores.get("next_attempts"):
+        results.print(more["sentence"])
     places = scores.get("gold_places", {}).items()
     if parts := [f"{k} {v['mean']:.3f} ({v['low']:.3f} to {v['high']:.3f})" for k, v in places]:
         results.print(f"accuracy by the gold answer's place: {', '.join(parts)}")
@@ -89,7 +91,7 @@ def _rows(scores: Parts, metrics: "Sequence[Metric]") -> list[dict[str, Any]]:
             if best := uniform.get("bayes_if_undecided_were_correct"):
                 add("  were all undecided correct", *best.values())
         elif metric.name == "avg" and "stderr_over_questions" in uniform["avg"]:
-            add("  questions as a sample", None, uniform["avg"]["stderr_over_questions"])
+            add("  questions as a sample", None, uniform["avg"]["stderr_total"])
         if error := found.get("error"):
             add("  of it by random subsets", None, error)
     if how := scores.get("stopped"):
@@ -159,6 +161,39 @@ def correlation_warning(
         " attempts: attempts of a trial are correlated, as with sampling.seeds=shared (vLLM's V1"
         f" runner). σ is {own[most] * value[most] ** 0.5:.4f} with that, not {own[most]:.4f}{more}"
     ]
+
+
+def sample_size(questions: int, clusters: int) -> str:
+    """Write how many questions there are, and in how many clusters they were drawn.
+
+    >>> sample_size(1, 1), sample_size(30, 10)
+    ('1 question', '30 questions in 10 clusters')
+    """
+    drawn = f" in {plural(clusters, 'cluster')}" if clusters < questions else ""
+    return plural(questions, "question") + drawn
+
+
+def more_attempts(found: "scoring.NextAttempts", greedy: bool = False) -> str:
+    """Write whether more trials or more questions are worth their attempts, as one sentence.
+
+    >>> print(more_attempts(scoring.next_attempts([[1, 0] * 4] * 10 + [[1] * 8] * 10)))
+    the next 1,000 attempts, as 50 more trials of each question, narrow the interval by 63% on \
+these questions and 12% on others of their kind; as 125 new questions, by 63% on others
+    """
+    if found.here > 0:
+        return (
+            f"the next {found.attempts:,} attempts, as {found.trials:.3g} more trials of each"
+            f" question, narrow the interval by {found.here:.0%} on these questions and"
+            f" {found.elsewhere:.0%} on others of their kind; as {found.questions:,.0f} new"
+            f" questions, by {found.questions_elsewhere:.0%} on others"
+        )
+    why = "all trials of a question agree"
+    if np.isnan(found.here):
+        why = "one trial a question does not show what trials vary by"
+    if greedy:
+        why = "a greedy trial repeats the one before"
+    gain = f"{found.halving:,} new ones halve the interval on others of their kind"
+    return f"more questions, not more trials: {why}; {gain}"
 
 
 def stopped(run: Run) -> dict[str, Any] | None:

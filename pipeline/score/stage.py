@@ -131,7 +131,7 @@ def _scores(
 ) -> Parts:
     """Compute all of `scores.json` but for votes, caps and the forecast."""
     matrix, level = outcomes.correct(graded.codes), run.cfg.scoring.confidence
-    arrays = {"outcomes": matrix, **evidence.arrays}
+    arrays, drawn = {"outcomes": matrix, **evidence.arrays}, outcomes.clusters(run)
     try:
         summaries = {metric.name: metric.summary(metric.given(arrays), level) for metric in metrics}
     except ValueError as error:  # of a user's own
@@ -142,14 +142,20 @@ def _scores(
         "model": run.cfg.model.name,
         "dataset": run.cfg.dataset.name,
         "questions": len(graded.question_ids),
+        "clusters": len({*drawn}),
         "trials": graded.codes.shape[1],
         "attempts": int((graded.codes != PENDING).sum()),
         "confidence": level,
         "headline": run.cfg.scoring.headline,
         **({"judge": {"by": by, **graded.deciders()}} if (by := judge_settings(run)) else {}),
-        "uniform_prior": _uniform_prior(graded, summaries, level),
+        "uniform_prior": _uniform_prior(graded, summaries, level, drawn),
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }
+    if len({*drawn}) > 1 and "avg" in summaries:
+        more = scoring.next_attempts(matrix, clusters=drawn)
+        scores["next_attempts"] = {k: v if v == v else None for k, v in more._asdict().items()}
+        greedy = run.cfg.sampling.temperature == 0
+        scores["next_attempts"]["sentence"] = shown.more_attempts(more, greedy)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
     of_rubrics = dict[str, scoring.Counts | None]()
@@ -161,6 +167,8 @@ def _scores(
             scores["prior"] |= {"weight": prior.weight, "other_questions": prior.rows.count(-1)}
         posterior = scoring.bayes_ci(matrix, None, prior.outcomes(), level, (0.0, 1.0))
         scores["with_prior"] = _named(posterior)
+        if line := priors.drifted(prior, matrix, level):
+            warn(line)
         of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
     scores["shares"] = _shares(graded)
     if by_place := _by_place(run, matrix, level):
@@ -170,7 +178,9 @@ def _scores(
     return scores | {"cost": _cost(run)}
 
 
-def _uniform_prior(graded: Outcomes, summaries: Mapping[str, Summary], level: float) -> Parts:
+def _uniform_prior(
+    graded: Outcomes, summaries: Mapping[str, Summary], level: float, drawn: Sequence[str]
+) -> Parts:
     """Compute Bayes@N and avg@N with what stands beside them, and Pass@k of every k asked for."""
     matrix = outcomes.correct(graded.codes)
     bayes = _named(summaries["bayes"])
@@ -182,9 +192,10 @@ def _uniform_prior(graded: Outcomes, summaries: Mapping[str, Summary], level: fl
         sigma = summary.sigma * max(luck.value, 1.0) ** 0.5
         avg["inflation"] = luck._asdict() | {"sigma": sigma}
     bayes["shrinkage"] = scoring.shrinkage(bayes["mu"], bayes["sigma"], summary.value)
-    if len(matrix) > 1:
-        spread = scoring.uncertainty(matrix)
-        avg |= {"stderr_over_questions": spread.clustered, "stderr_total": spread.total}
+    if len({*drawn}) > 1:
+        over = scoring.question_stderr(matrix, clusters=drawn)
+        # What is said of other questions is never surer than what is said of these.
+        avg |= {"stderr_over_questions": over, "stderr_total": max(over, summary.sigma)}
     scores = {"bayes": bayes, "avg": avg}
     undecided = np.isin(graded.codes, UNDECIDED)
     if undecided.any():

@@ -1,1 +1,1 @@
-"""The run folder: tables, shards, leases, workers, and finding runs."""
+"""The run folder: its tables, parts and sessions, and the selection of runs."""

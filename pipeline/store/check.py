@@ -1,7 +1,7 @@
-"""Check run folders (status --check): read every file, and name what is damaged or stale.
+"""Check run folders (`status --check`): read every file, and name those that are damaged or stale.
 
-Tables, journals and archives have checksums; of JSON and YAML only the form is known. A damaged
-part or derived file is set aside, and the next `run` makes its rows anew.
+Tables, journals and archives have checksums; JSON and YAML are only parsed. A damaged part or
+derived file is set aside, and the next `run` makes its rows again.
 """
 
 import collections
@@ -25,19 +25,19 @@ from bayes_at_n.pipeline.store import tables as stored
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
-TORN = "unfinished last frame"  # of a journal: what a killed worker was about to write
+TORN = "unfinished last frame"  # of a journal, when its worker was killed
 _ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)
 _ERRORS += (RecursionError, UserError, MemoryError, zipfile.BadZipFile, zlib.error)
-# Endings of files that can be checked; others are not ours, or nothing tells of them.
+# Suffixes of files that can be checked.
 CHECKED = (".parquet", ".journal", ".json", ".jsonl", ".npz", ".yaml")
 _DERIVED = ("grades", "verdicts", "signals")  # folders of derived tables
 
 
 def check(folders: Iterable[Path], stale: Iterable[Callable[[Run], Mapping[Path, str]]]) -> None:
-    """Print which files in run folders, or in folders of them, are not sound.
+    """Print the damaged and stale files in run folders, or in folders of them.
 
-    `stale` each return derived files of a run that were made otherwise, and how. Raises
-    DamagedData: something is not sound, or a folder holds no run.
+    `stale`: functions that return the stale derived files of a run, and which inputs differ. Raises
+    DamagedData: a file is damaged or stale, or a folder holds no run.
     """
     bad = 0
     for folder in folders:
@@ -54,12 +54,12 @@ def check(folders: Iterable[Path], stale: Iterable[Callable[[Run], Mapping[Path,
         for run_folder in find.within(folder) if paths else ():
             try:
                 run = runfolder.open_run(run_folder)
-            except _ERRORS:  # which are named with the file at fault
+            except _ERRORS:  # reported with the file above
                 continue
-            for made_otherwise in stale:
+            for stale_files in stale:
                 with contextlib.suppress(*_ERRORS):
-                    for path, why in made_otherwise(run).items():
-                        line = f"stale: made with other inputs ({why}); `run` makes it anew"
+                    for path, reason in stale_files(run).items():
+                        line = f"stale: made with other inputs ({reason}); `run` makes it again"
                         faults.setdefault(untrusted.printable(path), [line])
         bad += len(faults)
         summary = {"folder": str(folder), "files": len(paths), "sound": not faults}
@@ -73,18 +73,18 @@ def check(folders: Iterable[Path], stale: Iterable[Callable[[Run], Mapping[Path,
 
 
 def _files(folder: Path) -> list[Path]:
-    """List the files that can be checked, once each, also of run folders that are links."""
-    places = {
+    """Return the files that can be checked, each once, also in run folders that are links."""
+    paths = {
         os.path.realpath(path): path
         for root in (folder, *find.within(folder))
         for path in sorted(root.rglob("*"))
         if path.suffix in CHECKED and path.name[0] != "."
     }
-    return [path for path in places.values() if not path.is_dir()]
+    return [path for path in paths.values() if not path.is_dir()]
 
 
 def faults_of(path: Path) -> list[str]:
-    """List what is wrong with a file; nothing where it is gone by now."""
+    """Return what is wrong with a file; nothing if it is gone by now."""
     try:
         untrusted.check(path)
         with untrusted.memory_limit(path.stat().st_size):
@@ -97,11 +97,11 @@ def faults_of(path: Path) -> list[str]:
             if path.suffix == ".npz":
                 with zipfile.ZipFile(path) as file:
                     if name := file.testzip():
-                        return [f"{name}: its checksum is another"]
+                        return [f"{name}: its checksum differs"]
             if path.name == "config.yaml":
                 run = Run(load_folder(path.parent, []))
                 runfolder.check_same(run, runfolder.identity(run.cfg))
-                if "\nrun_dir:" not in path.read_text(encoding="utf-8"):  # half of one is YAML, too
+                if "\nrun_dir:" not in path.read_text(encoding="utf-8"):  # half of it is YAML, too
                     return ["cut off: run_dir, its last key, is not there"]
             return []
     except _ERRORS as error:
@@ -110,18 +110,18 @@ def faults_of(path: Path) -> list[str]:
 
 
 def _table(path: Path) -> list[str]:
-    """Check a part or journal of a table of a run, or another Parquet file."""
+    """Check a part or journal of a run's table, or another Parquet file."""
     folder, table, damage = path.parent.parent, path.parent.name, parquet.Damage()
-    of_run = find.is_run(folder)
-    columns = (rowkeys.TABLES.get(table) if of_run else None) or origin.schema(path)
-    if columns is ATTEMPTS and (why := origin.of_another_run(path)):
-        return [why]
+    in_run = find.is_run(folder)
+    columns = (rowkeys.TABLES.get(table) if in_run else None) or origin.schema(path)
+    if columns is ATTEMPTS and (reason := origin.of_another_run(path)):
+        return [reason]
     for _ in parquet.read(path, columns, columns.names, damage):
         pass
     with contextlib.suppress(OSError):  # the folder may be read-only
-        if of_run and table in rowkeys.TABLES:
+        if in_run and table in rowkeys.TABLES:
             shards.set_aside(damage, columns)
-        elif of_run and table in _DERIVED and damage.lines and not stored.is_imported(path):
+        elif in_run and table in _DERIVED and damage.lines and not stored.is_imported(path):
             parquet.put_aside(path)
     lines = damage.lines.get(path, [])
     growing = path.suffix == ".journal" and bool(sessions.alive(folder))

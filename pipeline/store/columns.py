@@ -14,18 +14,20 @@ QUESTIONS = pa.schema(
         ("problem", pa.string()),
         ("gold", pa.string()),
         ("question_hash", pa.string()),  # SHA-256 of problem and gold, first 16 hex digits
-        ("prompt", pa.string()),  # the exact text that the model sees; chat turns as JSON
+        ("prompt", pa.string()),  # the exact text that the model gets; chat turns as JSON
         ("prompt_token_ids", pa.list_(pa.int32())),  # null for chat turns
         ("prompt_logprobs", pa.list_(pa.float32())),  # null until generated; NaN at position 0
-        ("max_tokens", pa.int32()),  # the asked length, clamped to the model's context
-        # The options of multiple choice, null without; the gold answer is a letter of this order.
+        ("max_tokens", pa.int32()),  # sampling.max_tokens, clamped to the model's context
+        # The options of multiple choice, else null; the gold answer is a letter in this order.
         ("choices", pa.list_(pa.string())),
-        ("form", pa.string()),  # "strict" where the answer must have the form of the gold answer
+        ("form", pa.string()),  # "strict" if the answer must have the form of the gold answer
+        ("cluster", pa.string()),  # which questions it was drawn with; null: it was drawn alone
     ]
 )
+LATER = {"cluster"}  # columns that folders of before 2026-11-28 lack: null there
 
 # Why an attempt ended; with any other reason (abort, error) it is not stored and stays pending.
-# Cut: the token limit, vLLM's detector of repetition, a server's content filter.
+# CUT: by the token limit, vLLM's repetition detector, or a server's content filter.
 FILTERED = "content_filter"
 CUT = ("length", "repetition", FILTERED)
 FINISHED = ("stop", *CUT)
@@ -35,29 +37,29 @@ ATTEMPTS = pa.schema(
         *_KEY_FIELDS,
         ("seed", pa.int64()),
         ("text", pa.string()),
-        ("finish_reason", pa.string()),  # one of FINISHED; imported ones as they came
+        ("finish_reason", pa.string()),  # one of FINISHED; of imported attempts any
         ("prompt_tokens", pa.int32()),
         ("completion_tokens", pa.int32()),
-        ("token_ids", pa.list_(pa.int32())),  # null where a server does not say them
-        ("logprobs", pa.list_(pa.float32())),  # of the chosen tokens, natural log
+        ("token_ids", pa.list_(pa.int32())),  # null if a server does not return them
+        ("logprobs", pa.list_(pa.float32())),  # of the sampled tokens, natural log
         ("started", pa.float64()),  # Unix seconds, when the engine got the request
-        ("first_token", pa.float64()),  # null where a server gives whole answers
-        # Of one that was continued: `started` and `first_token` are later by the time it lay still.
+        ("first_token", pa.float64()),  # null if a server returns whole answers
+        # Continued attempts have `started` and `first_token` shifted by the pause.
         ("finished", pa.float64()),
-        # Its tokens before a raised `sampling.max_tokens` last let it go on; null: in one go.
+        # Number of tokens before the last continuation under a raised cap; null: not continued.
         ("continued_from", pa.int32()),
     ]
 )
 
 
 def cut_off(finish_reasons: Any) -> Any:
-    """Select the attempts that did not end by themselves: bool, null where not known."""
+    """Return which attempts did not end by themselves: bool, null if not known."""
     cut = pc.is_in(finish_reasons, value_set=pa.array(CUT))
     return pc.if_else(pc.is_valid(finish_reasons), cut, None)
 
 
 def below(limits: Any, finish_reasons: Any, tokens: Any) -> Any:
-    """Select the attempts that ended at a token limit below their limit now: bool."""
+    """Return which attempts ended at a token limit lower than the present one: bool."""
     short = pc.and_(pc.equal(finish_reasons, "length"), pc.less(tokens, pa.array(limits)))
     return pc.fill_null(short, False)
 
@@ -65,19 +67,19 @@ def below(limits: Any, finish_reasons: Any, tokens: Any) -> Any:
 GRADES = pa.schema(
     [
         *_KEY_FIELDS,
-        ("has_box", pa.bool_()),  # whether there is an answer, in a box where its kind needs one
+        ("has_box", pa.bool_()),  # whether there is an answer, in a box if its kind needs one
         ("box", pa.string()),  # boxed, no_box, unclosed, truncated, timeout or error
         ("answer", pa.string()),  # the extracted answer, null without one
         ("outcome", pa.string()),  # correct, wrong, no_answer, unparsable, timeout or error
         ("layer", pa.string()),  # what decided it, see verifiers.Grade
         ("reason", pa.string()),  # why, in a few words
-        ("grader", pa.string()),  # the kind of answer, see verifiers.Grade; null of imports
+        ("grader", pa.string()),  # the kind of answer, see verifiers.Grade; null if imported
     ]
 )
 
 
 # A verifier's labels: a correct, b incorrect, c invalid. Log-probs are natural, of the label's
-# token at the answer slot, under the full vocabulary.
+# token as the next one, over the full vocabulary.
 _LOGPROBS = [(f"logprob_{label}", pa.float32()) for label in "abc"]
 LABEL_LOGPROBS = pa.schema(
     [
@@ -87,8 +89,8 @@ LABEL_LOGPROBS = pa.schema(
         ("cut", pa.bool_()),  # the middle of the response was left out
     ]
 )
-# Of each label also what was subtracted (verify/calibrate.py), exp(logprob), the softmax over the
-# three and, calibrated, softmax((logprob - base) / T).
+# For each label: base, what calibration subtracts (verify/calibrate.py); raw, exp(logprob); direct,
+# the softmax over the three labels; and the calibrated softmax((logprob - base) / T).
 _KINDS = ("base_", "raw_", "direct_", "")
 VERDICTS = pa.schema(
     [
@@ -102,8 +104,8 @@ VERDICTS = pa.schema(
     ]
 )
 
-# The paper's nine base signals. Bits per token are -mean log2 p over the finite log-probs; null
-# where there are none.
+# The paper's nine base signals. Bits per token are -mean log2 p over the finite log-probs, null
+# without any.
 SIGNALS = pa.schema(
     [
         *_KEY_FIELDS,
@@ -119,8 +121,8 @@ SIGNALS = pa.schema(
     ]
 )
 
-# Means of log-probs where an attempt has no list of them: imported records. Natural log per token;
-# a prompt's mean is over n - 1 positions, for the first has no log-prob.
+# Mean log-probs of imported attempts that have no list of them. Natural log per token; a prompt's
+# mean is over n - 1 positions, since the first has no log-prob.
 MEANS = pa.schema(
     [
         *_KEY_FIELDS,

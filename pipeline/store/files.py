@@ -1,4 +1,4 @@
-"""Results of a verb or study as files: tables in every form, figures, pages, and their record."""
+"""Results of a verb or study as files: tables in all formats, figures, pages, and their record."""
 
 import contextlib
 import itertools
@@ -31,33 +31,40 @@ def write(
 ) -> list[Path]:
     """Write the results of one verb or study into a folder, all or none; one writer at a time.
 
-    `record` is all that was computed, for programs; `NAME.json` holds it and, under "files", what
-    else was written: what an earlier one lists and is no longer made is removed. `tables` and
-    `figures` are by stem or SUBFOLDER/stem: each table becomes .csv, .json, .tex and .md, each
-    figure .png and .pdf; `texts` are pages by file name. Returns every file, NAME.json the last.
+    Files that an earlier `NAME.json` lists and that are not written again are removed.
+
+    Args:
+        folder: created if missing.
+        name: of the verb or study.
+        record: everything that was computed, for programs, stored in `NAME.json`.
+        tables: by stem or SUBFOLDER/stem; each becomes .csv, .json, .tex and .md.
+        figures: by stem or SUBFOLDER/stem; each becomes .png and .pdf.
+        texts: pages by file name.
+
+    Returns every file written, `NAME.json` last; it lists the others under "files".
     """
     forms = itertools.product(tables.items(), FORMS.items())
     pages = {f"{stem}.{ending}": form(table) for (stem, table), (ending, form) in forms}
-    made = {folder / file: text.encode() for file, text in {**pages, **(texts or {})}.items()}
+    contents = {folder / file: text.encode() for file, text in {**pages, **(texts or {})}.items()}
     if figures:
         from bayes_at_n.pipeline.display import style  # matplotlib takes half a second
 
         for stem, figure in figures.items():
-            made |= style.pictures(figure, folder / stem)
-    files = sorted(str(path.relative_to(folder)) for path in made)
+            contents |= style.pictures(figure, folder / stem)
+    files = sorted(str(path.relative_to(folder)) for path in contents)
     text = json.dumps(plain({**record, "files": files}), indent=2, ensure_ascii=False)
     result, own, stale = folder / f"{name}.json", folder.resolve(), list[Path]()
     folder.mkdir(parents=True, exist_ok=True)
     with lease.held(folder / "results.lease", "writing results", wait=True):
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, UserError):
             listed = {*map(str, untrusted.read_json(result)["files"])} - {*files}
-            paths = ((own / name).resolve() for name in listed)  # what is elsewhere stays
+            paths = ((own / name).resolve() for name in listed)  # files elsewhere stay
             stale = [path for path in paths if path.is_relative_to(own) and path.is_file()]
-        atomic.replace_all(made | dict.fromkeys(stale) | {result: f"{text}\n".encode()})
+        atomic.replace_all(contents | dict.fromkeys(stale) | {result: f"{text}\n".encode()})
         for parent in {path.parent for path in stale} - {own}:
             if not any(parent.iterdir()):
                 parent.rmdir()
-    return [*made, result]
+    return [*contents, result]
 
 
 def file_stem(text: str) -> str:
@@ -66,17 +73,17 @@ def file_stem(text: str) -> str:
 
 
 def folder_of(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """Return the folder for what a verb makes of a selection, and the links to lead to it.
+    """Return the folder for the results of a selection, and the links that should lead to it.
 
     `runs` has one run of each data set. The folder is `out`, unless that is such a link, else
-    DATASET/_VERB-SELECTION, in `cfg.runs` for several data sets.
+    DATASET/_VERB-SELECTION, or in `cfg.runs` if there are several data sets.
     """
     out, root = Path(cfg.out or "").expanduser(), Path(cfg.runs).expanduser()
     if cfg.out is not None and not out.is_symlink():
         return out, []
     parent = runs[0].parent if len(runs) == 1 else root
-    every = {Path(run).expanduser().resolve() for run in cfg.folders}  # by a shell's *, maybe
-    named = [path for path in every if path.name[:1] not in ("_", ".")]
+    folders = {Path(run).expanduser().resolve() for run in cfg.folders}
+    named = [path for path in folders if path.name[:1] not in ("_", ".")]  # a shell's * has those
     sets = cfg.dataset if named or len(runs) > 1 else []
     words = sorted([*sets, *cfg.model, *(path.name for path in named)])
     text = "+".join(words) or "all"
@@ -84,12 +91,12 @@ def folder_of(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Pa
         text = f"{text[:80]}-{short_hash(str(sorted([*words, *map(str, named)])))}"
     if cfg.out is not None:
         return out.with_name(f"_{verb}-{text}"), [out]
-    places = dict.fromkeys([parent, root] if verb == "report" else [parent])
-    return parent / f"_{verb}-{text}", [place / f"_{verb}" for place in places]
+    parents = dict.fromkeys([parent, root] if verb == "report" else [parent])
+    return parent / f"_{verb}-{text}", [path / f"_{verb}" for path in parents]
 
 
 def publish(folder: Path, links: Sequence[Path]) -> None:
-    """Let each link lead to the folder."""
+    """Make each link lead to the folder."""
     for link in links:
         new = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
         try:

@@ -1,4 +1,4 @@
-"""Find the run folders that settings name: `runs/DATASET/RUN`, or folders named outright."""
+"""Find the run folders that settings select: `runs/DATASET/RUN`, or folders given by path."""
 
 import os
 import re
@@ -14,10 +14,10 @@ from bayes_at_n.pipeline.config.folder import load_folder
 
 
 def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
-    """Return run folders by data set, in the order named, each once.
+    """Return the selected run folders by data set, in order, each once.
 
-    A folder named outright without a sound run is left out with a warning. Raises UserError: no
-    sound run is left, or no such data set or model.
+    A folder given by path that holds no readable run is left out with a warning. Raises UserError:
+    no run is left, or there is no such data set or model.
     """
     by_dataset, faults = dict[str, dict[Path, Path]](), dict[Path, UserError]()
     for folder in (Path(text).expanduser() for text in cfg.folders):
@@ -32,7 +32,7 @@ def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
     if not by_dataset:
         raise next(iter(faults.values()))
     for folder, fault in faults.items():
-        if folder.name[:1] not in ("_", "."):  # nobody means those; a shell's * does
+        if folder.name[:1] not in ("_", "."):  # a shell's * includes those
             warn(f"{untrusted.printable(folder)} is left out: {fault}")
     return {name: list(runs.values()) for name, runs in by_dataset.items()}
 
@@ -40,20 +40,22 @@ def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
 def _in_root(cfg: SelectionConfig) -> dict[str, list[Path]]:
     root = Path(cfg.runs).expanduser()
     folders = _folders(root) if root.is_dir() else []
-    known = {path.name: runs for path in folders if (runs := _runs(path))}
-    if not known:
-        why = "no such folder, or no run in it; run something first, or set runs=DIR"
-        raise UserError(f"runs={cfg.runs}: {why}")
-    chosen = {name: known.get(name, []) for name in cfg.dataset or known}
+    datasets = {path.name: runs for path in folders if (runs := _runs(path))}
+    if not datasets:
+        reason = "no such folder, or no run in it; run something first, or set runs=DIR"
+        raise UserError(f"runs={cfg.runs}: {reason}")
+    chosen = {name: datasets.get(name, []) for name in cfg.dataset or datasets}
     models = sorted({path.name for runs in chosen.values() for path in runs})
-    asked = [("dataset", name, [*known]) for name in cfg.dataset]
-    for key, name, there in [*asked, *(("model", name, models) for name in cfg.model)]:
-        if name not in there:
-            listed = ", ".join(there)
-            raise UserError(f"{key}={name}: no such run in {root}, which has {listed}")
-    wanted = cfg.model or models
-    found = {n: [run for m in wanted for run in of if run.name == m] for n, of in chosen.items()}
-    return {name: runs for name, runs in found.items() if runs}
+    names = [("dataset", name, [*datasets]) for name in cfg.dataset]
+    for key, name, existing in [*names, *(("model", name, models) for name in cfg.model)]:
+        if name not in existing:
+            raise UserError(f"{key}={name}: no such run in {root}, which has {', '.join(existing)}")
+    order = cfg.model or models
+    selected = {
+        name: [run for model in order for run in runs if run.name == model]
+        for name, runs in chosen.items()
+    }
+    return {name: runs for name, runs in selected.items() if runs}
 
 
 def within(folder: Path) -> list[Path]:
@@ -78,24 +80,24 @@ def _runs(dataset: Path) -> list[Path]:
 
 
 def _folders(root: Path) -> list[Path]:
-    """List folders, but for those made from runs."""
+    """Return the folders in `root`, except those of results."""
     return sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._")
 
 
 def names(folders: Sequence[Path]) -> list[str]:
-    """Name folders, with as many parents as tell them apart.
+    """Return names of folders, with as many parents as distinguish them.
 
     >>> names([Path("/r/a/x"), Path("/r/b/x"), Path("/r/b/y")])
     ['a/x', 'b/x', 'y']
     """
     paths = [Path(untrusted.printable(path.resolve())) for path in folders]
     tails = {path: [path.parts[-n:] for n in range(1, len(path.parts))] for path in paths}
-    times = Counter(tail for of_one in tails.values() for tail in of_one)
+    times = Counter(tail for options in tails.values() for tail in options)
     return [next(("/".join(t) for t in tails[p] if times[t] == 1), str(p)) for p in paths]
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:
-    """Return a sort key by which numbers count by value, and before letters.
+    """Return a sort key that orders numbers in names by value.
 
     >>> sorted(["step-1000", "best", "step-900"], key=natural)
     ['best', 'step-900', 'step-1000']

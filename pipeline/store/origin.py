@@ -1,7 +1,8 @@
 """The identity of a run in its manifest and in the metadata of its files of attempts.
 
-A file with another `identity_hash` than the manifest is of another run, and not read. `identity` is
-what was hashed; a lost manifest is made anew from it. Folders of another format are refused.
+A file whose `identity_hash` differs from the manifest's belongs to another run and is not read.
+`identity` is what was hashed, from which a lost manifest is restored. Folders of another format are
+refused.
 """
 
 import contextlib
@@ -21,35 +22,35 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.untrusted import read_json
 from bayes_at_n.pipeline.store import parquet
 
-HASH, IDENTITY = "identity_hash", "identity"  # in the manifest, and of files
-QUESTIONS = "questions_hash"  # in the identity of a file: of all questions and prompts
+HASH, IDENTITY = "identity_hash", "identity"  # keys of the manifest and of files' metadata
+QUESTIONS = "questions_hash"  # in a file's identity: hash of all questions and prompts
 FORMAT, NUMBER = "format", 2  # of run folders
-_READERS = {1: "596fca5"}  # the last commit that reads another format
+_READERS = {1: "596fca5"}  # the last commit that reads a format
 Metadata = dict[bytes, bytes]
-_warn = functools.cache(warn)  # once a command
+_warn = functools.cache(warn)  # once per command
 
 
 def condensed(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity with one hash in place of those of all questions and prompts."""
+    """Return an identity with one hash instead of those of all questions and prompts."""
     rest = {k: v for k, v in identity.items() if k not in ("questions", "prompts")}
     return {QUESTIONS: hashed([identity.get("questions"), identity.get("prompts")])} | rest
 
 
 def hashed(value: Any) -> str:
-    """The first 16 hex digits of SHA-256 of a value's JSON, keys sorted."""
+    """Return the first 16 hex digits of the SHA-256 of a value's JSON, keys sorted."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def part_metadata(manifest: Mapping[str, Any]) -> Metadata:
-    """Return the metadata of new files of attempts beside this manifest."""
+    """Return the metadata for new files of attempts of the run with this manifest."""
     text = json.dumps(condensed(manifest[IDENTITY]))
-    of = {HASH: str(manifest[HASH]), IDENTITY: text, FORMAT: str(NUMBER)}
-    return {key.encode(): value.encode() for key, value in of.items()}
+    entries = {HASH: str(manifest[HASH]), IDENTITY: text, FORMAT: str(NUMBER)}
+    return {key.encode(): value.encode() for key, value in entries.items()}
 
 
-def check_format(folder: Path, there: Any) -> None:
-    """Raise UserError where a run folder has another format, `there`, than this version reads."""
-    number = 1 if there is None else there
+def check_format(folder: Path, number: Any) -> None:
+    """Raise UserError if this version does not read a run folder's format; None: format 1."""
+    number = 1 if number is None else number
     if number != NUMBER:
         reader = f"commit {_READERS[number]}" if number in _READERS else "a later version"
         line = f"has format {number}, which {reader} reads; this version reads {NUMBER}"
@@ -57,7 +58,7 @@ def check_format(folder: Path, there: Any) -> None:
 
 
 def schema(path: Path) -> pa.Schema:
-    """Return the columns of a Parquet file; none if it is damaged. Raises OSError."""
+    """Return the schema of a Parquet file, empty if it is damaged. Raises OSError."""
     try:
         return pq.read_schema(path)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -67,22 +68,22 @@ def schema(path: Path) -> pa.Schema:
 
 
 def metadata(path: Path) -> Metadata:
-    """Return the metadata of a part or a journal; none if it is damaged. Raises OSError."""
+    """Return the metadata of a part or a journal, empty if it is damaged. Raises OSError."""
     journals = path.suffix == ".journal"
     return journal.metadata(path) if journals else dict(schema(path).metadata or {})
 
 
 def of_another_run(path: Path) -> str:
-    """Say why a file of attempts is not of the run in whose folder it lies; empty where it may be.
+    """Return why a file of attempts belongs to another run than its folder; empty if it does not.
 
-    Raises OSError: the file is gone, or may not be read.
+    Raises OSError: the file is gone, or cannot be read.
     """
     manifest = path.parent.parent / "manifest.json"
-    mine = _hash_in(manifest, parquet.fingerprint(manifest))
-    its = metadata(path).get(HASH.encode(), b"").decode(errors="replace")
-    if not mine or not its or mine == its:
+    own = _hash_in(manifest, parquet.fingerprint(manifest))
+    other = metadata(path).get(HASH.encode(), b"").decode(errors="replace")
+    if not own or not other or own == other:
         return ""
-    return f"{path.name}: made under another identity ({its[:16]}, not {mine[:16]}), so not read"
+    return f"{path.name}: made under another identity ({other[:16]}, not {own[:16]}), so not read"
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -93,20 +94,21 @@ def _hash_in(manifest: Path, fingerprint: str) -> str:
 
 
 def manifest(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
-    """Make a manifest anew from the latest of the files of attempts beside it.
+    """Restore a manifest from the latest of the files of attempts.
 
-    Raises UserError: they do not say of which run they are, or are of several.
+    Raises UserError: they have no identity, or those of several runs.
     """
-    known = {file: made for file in files if HASH.encode() in (made := metadata(file))}
-    runs = {made[HASH.encode()]: file.name for file, made in known.items()}
+    tagged = {file: entries for file in files if HASH.encode() in (entries := metadata(file))}
+    runs = {entries[HASH.encode()]: file.name for file, entries in tagged.items()}
     with contextlib.suppress(KeyError, ValueError, RecursionError, TypeError):
-        [its] = runs
-        file = max(known, key=lambda file: file.name.lstrip("_"))  # of a raised cap
-        check_format(path.parent, int(known[file].get(FORMAT.encode(), b"1")))
-        identity = dict(json.loads(known[file][IDENTITY.encode()]))
-        _warn(f"{path}: {fault}; identity read from attempts/{file.name}; `prepare` writes it anew")
-        return {FORMAT: NUMBER, HASH: its.decode(), IDENTITY: identity}
+        [hash_] = runs
+        file = max(tagged, key=lambda file: file.name.lstrip("_"))  # has the highest raised cap
+        check_format(path.parent, int(tagged[file].get(FORMAT.encode(), b"1")))
+        identity = dict(json.loads(tagged[file][IDENTITY.encode()]))
+        _warn(f"{path}: {fault}; identity read from attempts/{file.name}; `prepare` restores it")
+        return {FORMAT: NUMBER, HASH: hash_.decode(), IDENTITY: identity}
     if not files:
         raise UserError(f"{path}: {fault}; delete it, and run `prepare` again")
-    of = f"of several runs ({', '.join(sorted(runs.values())[:3])})" if runs else "of no known run"
-    raise UserError(f"{path}: {fault}, and attempts/ is {of}; restore it from a copy")
+    names = f"of several runs ({', '.join(sorted(runs.values())[:3])})"
+    owner = names if runs else "of an unknown run"
+    raise UserError(f"{path}: {fault}, and attempts/ is {owner}; restore it from a copy")

@@ -1,4 +1,4 @@
-"""Read and write one file of a table: a sealed Parquet part, or a journal that is growing."""
+"""Read and write one file of a table: a sealed Parquet part, or a growing journal."""
 
 import sys
 from collections.abc import Container, Iterator
@@ -12,27 +12,27 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import atomic, journal, untrusted
 from bayes_at_n.pipeline.base.errors import one_line
-from bayes_at_n.pipeline.store.columns import KEY
+from bayes_at_n.pipeline.store.columns import KEY, LATER
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
-HIDDEN = "_"  # what starts so is skipped by everything that reads a folder of Parquet files
-# Columns that have few values, often.
+HIDDEN = "_"  # prefix of files that readers of Parquet folders skip
+# Columns with few distinct values.
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
-# What pyarrow raises of a damaged file, or of one that somebody else wrote.
+# What pyarrow raises for a damaged file, or for one of another writer.
 DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError)
-Keep = Container[tuple[str, int]]  # keys of the rows that are wanted
-_HEAVY = {"text", "token_ids", "logprobs"}  # columns of which a group of rows is read at a time
-_AT_ONCE = 32  # groups of all others, which are mostly the cost of a call
+Keep = Container[tuple[str, int]]  # keys of the rows to keep
+_HEAVY = {"text", "token_ids", "logprobs"}  # columns that are read one row group at a time
+_AT_ONCE = 32  # row groups of other columns, where the cost is per call
 
 
 @dataclass
 class Damage:
-    """Lines on what could not be read, by file."""
+    """Messages about what could not be read, by file."""
 
     lines: dict[Path, list[str]] = field(default_factory=dict)
 
     def add(self, path: Path, line: str, error: BaseException | None = None) -> None:
-        """Add a line on a file. Raises the error: the disk or the rights are at fault."""
+        """Add a message about a file. Raises `error` if it is the system's (disk, permissions)."""
         if isinstance(error, OSError) and error.errno is not None:
             raise error
         self.lines.setdefault(path, []).append(f"{line} ({one_line(error)})" if error else line)
@@ -42,9 +42,9 @@ class Damage:
 
 
 def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> None:
-    """Write a Parquet file, whole or not at all. Raises OSError: when the disk is full.
+    """Write a Parquet file atomically. Raises OSError: the disk is full, say.
 
-    Larger groups are for rows that can be made again: faster, but a flipped bit costs a group.
+    Larger row groups are faster, but a flipped bit costs a group: they are for derived rows.
     """
     path.parent.mkdir(exist_ok=True)  # not the run folder, which may have been renamed
     with atomic.replacing(path) as file, writer(file, table.schema) as groups:
@@ -68,9 +68,9 @@ def writer(file: Any, columns: pa.Schema) -> pq.ParquetWriter:
 
 
 def without_pandas() -> None:
-    """Keep pyarrow's first array from importing pandas, half a second; `to_pandas` still does.
+    """Keep pyarrow from importing pandas for its first array, which takes half a second.
 
-    For processes that hand pyarrow none of pandas' objects: it would not know them.
+    pyarrow then does not recognize pandas objects as input; `to_pandas` works.
     """
 
     def hidden(name: str, *_: object) -> None:
@@ -85,7 +85,7 @@ def without_pandas() -> None:
 
 
 def fingerprint(path: Path) -> str:
-    """Return size and time of change of a file; empty where there is none."""
+    """Return size and modification time of a file; empty if there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -93,18 +93,18 @@ def fingerprint(path: Path) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def put_aside(path: Path, why: str = ".damaged") -> None:
-    """Rename a file so that no reader sees it."""
-    path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{why}"))
+def put_aside(path: Path, suffix: str = ".damaged") -> None:
+    """Rename a file so that readers skip it."""
+    path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{suffix}"))
 
 
 def keys(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, int]]:
-    """Return the (question_id, trial) of rows, in their order."""
+    """Return the (question_id, trial) of each row."""
     return zip(*(rows[name].to_pylist() for name in KEY), strict=True)
 
 
 def _kept(rows: Any, keep: Keep | None) -> Any:
-    """Select the rows to `keep` of a batch or table; None: all."""
+    """Return the rows of a batch or table whose keys are in `keep`; None: all."""
     return (
         rows if keep is None else rows.filter(pa.array([k in keep for k in keys(rows)], pa.bool_()))
     )
@@ -113,7 +113,7 @@ def _kept(rows: Any, keep: Keep | None) -> Any:
 def read(
     path: Path, columns: pa.Schema, names: list[str], damage: Damage, keep: Keep | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Stream columns of the rows to `keep` of a part or journal; adds to `damage`."""
+    """Yield batches of columns of a part or journal, of the rows to `keep`; adds to `damage`."""
     if path.suffix == ".journal":
         frames, lines, _ = journal.read(path, columns)
         for line in lines:
@@ -147,33 +147,36 @@ def read(
 def _rows(
     file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep | None
 ) -> pa.Table:
-    """Read columns, the keys among them, of those rows of some groups that are to be kept."""
+    """Read columns, keys included, of the rows to `keep` in some row groups."""
     if keep is not None and not any(
         k in keep for k in keys(_rows(file, groups, columns, [*KEY], None))
     ):
-        groups = []  # passed over
-    threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # of few rows they only cost
+        groups = []  # skipped
+    threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # for few rows they cost more
     table = file.read_row_groups(groups, columns=names, use_threads=threads)
     rows = sound(table.select(names), pa.schema([columns.field(name) for name in names]))
     return _kept(rows, keep)
 
 
 def opened(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file. Raises as `untrusted.check`; one of `DAMAGE`."""
+    """Open a Parquet file. Raises: see `untrusted.check`; one of `DAMAGE`."""
     untrusted.check(path)
     return pq.ParquetFile(path, page_checksum_verification=True)
 
 
 def whole(path: Path, columns: pa.Schema) -> pa.Table:
     """Read all of a part. Raises one of `DAMAGE`."""
-    with opened(path) as file:  # no pandas import
-        return sound(file.read().select(columns.names), columns)
+    with opened(path) as file:  # `pq.read_table` would import pandas
+        table = file.read()
+    for name in LATER - {*table.column_names}:
+        table = table.append_column(name, pa.nulls(len(table)))
+    return sound(table.select(columns.names), columns)
 
 
 def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Cast a table that others may have written, and validate it. Raises one of `DAMAGE`."""
+    """Cast and validate a table of an untrusted writer. Raises one of `DAMAGE`."""
     table = table.cast(columns)
-    table.validate(full=True)  # texts need not be UTF-8
+    table.validate(full=True)  # strings may not be UTF-8
     if any(table[name].null_count for name in KEY if name in columns.names):
         raise ValueError(f"a row without {' or '.join(KEY)}")
     return table

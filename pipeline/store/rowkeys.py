@@ -1,7 +1,7 @@
-"""Look up and join rows of attempts by key, as numbers instead of Python objects.
+"""Look up and join rows of attempts by integer keys.
 
-The key (question_id, trial) becomes one whole number, `question << 32 | trial`, where the question
-is its position among the run's.
+The key (question_id, trial) becomes one integer, `question << 32 | trial`, where `question` is the
+index of the question in the run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,18 +19,18 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, MEANS
 from bayes_at_n.pipeline.store.runfolder import Run
 
 Ints = npt.NDArray[np.int64]
-TABLES = {"attempts": ATTEMPTS, "means": MEANS}  # sampled ones, by their folder in a run
+TABLES = {"attempts": ATTEMPTS, "means": MEANS}  # sampled tables, by folder in a run
 
 
 def question_ids(run: Run) -> pa.Array:
-    """Return the ids of a run's questions, in their order."""
+    """Return the ids of a run's questions in order."""
     return pa.array([q["question_id"] for q in run.questions], pa.string())
 
 
 def encode(rows: Any, ids: pa.Array) -> Ints:
-    """Return one number per row of a table or batch: question (position in `ids`) and trial.
+    """Return the key of each row of a table or batch, int64; -1 for questions not in `ids`.
 
-    Unknown questions get -1. `key >> 32` is the question, `key & 0xffffffff` the trial.
+    `key >> 32` is the index of the question in `ids`, `key & 0xffffffff` the trial.
     """
     questions = pc.fill_null(pc.index_in(rows[KEY[0]], value_set=ids), -1)
     number = questions.to_numpy().astype(np.int64)
@@ -39,9 +39,9 @@ def encode(rows: Any, ids: pa.Array) -> Ints:
 
 
 def cells(keys: Ints, trials: int) -> tuple[npt.NDArray[np.bool_], tuple[Ints, Ints]]:
-    """Mask the keys of known questions and of the first `trials` trials.
+    """Select the keys of known questions and the first `trials` trials.
 
-    Returns the mask, and question and trial of the kept keys.
+    Returns a mask, and question and trial of the selected keys.
 
     >>> kept, (question, trial) = cells(np.array([-1, 7, 2 << 32 | 3]), 5)
     >>> kept.tolist(), question.tolist(), trial.tolist()
@@ -53,7 +53,7 @@ def cells(keys: Ints, trials: int) -> tuple[npt.NDArray[np.bool_], tuple[Ints, I
 
 
 def placed(rows: Any, ids: pa.Array, values: Any, shape: tuple[int, ...], unknown: Any) -> Any:
-    """Place values of the rows of a table in a matrix of questions and trials, else `unknown`.
+    """Return a matrix of questions and trials with the values of a table's rows, else `unknown`.
 
     >>> rows = pa.table({"question_id": ["b", "a", "c"], "trial": [0, 1, 0]})
     >>> placed(rows, pa.array(["a", "b"]), np.array([7, 8, 9]), (2, 2), -1).tolist()
@@ -66,9 +66,9 @@ def placed(rows: Any, ids: pa.Array, values: Any, shape: tuple[int, ...], unknow
 
 
 def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
-    """Return for each of `keys` its position in `known`, which has it once, or -1.
+    """Return the index of each key in `known`, whose keys are unique, or -1.
 
-    `order` is ``np.argsort(known)``, for many calls with one `known`.
+    `order`: ``np.argsort(known)``, for repeated calls with one `known`.
 
     >>> rows_of(np.array([5, 7, 9]), np.array([9, 5])).tolist()
     [1, -1, 0]
@@ -76,40 +76,37 @@ def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
     if not known.size:
         return np.full(keys.shape, -1, np.int64)
     order = np.argsort(known) if order is None else order
-    at = order[np.minimum(np.searchsorted(known, keys, sorter=order), known.size - 1)]
-    return np.where(known[at] == keys, at, -1)
+    index = order[np.minimum(np.searchsorted(known, keys, sorter=order), known.size - 1)]
+    return np.where(known[index] == keys, index, -1)
 
 
 def in_order(rows: pa.Table, known: Ints, names: Sequence[str], keys: Ints) -> dict[str, pa.Array]:
-    """Put columns of a table, whose rows have the keys `known`, in the order of `keys`.
-
-    Null without a row.
-    """
-    at = rows_of(keys, known)
-    places = pa.array(at, mask=at < 0)
-    return {name: rows[name].take(places).combine_chunks() for name in names}
+    """Return columns of a table with the keys `known` in the order of `keys`, else null."""
+    index = rows_of(keys, known)
+    indices = pa.array(index, mask=index < 0)
+    return {name: rows[name].take(indices).combine_chunks() for name in names}
 
 
 def aligned(run: Run, rows: pa.Table, keys: Ints) -> dict[str, pa.Array]:
-    """Put all columns but the key of rows of a run in the order of `keys`; null without a row."""
+    """Return all columns but the key of a run's rows in the order of `keys`, else null."""
     names = [name for name in rows.column_names if name not in KEY]
     return in_order(rows, encode(rows, question_ids(run)), names, keys)
 
 
 def keyed(run: Run, table: str, names: Sequence[str]) -> tuple[pa.Table, Ints]:
-    """Read the rows of `streamed` whose questions the run has, and the key of each row."""
+    """Read rows as `streamed`, those of known questions only; return them and their keys."""
     rows = streamed(run, table, names)
     keys = encode(rows, question_ids(run))
     return rows.filter(pa.array(keys >= 0)).combine_chunks(), keys[keys >= 0]
 
 
 def streamed(run: Run, table: str, names: Sequence[str]) -> pa.Table:
-    """Read the key and other columns of one of `TABLES`; a warning names what is unreadable."""
+    """Read key and columns of one of `TABLES`; warn about damaged rows."""
     columns, names, damage = TABLES[table], [*KEY, *names], parquet.Damage()
     batches = shards.batches(run.path / table, columns, names, damage)
     rows = pa.Table.from_batches(batches, pa.schema([columns.field(name) for name in names]))
     if damage.lines:
-        remedy = f"`{PROGRAM} status --check {run.path}` sets them aside, and `run` makes them anew"
+        remedy = f"`{PROGRAM} status --check {run.path}` sets them aside, `run` makes them again"
         warn(f"{run.path}: {table}: {damage}; they do not count; {remedy}")
     return rows.combine_chunks()
 
@@ -117,13 +114,13 @@ def streamed(run: Run, table: str, names: Sequence[str]) -> pa.Table:
 def responses(
     run: Run, keys: Ints, damage: parquet.Damage, few: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Stream the texts of these attempts, each with its position in `keys`.
+    """Yield the texts of these attempts, each with its index in `keys`.
 
-    `few`: of all that are there; then groups of rows without one of them are passed over.
+    `few`: skip row groups without any of them, if `keys` are few of the run's.
     """
     ids, order = question_ids(run), np.argsort(keys)
     keep = {(ids[key >> 32].as_py(), key & 0xFFFFFFFF) for key in keys.tolist()} if few else None
     for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage, keep):
-        at = rows_of(encode(batch, ids), keys, order)
-        texts = batch["text"].filter(pa.array(at >= 0)).fill_null("")
-        yield from zip(at[at >= 0].tolist(), texts.to_pylist(), strict=True)
+        index = rows_of(encode(batch, ids), keys, order)
+        texts = batch["text"].filter(pa.array(index >= 0)).fill_null("")
+        yield from zip(index[index >= 0].tolist(), texts.to_pylist(), strict=True)

@@ -1,7 +1,7 @@
-"""Read what workers leave in a run folder: `sessions/WORKER.json`, heartbeats in `claims/`.
+"""Read the sessions and heartbeats of workers: `sessions/WORKER.json` and `claims/`.
 
-Files of a server's attempts are named `-unproven` until a probe finds the model to be the run's.
-Where it finds another, they become `attempts/_*.suspect`, which no reader counts.
+Files of a server's attempts are named `-unproven` until a probe finds that the server still has the
+run's model. If it has another, they become `attempts/_*.suspect`, which no reader counts.
 """
 
 import time
@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.store import parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
-CLAIMS = "claims"  # in the run folder: heartbeats, and what is claimed
+CLAIMS = "claims"  # folder of claims and heartbeats in a run folder
 UNPROVEN, _SUSPECT = "-unproven", ".suspect"
 
 
@@ -23,28 +23,28 @@ class Totals(NamedTuple):
 
     sessions: int
     wall_s: float
-    gpu_s: float | None  # None where no session says it
+    gpu_s: float | None  # None if no session has it
     completion_tokens: int
 
 
 def alive(folder: Path) -> set[str]:
-    """Return the names of the workers of a run folder that are alive; writes nothing there."""
+    """Return the names of the live workers of a run folder, without writing there."""
     return lease.living(folder / CLAIMS)
 
 
 def sessions(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what every worker last said, by its name."""
+    """Return the latest session of every worker, by name."""
     paths = sorted((folder / "sessions").glob("*.json"))
     return {path.stem: _read(path, parquet.fingerprint(path)) for path in paths}
 
 
-@lru_cache(maxsize=1 << 14)  # those of finished workers never change
+@lru_cache(maxsize=1 << 14)  # sessions of finished workers never change
 def _read(path: Path, fingerprint: str) -> dict[str, Any]:
     return runfolder.read_json(path)
 
 
 def totals(run: Run) -> Totals:
-    """Sum what the sessions of a run cost."""
+    """Return the sums over a run's sessions."""
     records = [record for record in sessions(run.path).values() if record]
     gpu_s = [record["gpu_s"] for record in records if "gpu_s" in record]
     wall_s = sum(record.get("wall_s", 0.0) for record in records)
@@ -53,15 +53,15 @@ def totals(run: Run) -> Totals:
 
 
 def unproven(run: Run, own: str = "") -> list[Path]:
-    """List the unproven files of the worker `own`, and of those that are gone."""
+    """Return the unproven files of the worker `own` and of dead workers."""
     living = alive(run.path) - {own}
     named = (path for path in shards.files(run.attempts) if UNPROVEN in path.name)
     return [path for path in named if shards.worker_of(path) not in living]
 
 
 def prove(run: Run, good: bool, own: str = "") -> None:
-    """Count what is unproven for good, or set it aside, as a probe found."""
-    if not good:  # journals of the killed, too: only parts are counted, and taken back
+    """Accept unproven files if a probe was `good`, or set them aside as suspect."""
+    if not good:  # seal journals of dead workers first: only parts can be suspects
         living = alive(run.path) - {own}
         shards.seal_leftovers(run.attempts, ATTEMPTS, lambda worker: worker not in living)
     for path in unproven(run, own):
@@ -72,7 +72,7 @@ def prove(run: Run, good: bool, own: str = "") -> None:
 
 
 def trust(run: Run) -> None:
-    """Count all that is suspect or unproven; what the server has next is the run's model."""
+    """Accept all suspect and unproven files; the server's next model becomes the run's."""
     for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):
         path.rename(path.with_name(path.name[1:].removesuffix(_SUSPECT)))
     prove(run, good=True)
@@ -80,7 +80,7 @@ def trust(run: Run) -> None:
 
 
 def suspects(run: Run) -> str:
-    """Say in a line how many attempts are suspect, since when and why; empty where none are."""
+    """Return a line on how many attempts are suspect, since when and why; empty if none are."""
     times, damage = list[float](), parquet.Damage()
     for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):
         for batch in parquet.read(path, ATTEMPTS, ["finished"], damage):
@@ -88,5 +88,5 @@ def suspects(run: Run) -> str:
     if not times:
         return ""
     since = time.strftime("%F %T", time.localtime(min(times)))
-    why = "suspect and do not count: their server had another model"
-    return f"{len(times)} attempts since {since} are {why}; trust_parts=true takes them back"
+    reason = "suspect and do not count: their server had another model"
+    return f"{len(times)} attempts since {since} are {reason}; trust_parts=true accepts them"

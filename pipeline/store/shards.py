@@ -1,9 +1,9 @@
-"""Tables as folders of shards: sealed Parquet parts, and journals that are still growing.
+"""Tables as folders of shards: sealed Parquet parts, and growing journals.
 
 Writers never share a file. A part appears by atomic rename and never changes; a journal is sealed
-into a part of the same stem. Where a key is there twice, after a crash or a race, readers keep the
-first in the order of file names. Files under a raised `sampling.max_tokens` (NAME-upto65536) come
-before all others, the highest first: so a continued attempt counts, not its beginning.
+into a part of the same stem. If a key occurs twice, after a crash or a race, readers keep the first
+one in the order of file names. Files under a raised `sampling.max_tokens` (NAME-upto65536) come
+first, the highest before others, so that a continued attempt counts and not its beginning.
 """
 
 import os
@@ -19,17 +19,17 @@ from bayes_at_n.pipeline.base import atomic, journal, untrusted
 from bayes_at_n.pipeline.store import origin, parquet
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 
-Only = Callable[[Path], bool]  # which files of a table are read
-ENDINGS = r"(-[a-z]+\d*)*"  # what may follow a worker's name and a number in the name of a file
-_TAKEN = "-taken"  # the name of a journal that somebody else than its writer seals
+Only = Callable[[Path], bool]  # which files of a table to read
+ENDINGS = r"(-[a-z]+\d*)*"  # suffixes of a file's name, after worker and number
+_TAKEN = "-taken"  # suffix of a journal that another process than its writer seals
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
 
 
 def seal(path: Path, columns: pa.Schema) -> list[str]:
-    """Turn a journal into a part and remove it; return what was damaged in it.
+    """Turn a journal into a part and remove it; return its damage.
 
-    A part that a crash left beside its journal is merged in: either may have been damaged since.
-    A damaged journal is renamed, not removed, for whoever wants to look into it.
+    A part that a crash left beside its journal is merged, since either may be damaged. A damaged
+    journal is renamed, not removed, for inspection.
     """
     untrusted.check(path)
     batches, damage, _ = journal.read(path, columns)
@@ -51,11 +51,10 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
 def seal_leftovers(
     folder: Path, columns: pa.Schema, is_dead: Callable[[str], bool] = lambda worker: True
 ) -> list[str]:
-    """Seal the journals of dead workers, by `is_dead` of their names, and drop their drafts.
+    """Seal the journals of dead workers, by `is_dead` of their names, and delete their drafts.
 
-    A worker that wakes up after all finds its journal gone, and writes into a new one what it has
-    appended since (`AttemptWriter`): the journal gets another name before it is read, unless its
-    writer had made a part of it.
+    A journal is renamed before it is read, unless its writer had made a part of it: a worker that
+    wakes up after all finds its journal gone and starts a new one (`AttemptWriter`).
     """
     for temporary in folder.glob(".*.tmp"):
         if is_dead(worker_of(temporary)):
@@ -77,11 +76,19 @@ def batches(
     keep: parquet.Keep | None = None,
     only: Only = lambda path: True,
 ) -> Iterator[pa.RecordBatch]:
-    """Stream the columns `names` of all rows of a table, every key once, in bounded memory.
+    """Yield batches of the columns `names` of a table, every key once, in bounded memory.
 
-    What cannot be read, or is of another run, is left out and added to `damage`. Safe while others
-    write: a journal that is sealed meanwhile is read from its part. `only` selects files, `keep`
-    rows by their keys. Raises UserError: as `untrusted.check`.
+    Safe while others write: a journal that is sealed meanwhile is read from its part.
+
+    Args:
+        folder: of the table.
+        columns: all columns of the table.
+        names: the columns to read.
+        damage: gets what cannot be read, or belongs to another run, which is left out.
+        keep: keys of the rows to keep; None: all.
+        only: which files to read.
+
+    Raises UserError: see `untrusted.check`.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -89,8 +96,8 @@ def batches(
     while fresh := [path for path in files(folder) if stem(path) not in done and only(path)]:
         for path in fresh:
             try:
-                if columns is ATTEMPTS and (why := origin.of_another_run(path)):
-                    damage.add(path, why)
+                if columns is ATTEMPTS and (reason := origin.of_another_run(path)):
+                    damage.add(path, reason)
                 else:
                     for batch in parquet.read(path, columns, needed, damage, keep):
                         if (kept := _new_rows(batch, seen)).num_rows:
@@ -98,24 +105,24 @@ def batches(
                 done.add(stem(path))
             except OSError as error:
                 if error.errno not in atomic.GONE:
-                    raise  # else sealed or set aside since the listing: list again
+                    raise  # otherwise it was sealed or set aside since the listing: list again
 
 
 def written_by(worker: str) -> Only:
-    """Return what selects the files of a worker."""
+    """Return a predicate that selects the files of a worker."""
     return lambda path: worker_of(path) == worker
 
 
 def keys(
     folder: Path, columns: pa.Schema, damage: parquet.Damage, only: Only = lambda path: True
 ) -> set[tuple[str, int]]:
-    """Return the (question_id, trial) of every readable row; for `only` see `batches`."""
+    """Return the (question_id, trial) of all readable rows; see `batches`."""
     read = batches(folder, columns, KEY, damage, only=only)
     return {key for batch in read for key in parquet.keys(batch)}
 
 
 def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
-    """Select the rows whose keys are not `seen`, which gets them."""
+    """Return the rows whose keys are not in `seen`, and add their keys to it."""
     fresh = []
     for i, key in enumerate(parquet.keys(batch)):
         if key not in seen:
@@ -125,12 +132,12 @@ def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBat
 
 
 def set_aside(damage: parquet.Damage, columns: pa.Schema) -> str:
-    """Rename damaged parts out of the way, after copying their sound rows into a new part.
+    """Rename damaged parts after copying their sound rows into a new part.
 
-    Returns what is damaged in parts; empty where only journals are.
+    Returns the damage of parts; empty if only journals are damaged.
     """
-    every = damage.lines.items()
-    parts = parquet.Damage({path: lines for path, lines in every if path.suffix == ".parquet"})
+    items = damage.lines.items()
+    parts = parquet.Damage({path: lines for path, lines in items if path.suffix == ".parquet"})
     for path in (path for path in parts.lines if path.exists()):
         sound = list(parquet.read(path, columns, columns.names, parquet.Damage()))
         if sound and not origin.of_another_run(path):
@@ -141,7 +148,7 @@ def set_aside(damage: parquet.Damage, columns: pa.Schema) -> str:
 
 
 def stem(path: Path) -> str:
-    """Return what the names of a journal and of its part have in common.
+    """Return the common stem of a journal and its part.
 
     >>> stem(Path("_w-00001.journal")), stem(Path("w-00001.parquet"))
     ('w-00001', 'w-00001')
@@ -150,7 +157,7 @@ def stem(path: Path) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    """List parts, and journals without one, in reading order. Raises as `untrusted.check`."""
+    """Return parts, and journals without one, in reading order. Raises: see `untrusted.check`."""
     if folder.is_symlink() and not folder.exists():
         untrusted.check(folder)
     by_stem: dict[str, Path] = {}
@@ -160,13 +167,13 @@ def files(folder: Path) -> list[Path]:
             if name.endswith((".journal", ".parquet")) and not name.startswith("."):
                 untrusted.check(path := folder / name)
                 by_stem[stem(path)] = path
-    except FileNotFoundError:  # sealed since the listing, into a part that was not there yet
+    except FileNotFoundError:  # sealed since the listing
         return files(folder)
     return [by_stem[name] for name in sorted(by_stem, key=reading_order)]
 
 
 def reading_order(stem: str) -> tuple[int, str]:
-    """Return a sort key of stems, in whose order the first row of a key counts.
+    """Return the sort key of stems in reading order, in which the first row of a key counts.
 
     >>> sorted(["w1-00000", "w2-00000-upto64", "w3-00000-upto128-sound"], key=reading_order)
     ['w3-00000-upto128-sound', 'w2-00000-upto64', 'w1-00000']
@@ -176,17 +183,17 @@ def reading_order(stem: str) -> tuple[int, str]:
 
 
 def worker_id() -> str:
-    """Return a name that no other process on any node has, and that sorts by its start."""
+    """Return a name that is unique over all nodes, and that sorts by its time."""
     return f"{time.time_ns() // 1000:016d}-{node()}-{os.getpid()}"
 
 
 def node() -> str:
-    """Return this machine's short name, as Slurm calls it where it does."""
+    """Return this machine's short name, Slurm's if it has one."""
     return (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).split(".")[0]
 
 
 def worker_of(path: Path) -> str:
-    """Return the worker that wrote a file of a table; empty if its name does not say.
+    """Return the worker that wrote a file of a table; empty if its name has none.
 
     >>> worker_of(Path("_0000000000000007-gpu-01-12345-00003.journal"))
     '0000000000000007-gpu-01-12345'

@@ -1,10 +1,10 @@
-"""Tables of two kinds: sampled ones, which cost GPU time, and those derived from them.
+"""Two kinds of tables: sampled ones, which cost GPU time, and those derived from them.
 
-A sampled table (`attempts`, `labels`, what an import brought) is a folder of parts that are only
-ever added to. A derived table is a pure function of these and of settings: one file for each part,
-replaced as a whole, with a record of all that decided it in its metadata. With another record than
-the settings would give now it is stale; without a file, the part's rows are pending. Two processes
-that derive at once write the same bytes, so no lease is needed.
+A sampled table (`attempts`, `labels`, imported ones) is a folder of parts, to which parts are only
+added. A derived table is a pure function of these and of settings: one file per part, replaced as a
+whole, with a record of all inputs in its metadata. If the present settings would give another
+record, it is stale; without a file, the part's rows are pending. Two processes that derive at the
+same time write the same bytes, so no lease is needed.
 """
 
 import contextlib
@@ -27,49 +27,46 @@ from bayes_at_n.pipeline.store import origin, parquet, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 
-Inputs = Mapping[str, Any]  # JSON values: settings, hashes of files, versions, by name
-IMPORTED: Inputs = {"imported": True}  # of rows that came with records: no settings make them
+Inputs = Mapping[str, Any]  # JSON values by name: settings, hashes of files, versions
+IMPORTED: Inputs = {"imported": True}  # of imported rows, which no settings can make again
 _RECORD = b"made_from"
-_JOURNAL = re.compile(r"journal (\d{1,18}) 0{8}")  # the mark of one
+_JOURNAL = re.compile(r"journal (\d{1,18}) 0{8}")  # the mark of a journal
 _ROWS_PER_GROUP = 1 << 16  # of derived rows, which are made again in seconds
-_Piece = tuple[rowkeys.Ints, pa.Table | None]  # keys and, unless these are pending, their rows
-_FOOTER = 1 << 16  # bytes; the end of a Parquet file says where its pages are, and their statistics
+_Piece = tuple[rowkeys.Ints, pa.Table | None]  # keys, and their rows unless pending
+_FOOTER = 1 << 16  # bytes at the end of a Parquet file, with page offsets and statistics
 
 
 class Stale(UserError):
-    """Derived rows were made with something else than the settings say."""
+    """Derived rows were made with other inputs than the present settings give."""
 
 
 class Part(NamedTuple):
     """One file of a sampled table."""
 
     path: Path
-    stem: str  # what a journal and the part that it becomes have in common
-    mark: str  # what tells its contents from others: kind, size, checksum of its end
+    stem: str  # common to a journal and the part that it becomes
+    mark: str  # identifies its contents: kind, size, checksum of its end
 
     def holds(self, mark: str) -> bool:
-        """Return whether it had this mark before: the same file, or a journal that grew."""
+        """Return whether `mark` is its mark, now or before: a journal may have grown."""
         was, now = (_JOURNAL.fullmatch(one) for one in (mark, self.mark))
         return mark == self.mark or bool(was and now and int(was[1]) <= int(now[1]))
 
 
 class Rows(NamedTuple):
-    """Rows of a derived table, a key once, and how many keys of attempts have none yet."""
+    """Rows of a derived table, each key once, and the number of pending keys of attempts."""
 
     table: pa.Table
     pending: int
 
 
 def parts(folder: Path, damage: parquet.Damage | None = None) -> list[Part]:
-    """List the files of a sampled table, in the order in which the first row of a key counts.
-
-    Without those of another run, which are added to `damage`.
-    """
+    """Return the files of a sampled table in reading order; those of other runs go to `damage`."""
     listed = list[Part]()
     for path in shards.files(folder):
         try:
-            if why := origin.of_another_run(path):
-                (damage or parquet.Damage()).add(path, why)
+            if reason := origin.of_another_run(path):
+                (damage or parquet.Damage()).add(path, reason)
                 continue
             with path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -84,14 +81,14 @@ def parts(folder: Path, damage: parquet.Damage | None = None) -> list[Part]:
 
 
 def marks(run: Path, *names: str) -> dict[str, Any]:
-    """Return marks of the contents of files and tables in a run folder, by their names."""
-    found = dict[str, Any]()
+    """Return marks of the contents of files and tables in a run folder, by name."""
+    by_name = dict[str, Any]()
     for path in (run / name for name in names):
         if path.is_dir():
-            found[path.name] = [[part.stem, part.mark] for part in parts(path)]
+            by_name[path.name] = [[part.stem, part.mark] for part in parts(path)]
         elif path.is_file():
-            found[path.name] = zlib.crc32(path.read_bytes())
-    return found
+            by_name[path.name] = zlib.crc32(path.read_bytes())
+    return by_name
 
 
 def keys_of(run: Run, part: Part) -> rowkeys.Ints:
@@ -102,12 +99,12 @@ def keys_of(run: Run, part: Part) -> rowkeys.Ints:
 
 
 def record(path: Path, quiet: bool = False) -> dict[str, Any]:
-    """Return what a derived file was made from; empty: its rows are pending, or unreadable."""
+    """Return the record of a derived file; empty if there is no file, or it is unreadable."""
     try:
         with parquet.opened(path) as file:
-            made = json.loads((file.schema_arrow.metadata or {})[_RECORD])
-        made_from = {"version": made["version"], "inputs": dict(made["inputs"])}
-        return made_from | {"part": str(made["part"])}
+            stored = json.loads((file.schema_arrow.metadata or {})[_RECORD])
+        made_from = {"version": stored["version"], "inputs": dict(stored["inputs"])}
+        return made_from | {"part": str(stored["part"])}
     except FileNotFoundError:
         pass
     except parquet.DAMAGE as error:
@@ -117,16 +114,16 @@ def record(path: Path, quiet: bool = False) -> dict[str, Any]:
 
 
 def is_imported(path: Path) -> bool:
-    """Return whether the rows of a derived file came with records: nobody can make them again."""
+    """Return whether the rows of a derived file were imported, and cannot be made again."""
     return record(path, quiet=True).get("inputs") == IMPORTED
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A table with one file for each part of attempts, made from it by the verb `verb`.
+    """A table with one file per part of attempts, made by the verb `verb`.
 
-    The author of a stage raises `version` whenever its results change. `inputs` of the methods are
-    the settings, hashes of outside files and versions of libraries that the computation reads.
+    `version` must be raised when the results of the computation change. `inputs` of the methods are
+    the settings, hashes of outside files and versions of libraries that the computation uses.
     """
 
     name: str
@@ -135,44 +132,46 @@ class Derived:
     version: int | str
 
     def path(self, folder: Path, stem: str) -> Path:
-        """Return the file of the rows of a stem in a run folder."""
+        """Return the path of the rows of a stem in a run folder."""
         return folder / self.name / f"{stem}.parquet"
 
     def pending(self, run: Run, inputs: Inputs) -> dict[Part, str]:
-        """Return the parts whose rows are pending or stale, and which inputs were others then."""
+        """Return the parts whose rows are pending or stale, with the inputs that differ."""
         pending = dict[Part, str]()
         for part in parts(run.attempts):
-            made = record(self.path(run.path, part.stem))
-            if (why := self._differing(made, inputs)) or made.get("part") != part.mark:
-                pending[part] = why
+            made_from = record(self.path(run.path, part.stem))
+            if (names := self._differing(made_from, inputs)) or made_from.get("part") != part.mark:
+                pending[part] = names
         return pending
 
     def stale(self, run: Run, inputs: Inputs) -> dict[Path, str]:
-        """Return the files that are stale, and which inputs were others when they were made."""
+        """Return the stale files, with the inputs that differ."""
         pending = self.pending(run, inputs).items()
         return {
-            self.path(run.path, p.stem): why for p, why in pending if why not in ("", "imported")
+            self.path(run.path, part.stem): names
+            for part, names in pending
+            if names not in ("", "imported")
         }
 
     def write(
         self, folder: Path, stem: str, table: pa.Table, inputs: Inputs = IMPORTED, mark: str = ""
     ) -> None:
-        """Replace the rows of a stem in a run folder; `mark` is that of the part they are of."""
+        """Replace the rows of a stem in a run folder; `mark`: of their part of attempts."""
         made_from = {"version": self.version, "inputs": inputs, "part": mark}
         columns = self.columns.with_metadata({_RECORD: json.dumps(made_from, sort_keys=True)})
         parquet.write_part(self.path(folder, stem), table.cast(columns), _ROWS_PER_GROUP)
 
     def sweep(self, run: Run) -> None:
-        """Delete rows of parts that are gone, such as one that was set aside as damaged."""
+        """Delete rows of parts that no longer exist, such as damaged ones that were set aside."""
         stems = {part.stem for part in parts(run.attempts)}
         for path in (run.path / self.name).glob("*.parquet"):
             if path.stem not in stems and not is_imported(path):
                 path.unlink(missing_ok=True)
 
     def made(self, folder: Path, stem: str, names: Sequence[str]) -> tuple[pa.Table, str]:
-        """Read the rows of a stem, whatever they were made from; return also what is damaged.
+        """Read the rows of a stem, whatever they were made from; return them and their damage.
 
-        A damaged file is set aside, to be made anew, unless its rows came with records.
+        A damaged file is set aside, to be made again, unless its rows were imported.
         """
         path, damage, columns = self.path(folder, stem), parquet.Damage(), self._columns(names)
         table = pa.Table.from_batches(parquet.read(path, columns, columns.names, damage), columns)
@@ -183,9 +182,9 @@ class Derived:
         return table, str(damage)
 
     def read(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Rows:
-        """Read columns of the first row of every key; unreadable files are named, and pending.
+        """Read columns of the first row of every key; unreadable files are pending, with a warning.
 
-        Raises Stale: rows were made with other inputs; none are where `inputs` is None.
+        Raises Stale: rows were made with other `inputs`; None: accept any.
         """
         try:
             pieces = [*self._pieces(run, names, inputs)]
@@ -199,10 +198,10 @@ class Derived:
             np.array([rows is not None for _, rows in pieces], bool),
             np.array([k.size for k, _ in pieces], int),
         )
-        every, first = np.unique(keys, return_index=True)
-        first = first[every >= 0]
-        place = np.cumsum(has_row) - 1  # in `tables`, of the row of each key that has one
-        taken = pa.array(np.sort(place[first[has_row[first]]]))
+        unique, first = np.unique(keys, return_index=True)
+        first = first[unique >= 0]
+        index = np.cumsum(has_row) - 1  # of each key's row in `tables`, if it has one
+        taken = pa.array(np.sort(index[first[has_row[first]]]))
         table = pa.concat_tables([self._columns(names).empty_table(), *tables]).take(taken)
         return Rows(table, int(np.count_nonzero(~has_row[first])))
 
@@ -215,8 +214,9 @@ class Derived:
             imported = made_from.get("inputs") == IMPORTED
             if part is None and not imported:
                 continue
-            if not imported and inputs is not None and (why := self._differing(made_from, inputs)):
-                line = f"{run.path}: {self.name} were made with other inputs ({why})"
+            changed = "" if imported or inputs is None else self._differing(made_from, inputs)
+            if changed:
+                line = f"{run.path}: {self.name} were made with other inputs ({changed})"
                 raise Stale(f"{line}; run `{PROGRAM} {self.verb} {run.path}`")
             whole = imported
             if imported or (part and made_from and part.holds(made_from["part"])):
@@ -232,7 +232,7 @@ class Derived:
         return pa.schema([self.columns.field(name) for name in dict.fromkeys([*KEY, *names])])
 
     def _differing(self, made_from: Mapping[str, Any], inputs: Inputs) -> str:
-        """Name the inputs that differ; empty where all are the same, or nothing was made yet."""
+        """Return the names of inputs that differ; empty if none do, or nothing was made yet."""
         then, now = made_from.get("inputs", {}), json.loads(json.dumps(inputs))
         if not made_from or then == IMPORTED:
             return "imported" if made_from else ""

@@ -83,7 +83,7 @@ def problem(folder: Path) -> str | None:
             " adapter into its base model first)"
         )
     if "config.json" not in names:
-        return "holds no config.json, so no model"
+        return "has no config.json, so it is no model"
     if missing := sorted({*index(folder).values()} - names):
         return f"{joined(missing, 5)} is missing, which {INDEX} names; copy the checkpoint again"
     return None

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from bayes_at_n.pipeline.base.console import note, percent, results, warn, warnings_once
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.settle import Asked
+from bayes_at_n.pipeline.config.settle import Request
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig, load
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table, columns
@@ -134,7 +134,7 @@ def _show_pending(planned: Series, lacking: Work) -> None:
 
 def save(
     read: Sequence[Track],
-    given: Asked[TrajectoryConfig],
+    given: Request[TrajectoryConfig],
     planned: Series,
     warnings: Sequence[str] = (),
 ) -> None:

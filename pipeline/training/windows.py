@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.compose import quoted
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.config.settle import Asked
+from bayes_at_n.pipeline.config.settle import Request
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.prepare.questions import Question
@@ -82,7 +82,7 @@ class Series:
         return {name: questions.load(cfg)[0] for name, cfg in configs.items()}
 
 
-def plan(settings: Asked[TrajectoryConfig]) -> Series:
+def plan(settings: Request[TrajectoryConfig]) -> Series:
     """Plan every evaluation that the settings request; nothing is written, no weights are read.
 
     Raises UserError: no checkpoints, too few for a window, two of one name; settings of the runs

@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.calibrate import label_columns
 from bayes_at_n.pipeline.verify.prompts import Prompts
 from bayes_at_n.pipeline.verify.texts import Plan, Text, read
-from bayes_at_n.pipeline.workers import heartbeat, home, stopping
+from bayes_at_n.pipeline.workers import guard, heartbeat, stopping
 from bayes_at_n.pipeline.workers.claims import Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
 from bayes_at_n.pipeline.workers.session import Session, Slot
@@ -137,7 +137,7 @@ def judge(
         set_modes("quiet")  # the supervisor says what is loaded
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
-        intact = stack.enter_context(home.staying(run.path, "attempts were verified"))
+        intact = stack.enter_context(guard.unmoved(run.path, "attempts were verified"))
         watch = stack.enter_context(Watch(partial(_hung, cfg)))
         share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
 

@@ -30,7 +30,7 @@ from bayes_at_n.pipeline.verify import calibrate, prompts, texts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
 from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
 from bayes_at_n.pipeline.verify.texts import Plan
-from bayes_at_n.pipeline.workers import home
+from bayes_at_n.pipeline.workers import guard
 from bayes_at_n.pipeline.workers.stopping import StopFlag
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
 from bayes_at_n.verifiers.judge import calibration, guards
@@ -68,7 +68,7 @@ def _verify(given: Run) -> None:
     template = prompts.read_template(run.cfg.verifier)
     made_by = identity(run.cfg, verifier_as_model(run.cfg), template)
     at, work = run.path, "attempts were verified"
-    with lease.held(at / "verify.lease", "verifying", wait=True), home.staying(at, work) as intact:
+    with lease.held(at / "verify.lease", "verifying", wait=True), guard.unmoved(at, work) as intact:
         # All that decides verdicts but the texts of attempts and their log-probs.
         v, labels = run.cfg.verifier, Path(run.cfg.labels.file or "").expanduser()
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
@@ -115,7 +115,7 @@ def folder(run: Run, made_by: dict[str, Any]) -> Path:
     return run.path / "label_logprobs" / runfolder.short_hash(json.dumps(made_by, sort_keys=True))
 
 
-def _judged(run: Run, made_by: dict[str, Any], template: str, intact: home.Check) -> pa.Table:
+def _judged(run: Run, made_by: dict[str, Any], template: str, intact: guard.Check) -> pa.Table:
     """Ask about texts that are not judged; return `calibrate.with_labels` of all attempts."""
     attempts, labels = texts.texts_to_judge(run, template), Labels(folder(run, made_by))
     free, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}
@@ -189,7 +189,7 @@ def _together(run: Run, cfg: RunConfig, plan: Plan, look: Callable[[], Any]) -> 
         folders={plan.work: len(plan.names)},
         pending=lambda: len(missing(plan)),
         is_over=lambda: not missing(plan),
-        look=look,
+        check=look,
         interrupted=lambda left, number: Interrupted(f"stopped. {KEPT}", number),
     )
     logs = run.path / "logs" / f"{shards.worker_id()}-verify"

@@ -83,7 +83,8 @@ def texts_to_judge(run: Run, template: str) -> pa.Table:
         why = "judge=unmatched and prompts with {answer} need grades: run `grade` first"
         raise UserError(f"{run.path}: {ungraded} attempts are not graded; {why}")
     if judge == "unmatched":
-        attempts = attempts.filter(graded.asks(judge, attempts["outcome"], attempts["box"]))
+        decided = graded.decided_by_verifier(judge, attempts["outcome"], attempts["box"])
+        attempts = attempts.filter(decided)
     hashes = np.zeros(len(attempts), "S24")
     sizes, places = np.zeros((2, len(attempts)), np.int64)
     for place, (i, candidate) in enumerate(candidates(run, attempts)):

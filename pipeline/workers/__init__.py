@@ -1,1 +1,1 @@
-"""Who works in a run folder, with which devices: heartbeats, what workers left and spent."""
+"""Workers of a run folder: claims, heartbeats, devices, supervision, and what they spent."""

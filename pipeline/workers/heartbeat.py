@@ -1,8 +1,8 @@
-"""A worker's sign of life: a file that is touched every ten seconds while its engine answers.
+"""A worker's heartbeat: a file that is touched every ten seconds while its engine responds.
 
-A process that died on this host is known to be dead at once, one on another host, or one that lives
-and does nothing, after two minutes of silence. Times are the file server's: no two clocks are
-compared.
+A process that died on this host counts as dead at once; one on another host, or one that hangs,
+after two minutes without a heartbeat. All times are the file server's, so that clocks of hosts are
+never compared.
 """
 
 import os
@@ -17,25 +17,25 @@ from bayes_at_n.pipeline.base import engines, lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.store import sessions
-from bayes_at_n.pipeline.workers import home
+from bayes_at_n.pipeline.workers import guard
 
 HEARTBEAT_S = 10.0
-HANG_S, LOAD_S = 600.0, 3600.0  # no step of an engine takes that long, nor the loading of one
-HUNG = 86  # exit status of a process whose engine does not answer
+HANG_S, LOAD_S = 600.0, 3600.0  # longer than any step of an engine, and than loading one
+HUNG = 86  # exit status of a process whose engine does not respond
 
 
 class Heartbeat:
-    """The file `claims/WORKER.lease` of a worker in a folder: there while the block runs.
+    """The file `claims/WORKER.lease` of a worker in a folder; it exists within the `with` block.
 
-    A `Watch` keeps it fresh. `check`: of the folder, before the file is made again.
+    A `Watch` touches it. `check`: called before the file is created; raises if the folder moved.
     """
 
-    def __init__(self, folder: Path, worker: str, check: home.Check = lambda: None) -> None:
+    def __init__(self, folder: Path, worker: str, check: guard.Check = lambda: None) -> None:
         self.check, self.path = check, path_of(folder, worker)
         self._token = lease.token(worker=worker)
-        self._ahead = 0.0  # of the file server's clock before this process's own
+        self._ahead = 0.0  # seconds by which the file server's clock is ahead of this process's
         self._left = False
-        self._changing = threading.Lock()  # no look makes the file anew while it is removed
+        self._changing = threading.Lock()  # so that no touch recreates the file during removal
 
     def __enter__(self) -> Self:
         self.appear()
@@ -47,11 +47,11 @@ class Heartbeat:
             self.path.unlink()
 
     def appear(self) -> None:
-        """Touch the file; make it, complete from its first moment, when it is not there."""
+        """Touch the file; if it is missing, create it atomically."""
         while True:
             self.check()
             self.path.parent.mkdir(exist_ok=True)
-            with suppress(FileNotFoundError):  # the last one out cleared the folder away
+            with suppress(FileNotFoundError):  # the last worker to leave removed the folder
                 if not self.path.exists():
                     lease.create(self.path, self._token)
                 os.utime(self.path)
@@ -60,7 +60,7 @@ class Heartbeat:
                 return
 
     def touch(self) -> None:
-        """Show that the worker lives, unless it has left."""
+        """Touch the file, unless the worker has left."""
         with self._changing, suppress(OSError, UserError):
             if not self._left:
                 self.appear()
@@ -72,21 +72,21 @@ class Heartbeat:
 
 
 class Watch:
-    """A thread that looks every `HEARTBEAT_S` whether the engine answers, and says who is alive.
+    """A thread that checks the engine every `HEARTBEAT_S` and touches heartbeats while it responds.
 
-    `hung`: called by that thread, once, with the limit in seconds, when what `awaiting` waits for
-    did not come in time; no heartbeat is touched any more.
+    `hung`: called once, in that thread, with the limit in seconds, if a block of `awaiting` takes
+    longer; heartbeats are no longer touched then.
 
     Attributes:
-        beats: the heartbeats that it touches, one a run; may be changed at any time.
+        beats: the heartbeats to touch, one per run; may be changed at any time.
     """
 
     def __init__(self, hung: Callable[[float], None]) -> None:
         self.beats: list[Heartbeat] = []
         self._hung = hung
-        self._awaited: tuple[float, float] | None = None  # since when, and for how long at most
+        self._awaited: tuple[float, float] | None = None  # start and limit of the current wait
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._check, name="watch", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -98,9 +98,9 @@ class Watch:
 
     @contextmanager
     def awaiting(self, seconds: float | None = None) -> Iterator[None]:
-        """Give the engine control for at most so many seconds, by default `HANG_S`.
+        """Limit a block in which the engine has control to `seconds`, by default `HANG_S`.
 
-        Outside no time counts: a file system may stand still for as long as it likes.
+        Time outside such blocks has no limit: a file system may block for as long as it likes.
         """
         self._awaited = time.monotonic(), HANG_S if seconds is None else seconds
         try:
@@ -110,20 +110,20 @@ class Watch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the time while the engine that is awaited waits for us; then it begins anew."""
+        """Suspend the limit while the engine waits for us; it starts over afterwards."""
         awaited, self._awaited = self._awaited, None
         try:
             yield
         finally:
             self._awaited = awaited and (time.monotonic(), awaited[1])
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         awake = excused = time.monotonic()
         while not self._stop.wait(HEARTBEAT_S):
             now = time.monotonic()
-            if now - awake > 3 * HEARTBEAT_S:  # suspended, or held up by the file system,
-                excused = now  # and so perhaps the engine
-            awake, awaited = now, self._awaited  # read once: the main thread changes it
+            if now - awake > 3 * HEARTBEAT_S:  # this process was suspended, or the file system
+                excused = now  # blocked, and the engine perhaps too
+            awake, awaited = now, self._awaited  # read once, since the main thread changes it
             if awaited and now - max(awaited[0], excused) > awaited[1]:
                 self._hung(awaited[1])
                 return
@@ -132,7 +132,7 @@ class Watch:
 
 
 def silence_s(engine: EngineConfig) -> float:
-    """Return how long a step may take, in seconds: a server is asked again for as long as given.
+    """Return how many seconds a step may take; for servers, time for retries is added.
 
     >>> silence_s(EngineConfig("vllm")) == HANG_S < silence_s(EngineConfig("openai"))
     True
@@ -142,12 +142,12 @@ def silence_s(engine: EngineConfig) -> float:
 
 
 def path_of(folder: Path, worker: str) -> Path:
-    """Return where the heartbeat of a worker in a folder is."""
+    """Return the path of a worker's heartbeat in a folder."""
     return folder / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
 
 
 def clear(folder: Path, now: float) -> None:
-    """Delete all claims and the heartbeats of the dead; for whoever knows that no claim counts."""
-    for path in folder.glob("[!.]*"):  # what starts with a dot is about to be renamed
+    """Delete all claims, and the heartbeats of dead workers; call it only if no claim counts."""
+    for path in folder.glob("[!.]*"):  # names with a dot are temporary, about to be renamed
         if path.suffix != lease.SUFFIX or lease.is_dead(path, now):
             path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""A worker as a process of this node, with devices of its own.
+"""A replica as a process on this node, with devices of its own.
 
-It gets its order pickled on standard input, and answers on standard output why it ended: a disk may
-be full. What libraries print goes to standard error, and that into a log.
+It gets its task pickled on standard input, and prints why it ended on standard output, since the
+disk may be full. Standard error, where libraries print, goes to a log.
 """
 
 import contextlib
@@ -23,36 +23,36 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.workers import devices, stopping
 from bayes_at_n.pipeline.workers.devices import Share
 from bayes_at_n.pipeline.workers.heartbeat import HUNG
-from bayes_at_n.pipeline.workers.place import Place, Work
+from bayes_at_n.pipeline.workers.replica import Replica, Work
 from bayes_at_n.pipeline.workers.session import Slot
 
 PROGRAM = [sys.executable, "-m", __name__]
 _CACHES = "VLLM_CACHE_ROOT TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR FLASHINFER_WORKSPACE_BASE"
-_LINES = 5  # of a log, shown when its worker dies
+_LINES = 5  # of the log, shown when a worker dies
 
 
-def places(work: Work, configs: Sequence[RunConfig], logs: Path) -> list["Process"]:
-    """Make a place for each of `engine.replicas`. Raises UserError: as `devices.shares`."""
-    order = pickle.dumps((work, [*configs]))
+def replicas(work: Work, configs: Sequence[RunConfig], logs: Path) -> list["Process"]:
+    """Return `engine.replicas` replicas, not started. Raises UserError: see `devices.shares`."""
+    task = pickle.dumps((work, [*configs]))
     shares = devices.shares(configs[0])
     return [
-        Process(number=n, share=share, order=order, log=Path(f"{logs}-{n}.stderr"))
+        Process(number=n, share=share, task=task, log=Path(f"{logs}-{n}.stderr"))
         for n, share in enumerate(shares)
     ]
 
 
 @dataclass(kw_only=True)
-class Process(Place):
-    """A place on this node, and the process that fills it."""
+class Process(Replica):
+    """A replica in a process on this node."""
 
     share: Share
-    order: bytes
+    task: bytes
     log: Path
     process: "subprocess.Popen[bytes] | None" = None
-    logged: int = 0  # bytes in the log before this process
+    logged: int = 0  # bytes in the log before the latest start
 
     def begin(self, slot: Slot) -> None:
-        """Start a process. Raises OSError: its log cannot be written."""
+        """Start the process. Raises OSError: its log cannot be written."""
         self.log.parent.mkdir(exist_ok=True)
         path = os.pathsep.join(filter(None, [str(IMPORTED_FROM), os.environ.get("PYTHONPATH")]))
         with self.log.open("ab") as log:
@@ -63,21 +63,21 @@ class Process(Place):
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**caches(), **os.environ, **self.share.environment, "PYTHONPATH": path},
-                process_group=0,  # the terminal's Ctrl-C is the parent's business
+                process_group=0,  # the parent alone handles the terminal's Ctrl-C
             )
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), self.process.stdin as order:
-            pickle.dump((os.getpid(), self.share.cores, slot), order)
-            order.write(self.order)
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as stdin:
+            pickle.dump((os.getpid(), self.share.cores, slot), stdin)
+            stdin.write(self.task)
 
     def poll(self) -> tuple[int, str] | None:
-        """Return exit status and error of a process that has ended; show what it warned of."""
+        """Return the exit status and error of a process that has ended, and show its warnings."""
         if self.process is None or (status := self.process.poll()) is None:
             return None
         assert self.process.stdout is not None
-        with self.process.stdout as answers:
-            os.set_blocking(answers.fileno(), False)  # a stuck child may hold it open
-            error = (answers.read() or b"").decode(errors="replace")
+        with self.process.stdout as stdout:
+            os.set_blocking(stdout.fileno(), False)  # a stuck child may hold it open
+            error = (stdout.read() or b"").decode(errors="replace")
         for line in self._log_lines():
             if line.startswith("warning: "):
                 warn(f"replica {self.number}: {line.removeprefix('warning: ')}")
@@ -85,7 +85,7 @@ class Process(Place):
         return status, error
 
     def stop(self, number: int) -> None:
-        """Send the process a signal."""
+        """Send a signal to the process."""
         if self.process is not None:
             self.process.send_signal(number)
 
@@ -95,7 +95,7 @@ class Process(Place):
         self.stop(signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill the process if it is there, and wait until its devices are free."""
+        """Kill the process if it is running, and wait until its devices are free."""
         if self.process is not None:
             self.kill("the command ends")
             with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver
@@ -106,7 +106,7 @@ class Process(Place):
                 self.log.unlink()
 
     def ending(self, status: int, error: str) -> str:
-        """Say how a process ended that should have gone on, with the end of its log."""
+        """Describe how the process ended, with the end of its log."""
         if self.killed_because:
             how = f"was killed: {self.killed_because}"
         elif status < 0:
@@ -120,7 +120,7 @@ class Process(Place):
         return f"replica {self.number} {how}{last}" + (f"\n  ({self.log})" if last else "")
 
     def _log_lines(self) -> list[str]:
-        """Return what the latest process printed, or the last part of that."""
+        """Return the last lines that the latest start printed."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(self.logged, self.log.stat().st_size - (1 << 16)))
@@ -131,10 +131,10 @@ class Process(Place):
 
 
 def caches() -> dict[str, str]:
-    """Return where engines keep what they compile: on this node, for homes are shared and slow."""
+    """Return variables that put compilation caches on this node: homes are shared and slow."""
     node = Path(tempfile.gettempdir()) / f"bayes-at-n-{os.getuid()}"
     node.mkdir(mode=0o700, exist_ok=True)
-    if node.stat().st_uid != os.getuid():  # what lies there would be run
+    if node.stat().st_uid != os.getuid():  # another user's compiled code would be run
         node = Path(tempfile.mkdtemp())
     return {name: f"{node}/{name.partition('_')[0].lower()}" for name in _CACHES.split()}
 
@@ -142,7 +142,7 @@ def caches() -> dict[str, str]:
 def perform(
     work: Work, configs: Sequence[RunConfig], stop: stopping.StopFlag, slot: Slot
 ) -> tuple[int, str]:
-    """Work until nothing is left; return the exit status, and why it is not 0."""
+    """Call `work`; return the exit status, and the error if it is not 0."""
     try:
         work(configs, stop, slot)
     except (UserError, Interrupted, DamagedData) as error:
@@ -153,17 +153,17 @@ def perform(
 
 
 def main() -> int:
-    """Follow the order on standard input; return the exit status, as the command line has it."""
-    with os.fdopen(os.dup(1), "wb") as answers, stopping.requests(patient=True) as stop:
-        os.dup2(2, 1)  # from here on what others print goes into the log
+    """Do the task on standard input; return the exit status, as on the command line."""
+    with os.fdopen(os.dup(1), "wb") as stdout, stopping.requests(patient=True) as stop:
+        os.dup2(2, 1)  # from here on what libraries print goes to the log
         parent, cores, slot = pickle.load(sys.stdin.buffer)
         children.die_with(parent)
         if cores:
             os.sched_setaffinity(0, cores)
-        # Later: it imports torch, which counts the cores.
+        # Not before: unpickling imports torch, which counts the cores.
         work, configs = pickle.load(sys.stdin.buffer)
         status, error = perform(work, configs, stop, slot)
-        answers.write(error.encode())
+        stdout.write(error.encode())
         return status
 
 

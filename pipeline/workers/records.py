@@ -1,4 +1,4 @@
-"""The workers of a run, alive and dead, from what they leave in its folder, and what they cost."""
+"""The workers of a run, alive and dead, as read from its folder, and the summary of their cost."""
 
 import time
 from dataclasses import dataclass
@@ -9,56 +9,59 @@ from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat
 
-_FRESH_S = 30.0  # a session changed since then may be of a worker that began after we looked
+_FRESH_S = 30.0  # a newer session may belong to a worker that started after the first listing
 _LIVING = ("loading", "sampling", "waiting")
 
 
 @dataclass(frozen=True)
 class Worker:
-    """What one process that generated did, and whether it still does."""
+    """What one worker has done, and whether it is alive."""
 
     name: str
     alive: bool
     state: str  # loading, sampling, waiting; stopped, done, failed, ended; dead
     host: str | None
     pid: int | None
-    replica: int | None  # of one node's, counted from 0
-    task: str | None  # of Slurm, as 123 or 123_4
+    replica: int | None  # number on its node, from 0
+    task: str | None  # Slurm's, as 123 or 123_4
     attempts: int
     tokens: int
-    tokens_per_s: float  # over its last minute while it lives, else over its life
-    cache: float | None  # share of the key-value cache in use; None unless its engine says so
-    preemptions: int  # sequences thrown out of the cache, and computed again
+    tokens_per_s: float  # over its last minute if it is alive, else over all its time
+    cache: float | None  # share of the key-value cache in use; None: the engine does not report it
+    preemptions: int  # sequences evicted from the cache and computed again
     in_flight: int  # attempts begun and not finished; 0 unless it is alive
     gpus: int
     gpu_s: float
     wall_s: float  # since sampling began
     started: float | None  # Unix seconds; None before it wrote its session
-    updated: float | None  # Unix seconds: when it last told what it did
-    last_seen: float | None  # Unix seconds: that, or its last heartbeat
+    updated: float | None  # Unix seconds of its last session
+    last_seen: float | None  # Unix seconds of its last session or heartbeat
 
 
 def workers(folder: Path) -> list[Worker]:
-    """Every worker that ever generated in the run folder `folder`, in the order of their names."""
+    """Return every worker that ever sampled in a run folder, ordered by name."""
     alive, records = sessions.alive(folder), sessions.sessions(folder)
     fresh = time.time() - _FRESH_S
     if any(
         not record.get("ended") and name not in alive and record.get("updated", 0) > fresh
         for name, record in records.items()
     ):
-        alive |= sessions.alive(folder)  # begun between our two looks, or just killed
+        alive |= sessions.alive(folder)  # it started between the two listings, or was just killed
     names = sorted({*records, *alive})
     return [_worker(folder, name, records.get(name, {}), name in alive) for name in names]
 
 
 def write_summary(run: Run) -> None:
-    """Put what generating took into manifest.json, under "generated"; all else in it stays.
+    """Write what generating took to manifest.json, under "generated"; the other keys stay.
 
-    Attempts and tokens are what the workers made: one that two of them made counts twice. Raises
-    UserError: when the manifest is damaged. OSError: when it cannot be written.
+    Attempts and tokens are those that workers sampled: one that two of them sampled counts twice.
+
+    Raises:
+        UserError: the manifest is damaged.
+        OSError: it cannot be written.
     """
     everyone = workers(run.path)
-    engines: list[dict[str, Any]] = []  # what they said of themselves, each different answer once
+    engines: list[dict[str, Any]] = []  # distinct descriptions of engines
     for record in sessions.sessions(run.path).values():
         if record.get("engine") and record["engine"] not in engines:
             engines.append(record["engine"])
@@ -112,7 +115,7 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
 
 
 def _touched(folder: Path, worker: str) -> float:
-    """Return when a worker last touched its heartbeat; 0 where there is none, as after its end."""
+    """Return when a worker last touched its heartbeat, in Unix seconds; 0 if there is none."""
     try:
         return heartbeat.path_of(folder, worker).stat().st_mtime
     except OSError:
@@ -120,5 +123,5 @@ def _touched(folder: Path, worker: str) -> float:
 
 
 def _iso(seconds: float) -> str | None:
-    """A time as ISO 8601 with its zone, or None for one that nobody knows."""
+    """Return Unix seconds as ISO 8601 with the local zone; None for 0."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds)) if seconds else None

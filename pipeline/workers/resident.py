@@ -1,7 +1,7 @@
-"""Commands in processes that stay, one a model, with its engine loaded.
+"""Resident processes that run commands, one process per model, which keeps its engine loaded.
 
-So commands of several runs load a verifier once, a race and a trajectory their models. One that
-fails, or whose process dies, does not stop the others; a signal stops all.
+So commands over several runs load a verifier once, and races and trajectories each model once. A
+command that fails, or whose process dies, does not stop the others; a signal stops all.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.workers import devices
 
 PROGRAM = [sys.executable, "-m", "bayes_at_n.pipeline.cli.resident"]
-STOPPED = {130, 143, AGAIN}  # by Ctrl-C or by the system: nothing more is begun
-_LEAST = 4 << 30  # bytes of memory that another model may find: with less an earlier one goes
+STOPPED = {130, 143, AGAIN}  # statuses of a stop by Ctrl-C or the system: nothing more is begun
+_LEAST = 4 << 30  # bytes of free memory: with less, an idle process ends before another starts
 
 
 class Unfinished(UserError):
-    """Runs failed or were stopped; the command exits as the last of them did."""
+    """Runs failed or were stopped; the command exits with the status of the last one."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class Unfinished(UserError):
 
 
 def by_engine(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
-    """Group runs by the engine that can sample them; those of a server and tracked ones alone."""
+    """Group runs that one engine can sample; served and tracked runs stay alone."""
     groups: dict[str, list[RunConfig]] = {}
     for cfg in configs:
         alone = kind(cfg.engine.name).served or cfg.track.to
@@ -47,37 +47,37 @@ def by_engine(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
 
 
 class Order(NamedTuple):
-    """A command."""
+    """A command for a resident process."""
 
-    model: str  # commands of one have their engine in common
-    command: Sequence[str]  # a verb and what follows it
-    cfg: RunConfig | None = None  # of the run that it is about
+    model: str  # commands of one model share a process
+    command: Sequence[str]  # a verb and its arguments
+    cfg: RunConfig | None = None  # settings of its run
     gpus: str | None = None  # CUDA_VISIBLE_DEVICES; None: all that this process may use
 
     @property
-    def place(self) -> str:
-        """What it is about, for messages."""
+    def label(self) -> str:
+        """Return the run folder or the model, for messages."""
         return self.cfg.run_dir if self.cfg else self.model
 
 
 class _Process(NamedTuple):
     process: "subprocess.Popen[str]"
-    answers: IO[str]
+    statuses: IO[str]  # one exit status per line
 
 
 class Residents:
-    """Processes that run commands, one a model; as a context manager it ends them.
+    """Processes that run commands, one per model; leaving the context ends them.
 
     Args:
-        stdout: where commands print results, as of `subprocess.Popen`.
-        mode: what they are, a mode of `console.set_modes`.
+        stdout: where commands print results, as for `subprocess.Popen`.
+        mode: a mode of `console.set_modes` for all of them.
     """
 
     def __init__(self, stdout: int | None = subprocess.DEVNULL, mode: str = "") -> None:
         self.stdout, self.modes = stdout, f"{os.environ.get(MODES, '')} {mode}"
-        # By model and GPUs; the one used last comes last.
+        # By model and GPUs, the most recently used last.
         self._processes: dict[tuple[str, str | None], _Process] = {}
-        self._busy = set[tuple[str, str | None]]()  # with what was begun and has not ended
+        self._busy = set[tuple[str, str | None]]()  # running a command
 
     def __enter__(self) -> Self:
         return self
@@ -87,41 +87,41 @@ class Residents:
         self._end([*self._processes])
 
     def begin(self, order: Order) -> None:
-        """Give an order without waiting for it: `ended` says when it was followed."""
+        """Begin a command without waiting for it; `ended` returns its status."""
         key = (order.model, order.gpus)
-        if order.cfg and devices.on_gpus(order.cfg):  # an engine takes all the memory that it may
+        if order.cfg and devices.on_gpus(order.cfg):  # an engine takes all memory of its GPUs
             others = [one for one in self._processes if one != key]
             self._end([one for one in others if _overlap(one[1], order.gpus)])
-        self._give(key, order)
+        self._send(key, order)
         self._busy.add(key)
 
     def ended(self, order: Order, wait: bool = False) -> int | None:
-        """Return the exit status of what was begun, 128 + n of signal n; None while it goes on."""
-        process, answers = self._processes[order.model, order.gpus]
-        if not select.select([answers], [], [], None if wait else 0)[0]:
+        """Return the exit status of a command, 128 + n after signal n; None while it runs."""
+        process, statuses = self._processes[order.model, order.gpus]
+        if not select.select([statuses], [], [], None if wait else 0)[0]:
             return None
         self._busy.discard((order.model, order.gpus))
-        line = answers.readline()
+        line = statuses.readline()
         code = int(line) if line else process.wait()
         return code if code >= 0 else 128 - code
 
     def stop(self, number: int) -> None:
-        """Pass a signal on to whoever is at something."""
+        """Send a signal to every process that is running a command."""
         for key in self._busy:
             self._processes[key].process.send_signal(number)
 
     def run(self, order: Order) -> int:
-        """Follow an order as `follow` does. Raises Unfinished: it was stopped."""
+        """Run a command as `follow` does. Raises Unfinished: it was stopped."""
         if (status := self.follow(order)) in STOPPED:
             kept = "what is finished is kept, the same command continues"
-            raise Unfinished(f"stopped at {order.place}; {kept}", status)
+            raise Unfinished(f"stopped at {order.label}; {kept}", status)
         return status
 
     def follow(self, order: Order) -> int:
-        """Follow an order and return its exit status.
+        """Run a command and return its exit status.
 
-        A terminal's Ctrl-C reaches its process, too; what is sent to this one alone is passed on.
-        The status is that of a stop where one was requested, even if the process was just done.
+        A terminal's Ctrl-C reaches the resident process itself; other signals are passed on. After
+        a signal the status is that of a stop, even if the command had just finished.
         """
         signals: list[int] = []
 
@@ -137,31 +137,31 @@ class Residents:
             return AGAIN if signals[-1] == signal.SIGUSR1 else 128 + signals[-1]
         return status
 
-    def _give(self, key: tuple[str, str | None], order: Order) -> None:
-        """Hand an order to the process of its key, which is started where there is none."""
-        found = self._processes.pop(key, None)
-        if found is None or found.process.poll() is not None:  # it may have been killed meanwhile
+    def _send(self, key: tuple[str, str | None], order: Order) -> None:
+        """Send a command to the process of its key; start one if there is none."""
+        resident = self._processes.pop(key, None)
+        if resident is None or resident.process.poll() is not None:  # it may have been killed
             while idle := [key for key in self._processes if key not in self._busy]:
                 if psutil.virtual_memory().available >= _LEAST:
                     break
                 self._end(idle[:1])
-            found = self._started(order)
-        self._processes[key] = found
-        assert found.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # its status will say more
-            found.process.stdin.write(json.dumps([*order.command]) + "\n")
-            found.process.stdin.flush()
+            resident = self._start(order)
+        self._processes[key] = resident
+        assert resident.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # `ended` returns the status of a dead process
+            resident.process.stdin.write(json.dumps([*order.command]) + "\n")
+            resident.process.stdin.flush()
 
-    def _started(self, order: Order) -> _Process:
-        own = {MODES: self.modes}
-        own |= {} if order.gpus is None else {"CUDA_VISIBLE_DEVICES": order.gpus}
+    def _start(self, order: Order) -> _Process:
+        variables = {MODES: self.modes}
+        variables |= {} if order.gpus is None else {"CUDA_VISIBLE_DEVICES": order.gpus}
         reading, writing = os.pipe()
         process = subprocess.Popen(
             [*PROGRAM, str(os.getpid()), str(writing)],
             stdin=subprocess.PIPE,
             stdout=self.stdout,
             text=True,
-            env=os.environ | own,
+            env=os.environ | variables,
             pass_fds=[writing],
         )
         os.close(writing)
@@ -169,16 +169,16 @@ class Residents:
 
     def _end(self, keys: Sequence[tuple[str, str | None]]) -> None:
         for key in keys:
-            process, answers = self._processes.pop(key)
-            with process, answers:
+            process, statuses = self._processes.pop(key)
+            with process, statuses:
                 assert process.stdin is not None
                 process.stdin.close()
 
 
 def run_all(commands: Sequence[Sequence[str]]) -> int:
-    """Run commands of one verb one after the other, in one process; return the worst exit status.
+    """Run commands of one verb in turn, in one process; return the worst exit status.
 
-    That of a stop is returned at once.
+    A stop ends the sequence, and its status is returned.
     """
     common, failed = set.intersection(*map(set, commands)), dict[str, int]()
     with Residents(stdout=None, mode="several") as residents:
@@ -196,5 +196,5 @@ def run_all(commands: Sequence[Sequence[str]]) -> int:
 
 
 def _overlap(some: str | None, others: str | None) -> bool:
-    """Return whether GPUs have one in common, named as in CUDA_VISIBLE_DEVICES; None: all."""
+    """Return whether two values of CUDA_VISIBLE_DEVICES have a GPU in common; None: all GPUs."""
     return some is None or others is None or bool({*some.split(",")} & {*others.split(",")})

@@ -1,4 +1,4 @@
-"""What one worker does: its record in `sessions/`, where others read it, and its log in `logs/`."""
+"""The session of a worker: its record in `sessions/`, which others read, and its log in `logs/`."""
 
 import contextlib
 import json
@@ -21,16 +21,21 @@ _RATE_S = 60.0  # the rate is that of the last minute
 
 
 class Slot(NamedTuple):
-    """Where a supervisor put a worker: the number of the slot, and a name of this start of it."""
+    """Which start of which replica a worker is: the replica's number, and the start's name."""
 
     number: int
     start: str
 
 
 class Session:
-    """What one process did, and does now, in one folder.
+    """The record of one worker in one folder.
 
-    `cfg`: of the engine; `share`: of the worker's time.
+    Args:
+        folder: the run folder.
+        cfg: settings with the engine.
+        worker: the worker's id.
+        slot: the worker's slot under a supervisor.
+        share: which share of the worker's time counts for this folder, in [0, 1].
 
     Attributes:
         record: what `sessions/WORKER.json` holds; docs/cluster.md describes its keys.
@@ -47,11 +52,11 @@ class Session:
         self.worker = worker
         self._path = folder / "sessions" / f"{worker}.json"
         self._log = folder / "logs" / f"{worker}.jsonl"
-        # Durations are by the clock that nobody sets; it says nothing to other processes.
-        self.began = self._saved = time.monotonic()
-        self._lived, self._counted, self._share = 0.0, self.began, share
-        self._sampling: float | None = None  # since when
-        self._recent: deque[tuple[float, int]] = deque()  # when, tokens so far
+        # Durations use the monotonic clock, which cannot be set but means nothing elsewhere.
+        self.began = self._saved_at = time.monotonic()
+        self._lived, self._counted_at, self._share = 0.0, self.began, share
+        self._loaded_at: float | None = None
+        self._recent: deque[tuple[float, int]] = deque()  # time, tokens so far
         self.record: dict[str, Any] = {
             "worker": worker,
             "pid": os.getpid(),
@@ -74,14 +79,14 @@ class Session:
         self.save()
 
     def lived(self) -> float:
-        """Return the seconds that this run took of its worker, with the loading of the engine."""
+        """Return how many seconds of its worker this run took, loading included."""
         now = time.monotonic()
-        self._lived += (now - self._counted) * self._share
-        self._counted = now
+        self._lived += (now - self._counted_at) * self._share
+        self._counted_at = now
         return self._lived
 
     def take_share(self, share: float) -> None:
-        """Give this run such a share of its worker's time from now on."""
+        """Set the run's share of its worker's time from now on."""
         self.lived()
         self._share = share
 
@@ -94,35 +99,35 @@ class Session:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     def loaded(self, pending: int, engine: Mapping[str, Any]) -> None:
-        """Note that the engine is ready, and how much is pending."""
-        self._sampling = time.monotonic()
-        seconds = round(self._sampling - self.began, 3)
+        """Record that the engine is loaded, and how many attempts are pending."""
+        self._loaded_at = time.monotonic()
+        seconds = round(self._loaded_at - self.began, 3)
         self.record |= {"pending": pending, "left": pending, "load_s": seconds, "engine": engine}
         self.log("loaded", pending=pending, seconds=seconds, engine=engine)
         self.save("sampling")
 
     def add(self, seconds: float, **counts: int) -> None:
-        """Count one finished attempt, which took so long."""
+        """Count one finished attempt, which took `seconds`."""
         for name, number in counts.items():
             self.record[name] += number
         self.record["longest_s"] = max(self.record["longest_s"], seconds)
 
     def tick(self, state: str, left: int, **more: Any) -> None:
-        """Save the record every few seconds; call it often."""
+        """Save the record if the last save is a few seconds old; call it often."""
         self.record |= {"left": left, **more}
-        if time.monotonic() - self._saved > SAVE_S:
+        if time.monotonic() - self._saved_at > SAVE_S:
             self.save(state)
 
     def end(self, state: str, error: str | None = None) -> None:
-        """Save the last word: a record without it is of a worker that was killed."""
+        """Save the final record; a worker whose record has no end was killed."""
         self.record |= {"ended": True, "error": error, "in_flight": 0}
         attempts, tokens = self.record["attempts"], self.record["completion_tokens"]
         self.log(state, attempts=attempts, tokens=tokens, error=error)
         self.save(state)
 
     def save(self, state: str | None = None) -> None:
-        """Write the record; a full disk is reported where attempts are lost."""
-        self._saved = time.monotonic()
+        """Write the record; a full disk is reported where attempts are written."""
+        self._saved_at = time.monotonic()
         self.record["state"] = state or self.record["state"]
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(exist_ok=True)
@@ -139,7 +144,7 @@ class Session:
         lived = round(self.lived(), 3)
         return self.record | {
             "tokens_per_s": round(tokens / (now - since), 1) if now > since else 0.0,
-            "wall_s": round(now - self._sampling, 3) if self._sampling else 0.0,
+            "wall_s": round(now - self._loaded_at, 3) if self._loaded_at else 0.0,
             "lived_s": lived,
             "gpu_s": round(lived * self.record["gpus"], 3),
             "updated": time.time(),
@@ -147,21 +152,23 @@ class Session:
 
 
 def in_words(counts: Counter[str], seconds: float) -> str:
-    """Summarise attempts for the progress line, made in so many seconds; empty without tokens.
+    """Summarize the attempts of some seconds for the progress line; empty without any.
 
-    >>> made = {"attempts": 4, "completion_tokens": 13520, "boxed": 3, "truncated": 1}
-    >>> in_words(Counter(made), 2.0)
+    >>> counts = {"attempts": 4, "completion_tokens": 13520, "boxed": 3, "truncated": 1}
+    >>> in_words(Counter(counts), 2.0)
     '6.76k tokens/s, 75% boxed, 25% truncated'
     """
-    if not (attempts := counts["attempts"]) or not counts["completion_tokens"]:
+    if not (attempts := counts["attempts"]):
         return ""
+    tokens = counts["completion_tokens"]  # 0: a function or a server that does not count them
+    rate, unit = (tokens, "tokens") if tokens else (attempts, "attempts")
     boxed, truncated = counts["boxed"] / attempts, counts["truncated"] / attempts
-    rate = si(counts["completion_tokens"] / max(seconds, 1e-9))
-    return f"{rate} tokens/s, {boxed:.0%} boxed, {truncated:.0%} truncated"
+    per_second = si(rate / max(seconds, 1e-9))
+    return f"{per_second} {unit}/s, {boxed:.0%} boxed, {truncated:.0%} truncated"
 
 
 def _slurm() -> dict[str, Any] | None:
-    """Return which job and array task this is."""
+    """Return this process's Slurm job, array task and restarts; None outside Slurm."""
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     if job is None:
         return None

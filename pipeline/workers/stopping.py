@@ -1,6 +1,6 @@
-"""How a worker ends early: asked by a signal, or stopped by an engine or a disk that fails.
+"""How a worker ends early: on a signal, or when the engine or the disk fails.
 
-What is finished is kept, and a person gets one readable line.
+Finished attempts are kept, and the user gets one readable line.
 """
 
 import contextlib
@@ -15,28 +15,28 @@ from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.store.runfolder import Run
 
-PROBE_S = 20.0  # the longest that a probe of a server may hold up all else
-# What a disk says that waiting does not mend.
-_FOR_A_PERSON = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+PROBE_S = 20.0  # the longest that a probe of a server may take: sampling waits for it
+# Errors of a disk that trying again does not mend.
+_PERMANENT = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class StopFlag:
     """Set by the first of `children.SIGNALS`."""
 
     signal_number: int = 0
-    loading: bool = False  # there is nothing to save yet
+    loading: bool = False  # then there is nothing to save
 
 
 class StopNow(BaseException):
-    """A signal came while an engine was loading, which takes minutes and has nothing to save."""
+    """A signal arrived while the engine was loading, when there is nothing to save."""
 
 
 @contextlib.contextmanager
 def requests(patient: bool = False) -> Iterator[StopFlag]:
-    """Inside, a signal sets the flag; a second Ctrl-C or SIGTERM ends the process at once.
+    """Set the flag on a signal; a second Ctrl-C or SIGTERM ends the process at once.
 
-    With `patient` any number of signals are one: Slurm sends its own to everyone, and a parent
-    hands them on.
+    `patient`: ignore repeated signals, because Slurm sends one to every process and a parent passes
+    its own on.
     """
     flag = StopFlag()
 
@@ -56,7 +56,7 @@ def requests(patient: bool = False) -> Iterator[StopFlag]:
 
 @contextlib.contextmanager
 def at_once(flag: StopFlag) -> Iterator[None]:
-    """Inside, the first signal raises StopNow."""
+    """Raise StopNow on the first signal."""
     flag.loading = True
     try:
         if flag.signal_number:
@@ -70,15 +70,15 @@ def at_once(flag: StopFlag) -> Iterator[None]:
 def engine_errors(
     engine: str, excused: Callable[[Exception], bool] = lambda error: False
 ) -> Iterator[None]:
-    """Turn what an engine raises into one readable line.
+    """Turn an engine's exception into one readable line.
 
-    `excused`: whether an error is none, because the worker is being stopped.
+    `excused`: returns whether to ignore an error because the worker is stopping.
     """
     try:
         yield
     except Exception as error:  # engines raise whatever their parts raise
-        if isinstance(error, OSError) and error.errno in _FOR_A_PERSON:
-            raise  # of the folder of claims, say
+        if isinstance(error, OSError) and error.errno in _PERMANENT:
+            raise  # the disk's, say of the folder of claims
         if isinstance(error, UserError) and not excused(error):
             raise
         if not excused(error):
@@ -90,23 +90,23 @@ def engine_errors(
 
 @contextlib.contextmanager
 def writable(folder: Path) -> Iterator[None]:
-    """Turn what the disk refuses into one readable line."""
+    """Turn an OSError into one readable line."""
     try:
         yield
     except OSError as error:
-        kind = UserError if error.errno in _FOR_A_PERSON else TryAgain
+        kind = UserError if error.errno in _PERMANENT else TryAgain
         raise kind(
             f"{folder}: {error.strerror or error}. Finished attempts that were written are kept;"
-            " mend the disk (free space, permissions), then the same command continues"
+            " fix the disk (free space, permissions), then the same command continues"
         ) from error
 
 
 def interrupted(runs: Sequence[Run], left: int, signal_number: int) -> Interrupted:
-    """What ends a command that was asked to stop while so many attempts are pending."""
+    """Return the exception of a command that was stopped with `left` attempts pending."""
     total = sum(len(run.keys) for run in runs)
-    places = str(runs[0].path) if len(runs) == 1 else f"{len(runs)} run folders"
+    folders = str(runs[0].path) if len(runs) == 1 else f"{len(runs)} run folders"
     return Interrupted(
-        f"stopped: {total - left} of {total} attempts are kept in {places}; the same command"
+        f"stopped: {total - left} of {total} attempts are kept in {folders}; the same command"
         f" samples the other {left}",
         signal_number,
     )

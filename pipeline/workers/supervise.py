@@ -1,12 +1,12 @@
-"""The supervisor: it keeps a worker at work in every place, on this node or on a cluster of Ray.
+"""The supervisor: it keeps replicas running, on this node or on a Ray cluster.
 
-Workers share what is pending by claims, so nothing is divided here, and one that dies disturbs
-nobody. How far each is stands in its session, in the folders that it works in: a file is read the
-same way wherever its writer is.
+Workers divide the pending attempts by claims, so nothing is assigned here, and a dead worker
+disturbs no other. Progress is read from the sessions in the run folders, which works the same
+wherever a worker runs.
 
-Signals are this process's business. A terminal's Ctrl-C does not reach the workers, which are in
-process groups of their own; Slurm's signals reach everyone. So a worker takes any number of
-requests to stop for one, and only this process quits at the second, and then kills.
+This process alone handles signals. A terminal's Ctrl-C does not reach the workers, which have their
+own process groups; Slurm's signals reach every process. So a worker ignores repeated signals, and
+this process quits on the second and kills its workers.
 """
 
 import time
@@ -22,227 +22,229 @@ from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import sessions, shards
 from bayes_at_n.pipeline.workers import heartbeat, on_ray, process, stopping
-from bayes_at_n.pipeline.workers.place import Place, Record, Work
+from bayes_at_n.pipeline.workers.replica import Record, Replica, Work
 from bayes_at_n.pipeline.workers.session import COUNTS, in_words
 
-MOST_IN_VAIN = 3  # workers in a row, in one place, that made nothing: it is given up
-STOP_S = 60.0  # for writing what is finished; journals hold it already
-PLACED_S = 60.0  # then a person is told what each worker waits for
-LOOK_S = 0.5
+MOST_FRUITLESS = 3  # starts of a replica in a row without an attempt: it is given up
+STOP_S = 60.0  # for sealing finished attempts, which are in journals already
+PLACED_S = 60.0  # after which the user is told what each worker waits for
+POLL_S = 0.5
 
 
 class Task(NamedTuple):
-    """What workers are to do, and how far it is."""
+    """What workers are to do, and how to tell their progress."""
 
     verb: str
     model: str  # what each loads, in words
-    folders: Mapping[Path, int]  # where sessions are, and how much there is to make of each
+    folders: Mapping[Path, int]  # folders of sessions, and how many items each has in all
     pending: Callable[[], int]  # of all folders
-    is_over: Callable[[], bool]  # nothing is pending, or nothing that may be begun
-    look: Callable[[], None]  # called twice a second; what it raises ends all workers
-    interrupted: Callable[[int, int], Interrupted]  # of what is pending, and of a signal
+    is_over: Callable[[], bool]  # whether nothing is pending, or nothing more may begin
+    check: Callable[[], None]  # called twice a second; an exception ends all workers
+    interrupted: Callable[[int, int], Interrupted]  # makes the error, from pending and signal
 
 
 def supervise(task: Task, work: Work, configs: Sequence[RunConfig], logs: Path) -> None:
-    """Let workers work until nothing is pending that nobody else is at.
+    """Run replicas until everything pending is done or claimed by workers of other commands.
 
-    One that dies or hangs is replaced, until three in a row have made nothing; the others go on.
+    A replica that dies or hangs is started again, until three starts in a row made nothing; the
+    others continue.
 
     Args:
         task: what they do.
-        work: the function that each calls in a process of its own.
-        configs: of the runs, with the same engine: its `replicas` on this node are started, or
-            `cluster.workers` of the Ray at `cluster.address`.
-        logs: where what they print goes, the number of each behind.
+        work: the function that each calls in its own process.
+        configs: settings of the runs, with one engine: `engine.replicas` are started on this node,
+            or `cluster.workers` on the Ray cluster at `cluster.address`.
+        logs: prefix of their logs, to which the number of each is added.
 
     Raises:
-        UserError: there are too few GPUs, no Ray; or what workers raise, when all are given up and
-            something is pending.
-        Interrupted: after a signal; what is finished is kept.
+        UserError: there are too few GPUs, or no Ray; or a worker's error, if all replicas are given
+            up and something is pending.
+        Interrupted: after a signal; finished attempts are kept.
     """
     cfg = configs[0]
     with ExitStack() as stack:
         if cfg.cluster.address is not None and not engines.kind(cfg.engine.name).served:
-            places: Sequence[Place] = stack.enter_context(on_ray.places(work, configs))
-            each = f"each asks for {cfg.cluster.gpus} GPUs and {cfg.cluster.cpus} CPUs"
-            hint = f"Ray has placed no worker yet; {each} (`ray status` says what there is)"
-            crew = f"{plural(len(places), 'worker')} of Ray"
+            replicas: Sequence[Replica] = stack.enter_context(on_ray.replicas(work, configs))
+            each = f"each needs {cfg.cluster.gpus} GPUs and {cfg.cluster.cpus} CPUs"
+            hint = f"Ray has placed no worker yet; {each} (`ray status` shows what is free)"
+            number = f"{plural(len(replicas), 'worker')} on Ray"
         else:
-            places, hint = process.places(work, configs, logs), ""
-            crew = plural(len(places), "replica")
-        note(f"loading {task.model} with {cfg.engine.name}, {crew} ...")
-        supervisor = _Supervisor(task, places, stack.enter_context(stopping.requests()), hint)
+            replicas, hint = process.replicas(work, configs, logs), ""
+            number = plural(len(replicas), "replica")
+        note(f"loading {task.model} with {cfg.engine.name}, {number} ...")
+        supervisor = _Supervisor(task, replicas, stack.enter_context(stopping.requests()), hint)
         left = supervisor.work()
-        if number := supervisor.stop.signal_number:
-            raise task.interrupted(task.pending(), number)
+        if signal_number := supervisor.stop.signal_number:
+            raise task.interrupted(task.pending(), signal_number)
         supervisor.conclude(left)
 
 
 class _Supervisor:
     def __init__(
-        self, task: Task, places: Sequence[Place], stop: stopping.StopFlag, hint: str
+        self, task: Task, replicas: Sequence[Replica], stop: stopping.StopFlag, hint: str
     ) -> None:
-        self.task, self.places, self.stop, self.hint = task, places, stop, hint
+        self.task, self.replicas, self.stop, self.hint = task, replicas, stop, hint
         self.name, self.starts = shards.worker_id(), 0
-        self.stopped_at = 0.0  # since when workers are asked to stop
-        self.looked = self.began = time.monotonic()  # for heartbeats
+        self.stopped_at = 0.0  # when workers were asked to stop
+        self.checked_at = self.began = time.monotonic()  # when heartbeats were checked
         self.records: list[list[Record]] = [[] for _ in task.folders]  # of all workers, by folder
 
     def work(self) -> int:
-        """Let workers work; return how much is pending that should not be."""
+        """Run the replicas; return how much is left pending that should not be."""
         total, left, before = sum(self.task.folders.values()), self.task.pending(), -1
         over = False
         with Meter(self.task.verb, total, total - left, keep=True) as meter:
             try:
-                while left != before and not self.stopped_at:  # once more if a healthy one had left
+                while left != before and not self.stopped_at:  # again if an idle worker left early
                     before = left
-                    for place in self.places:
-                        if not place.failed:
-                            self._start(place)
-                    while any(place.slot for place in self.places):
-                        time.sleep(LOOK_S)
-                        self.task.look()
-                        self._round()
+                    for replica in self.replicas:
+                        if not replica.failed:
+                            self._start(replica)
+                    while any(replica.slot for replica in self.replicas):
+                        time.sleep(POLL_S)
+                        self.task.check()
+                        self._poll()
                         self._show(meter)
                     left, over = self.task.pending(), self.task.is_over()
                     meter.reach(total - left, lambda: self._detail(meter))
                     if over or self._others():
                         break
             finally:
-                for place in self.places:
-                    place.close()
+                for replica in self.replicas:
+                    replica.close()
         return 0 if over else left
 
     def conclude(self, left: int) -> None:
-        """Say what was not in order. Raises UserError: something is left that nobody makes."""
-        failures = [place.failed for place in self.places if place.failed]
-        of = f"{len(failures)} of {len(self.places)} replicas were given up"
+        """Warn of replicas that were given up. Raises UserError: attempts are left to nobody."""
+        failures = [replica.failed for replica in self.replicas if replica.failed]
+        summary = f"{len(failures)} of {len(self.replicas)} replicas were given up"
         reasons = list(dict.fromkeys(failures))
-        if left and (len(failures) == len(self.places) or not self._others()):
-            mended = all(place.status == UserError.exit_code for place in self.places)
+        if left and (len(failures) == len(self.replicas) or not self._others()):
+            permanent = all(replica.status == UserError.exit_code for replica in self.replicas)
             reason = "; ".join(reasons or ["no replica found anything to do"])
             total = sum(self.task.folders.values())
-            text = f"{reason} ({of}; {left} of {total} attempts are still pending)"
-            raise (UserError if mended else TryAgain)(text)
+            text = f"{reason} ({summary}; {left} of {total} attempts are still pending)"
+            raise (UserError if permanent else TryAgain)(text)
         for reason in reasons:
-            warn(f"{of}: {reason}")
+            warn(f"{summary}: {reason}")
 
     def _others(self) -> bool:
         return any(sessions.alive(folder) for folder in self.task.folders)
 
-    def _start(self, place: Place) -> None:
+    def _start(self, replica: Replica) -> None:
         self.starts += 1
-        place.start(f"{self.name}/{self.starts}")
+        replica.start(f"{self.name}/{self.starts}")
 
-    def _round(self) -> None:
-        """See who has ended, who is silent, and whether all are to stop."""
+    def _poll(self) -> None:
+        """Check which replicas have ended or are silent, and whether to stop."""
         now = time.monotonic()
-        ended = {place.number: place.poll() for place in self.places if place.slot}
-        self._read()
+        ended = {replica.number: replica.poll() for replica in self.replicas if replica.slot}
+        self._read_records()
         if self.stop.signal_number and not self.stopped_at:
             self.stopped_at = now
-            for place in filter(lambda place: place.slot, self.places):
-                if place.loaded:
-                    place.stop(self.stop.signal_number)
+            for replica in filter(lambda replica: replica.slot, self.replicas):
+                if replica.loaded:
+                    replica.stop(self.stop.signal_number)
                 else:
-                    place.dismiss("nothing to save yet")
-        for place in self.places:
-            if (end := ended.get(place.number)) is not None:
-                self._ended(place, *end)
+                    replica.dismiss("nothing to save yet")
+        for replica in self.replicas:
+            if (end := ended.get(replica.number)) is not None:
+                self._ended(replica, *end)
         if self.stopped_at:
-            for place in self.places:
-                if place.slot and now - self.stopped_at > STOP_S:
-                    place.dismiss("it did not stop")
+            for replica in self.replicas:
+                if replica.slot and now - self.stopped_at > STOP_S:
+                    replica.dismiss("it did not stop")
             return
         if any(ended.values()) and self.task.is_over():
-            for place in self.places:
-                if place.slot and place.may_wait and not place.loaded:
-                    place.dismiss("nothing is left to do")
+            for replica in self.replicas:
+                if replica.slot and replica.may_wait and not replica.loaded:
+                    replica.dismiss("nothing is left to do")
         self._retry_failed_loads()
-        if now - self.looked >= heartbeat.HEARTBEAT_S:
-            self.looked = now
+        if now - self.checked_at >= heartbeat.HEARTBEAT_S:
+            self.checked_at = now
             self._kill_silent()
         if self.hint and now - self.began > PLACED_S:
             if not any(self.records):
                 note(self.hint)
             self.hint = ""
 
-    def _read(self) -> None:
-        """Take in what the workers say of themselves."""
+    def _read_records(self) -> None:
+        """Read the sessions of the workers."""
         for i, folder in enumerate(self.task.folders):
-            every = sessions.sessions(folder).values()
-            own = (one for one in every if str(one.get("start")).startswith(f"{self.name}/"))
+            records = sessions.sessions(folder).values()
+            own = (r for r in records if str(r.get("start")).startswith(f"{self.name}/"))
             self.records[i] = [*own]
-        for place in self.places:
-            if place.slot:
-                start = place.slot.start
-                of_each = ([r for r in own if r["start"] == start] for own in self.records)
-                place.records = [records[0] if records else {} for records in of_each]
+        for replica in self.replicas:
+            if replica.slot:
+                start = replica.slot.start
+                by_folder = ([r for r in own if r["start"] == start] for own in self.records)
+                replica.records = [records[0] if records else {} for records in by_folder]
 
-    def _ended(self, place: Place, status: int, error: str) -> None:
-        """Start another worker, unless that has been in vain or the user must do something."""
-        place.slot = None
-        made = any(record.get("attempts") for record in place.records)
-        place.in_vain = 0 if made else place.in_vain + 1
-        done = all(record.get("state") == "done" for record in place.records)
-        if not status or place.dismissed or (done and status < 0):  # killed as it was taken down
+    def _ended(self, replica: Replica, status: int, error: str) -> None:
+        """Start a replica again, unless that was fruitless or the user must act first."""
+        replica.slot = None
+        made = any(record.get("attempts") for record in replica.records)
+        replica.fruitless = 0 if made else replica.fruitless + 1
+        done = all(record.get("state") == "done" for record in replica.records)
+        if not status or replica.dismissed or (done and status < 0):  # killed while it shut down
             return
         if self.stopped_at:
             if status == UserError.exit_code:
-                warn(f"replica {place.number}: {error}")
+                warn(f"replica {replica.number}: {error}")
             return
-        place.status, ending = status, place.ending(status, error)
-        if status == UserError.exit_code or (error and not place.loaded):
-            place.failed = error or ending
-        elif place.in_vain >= MOST_IN_VAIN:
-            place.failed = f"{ending}\n  given up after {MOST_IN_VAIN} times without an attempt"
+        replica.status, ending = status, replica.ending(status, error)
+        if status == UserError.exit_code or (error and not replica.loaded):
+            replica.failed = error or ending
+        elif replica.fruitless >= MOST_FRUITLESS:
+            replica.failed = f"{ending}\n  given up: {MOST_FRUITLESS} starts without an attempt"
         else:
             warn(f"{ending}\n  starting it again")
-            self._start(place)
+            self._start(replica)
 
     def _retry_failed_loads(self) -> None:
-        """Try again what failed while loading where others could load.
+        """Start replicas again that failed to load although others could.
 
-        That is no error of the user's: memory of a GPU that is not free yet, two processes that met
-        in a cache.
+        The user cannot mend that: memory of a GPU may not be free yet, or two processes may have
+        collided in a cache.
         """
-        if any(place.slot and place.loaded for place in self.places):
-            for place in self.places:
-                if place.failed and not place.loaded and 0 < place.in_vain < MOST_IN_VAIN:
-                    warn(f"replica {place.number}: {place.failed}\n  others could load: once more")
-                    self._start(place)
+        if any(replica.slot and replica.loaded for replica in self.replicas):
+            for replica in self.replicas:
+                if replica.failed and not replica.loaded and 0 < replica.fruitless < MOST_FRUITLESS:
+                    text = f"{replica.failed}\n  others could load: trying again"
+                    warn(f"replica {replica.number}: {text}")
+                    self._start(replica)
 
     def _kill_silent(self) -> None:
-        """Kill workers that live and do nothing: their heartbeat has stopped."""
+        """Kill workers whose heartbeat has stopped while their process lives."""
         alive, now = [sessions.alive(folder) for folder in self.task.folders], time.monotonic()
-        for place in filter(lambda place: place.slot, self.places):
-            each = zip(place.records, alive, strict=False)
+        for replica in filter(lambda replica: replica.slot, self.replicas):
+            each = zip(replica.records, alive, strict=False)
             if not any(r and not r["ended"] and r["worker"] not in names for r, names in each):
-                place.silent_since = None
-            elif place.silent_since is None:
-                # A whole machine may have slept: then the heartbeat is back in a moment. And a
-                # worker that has done its work takes its heartbeat away before it ends.
-                place.silent_since = now
-            elif now - place.silent_since > 2 * heartbeat.HEARTBEAT_S:
-                place.kill("its heartbeat stopped")
+                replica.silent_since = None
+            elif replica.silent_since is None:
+                # After a suspension of the whole machine the heartbeat is back in a moment. And a
+                # worker that is done removes its heartbeat before it ends.
+                replica.silent_since = now
+            elif now - replica.silent_since > 2 * heartbeat.HEARTBEAT_S:
+                replica.kill("its heartbeat stopped")
 
     def _show(self, meter: Meter) -> None:
-        """Show of every folder what the worker says that knows of the least that is left."""
+        """Show progress: of each folder, the smallest number left that a worker reports."""
         loaded = any("load_s" in record for own in self.records for record in own)
         if not loaded:
-            meter.started = time.monotonic()  # loading tells nothing about the time left
+            meter.started = time.monotonic()  # time spent loading says nothing about the rest
         each = zip(self.records, self.task.folders.values(), strict=True)
         left = [min((r["left"] for r in own if "left" in r), default=n) for own, n in each]
         if loaded:
             meter.reach(max(meter.done, meter.total - sum(left)), lambda: self._detail(meter))
 
     def _detail(self, meter: Meter) -> str:
-        """Describe rates and shares for the progress line."""
+        """Return rates and shares for the progress line."""
         counts = Counter[str]()
         for record in (record for own in self.records for record in own):
             counts.update({name: record[name] for name in COUNTS})
-        running = [place for place in self.places if place.slot]
-        loading = sum(not place.loaded for place in running)
+        running = [replica for replica in self.replicas if replica.slot]
+        loading = sum(not replica.loaded for replica in running)
         parts = [in_words(counts, time.monotonic() - meter.started)]
-        parts += [f"{len(running) - loading} of {len(self.places)} replicas"] * bool(running)
+        parts += [f"{len(running) - loading} of {len(self.replicas)} replicas"] * bool(running)
         return ", ".join(filter(None, [*parts, f"{loading} loading" * bool(loading)]))

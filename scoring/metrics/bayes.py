@@ -35,6 +35,7 @@ from bayes_at_n.scoring.numerics.inputs import (
     weighted_counts,
 )
 from bayes_at_n.scoring.numerics.results import (
+    Clusters,
     Summary,
     bayes_from_counts,
     mean_and_sigma,
@@ -42,6 +43,7 @@ from bayes_at_n.scoring.numerics.results import (
     observed_means,
     posterior_moments,
     result,
+    sample_sigma,
 )
 
 SHRINKAGE_LIMIT = 0.5
@@ -193,24 +195,25 @@ def avg_ci(
     return normal_summary(*avg(R, w), confidence, bounds)
 
 
-def question_stderr(R: Outcomes, w: Weights = None) -> Any:
+def question_stderr(R: Outcomes, w: Weights = None, clusters: Clusters = None) -> Any:
     """Compute the standard error of avg@N with questions as a sample from a larger pool.
 
     The standard deviation over questions (M - 1 in the denominator) of each question's mean
     weighted outcome, divided by sqrt(M), which most evaluation harnesses print: how other questions
-    of this kind would change the score. It shrinks with M and not with N. Raises ValueError: fewer
-    than two questions, or one without trials. All else: :func:`bayes`. Source: Miller, "Adding
-    Error Bars to Evals", arXiv 2411.00640 (questions as clusters).
+    of this kind would change the score. It shrinks with M and not with N. Questions that were drawn
+    together (of one passage, variants of one, one in several languages) have a common label in
+    ``clusters``, (M,), and count as one draw: sums over clusters take the place of questions
+    (:func:`scoring.numerics.results.sample_sigma`). Raises ValueError: fewer than two questions or
+    clusters, or a question without trials. All else: :func:`bayes`. Source: Miller, "Adding Error
+    Bars to Evals", arXiv 2411.00640, sections 2.1 and 2.2.
 
-    >>> round(question_stderr([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]), 6)
-    0.1
+    >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [0, 0, 0, 0, 1], [0, 0, 1, 0, 0]]
+    >>> round(question_stderr(R), 4), round(question_stderr(R, clusters="aabb"), 4)
+    (0.15, 0.25)
     """
     counts, weights = weighted_counts(R, w)
-    if counts.shape[-2] < 2:
-        raise ValueError("R has 1 question: the standard error over questions needs at least 2")
     check_trials(counts.sum(axis=-1), 1, "the standard error over questions")
-    means = observed_means(counts, weights)
-    return result(means.std(axis=-1, ddof=1) / np.sqrt(means.shape[-1]))
+    return result(sample_sigma(observed_means(counts, weights), clusters)[0])
 
 
 def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:

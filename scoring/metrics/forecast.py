@@ -1,47 +1,40 @@
-"""What a model would score if its attempts might be longer: a forecast with what it cannot know.
+"""Forecast the score at a larger limit of tokens, or say why the attempts do not tell it.
 
-An attempt that ended by itself is seen, one that was cut off is censored at its limit. Beyond the
-limit two things decide: the hazard of ending, and the odds of being right for one that ends there.
+Beyond the limit two things decide: how many of the attempts cut off end (the hazard), and how many
+of those are right (the odds). Both are known in each halving of length below the limit only.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from bayes_at_n.scoring.metrics.bayes import bayes, bayes_ci
-from bayes_at_n.scoring.numerics.checks import UNIT, check_confidence, check_whole, finite_array
-from bayes_at_n.scoring.numerics.inputs import Bools, Counts, Floats, Ints, Outcomes, binary_counts
-from bayes_at_n.scoring.numerics.results import within
+from bayes_at_n.scoring.metrics.empirical import score_ci
+from bayes_at_n.scoring.numerics.checks import check_confidence, check_whole, finite_array
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Outcomes
+from bayes_at_n.scoring.numerics.results import Summary, normal_quantile
 
-WINDOWS = (0.5, 1.0, 2.0)  # doublings of length below the limit that are looked at, a third each
-SUPPORT = 0.5  # the least share, of attempts that reached half the limit, that ended before it
-_LEVEL, _SLOPE = (np.log(0.5), 1.5), (0.0, 1.0)  # log hazard per doubling, and its change
-# How much a question's own hazard counts: logarithms of the shape of a gamma.
-_MEMORY = (float(np.log(0.3)), float(np.log(30)))
-_STUCK = (0.5, 2.0)  # beta: the share of attempts cut off that turn in circles and never end
-_CHANGE = 0.5  # sigma of what changes in both slopes beyond the limit
-_GRID = 31
-_BINS = 8  # of length in a window
-_STEPS = 16  # in which what lies beyond the limit is added up
-_ODDS, _TREND = np.linspace(-8, 8, 65), np.linspace(-3, 3, 25)  # log odds, change per doubling
-_POOL = np.stack(np.meshgrid(np.linspace(-5, 5, 21), np.geomspace(0.3, 5, 7)), -1).reshape(-1, 2)
+SUPPORT = 0.5  # the least share of attempts that ended, of those that reached half the limit
+FEWEST = 10  # attempts that ended in the last half
+FURTHEST = 4.0  # times the limit
+STEEPEST, APART = 5.0, 0.1  # of the last two halves, how far odds and shares correct may differ
+_STUCK = 0.3, 2.0  # beta: the share of attempts cut off that turn in circles and never end
+_CHANGE = 0.7  # sigma of what changes in either trend beyond the limit, per doubling
+_TREND = 2.5  # the most that either changes per doubling, in logarithms
+_STEPS = 12  # in which what lies beyond the limit is added up
 
 
 class Forecast(NamedTuple):
-    """Bayes@N at a limit that was not run."""
+    """The score at a limit that was not run, in the unit of the score that was passed."""
 
-    value: float
-    sigma: float
-    low: float  # of the score of these questions at that limit, as every interval of Bayes@N
+    value: float  # NaN, as both ends, where there is no forecast
+    low: float  # of the score of these questions at that limit
     high: float
-    low_continued: float  # of what these trials score if the attempts cut off go on
-    high_continued: float
-    least: float  # they score this if none of those becomes right,
-    most: float  # and this if all do
-    support: float  # share of attempts that reached half the limit and ended before it
-    supported: bool  # False: the interval is from `least` to `most`, and the value a guess
+    least: float  # what these trials score if none of those cut off becomes right,
+    most: float  # and if all do
+    why: str  # there is no forecast; empty where there is one
 
 
 def forecast(
@@ -49,71 +42,53 @@ def forecast(
     tokens: npt.ArrayLike,
     cut: npt.ArrayLike,
     limit: npt.ArrayLike,
+    score: Callable[[Any], Summary] = score_ci,
     confidence: float = 0.95,
-    draws: int = 1200,
+    draws: int = 1000,
     seed: int = 0,
 ) -> Forecast:
-    """Forecast Bayes@N at a higher limit of tokens from attempts under a lower one.
+    """Forecast the score at a higher limit of tokens from attempts under a lower one.
 
-    R are outcomes 0 and 1 of shape (M, N), masked where missing, ``tokens`` lengths of completions,
-    ``cut`` which of them ran into their limit, of the same shape, and ``limit`` the higher one, or
-    one for each question (M,). With v the doublings of length beyond the largest limit of an
-    attempt cut off, those of question q go on to end with the hazard (per doubling), and are right
-    if they end there with the odds::
+    With v the doublings of length beyond the old limit, attempts cut off end with a hazard per
+    doubling and are right, if they end at v, with odds, ::
 
-        h_q(v) = theta_q exp(a + b' v)         odds_q(v) = exp(c_q + e' v)
+        h(v) = h_1 exp(b (v + 1/2)),   b = U log(h_1 / h_2) + 0.7 Z,   |log(h_1 / h_2)| <= 2.5
 
-    a and b are fitted to all attempts in the last half, one or two doublings before the limit
-    (a third of the draws each), with questions drawn anew (Bayesian bootstrap), theta_q is a gamma
-    that knows how often the question's own attempts ended there and has mean 1 over attempts cut
-    off, and c_q is normal around a common mean with a common trend e. What data cannot say is
-    drawn: how much a question's own past counts; whether trends go on or level off, b' = b U + 0.5
-    Z and e' = e U' + 0.5 Z' with U uniform on (0, 1) and Z standard normal; and what share of
-    attempts cut off never ends (beta, mean 0.2). Where under half of the attempts that reached half
-    the limit ended before it, nothing supports a forecast: its interval then is all that is
-    possible, from none of the attempts cut off right to all of them.
+    where h_1 and h_2 are the mean hazards of the last halving of length below the limit and of the
+    one before, U is uniform on (0, 1) and Z standard normal: a trend goes on, levels off, or
+    changes. The odds have the same form, with their own U and Z. h and odds are drawn with
+    questions drawn anew (Bayesian bootstrap), and a share of the attempts cut off that never ends
+    is Beta(0.3, 2), mean 0.13. The share s that becomes right is that of a question by
+    Beta(s, 1 - s): all of its attempts may well do alike. With f the share gained of all that could
+    be, the score is ``least + f (most - least)`` with the spread of the present one around it.
+    Neither it nor its interval is ever below what is there: attempts that ended stay as they are.
 
-    ValueError: shapes that differ, lengths under 1. Sources: censored lengths as piecewise
-    exponential survival with gamma frailty (Clayton, Biometrika 1978), the Bayesian bootstrap
-    (Rubin, 1981); the mixture is ours, and docs/lengths.md says how often it held.
+    There is no forecast, and ``why`` says so, where under half of the attempts that reached half of
+    the limit ended before it, or under ten; where the odds of being right surely change
+    fivefold, and their share by ten points, from the half before to the last half (95 % of draws);
+    beyond four times the limit.
 
-    >>> R = np.array([[1, 1, 0, 1, 1, 0, 0, 0]] * 6)
-    >>> tokens = np.array([[40, 55, 60, 70, 90, 95, 100, 100]] * 6)
+    Args:
+        R: outcomes in [0, 1], shape (M, N), masked where missing.
+        tokens: lengths of completions, (M, N).
+        cut: whether each ran into its limit, (M, N).
+        limit: the higher limit, one for all or (M,); attempts that reach it stay as they are.
+        score: from outcomes to value, sigma, low and high at the same ``confidence``.
+        confidence: of the interval.
+        draws: random draws, with this ``seed``.
+
+    Raises ValueError: shapes that differ, lengths under 1. Sources: the Bayesian bootstrap (Rubin,
+    1981); the rest is ours, and ``benchmarks/forecast.py`` measures how often it holds.
+
+    >>> R = np.array([[1, 0, 0, 1, 1, 0, 0, 0]] * 6)
+    >>> tokens = np.array([[30, 40, 50, 70, 90, 95, 100, 100]] * 6)
     >>> f = forecast(R, tokens, tokens == 100, 200)
-    >>> f.supported, round(f.support, 2), f.least < f.value < f.most, f.low < f.value < f.high
-    (True, 0.71, True, True)
+    >>> f.why, f.least < f.value < f.most, f.low < f.value < f.high
+    ('', True, True)
+    >>> forecast(R, tokens, tokens == 100, 500).why
+    'it is more than 4 times the limit of 100 tokens'
     """
-    level = check_confidence(confidence)
-    right, trials = binary_counts(R, "a forecast")
-    there, hit, lengths, was_cut = _checked(R, tokens, cut)
-    open_, rng = was_cut & ~hit, np.random.default_rng(check_whole(seed, "seed", 0))
-    none, every = (
-        bayes_ci(_counts(right + more, trials), confidence=level, bounds=UNIT)
-        for more in (0, open_.sum(axis=1))
-    )
-    if not open_.any():
-        return Forecast(*none, none[0], none[0], none[0], none[0], 1.0, True)
-    top = np.log2(lengths[open_].max())
-    # An attempt that ends with token n ended between n - 1 and n.
-    at = np.where(there, np.log2(np.where(was_cut, lengths, lengths - 0.5)) - top, -np.inf)
-    ended = there & ~was_cut
-    near = int((ended & (at > -1)).sum())
-    support = near / (near + int(open_.sum()))
-    end = np.broadcast_to(np.log2(finite_array(limit, "limit")) - top, len(at))
-    parts = [_gained(at, ended, hit, open_, end, w, draws // 3, rng) for w in WINDOWS]
-    mu, sigma = bayes(_counts(right + np.concatenate(parts), trials))
-    tail = [50 * (1 - level), 50 * (1 + level)]
-    low, high = within(np.percentile(mu + sigma * rng.standard_normal(len(mu)), tail), UNIT)
-    ends = [float(end) for end in (low, high, *np.percentile(mu, tail))]
-    if support < SUPPORT:
-        ends = [none[2], every[3], none[0], every[0]]
-    value, spread = float(mu.mean()), float(np.sqrt(mu.var() + (sigma**2).mean()))
-    known = (none[0], every[0], support, support >= SUPPORT)
-    return Forecast(value, spread, ends[0], ends[1], ends[2], ends[3], *known)
-
-
-def _checked(R: Outcomes, tokens: Any, cut: Any) -> tuple[Bools, Bools, Floats, Bools]:
-    """Which trials are there, which are right, their lengths (1 elsewhere), which were cut off."""
+    check_confidence(confidence)
     outcomes: Any = np.ma.asarray(R)  # type: ignore[no-untyped-call]
     there = ~np.ma.getmaskarray(outcomes)  # type: ignore[no-untyped-call]
     if not there.ndim == 2 or not there.shape == np.shape(tokens) == np.shape(cut):
@@ -121,107 +96,81 @@ def _checked(R: Outcomes, tokens: Any, cut: Any) -> tuple[Bools, Bools, Floats, 
     lengths = np.where(there, np.ma.filled(tokens, 1), 1.0)
     if finite_array(lengths, "tokens").min() < 1:
         raise ValueError("tokens: pass lengths of at least 1")
-    return there, (outcomes.filled(0) == 1) & there, lengths, np.asarray(cut, bool) & there
+    credit = outcomes.filled(0)
+    ends = np.broadcast_to(finite_array(limit, "limit"), len(credit))
+    was_cut = np.asarray(cut, bool) & there
+    goes_on = was_cut & (credit < 1) & (lengths < ends[:, None])
+    now, all_right = score(outcomes), score(np.ma.where(goes_on, 1, outcomes))  # type: ignore[no-untyped-call]
+    least, most = float(now.value), float(all_right.value)
+    if not goes_on.any():
+        return Forecast(least, float(now.low), float(now.high), least, most, "")
+    top = lengths[goes_on].max()
+    at = np.where(there, np.log2(lengths / top), -np.inf)  # doublings: 0 at the limit
+    ended, rng = there & ~was_cut, np.random.default_rng(check_whole(seed, "seed", 0))
+    weights = rng.dirichlet(np.ones(len(at)), draws)
+    halves = [_half(at, ended, credit, weights, back) for back in (1, 2)]
+    near = [int((ended & (at > -1)).sum()), int(goes_on.sum())]
+    if why := _why_not(near, float(ends.max() / top), top, halves):
+        return Forecast(np.nan, np.nan, np.nan, least, most, why)
+    doublings = np.maximum(np.log2(ends / top), 0)
+    share = _share(doublings, halves, rng)
+    own = rng.beta(np.maximum(share, 1e-9), np.maximum(1 - share, 1e-9))
+    gained = rng.binomial(goes_on.sum(axis=1), own).sum(axis=1) / goes_on.sum()
+    z, unit = rng.standard_normal(draws), normal_quantile(confidence)
+    reach = np.where(z < 0, now.value - now.low, now.high - now.value) / unit
+    drawn = least + gained * (most - least) + z * reach
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    value, low = least + float(gained.mean()) * (most - least), max(float(low), float(now.low))
+    return Forecast(value, low, min(float(high), float(all_right.high)), least, most, "")
 
 
-def _counts(right: Any, trials: Ints) -> Counts:
-    return Counts(np.stack([trials - right, right + 0 * trials], axis=-1))
+def _half(
+    at: Floats, ended: Bools, credit: Floats, weights: Floats, back: int
+) -> tuple[Floats, Floats]:
+    """Draw logarithms (draws,) of the hazard in a halving of length, and of the odds there."""
+    inside = ended & (at > -back) & (at <= 1 - back)
+    sums = ((at > -back).sum(axis=1), inside.sum(axis=1), (inside * credit).sum(axis=1))
+    reached, ends, right = (len(at) * weights @ of for of in sums)
+    hazard = -np.log1p(-(ends + 0.5) / (reached + 1))
+    return np.log(hazard), np.log((right + 0.5) / (ends - right + 0.5))
 
 
-def _gained(
-    at: Floats, ended: Bools, hit: Bools, cut: Bools, end: Floats, window: float, draws: int,
-    rng: np.random.Generator,
-) -> Ints:  # fmt: skip
-    """How many attempts of each question become right, (draws, M), by one window."""
-    seen = ended & (at > -window)
-    level, slope, theta = _hazard(at, seen, cut, window, draws, rng)
-    trend, odds = _share(at, seen, hit, window, draws, rng)
-    slope = slope * rng.random(draws) + _CHANGE * rng.standard_normal(draws)
-    trend = trend * rng.random(draws) + _CHANGE * rng.standard_normal(draws)
-    ends = 1 - rng.beta(*_STUCK, draws)
-    gained = np.zeros((draws, len(at)), np.int64)
-    where = np.nonzero(cut)
-    groups, many = np.unique(np.stack([where[0], at[where]]), axis=1, return_counts=True)
-    for q, start, number in zip(groups[0].astype(int), groups[1], many, strict=True):
-        v = np.linspace(start, max(end[q], start), _STEPS + 1)
-        total = (theta[:, q] * np.exp(level))[:, None] * _integral(slope[:, None], start, v)
-        alive = np.exp(-total)
-        right = scipy.special.expit(odds(q)[:, None] + trend[:, None] * (v[1:] + v[:-1]) / 2)
-        chance = ends * ((alive[:, :-1] - alive[:, 1:]) * right).sum(axis=1)
-        gained[:, q] += rng.binomial(number, np.clip(chance, 0, 1))
-    return gained
-
-
-def _hazard(
-    at: Floats, seen: Bools, cut: Bools, window: float, draws: int, rng: np.random.Generator
-) -> tuple[Floats, Floats, Floats]:
-    """Draws of a, b (draws,) and theta (draws, M): a Poisson likelihood on two grids."""
-    events, first = seen.sum(axis=1), np.where(seen, at, 0).sum(axis=1)
-    reached = np.maximum(at, -window)
-    weights = rng.dirichlet(np.ones(len(at)), draws) * len(at)
-    a, b = np.linspace(-6, 3, _GRID), np.linspace(-4, 4, _GRID)
-    for last in (False, True):  # the second grid is where the first found something
-        time = np.stack([_integral(x, -window, reached).sum(axis=1) for x in b])  # (grid, M)
-        log = a[:, None] * (weights @ events)[:, None, None] + b * (weights @ first)[:, None, None]
-        log -= np.exp(a)[:, None] * (weights @ time.T)[:, None, :]
-        log -= 0.5 * ((a - _LEVEL[0]) / _LEVEL[1])[:, None] ** 2 + 0.5 * (b / _SLOPE[1]) ** 2
-        log = log.reshape(draws, -1)
-        if not last:
-            p = np.exp(log - log.max(axis=1, keepdims=True))
-            p = (p / p.sum(axis=1, keepdims=True)).mean(axis=0).reshape(_GRID, _GRID)
-            a, b = _around(a, p.sum(axis=1)), _around(b, p.sum(axis=0))
-    i, j = np.unravel_index(_picked(log, rng), (_GRID, _GRID))
-    level, slope = (x[k] + (rng.random(draws) - 0.5) * (x[1] - x[0]) for x, k in ((a, i), (b, j)))
-    own = np.exp(rng.uniform(*_MEMORY, draws))[:, None]
-    theta = rng.gamma(own + events) / (own + np.exp(level)[:, None] * time[j])
-    open_ = cut.sum(axis=1)
-    return level, slope, theta / np.maximum(theta @ open_ / open_.sum(), 1e-9)[:, None]
+def _why_not(near: list[int], times: float, top: float, halves: list[tuple[Floats, Floats]]) -> str:
+    """Say why there is no forecast; empty where there is one."""
+    ended, cut = near
+    if times > FURTHEST:
+        return f"it is more than {FURTHEST:g} times the limit of {top:,.0f} tokens"
+    if ended < max(FEWEST, SUPPORT * (ended + cut)):
+        return f"of {ended + cut:,} attempts that reached half of the limit only {ended:,} ended"
+    last, before = (scipy.special.expit(np.median(odds)) for _, odds in halves)
+    change = halves[0][1] - halves[1][1]
+    surely = max(np.quantile(change, 0.025), np.quantile(-change, 0.025))
+    if surely > np.log(STEEPEST) and abs(last - before) > APART:
+        return (
+            f"{last:.0%} of the attempts that ended in the last half of the limit are right, in the"
+            f" half before {before:.0%}: longer ones may be anything"
+        )
+    return ""
 
 
 def _share(
-    at: Floats, seen: Bools, hit: Bools, window: float, draws: int, rng: np.random.Generator
-) -> tuple[Floats, Any]:
-    """Draws of e (draws,), and a function of q that draws c_q (draws,): logistic, by grids."""
-    bins = np.where(seen, np.clip((at + window) / window * _BINS, 0, _BINS - 1), -1).astype(int)
-    middle = ((np.arange(_BINS) + 0.5) / _BINS - 1) * window
-    right, wrong = (
-        np.stack([(part & (bins == j)).sum(axis=1) for j in range(_BINS)], axis=1)
-        for part in (seen & hit, seen & ~hit)
+    doublings: Floats, halves: list[tuple[Floats, Floats]], rng: np.random.Generator
+) -> Floats:
+    """Draw the share of attempts cut off that are right so many doublings later: (draws, M)."""
+    draws = halves[0][0].size
+    slopes = [
+        np.clip(last - before, -_TREND, _TREND) * rng.random(draws)
+        + _CHANGE * rng.standard_normal(draws)
+        for last, before in zip(*halves, strict=True)
+    ]
+    # From the middle of the last half.
+    v = (np.arange(_STEPS) + 0.5) / _STEPS * doublings.max()
+    hazard, odds = (
+        last[:, None] + slope[:, None] * (v + 0.5)
+        for last, slope in zip(halves[0], slopes, strict=True)
     )
-    odds = _ODDS[:, None] + _TREND[:, None, None] * middle  # (trends, odds, bins)
-    log = np.einsum("qj,ecj->eqc", right, scipy.special.log_expit(odds))
-    log += np.einsum("qj,ecj->eqc", wrong, scipy.special.log_expit(-odds))
-    pool = np.exp(-0.5 * ((_ODDS[:, None] - _POOL[:, 0]) / _POOL[:, 1]) ** 2)
-    pool /= pool.sum(axis=0)
-    most = log.max(axis=-1, keepdims=True)
-    likely = np.exp(log - most)
-    of_all = (np.log(likely @ pool + 1e-300) + most).sum(axis=1)  # (trends, pools)
-    of_all -= 0.5 * _TREND[:, None] ** 2 + 0.5 * (_POOL[:, 0] / 2) ** 2
-    flat = np.broadcast_to(of_all.ravel(), (draws, of_all.size))
-    i, j = np.unravel_index(_picked(flat, rng), of_all.shape)
-
-    def of(q: int) -> Floats:
-        k = _picked(np.log(likely[i, q] * pool[:, j].T + 1e-300), rng)
-        drawn: Floats = _ODDS[k] + (rng.random(draws) - 0.5) * (_ODDS[1] - _ODDS[0])
-        return drawn
-
-    return _TREND[i], of
-
-
-def _integral(b: Any, start: Any, end: Any) -> Any:
-    """Of exp(b v) for v from start to end."""
-    b = np.where(np.abs(b) < 1e-6, 1e-6, b)
-    return (np.exp(b * end) - np.exp(b * start)) / b
-
-
-def _picked(log: Floats, rng: np.random.Generator) -> Any:
-    """A position for each row, drawn by the weights of which these are logarithms."""
-    sums = np.exp(log - log.max(axis=-1, keepdims=True)).cumsum(axis=-1)
-    return (sums < rng.random(len(log))[:, None] * sums[:, -1:]).sum(axis=-1)
-
-
-def _around(x: Floats, p: Floats) -> Floats:
-    """A finer grid over where a distribution on the grid x has its mass."""
-    mean = float(x @ p)
-    half = 4.5 * (np.sqrt((x - mean) ** 2 @ p) + (x[1] - x[0]) / 3)
-    return np.linspace(mean - half, mean + half, _GRID)
+    alive = np.exp(-np.exp(hazard).cumsum(axis=1) * doublings.max() / _STEPS)
+    right = -np.diff(alive, axis=1, prepend=1.0) * scipy.special.expit(odds)
+    right *= 1 - rng.beta(*_STUCK, (draws, 1))
+    passed = np.round(doublings / doublings.max() * _STEPS).astype(int)
+    return np.pad(right.cumsum(axis=1), [(0, 0), (1, 0)])[:, passed]

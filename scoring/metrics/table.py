@@ -56,6 +56,7 @@ from bayes_at_n.scoring.metrics.passk import (
     naive_pass_at_k,
     needed,
     spectrum,
+    threshold_spectrum_at_k_ci,
     upper_half,
     upper_ramp,
 )
@@ -115,6 +116,25 @@ def _weighted(k: int, scores: str) -> Metric:
 
 def _best(k: int, scores: str) -> Metric:
     return of_votes(f"Best@{k} by {scores}", k, best_at_k, best_at_k_sigma, scores)
+
+
+def _tailpass(k: int, t: float) -> Metric:
+    """At least t of k new attempts are correct: the posterior mean, with its credible interval."""
+    least = _threshold(t, k)
+    posterior = partial(threshold_spectrum_at_k_ci, k=k, weights=np.eye(k)[least - 1])
+
+    def value(c: int, n: int) -> Fraction:
+        ways = (math.comb(c + j, j) * math.comb(n - c + k - j, k - j) for j in range(least, k + 1))
+        return Fraction(sum(ways), math.comb(n + k + 1, k))
+
+    return of_count(f"TailPass@{k}", 1, lambda R: posterior(R).value, value, posterior)
+
+
+def _threshold(t: float, k: int) -> int:
+    """Check a threshold, t of k correct attempts. Raises ValueError: no whole number in 1..k."""
+    if t not in range(1, k + 1):
+        raise ValueError(f"the threshold is {t:g}: pass a whole number of attempts, from 1 to {k}")
+    return int(t)
 
 
 def own(file: str, function: str) -> Metric:
@@ -177,6 +197,10 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
     "auc@": lambda k: of_credit(f"AUC@{k}", area(k)),
     "naive-pass@": _naive,
     "spectrum@": lambda k, *w: of_credit(f"threshold spectrum@{k}", spectrum(w, k)),
+    "tailpass@": _tailpass,
+    "tailpass-empirical@": lambda k, t: of_credit(
+        f"empirical TailPass@{k}", at_least(_threshold(t, k), k)
+    ),
     "geom@": _geom,
     "geom-ds@": lambda k, a=0.5, b=0.5: of_credit(
         f"Geom-DS@{k}", at_least(1, k), at_least(k, k), powers=_powers(a, b)

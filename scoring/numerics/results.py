@@ -4,14 +4,16 @@ Counts are stacks (..., M, C + 1), taken as checked; leading axes are free (mode
 bootstrap replicates). Notation and source: the docstring of ``scoring.metrics.bayes``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from bayes_at_n.scoring.numerics.checks import Bounds, check_bounds, check_confidence
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+
+Clusters: TypeAlias = Iterable[Any] | None
 
 
 class Summary(NamedTuple):
@@ -86,6 +88,38 @@ def observed_means(counts: Ints, weights: Floats) -> Floats:
     """Return each question's mean weighted outcome, shape (..., M)."""
     means: Floats = weights[0] + (counts @ (weights - weights[0])) / counts.sum(axis=-1)
     return means
+
+
+def sample_sigma(values: Floats, clusters: Clusters = None) -> tuple[Floats, int]:
+    """Compute the standard error (...) of the mean of a sample of questions, values (..., M).
+
+    ``clusters`` labels those that were drawn together, (M,); without it each was drawn alone. Of G
+    clusters, with S_c the sum over cluster c of x_a - mean::
+
+        sigma^2 = G / (G - 1) sum_c S_c^2 / M^2
+
+    which for G = M is the sample variance over M. Returns also G. Raises ValueError: labels of
+    another length, or fewer than two clusters. Source: Miller, arXiv 2411.00640, section 2.2, with
+    the factor for few clusters of Cameron and Miller (2015).
+
+    >>> x = np.array([0.0, 1.0, 1.0, 1.0])
+    >>> [round(float(sample_sigma(x, labels)[0]), 4) for labels in (None, "aabb")]
+    [0.25, 0.25]
+    """
+    questions = values.shape[-1]
+    sums = values - values.mean(axis=-1, keepdims=True)
+    if clusters is not None:
+        labels = np.asarray([*clusters])
+        if labels.shape != (questions,):
+            raise ValueError(f"clusters has shape {labels.shape}: pass one label a question")
+        order = np.argsort(labels, kind="stable")
+        starts = np.unique(labels[order], return_index=True)[1]
+        sums = np.add.reduceat(sums[..., order], starts, axis=-1)
+    count = sums.shape[-1]
+    if count < 2:
+        noun = "question" if clusters is None else "cluster"
+        raise ValueError(f"R has 1 {noun}: a sample of questions needs at least 2")
+    return np.sqrt(count / (count - 1) * (sums**2).sum(axis=-1)) / questions, count
 
 
 def merge_equal(counts: Any, weights: Floats) -> tuple[Floats, Any]:

@@ -29,7 +29,13 @@ from bayes_at_n.scoring.numerics.inputs import (
     check_trials,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.results import normal_summary, observed_means, result
+from bayes_at_n.scoring.numerics.results import (
+    Clusters,
+    normal_summary,
+    observed_means,
+    result,
+    sample_sigma,
+)
 
 
 class Comparison(NamedTuple):
@@ -126,7 +132,11 @@ def pairwise_z(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
 
 
 def paired_questions(
-    R_a: Outcomes, R_b: Outcomes, w: Weights = None, confidence: float = 0.95
+    R_a: Outcomes,
+    R_b: Outcomes,
+    w: Weights = None,
+    confidence: float = 0.95,
+    clusters: Clusters = None,
 ) -> Comparison:
     """Compare two models when the questions are a sample from a larger pool.
 
@@ -135,42 +145,37 @@ def paired_questions(
 
         d_a        = x_a - y_a
         difference = 1/M sum_a d_a
-        sigma^2    = sum_a (d_a - difference)^2 / (M - 1) / M
+        sigma^2    = max( sum_a (d_a - difference)^2 / (M - 1) / M,  that of :func:`compare` )
 
-    sigma is the clustered standard error of the difference: it holds the noise of the trials and
-    the choice of questions, and shrinks with M, hardly with N. That it is itself known from M gaps
-    only, Student's t with M - 1 degrees of freedom says: of it are probability, rho and interval.
-    For gaps that are lopsided (one question in five goes far the other way) even they claim too
-    much at few questions. Where all d_a are equal they say nothing of their spread, and sigma is
-    that of :func:`compare`.
+    The first is the clustered standard error of the difference: it holds the noise of the trials
+    and the choice of questions, and shrinks with M, hardly with N; with ``clusters`` it is that of
+    :func:`scoring.question_stderr`. A claim about more questions is never surer than the one about
+    these, hence the larger of the two. That sigma is known from G gaps only (M, or of as many
+    clusters), Student's t with G - 1 degrees of freedom says: of it are probability, rho and
+    interval. For gaps that are lopsided (one question in five goes far the other way) even they
+    claim too much at few questions.
 
-    Raises ValueError: fewer than two questions. All else: :func:`compare`. Source: Miller, paired
-    differences with questions as clusters.
+    Raises ValueError: fewer than two questions or clusters. All else: :func:`compare`. Source:
+    Miller, arXiv 2411.00640, paired differences with questions as clusters.
 
-    >>> a = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1]]
-    >>> b = [[0, 1, 0, 0, 0], [1, 0, 0, 1, 1], [1, 0, 1, 1, 1]]
+    >>> a = [[0, 1, 1, 0, 1] * 4, [1, 1, 0, 1, 1] * 4, [1, 1, 1, 1, 1] * 4]
+    >>> b = [[0, 1, 0, 0, 0] * 4, [1, 0, 0, 1, 1] * 4, [1, 0, 0, 0, 0] * 4]
     >>> c = paired_questions(a, b)
     >>> round(c.difference, 4), round(c.sigma, 4), round(c.z, 4)
-    (0.2667, 0.0667, 4.0)
+    (0.4667, 0.1764, 2.6458)
     >>> round(c.probability, 4), round(compare_scores(c.z, 1, 0, 0).probability, 4)  # a normal's
-    (0.9714, 1.0)
+    (0.941, 0.9959)
     """
     counts_a, counts_b, weights = counts_of_both(R_a, R_b, w)
-    questions = counts_a.shape[-2]
-    if questions < 2:
-        raise ValueError("R_a and R_b have 1 question: a sample of questions needs at least 2")
     for counts in (counts_a, counts_b):
         check_trials(counts.sum(axis=-1), 1, "a comparison over questions")
     gaps = observed_means(counts_a, weights) - observed_means(counts_b, weights)
-    sigma = gaps.std(axis=-1, ddof=1) / np.sqrt(questions)
-    difference = gaps.mean(axis=-1)
-    # Gaps that are equal but for rounding are equal.
-    known = sigma > 1e-15 * np.abs(gaps).max(axis=-1)
+    sampled, count = sample_sigma(gaps, clusters)
     of_trials = np.hypot(avg(Counts(counts_a), weights)[1], avg(Counts(counts_b), weights)[1])
-    sigma = np.where(known, sigma, of_trials)
-    z, freedom = signed_z(difference, sigma), questions - 1
-    reach = -scipy.special.stdtrit(freedom, (1 - check_confidence(confidence)) / 2) * sigma
-    chances = (scipy.special.stdtr(freedom, at) for at in (np.abs(z), z))
+    difference, sigma = gaps.mean(axis=-1), np.maximum(sampled, of_trials)
+    z = signed_z(difference, sigma)
+    reach = -scipy.special.stdtrit(count - 1, (1 - check_confidence(confidence)) / 2) * sigma
+    chances = (scipy.special.stdtr(count - 1, at) for at in (np.abs(z), z))
     ends = difference - reach, difference + reach
     return Comparison(*map(result, (difference, sigma, np.abs(z), *chances, *ends)))
 

@@ -148,7 +148,7 @@ def probability_best(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
     >>> probability_best([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(3).tolist()
     [0.822, 0.104, 0.075]
     >>> probability_best([0.62, 0.61, 0.60, 0.60, 0.60], 0.02).round(2).tolist()
-    [0.29, 0.22, 0.16, 0.16, 0.16]
+    [0.28, 0.22, 0.17, 0.17, 0.17]
     """
     x, sd = check_scores(mu, sigma)
     if x.ndim != 1:

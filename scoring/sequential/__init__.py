@@ -17,6 +17,7 @@ proof, and which method when.
 """
 
 from bayes_at_n.scoring.sequential.decisions import Target as Target
+from bayes_at_n.scoring.sequential.gate import claimed as claimed
 from bayes_at_n.scoring.sequential.planning import Simulated as Simulated
 from bayes_at_n.scoring.sequential.planning import neyman as neyman
 from bayes_at_n.scoring.sequential.planning import simulate as simulate

@@ -152,6 +152,20 @@ class Race:
             settled=bool(b.settled[0]),
         )
 
+    def log_e_beyond(self, difference: npt.ArrayLike) -> Floats:
+        """Compute the log e-value of "row is better than column by more than `difference`" (K, K).
+
+        ``difference`` is a share, or one for each pair (K, K); all of them at once are valid.
+
+        >>> race = Race(models=2, questions=4, target=Target("order"))
+        >>> for _ in range(8):
+        ...     race.add([[1, 1, 1, 1], [1, 0, 1, 0]], [[1, 1, 1, 1], [1, 1, 1, 1]])
+        >>> [round(float(race.log_e_beyond(d)[0, 1]), 1) for d in (0, 0.1, 0.5, 0.6)]
+        [12.5, 9.7, -0.2, -1.8]
+        """
+        b = self._batch
+        return wealth.log_wealth(b.pairs[0], b.slopes[0], number_array(difference, "difference"))
+
     def _placed(self) -> Ints:
         b, base = self._batch, self._batch.target.baseline
         if b.target.kind == "above":

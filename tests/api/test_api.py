@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Request
-from bayes_at_n.pipeline.engines.callable import CallableEngine, known
+from bayes_at_n.pipeline.engines.callable import CallableEngine, registered
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.store import runfolder
 
@@ -192,7 +192,7 @@ def test_what_is_no_list_of_texts_is_refused(returned: Any, message: str) -> Non
         return returned() if callable(returned) else returned
 
     cfg = compose.load(overrides.of_run(odd, "demo", "odd", {}))
-    with known(odd):
+    with registered(odd):
         engine = CallableEngine(cfg, 9)
     requests = [Request(f"q{i}", 0, None, 9, None, [{"content": "1 + 1?"}]) for i in range(4)]
     with pytest.raises(UserError, match=f"test_api:.*odd.*{message}"):
@@ -268,7 +268,6 @@ def test_several_turns_become_one_text_and_stop_strings_hold() -> None:
     assert run.attempts.to_arrow(["text"])["text"].to_pylist() == [r"\boxed{2} "]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
     marks = [{"q1": "1111", "q2": "1101"}, {"q1": "1010", "q2": "0000"}]
     runs = [run_of(tmp_path / "runs", name, of) for name, of in zip("ab", marks, strict=True)]

@@ -49,6 +49,7 @@ def shown(cell: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.soak
 def test_the_notebook_shows_what_is_stored_in_it(tmp_path: Path) -> None:
     stored = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(stored)

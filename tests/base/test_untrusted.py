@@ -24,7 +24,7 @@ def much():
     with untrusted.memory_limit(1 << 20):
         bytearray(1 << 31)
 assert why(much) is not None and resource.getrlimit(resource.RLIMIT_AS) == before
-untrusted.ROOM = -(64 << 20)  # not a byte more than this process has
+untrusted.HEADROOM = -(64 << 20)  # not a byte more than this process has
 print(why(lambda: untrusted.json_value(b"[" + b"{}," * 3_000_000 + b"{}]")))
 print(why(lambda: untrusted.json_value(b"[" * 200_000)))
 """

@@ -85,7 +85,7 @@ def test_what_is_known_of_attempts_that_were_cut(tmp_path: Path) -> None:
     # The context leaves 32 of 64: cut there, an attempt is cut at 64 as well.
     assert (found.known, found.cut.sum(), found.guessed) == (64, 2, 0)
     assert "leaves less room" not in " ".join(caps.notes("a", found, [8]))  # all alike
-    assert "less room in 2" in caps.notes("a", found._replace(room=np.array([9, 9, 32])), [8])[0]
+    assert "less room in 2" in caps.notes("a", found._replace(limits=np.array([9, 9, 32])), [8])[0]
     # Another's limit below our own: nothing is known above it.
     lower = TOKENS | {"q2": [12, 31, 7, 20]}
     assert lengths(asked, lower).known == 20
@@ -105,11 +105,10 @@ def test_a_forecast_and_when_there_is_none(tmp_path: Path, capsys: Capsys) -> No
     score(again(run, "forecast=64"))
     found = json.loads((run.path / "scores.json").read_text())["forecast"]
     # One of two attempts cut off is the room that is left: 5 of 12 are right, at most 7.
-    least, most = (sum((right + 1) / 6 for right in of) / 3 for of in ((2, 2, 1), (2, 3, 2)))
-    assert (found["least"], found["most"]) == pytest.approx((least, most))
-    # Beyond 16 three ended, at 30, 31 and 17, and two were cut off.
-    assert found["support"] == pytest.approx(3 / 5) and found["supported"]
-    assert "forecast at max_tokens=64" in capsys.readouterr().out
+    assert (found["metric"], found["least"], found["most"]) == ("avg", 5 / 12, 7 / 12)
+    # Beyond 16 three ended, at 30, 31 and 17, and two were cut off: too few.
+    assert found["value"] is None and "of 5 attempts" in found["why"]
+    assert "no forecast of avg@4 at max_tokens=64: of 5" in capsys.readouterr().out
     with pytest.raises(UserError, match="use caps=32"):
         score(again(run, "forecast=32"))
     assert not capsys.readouterr().out  # refused before anything is shown
@@ -153,7 +152,7 @@ def test_how_much_of_a_gap_is_truncation(tmp_path: Path) -> None:
     run_of(tmp_path, "b", {"q": "11111~~~~~", "r": "11111110~~"})
     (cohort,) = cohorts.load(analysis.load([f"runs={tmp_path}"]))
     # Shares that finished 20 and 13 of 20, of those 14 and 12 correct.
-    table = pairwise.adjacent_pairs(cohort, analysis.load([]))
+    table = pairwise.neighbours(cohort, analysis.load([]))
     by_hand = (20 / 20 - 13 / 20) * (14 / 20 + 12 / 13) / 2
     assert table.rows[0]["truncation"] == pytest.approx(by_hand)
     by_answers = (14 / 20 - 12 / 13) * (20 / 20 + 13 / 20) / 2

@@ -205,7 +205,7 @@ def test_a_broken_folder_named_outright_is_left_out(tmp_path: Path, capsys: Caps
     assert f"{broken} is left out: {broken / 'config.yaml'}" in told
     assert f"{empty} is left out: {empty} is not a run folder" in told and "name those" not in told
     assert str(ours) not in told
-    with pytest.raises(UserError, match=r"but runs: name those, such as .*/sums/broken"):
+    with pytest.raises(UserError, match=r"name a run in it, such as .*/sums/broken"):
         cohort.load(analysis.load([str(sound.parent)]))
     with pytest.raises(UserError, match=r"broken/config\.yaml"):
         cohort.load(analysis.load([str(broken), str(empty)]))

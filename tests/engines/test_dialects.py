@@ -206,7 +206,7 @@ def test_answers_that_are_all_alike_are_held_and_then_refused() -> None:
     assert [len(guard.hold(answer(i, f"{i}"))) for i in range(3)] == [1, 1, 1]
     assert guard.hold(answer(3, "2")) == [] == guard.hold(answer(4, "2"))
     assert [item.text for item in guard.hold(answer(5, "3"))] == ["2", "2", "3"]
-    with pytest.raises(UserError, match="everything alike: 32 attempts in a row, of 5 questions"):
+    with pytest.raises(UserError, match="to everything: 32 attempts in a row, at 5 questions"):
         for i in range(40):
             guard.hold(answer(i, "3"))
             guard.release()

@@ -349,7 +349,7 @@ def test_a_server_that_comes_back_as_another_model(
     assert "are suspect and do not count" in said
     assert_whole(folder, reference[1])
     status = " ".join(Command(folder, forker, verb="status").finish().split())
-    assert "trust_parts=true takes them back" in status
+    assert "trust_parts=true accepts them" in status
     set_aside = sum(pq.read_metadata(f).num_rows for f in (begun / "attempts").glob("*.suspect"))
     assert 0 < set_aside < 90
     command(begun, forker, plain.url, "trust_parts=true").finish()
@@ -501,15 +501,15 @@ def test_a_server_that_answers_everything_alike_is_not_believed(
 ) -> None:
     plain.plan = always("same")
     refused = command(tmp_path / "alike", forker, plain.url)
-    assert refused.wait() == 2 and "answers the same to 4 different seeds" in refused.text()
+    assert refused.wait() == 2 and "gives the same answer to 4 different seeds" in refused.text()
     assert not stored(tmp_path / "alike")
     asking = engine(reference[0], plain.url)  # and if it does so only after the probe
-    with pytest.raises(UserError, match="answers everything alike"):
+    with pytest.raises(UserError, match="gives one answer to everything"):
         list(asking.generate(requests(reference[0], 3)))
     asking.close()
     plain.plan = always("empty")
     asking = engine(reference[0], plain.url, "engine.patience_s=0")
-    with pytest.raises(TryAgain, match="answer with nothing in it"):
+    with pytest.raises(TryAgain, match="answer that is empty"):
         list(asking.generate(requests(reference[0], 1)))
     asking.close()
 
@@ -589,10 +589,10 @@ def test_a_server_of_another_maker(tiny_model: Path, forker: Forker, tmp_path: P
             more = [lacks, "dataset.limit=5", "engine.in_flight=4"]
             refused = command(tmp_path / "greedy", forker, url, *more)
             assert refused.wait() == 2
-            assert "answers the same to 4 different seeds" in refused.text()
+            assert "gives the same answer to 4 different seeds" in refused.text()
             sampling = 'engine.args.generation_config="{\\"do_sample\\": true, \\"top_k\\": 0}"'
             said = command(tmp_path / "run", forker, url, *more, sampling).finish()
-    for words in ("no log-probs of what it samples", "no token ids", "does not take min_p"):
+    for words in ("no log-probs of what it samples", "no token ids", "does not accept min_p"):
         assert words in said
     found = rows(tmp_path / "run")
     assert len(found) == 5 * TRIALS and len({row["text"] for row in found}) > 5

@@ -31,7 +31,7 @@ from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.engines.callable import CallableEngine, known
+from bayes_at_n.pipeline.engines.callable import CallableEngine, registered
 from bayes_at_n.pipeline.generate import budget, job, stage
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.store import runfolder, sessions
@@ -282,7 +282,7 @@ def test_limits_in_time_begin_nothing_that_would_end_after_them(
     run = Run(load_folder(evaluate(**counting | {"model": ask, "stages": ["prepare"]}).path, []))
     end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(clock.now + 10 * 3600))  # no zone
     setattr(run.cfg.budget, key, 10.0 if key == "gpu_hours" else end)
-    with known(ask):
+    with registered(ask):
         assert stage.generate(run)
     assert len(stored(run.path)) == ask.asked == 36  # four an hour, the last in the ninth
     assert "the budget is spent: kept 36 attempts of 200" in capsys.readouterr().err

@@ -289,7 +289,7 @@ def test_what_the_engine_does_not_finish_is_tried_again_and_then_owed(
     command = start(folder, forker, before=UNFINISHED)
     assert command.wait() == 1, command.text()[-2000:]
     said = " ".join(command.text().split())
-    assert "engine=vllm gave 3 attempts back unfinished, each 3 times (abort 9 times)" in said
+    assert "engine=vllm returned 3 attempts unfinished, each 3 times (abort 9 times)" in said
     assert "same command tries again" in said and "Traceback" not in said
     pending = {key for key in reference[1] if key[0] == "demo-05"}
     assert stored(folder) == {k: row for k, row in reference[1].items() if k not in pending}

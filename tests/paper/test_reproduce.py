@@ -18,8 +18,6 @@ from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 FEW = [
     "preset=quick",
     "study.matrices=5",

@@ -15,6 +15,7 @@ from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.plots import reversals, trajectory
 from bayes_at_n.pipeline.plots.trajectory import Curve, Priced
 
+pytestmark = pytest.mark.usefixtures("drawn")
 PROTOCOLS = [
     f"Merge@{w}, {metric}"
     for metric in ("greedy", "avg@80", "Bayes@80", "Pass@16", "Pass@2")

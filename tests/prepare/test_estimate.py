@@ -85,6 +85,13 @@ def test_what_is_not_known_says_why(
     assert found.seconds is None and reason in found.how and found.tokens > 0
 
 
+def test_a_model_without_weights_here_is_timed_by_its_name(tmp_path: Path) -> None:
+    cfg = config(model(tmp_path / "Tiny-7B"))
+    (tmp_path / "Tiny-7B" / "model.safetensors.index.json").unlink()
+    cost = estimate.sampling_cost(cfg, [], 2400, H200)
+    assert cost.seconds and cost.seconds > 0 and "name" in cost.how
+
+
 def test_what_was_measured_goes_before_what_is_assumed(tmp_path: Path) -> None:
     cfg = config(model(tmp_path / "m"))
     found = estimate.sampling_cost(cfg, [], 100, H200, 500.0, Totals(2, 90.0, 180.0, 360_000))

@@ -28,7 +28,6 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template, uses_answer
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 FILE = f"some-one/judge.s/{'0123456789' * 4}/src/p.py"
 TEXT = "\nIs \\boxed{{}} right?\n{question} {gold_answer}\n<Begin>{llm_response}<End>\n"
 SOURCE = f"""raise SystemExit("this was run")

@@ -133,6 +133,19 @@ def test_a_question_may_ask_for_a_form(tmp_path: Path) -> None:
             load(written(tmp_path, line(form=form)), fields=FieldNames(form="form"))
 
 
+def test_questions_that_were_drawn_together_share_a_cluster(tmp_path: Path) -> None:
+    passages = (" p1 ", 7, None, "")
+    lines = [line(id=str(i), problem=f"p{i}", passage=p) for i, p in enumerate(passages)]
+    fields = FieldNames(cluster="passage")
+    loaded, _ = load(written(tmp_path, "".join(lines)), fields=fields)
+    assert [question.cluster for question in loaded] == ["p1", "7", None, None]
+    for value, why in ({"a": 1}, "no text or number"), ("x" * 101, "no text or number"):
+        with pytest.raises(UserError, match=f"dataset.fields.cluster: .*{why}"):
+            load(written(tmp_path, line(passage=value)), fields=fields)
+    with pytest.raises(UserError, match=r"no field 'passage'.* Set dataset.fields.cluster=NAME"):
+        load(written(tmp_path, line()), fields=fields)
+
+
 def test_a_gold_that_cannot_be_graded_is_reported_and_kept(tmp_path: Path) -> None:
     loaded, notes = load(
         written(tmp_path, line(answer="\\frac{") + line(id="b")[:-1].replace("1+1", "2+2"))
@@ -142,8 +155,8 @@ def test_a_gold_that_cannot_be_graded_is_reported_and_kept(tmp_path: Path) -> No
 
 
 BAD: list[tuple[str, str | bytes, list[str]]] = [
-    ("empty file", "", ["holds no questions"]),
-    ("blank file", "\n \n", ["holds no questions"]),
+    ("empty file", "", ["has no questions"]),
+    ("blank file", "\n \n", ["has no questions"]),
     ("no problem", '{"id": 1, "answer": "2"}', ["line 1", "'problem'", "found id, answer"]),
     ("no id", line() + '{"problem": "p", "answer": "2"}', ["line 2", "dataset.fields.id=NAME"]),
     (
@@ -153,7 +166,7 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
     ),
     ("workbook", b"PK\x03\x04", ["an Excel workbook", "save the sheet as CSV UTF-8"]),
     ("gzip", b"\x1f\x8b", ["an archive", "unpack the file"]),
-    ("no Parquet", b"PAR1" + b"\xff" * 99, ["behind row 0", "no sound Parquet", "write the file"]),
+    ("no Parquet", b"PAR1" + b"\xff" * 99, ["after row 0", "damaged Parquet", "write the file"]),
     ("empty object", "{}", ["line 1", "found none"]),
     ("empty gold", line() + line(id="b", answer=" "), ["line 2", "answer", "is empty"]),
     ("null gold", line(answer=None), ["line 1", "answer", "is empty"]),
@@ -164,8 +177,8 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("same id", line() + "\n" + line(problem="x"), ["line 1 and line 3", "'a'", "fields.id=null"]),
     ("same number", line(id=7) + line(id="07", problem="x"), ["line 1 and line 2", "sums-07"]),
     ("an array", "[1, 2]\n", ["item 1", "not an object"]),
-    ("a torn array", '[{"problem": "p"},', ["no JSON array"]),
-    ("a deep array", "[" * 200_000, ["no JSON array"]),
+    ("a torn array", '[{"problem": "p"},', ["not a JSON array"]),
+    ("a deep array", "[" * 200_000, ["not a JSON array"]),
     ("a string", line() + '"x"', ["line 2", "not an object"]),
     ("bad JSON", line() + "\n{nope}", ["line 3", "not JSON"]),
     ("torn JSON", line()[:-5], ["line 1", "not JSON"]),
@@ -232,7 +245,7 @@ def test_a_file_of_any_kind_is_read_by_what_is_in_it(tmp_path: Path, name: str) 
         ("problem,answer\n1, 2,3\n", ["line 2", "3 of 2 columns", "double quotes"]),
         ('problem,answer\nx,1\n"1+1?,3\nx,2\n', ["line 3", "a quote that is not closed"]),
         ("problem,answer\nx²?,3\n".encode("cp1252"), ["line 2", "save it as CSV UTF-8"]),
-        ("problem,answer,problem\n1,2,3\n", ["line 1", "problem is there twice"]),
+        ("problem,answer,problem\n1,2,3\n", ["line 1", "problem occurs twice"]),
         ("Nr,problem,answer\n1,x,\n", ["line 2", "'answer'", "is empty", "fill it in"]),
         ("1+1?,2\n1+2?,3\n", ["line 2", "found 1+1?, 2", "dataset.fields.problem=NAME"]),
     ],
@@ -259,7 +272,7 @@ def test_a_small_parquet_that_says_it_is_large_takes_no_memory(tmp_path: Path) -
     path = tmp_path / "q.parquet"
     pq.write_table(pa.table({"problem": texts, "answer": values}), path, compression="zstd")
     assert path.stat().st_size < 1_000_000
-    with pytest.raises(UserError, match=r"behind row 0: no sound Parquet"):
+    with pytest.raises(UserError, match=r"after row 0: damaged Parquet"):
         load(path)
 
 

@@ -84,7 +84,7 @@ def test_a_tokenizer_of_another_class_is_refused_and_the_cure_works(tmp_path: Pa
     wrong = saved(tmp_path / "m", "bytes", "LlamaTokenizerFast")
     setup, cure = Setup(wrong, tmp_path), f".tokenizer={saved(tmp_path / 'right', 'bytes')}"
     message = setup.refused()
-    assert "LlamaTokenizer makes tokens of sums-01 " in message and "model.tokenizer=" in message
+    assert "LlamaTokenizer encodes sums-01 " in message and "model.tokenizer=" in message
     stage.prepare(setup.run("model.check_tokens=false"))
     about = runfolder.read_manifest(setup.run())["tokenizer"]
     assert (about["class"], about["checked"]) == ("LlamaTokenizer", False)

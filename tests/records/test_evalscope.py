@@ -13,7 +13,6 @@ from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.records.formats import locate
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 NAME = "my_sums_Level 1.jsonl"
 
 

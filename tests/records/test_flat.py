@@ -35,7 +35,6 @@ from bayes_at_n.pipeline.store import graded, outcomes, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 TEXTS = ["=1+1", " @a", "-5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
 GUARDED = ["'=1+1", "' @a", "-5", "''=1", TEXTS[4], "a�b", "'\t"]
 
@@ -90,9 +89,9 @@ def test_a_record_of_csv_that_cannot_be_parsed_is_skipped(
     source = csv_of(tmp_path / "s.csv", "question_id,correct,answer", *lines)
     runs = bring(tmp_path, source, *NAMES)
     err = capsys.readouterr().err
-    assert "3 damaged rows skipped: s.csv, line 3 (" in err and "and 4 lines behind it" in err
+    assert "3 damaged rows skipped: s.csv, line 3 (" in err and "with 4 more lines" in err
     assert "s.csv, line 12 (field larger" in err
-    assert "s.csv, line 1000 (a quote that is not closed, and 1 lines behind it)" in err
+    assert "s.csv, line 1000 (a quote that is not closed, with 1 more lines)" in err
     assert len(opened(runs / "d" / "m").questions) == 1000 - 5 - 2 - 1
     source.write_bytes(b'question_id,correct,text\n0,1,\xff\n\n1,1,"one\n\ntwo"\n')
     run = opened(bring(tmp_path / "again", source, *NAMES) / "d" / "m")

@@ -36,7 +36,6 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     root: Path,
     data_set: Path,
     tmp_path: Path,
-    undrawn: None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Capsys,
 ) -> None:
@@ -78,7 +77,7 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
 
 @pytest.mark.soak
 def test_the_folder_for_the_hub_is_loaded_by_datasets(
-    root: Path, data_set: Path, tmp_path: Path, undrawn: None
+    root: Path, data_set: Path, tmp_path: Path
 ) -> None:
     import datasets
 
@@ -92,7 +91,7 @@ def test_the_folder_for_the_hub_is_loaded_by_datasets(
 
 
 def test_a_push_uploads_the_folder_or_names_what_keeps_it_from_that(
-    root: Path, data_set: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None
+    root: Path, data_set: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import huggingface_hub
 

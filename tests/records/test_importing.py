@@ -46,8 +46,6 @@ from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def test_trace_becomes_runs_that_every_verb_works_on(tmp_path: Path, capsys: Capsys) -> None:
     rows = records(("aime25", "hmmt25_feb"), (QWEN, OSS, "some/one"))

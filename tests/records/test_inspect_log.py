@@ -28,8 +28,6 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
 from bayes_at_n.scoring import avg, uncertainty
 from bayes_at_n.scoring.metrics.table import parse
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 HEAD = {
     "version": 2,
     "status": "success",

@@ -13,8 +13,6 @@ from record_files import bring, by_key, folders, opened, rows_of
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def detail(question: int, texts: list[str], value: float, **more: Any) -> dict[str, Any]:
     """A row of details in the layout of lighteval 0.13.0."""

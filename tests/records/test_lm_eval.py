@@ -21,8 +21,6 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import avg, uncertainty
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def sample(doc: int, texts: list[str], right: float | list[float] | None, **more: Any) -> Any:
     """A line as lm-evaluation-harness 0.4 writes it."""

@@ -14,8 +14,6 @@ from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.score.stage import score
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def test_npz_of_tasks(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)

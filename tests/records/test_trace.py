@@ -34,7 +34,6 @@ from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 LOW = "gpt-oss-20b_low"
 
 

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from bayes_at_n import scoring
+from bayes_at_n.scoring import Counts
 from benchmarks.coverage import METHODS, coverage, pool_mean, rates
 
 
@@ -53,6 +54,39 @@ def test_empirical_bayes_alone_does_not_cover_one_odd_question() -> None:
     even = coverage(["empirical_bayes", "covering", "avg"], [0.9] * 30, 4, replicates=300)
     assert even["covering"].width == pytest.approx(even["empirical_bayes"].width, rel=0.01)
     assert even["covering"].width < 0.7 * even["avg"].width
+
+
+def test_a_score_is_of_one_model_and_as_it_would_be_alone() -> None:
+    rng = np.random.default_rng(2)
+    for questions, trials in ((1, 1), (2, 2), (5, 4), (7, 1), (3, 30)):
+        R = (rng.random((200, questions, trials)) < rng.beta(0.3, 0.3, (200, questions, 1))) * 1
+        found, prior = scoring.score_ci(R), scoring.score_prior(R)
+        models = scoring.empirical_bayes_ci(R), scoring.avg_ci(R, bounds=(0.0, 1.0))
+        for ours, fitted, plain in zip(found, *models, strict=True):
+            assert np.array_equal(ours, np.where(prior == "estimated", fitted, plain))
+        mixed = (np.ptp(R, axis=2) > 0).sum(axis=1)
+        assert np.array_equal(prior == "estimated", mixed >= 3)
+        assert (found.high > found.low).all()
+        alone = [scoring.score_ci(of) for of in R[:5]]
+        assert np.allclose(alone, np.stack(found, axis=1)[:5], atol=1e-9)
+
+
+def test_weights_and_unequal_numbers_of_trials_have_a_prior_too() -> None:
+    rng = np.random.default_rng(4)
+    labels = rng.integers(0, 3, (8, 6))
+    w = [0.0, 0.5, 1.0]
+    assert scoring.score_prior(labels, w) == "estimated"
+    assert scoring.score_ci(labels, w) == scoring.empirical_bayes_ci(labels, w)
+    # Labels of one weight do not make a question's trials differ.
+    assert scoring.score_prior(labels % 2, [0.5, 0.5]) == "none"
+    assert scoring.score_ci(labels[:2], w) == scoring.avg_ci(labels[:2], w, bounds=(0.0, 1.0))
+    ragged = np.ma.masked_array(labels > 0, rng.random((8, 6)) < 0.3)
+    assert scoring.score_ci(ragged) == scoring.empirical_bayes_ci(ragged)
+    # Easy questions have two trials and hard ones 80: the prior would take them for hard, too.
+    hard = Counts([[0, 2]] * 10 + [[1, 1]] * 5 + [[64, 16]] * 15)
+    assert scoring.score_prior(hard) == "none"
+    assert scoring.score_ci(hard) == scoring.avg_ci(hard, bounds=(0.0, 1.0))
+    assert scoring.empirical_bayes_ci(hard).high < scoring.avg(hard)[0]
 
 
 def test_the_interval_to_show_holds_the_average_and_reaches_the_edges() -> None:

@@ -32,6 +32,8 @@ FUNCTIONS = {
     "auc@4": lambda R: scoring.auc_at_k(R, 4),
     "naive-pass@3": lambda R: scoring.naive_pass_at_k(R, 3),
     "spectrum@3:0.2:0.3:0.1": lambda R: scoring.threshold_spectrum_at_k(R, 3, [0.2, 0.3, 0.1]),
+    "tailpass@4:3": lambda R: scoring.threshold_spectrum_at_k_ci(R, 4, [0, 0, 1, 0]).value,
+    "tailpass-empirical@4:3": lambda R: scoring.g_pass_at_k_tau(R, 4, 0.75),
     "geom@3:0.3:1": lambda R: scoring.geom_at_k(R, 3, 0.3, 1.0),
     "geom-ds@3": lambda R: scoring.geom_ds_at_k(R, 3),
     "geo-spectrum@4:0.3": lambda R: scoring.geo_spectrum_at_k(R, 4, 0.3),
@@ -79,6 +81,49 @@ def test_posteriors_keep_their_own_intervals() -> None:
     assert parse("bayes").summary(R) == scoring.bayes_ci(R, bounds=(0.0, 1.0))
     assert parse("avg").summary(R) == scoring.covering_ci(R, bounds=(0.0, 1.0))
     assert parse("bayes").k == 0 and parse("avg").k == 1
+
+
+@pytest.mark.parametrize(("k", "t", "trials"), [(1, 1, 3), (4, 1, 6), (4, 3, 6), (5, 5, 2)])
+def test_tailpass_over_all_new_attempts(k: int, t: int, trials: int) -> None:
+    """Exactly, with fractions: attempts one after the other, each as the posterior has it by then.
+
+    Its square, the second moment, is the chance that two sets of k attempts both get there.
+    """
+    metric = parse(f"tailpass@{k}:{t}")
+    assert metric.title() == f"TailPass@{k} ({t})" and metric.k == 1
+
+    def chance(correct: int, seen: int, left: tuple[int, ...], right: tuple[int, ...]) -> Fraction:
+        at = next((i for i, n in enumerate(left) if n), None)
+        if at is None:
+            return Fraction(int(all(n >= t for n in right)))
+        p, rest = Fraction(correct + 1, seen + 2), (*left[:at], left[at] - 1, *left[at + 1 :])
+        more = (*right[:at], right[at] + 1, *right[at + 1 :])
+        hit = chance(correct + 1, seen + 1, rest, more)
+        return p * hit + (1 - p) * chance(correct, seen + 1, rest, right)
+
+    table = metric.tables(trials)[0]
+    for c in range(trials + 1):
+        mean = chance(c, trials, (k,), (0,))
+        assert table[c] == mean
+        found = metric.summary([[1] * c + [0] * (trials - c)])
+        close(found.value, float(mean))
+        close(found.sigma**2, float(chance(c, trials, (k, k), (0, 0)) - mean**2))
+
+
+def test_tailpass_is_that_of_the_authors_library() -> None:
+    theirs = pytest.importorskip("scorio.eval")
+    R = np.random.default_rng(4).integers(0, 2, (5, 6))
+    for k, t in ((1, 1), (4, 2), (6, 6), (9, 5)):
+        profile = theirs.tailpass(R, k)
+        found = parse(f"tailpass@{k}:{t}").summary(R, confidence=0.9)
+        ends = theirs.utils.normal_credible_interval(*found[:2], credibility=0.9, bounds=(0, 1))
+        close(found, (profile.mean[t - 1], profile.std[t - 1], *ends))
+        if k <= 6:
+            empirical = parse(f"tailpass-empirical@{k}:{t}")
+            close(empirical.estimate(R), theirs.tailpass_empirical(R, k)[t - 1])
+    for wrong in ("tailpass@4:5", "tailpass@4:0", "tailpass-empirical@4:1.5", "tailpass@4"):
+        with pytest.raises(ValueError, match=wrong):
+            parse(wrong)
 
 
 def test_a_metric_of_a_users_own_is_the_mean_over_questions_of_its_function(

@@ -119,6 +119,17 @@ def test_the_score_is_what_grade_and_score_find(tmp_path: Path, capsys: Capsys) 
     assert " ".join(f"{x:.3f} {low:.3f} to {high:.3f}" for x, low, high in figures) in found
 
 
+def test_without_words_all_runs_are_shown(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        make_run(tmp_path / "runs" / "contest" / name, {"q1": "11", "q2": "10"})
+    monkeypatch.chdir(tmp_path)
+    assert main(["status"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines if "4/4" in line] == [["a", "4/4"], ["b", "4/4"]]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_only_be_read(tmp_path: Path, capsys: Capsys) -> None:
     run = make_run(tmp_path / "run", {"a": "+."})

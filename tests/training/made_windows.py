@@ -41,7 +41,7 @@ def ckpts(root: Path, *names: str) -> Path:
 SUMS = ("model=custom", "dataset=jsonl", "sampling.prompt_logprobs=false", "verifier=none")
 
 
-def planned(*arguments: str) -> tuple[settings.Asked[TrajectoryConfig], Series]:
+def planned(*arguments: str) -> tuple[settings.Request[TrajectoryConfig], Series]:
     given = settings.load(arguments)
     return given, windows.plan(given)
 

@@ -463,7 +463,7 @@ BAD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         ["git lfs pull"],
     ),
     "config": (lambda folder: (folder / "config.json").write_text("{"), ["config.json: damaged"]),
-    "no config": (lambda folder: (folder / "config.json").unlink(), ["holds no config.json"]),
+    "no config": (lambda folder: (folder / "config.json").unlink(), ["has no config.json"]),
     "bin": (_only_bin, ["step-2", "pytorch_model.bin", "save_pretrained"]),
     "adapter": (
         lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.safetensors"),
@@ -585,7 +585,7 @@ def test_kill_leaves_no_half_checkpoint(tmp_path: Path, three: list[Path]) -> No
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout is not None and child.stdout.readline() == "writing\n"
-            refused(three, out, "another process is merging mean here", f"pid {child.pid}")
+            refused(three, out, "another process is merging mean", f"pid {child.pid}")
         finally:
             child.kill()
     assert len(list(out.parent.iterdir())) == 2  # the lease of the dead, and half a checkpoint

@@ -24,8 +24,6 @@ from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.training import pairing, protocols, prr
 from bayes_at_n.pipeline.training.prr import pair_counts, reversals
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.seed=null")
 MAP = (0, 3, 5, 7, 1, 4, 8, 2, 11, 6, 9, 10), (7, 8, 5, 2, 9, 0, 10, 3, 4, 6, 1, 11)
 

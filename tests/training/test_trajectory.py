@@ -60,7 +60,6 @@ def marks_of(right: Sequence[int], trials: int) -> dict[str, str]:
     return {f"q{q}": "1" * c + "0" * (trials - c) for q, c in enumerate(right)}
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_finished_runs_become_tables_pictures_and_a_page(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:

@@ -34,7 +34,6 @@ from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, ne
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.verifiers.judge.agreement import agreement
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 TEMPLATE = "Q: {question}\nGold: {gold}\n<Begin>\n{response}\n<The End>\nA, B or C?"
 TEXTS = {
     "q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}", "no box", r"\boxed{2}"],

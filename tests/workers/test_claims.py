@@ -66,7 +66,7 @@ class Worker:
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits for the next look."""
-    monkeypatch.setattr(claims, "LOOK_S", 0.0)
+    monkeypatch.setattr(claims, "POLL_S", 0.0)
     monkeypatch.setattr(claims, "_SHARE", 8)  # large blocks, although there are few attempts
 
 
@@ -273,7 +273,7 @@ RACER = """
     from pathlib import Path
     from bayes_at_n.pipeline.workers import claims
     from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
-    claims.LOOK_S = 0.05
+    claims.POLL_S = 0.05
     folder, name, pending = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     print("ready", flush=True)
     sys.stdin.readline()

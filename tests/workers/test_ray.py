@@ -43,7 +43,7 @@ def test_cluster_ray_is_composed_and_needs_an_extra(
 def test_a_node_that_does_not_see_the_run_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_ray, "SEEN_S", 0.0)
+    monkeypatch.setattr(on_ray, "VISIBLE_S", 0.0)
     monkeypatch.setattr(on_ray.process, "caches", dict)
     run = make_run(tmp_path / "run", {"a": "10"})
     code, error = on_ray.Actor().work(lambda *_: None, [run.cfg], "logs/1.ray", ".", Slot(0, "x/1"))

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -13,11 +12,13 @@ from typing import Any
 
 import psutil
 import pytest
-from forked import HELD, Attempts, Forker, assert_whole, stored
-from helpers import ROOT, demo_questions, write_questions
+from forked import HELD, Attempts, Command, Forker, assert_whole, stored
+from helpers import demo_questions, write_questions
 
+from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import devices, resident
@@ -143,18 +144,30 @@ def test_a_killed_worker_loses_and_doubles_nothing_of_any_run(
     assert agree(stored(pair[0]), reference[1]) > 0.95
 
 
-def test_one_command_loads_the_model_once_for_its_data_sets(tmp_path: Path) -> None:
-    rows = demo_questions()
+def easy_and_hard(folder: Path) -> list[str]:
+    """A command on two data sets of three questions."""
     paths = [
-        str(write_questions(tmp_path / f"{name}.jsonl", part))
-        for name, part in (("easy", rows[:3]), ("hard", rows[3:6]))
+        str(write_questions(folder / f"{name}.jsonl", demo_questions()[first : first + 3]))
+        for name, first in (("easy", 0), ("hard", 3))
     ]
-    command = ["run", "model=demo", "trials=2", "verifier=none", "rubric=exact-match"]
-    command += [f"dataset={','.join(paths)}", f"runs={tmp_path / 'runs'}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "bayes_at_n", *command], capture_output=True, text=True, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    line = ["run", "model=demo", "trials=2", "verifier=none", "rubric=exact-match"]
+    return [*line, f"dataset={','.join(paths)}", f"runs={folder / 'runs'}"]
+
+
+def test_one_command_gives_its_data_sets_to_one_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, commands = list[list[str]](), list[Sequence[str]]()
+    supervised = lambda runs, work: given.append([run.cfg.dataset.name for run in runs])  # noqa: E731
+    monkeypatch.setattr(stage, "_supervised", supervised)
+    monkeypatch.setattr(resident, "run_all", commands.extend)
+    main(easy_and_hard(tmp_path))
+    assert given == [["easy", "hard"]] and len(commands) == 2
+
+
+@pytest.mark.soak
+def test_one_command_loads_the_model_once_for_its_data_sets(forker: Forker, tmp_path: Path) -> None:
+    Command(tmp_path / "log", forker, line=easy_and_hard(tmp_path)).finish()
     folders = [tmp_path / "runs" / name / "demo-step-3900" for name in ("easy", "hard")]
     assert len({session(folder)["pid"] for folder in folders}) == 1
     for folder in folders:
@@ -181,7 +194,7 @@ def test_a_resident_keeps_its_engine_for_the_next_block(
         for trials in (1, 3):
             order = ordered([*settings, f"sampling.trials={trials}"])
             assert residents.run(order) == 0
-            assert len(stored(Path(order.place))) == 3 * trials
+            assert len(stored(Path(order.label))) == 3 * trials
     assert capfd.readouterr().err.count("loading demo-step-3900") == 1
 
 
@@ -246,5 +259,5 @@ def test_models_with_gpus_of_their_own_are_sampled_at_once(
         for order in orders:
             residents.begin(order)
         assert [residents.ended(order, wait=True) for order in orders] == [0, 0]
-        first = [session(Path(order.place)) for order in orders]
+        first = [session(Path(order.label)) for order in orders]
         assert first[0]["pid"] != first[1]["pid"]

@@ -1,0 +1,355 @@
+"""What the program prints, as claims that simulation can check in `benchmarks.simulated_worlds`.
+
+A claim takes runs of a world and returns, for each run, whether it was right (or wrong); a chance,
+probabilities and what came true. Functions are those that the verbs call.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bayes_at_n import scoring
+from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.sequential import Target, wealth
+from bayes_at_n.scoring.sequential.batch import Batch
+from bayes_at_n.scoring.sequential.planning import _summary
+from benchmarks import forecast
+from benchmarks.simulated_worlds import LUCK, Cell, World, draw, inflation
+
+M, N = (5, 10, 30, 120), (1, 2, 4, 8, 16, 80)
+GROUPS = ((1, "equal"), *itertools.product((2, 5, 20), ("equal", "tied", "spread")))
+RUNS = {1: 160, 2: 120, 5: 60, 20: 20}  # of a cell, by models
+FORECASTS, AGAIN, WORST = 60, 8, 3
+TIE, MARGIN = 0.01, 0.03
+BOUNDS = {"interval": 0.92, "wrong": 0.05}  # at least, at most; "seen" has none
+
+
+class Claim(NamedTuple):
+    """Something that is printed, and how often it was right (or wrong) in runs of a world."""
+
+    name: str
+    kind: str  # interval, wrong, seen
+    of: Callable[[World], Any] | None  # values (B,), 0 to 1, or these and widths; NaN: no claim
+    models: tuple[int, ...] = (1,)
+    least: int = 1  # trials
+    luck: bool = False  # holds where trials share luck, too
+    pool: bool = False  # is of other questions
+    runs: float = 1.0  # of the usual number
+
+
+class Chance(NamedTuple):
+    """A printed probability: what it is, and whether it came true."""
+
+    name: str
+    of: Callable[[World], tuple[Floats, Floats]]  # probabilities, and 0 to 1
+    models: tuple[int, ...]
+    pool: bool = False
+    runs: float = 1.0
+
+
+class Rate(NamedTuple):
+    """A mean over runs with its Monte-Carlo error."""
+
+    value: float
+    error: float
+    width: float = np.nan
+
+
+def covers(low: Any, high: Any, truth: Floats) -> tuple[Floats, Floats]:
+    """Share of a run's intervals that hold the truth, and their mean width; (B,) of (B, ...)."""
+    held = (np.asarray(low) <= truth + 1e-12) & (truth - 1e-12 <= np.asarray(high))
+    axes = tuple(range(1, held.ndim))
+    return held.mean(axis=axes), np.asarray(np.subtract(high, low)).mean(axis=axes)
+
+
+def score(name: str) -> Callable[[World], Any]:
+    """The interval of a score of these questions."""
+    return lambda w: covers(*getattr(scoring, name)(w.counts)[2:], w.truth)
+
+
+def unwarned(w: World) -> Floats:
+    """Where trials share luck: the interval holds the score, or a line says that they do."""
+    held, _ = covers(*scoring.score_ci(w.counts)[2:], w.truth)
+    return np.maximum(held, scoring.inflation(w.outcomes).p[:, 0] < INFLATION_LEVEL)
+
+
+def pass_at(k: int) -> Callable[[World], Any]:
+    """The interval of Pass@k that tables of metrics show."""
+    from bayes_at_n.scoring.metrics.table import parse
+
+    def of(w: World) -> Any:
+        found = parse(f"pass@{k}").summary(w.outcomes.astype(int))
+        return covers(found.low, found.high, (1 - (1 - w.chance) ** k).mean(axis=-1))
+
+    return of
+
+
+def inflated(w: World) -> Any:
+    """The interval of the inflation of a score; widths are of logarithms."""
+    found = scoring.inflation(w.outcomes)
+    held, _ = covers(found.low, found.high, inflation(w.chance, w.r))
+    return held
+
+
+def any_time(w: World) -> Any:
+    """The interval of until=width (`MeanSequence`), at all looks after 1 to N trials together."""
+    whole, need = w.whole or w, float(np.log(2 / 0.05))
+    assert whole.memory is not None
+    if "sequence" not in whole.memory:
+        batch = Batch((*whole.outcomes.shape[:2], whole.cell.M), Target("order"), 0.05, 1.0, None)
+        one, out, found = np.ones(batch.attempts.shape, int), np.zeros(whole.pool.shape, bool), {}
+        for t in range(whole.trials):
+            batch.add(whole.outcomes[..., t].astype(int), one)
+            above, below = (batch.up, whole.truth), (batch.down, -whole.truth)
+            for gained, truth in (above, below):
+                out |= wealth.reached(gained, batch.own_slopes, truth, need)
+            if t + 1 in N:
+                ends = wealth.bound(batch.up, batch.own_slopes, need, 0.0, 1.0)
+                width = -wealth.bound(batch.down, batch.own_slopes, need, -1.0, 0.0) - ends
+                found[t + 1] = (1.0 - out[:, 0], width[:, 0])
+        whole.memory["sequence"] = found
+    return whole.memory["sequence"][w.trials]
+
+
+def difference(of: str, pool: bool = False) -> Callable[[World], Any]:
+    """The interval of the difference of two models."""
+
+    def held(w: World) -> Any:
+        c, truth = _pair(w, of), w.pool if pool else w.truth
+        return covers(c.lo, c.hi, truth[:, 0] - truth[:, 1])
+
+    return held
+
+
+def _pair(w: World, of: str) -> Any:
+    counts = np.asarray(w.counts.values)
+    return getattr(scoring, of)(scoring.Counts(counts[:, 0]), scoring.Counts(counts[:, 1]))
+
+
+def race(target: Target, error: float = 0.05) -> Callable[[World], Floats]:
+    """Whether a race has claimed anything false in any of its looks, one after every trial."""
+
+    def of(w: World) -> Floats:
+        whole = w.whole or w
+        assert whole.memory is not None
+        if target not in whole.memory:
+            runs, models, questions, trials = whole.outcomes.shape
+            batch = Batch((runs, models, questions), target, error, TIE, None)
+            one, price, found = np.ones((runs, models, questions), int), np.ones(questions), {}
+            wrong = np.zeros(runs)
+            for t in range(trials):
+                batch.add(whole.outcomes[..., t].astype(int), one)
+                if t + 1 in N:
+                    wrong = np.maximum(wrong, _summary(batch, whole.chance, price, TIE)[2])
+                    found[t + 1] = wrong
+            whole.memory[target] = found
+        return np.asarray(whole.memory[target][w.trials])
+
+    return of
+
+
+def sure(of: str, pool: bool = False) -> Callable[[World], Floats]:
+    """Whether one has P >= .95 of being better and is not; of equal ones the mean of both sides."""
+
+    def wrong(w: World) -> Floats:
+        P, truth = np.asarray(_pair(w, of).probability), w.pool if pool else w.truth
+        gap = truth[:, 0] - truth[:, 1]
+        first, second = (P >= 0.95) & (gap < 1e-12), (P <= 0.05) & (gap > -1e-12)
+        return (first + 1.0 * second) / np.where(np.abs(gap) < 1e-12, 2, 1)
+
+    return wrong
+
+
+def equivalent(w: World) -> Floats:
+    """Whether models apart by the margin are called equivalent, or equal ones different."""
+    found = scoring.equivalence(w.outcomes[:, 0], w.outcomes[:, 1], margin=MARGIN)
+    gap, said = np.abs(w.truth[:, 0] - w.truth[:, 1]), np.asarray(found.conclusion)
+    same, other = (said == "equivalent") & (gap >= MARGIN), (said == "different") & (gap < 1e-12)
+    return 1.0 * (same | other)
+
+
+def planned(w: World) -> Floats:
+    """Whether new runs of as many trials as were planned tell the right one apart."""
+    plan, sign = np.asarray(_plan(np.asarray(w.counts.values)).trials), _sign(w)
+    known = np.isfinite(plan) & (sign != 0)
+    trials = np.where(known, plan, 1).astype(int)[:, None, None]
+    right = np.random.default_rng(w.trials).binomial(trials, w.chance)
+    new = np.stack([trials - right, right], axis=-1).swapaxes(0, 1)
+    c = scoring.compare(*map(scoring.Counts, new))
+    return np.where(known, (c.difference * sign > 0) & (c.z >= 1.645), np.nan)
+
+
+def plan_range(w: World) -> Floats:
+    """Whether the range of trials to settle holds what the true chances need."""
+    plan = _plan(np.asarray(w.counts.values))
+    needed = _plan(np.rint(1e9 * np.stack([1 - w.chance, w.chance], axis=-1))).trials
+    held = (np.asarray(plan.fewest) <= needed) & (needed <= plan.most)
+    return np.where(_sign(w) == 0, np.nan, held)
+
+
+def _plan(counts: Any) -> Any:
+    return scoring.trials_to_separate(*map(scoring.Counts, counts.swapaxes(0, 1)))
+
+
+def _sign(w: World) -> Floats:
+    return np.sign(w.truth[:, 0] - w.truth[:, 1]) * (w.cell.spread == "spread")
+
+
+def better(of: str, pool: bool = False) -> Callable[[World], tuple[Floats, Floats]]:
+    """P of the model that is ahead, and whether it is better; an equal one is in half of runs."""
+
+    def found(w: World) -> tuple[Floats, Floats]:
+        P, truth = np.asarray(_pair(w, of).probability), w.pool if pool else w.truth
+        gap = (truth[:, 0] - truth[:, 1]) * np.where(P >= 0.5, 1, -1)
+        return np.maximum(P, 1 - P), np.where(np.abs(gap) < 1e-12, 0.5, gap > 0)
+
+    return found
+
+
+def best(w: World) -> tuple[Floats, Floats]:
+    """P(best) of every model; of tied ones each is the best with an equal chance."""
+    value, sigma = scoring.avg(w.counts)
+    P = np.array([scoring.probability_best(*each) for each in zip(value, sigma, strict=True)])
+    first = w.truth > w.truth.max(axis=1, keepdims=True) - 1e-12
+    return P, first / first.sum(axis=1, keepdims=True)
+
+
+CLAIMS = (
+    Claim("score, `bayes` and `avg`: interval shown", "interval", score("score_ci")),
+    Claim("avg with the paper's interval", "interval", score("avg_ci")),
+    Claim("uniform prior, the paper's Bayes@N: not claimed", "seen", score("bayes_ci")),
+    Claim("Wald: not claimed", "seen", score("wald_ci"), least=2),
+    Claim("Wilson: not claimed", "seen", score("wilson_ci")),
+    Claim("pass@2", "interval", pass_at(2), least=2),
+    Claim("pass@8", "interval", pass_at(8), least=8),
+    Claim("score where trials share luck: holds, or is warned of", "interval", unwarned, luck=True),
+    Claim("inflation of a score", "interval", inflated, least=2, luck=True),
+    Claim("settle until=width, all looks together", "interval", any_time),
+    Claim("s.e. over questions, 1.96 of it", "interval", lambda w: covers(
+        *scoring.clustered_ci(w.counts)[2:], w.pool), pool=True),
+    Claim("difference of two, these questions", "interval", difference("compare"), (2,)),
+    Claim("difference of two, other questions", "interval",
+          difference("paired_questions", True), (2,), pool=True),
+    Claim("P(better) >= .95, these questions: of one that is not", "wrong", sure("compare"), (2,)),
+    Claim("P(better) >= .95, other questions: of one that is not", "wrong",
+          sure("paired_questions", True), (2,), pool=True),
+    Claim("equivalent, different: neither is", "wrong", equivalent, (2,), least=2, luck=True),
+    Claim("trials to settle: new runs tell apart", "power", planned, (2,)),
+    Claim("trials to settle: the range", "interval", plan_range, (2,)),
+    Claim("race, order: a false claim in any look", "wrong", race(Target("order")), (2, 5, 20)),
+    Claim("race, best: a false name in any look", "wrong", race(Target("best")), (5, 20)),
+    Claim("race, top:3", "wrong", race(Target("top", k=3)), (5,)),
+    Claim("race, above", "wrong", race(Target("above", baseline=0)), (5,)),
+)  # fmt: skip
+CHANCES = (
+    Chance("P(better), these questions", better("compare"), (2,)),
+    Chance("P(better), other questions", better("paired_questions", True), (2,), pool=True),
+    Chance("P(best)", best, (5, 20)),
+)
+
+
+LENGTHS = Claim("forecast of a larger limit, where there is one", "interval", None, ())
+
+
+class Found(NamedTuple):
+    """All that was simulated."""
+
+    rates: dict[tuple[str, Any, int], Rate]  # of claims, cells and N, first pass; N = 0: a name
+    again: dict[tuple[str, Any, int], Rate]  # worst cells, fresh
+    chances: dict[tuple[str, str], list[Any]]  # by name and spread: probabilities, came true
+
+
+def cells(questions: Sequence[str], sizes: Sequence[int], groups: Sequence[Any]) -> list[Cell]:
+    """The grid but for N; two models tied at the top are two equal ones."""
+    grid = itertools.product(questions, sizes, LUCK, groups)
+    return [
+        Cell(kind, size, luck, *group, pool)
+        for (kind, size, luck, group), pool in itertools.product(grid, (False, True))
+        if group != (2, "tied")
+        and not (pool and (luck > 1 or group[0] == 20))
+        and not (kind == "one open" and (pool or luck > 1))
+    ]
+
+
+def simulate(
+    seed: int, grid: Iterable[Cell], claims: Sequence[Claim], chances: Sequence[Chance],
+    trials: Sequence[int] = N, share: float = 1.0,
+) -> Found:  # fmt: skip
+    """Run all cells of the grid, then the worst of each claim again."""
+    found = Found({}, {}, {})
+    for number, cell in enumerate(grid):
+        mine = [c for c in claims if _concerns(c, cell)]
+        odds = [c for c in chances if _concerns(c, cell)]
+        if not mine and not odds:
+            continue
+        rng = np.random.default_rng([seed, 0, number])
+        world = draw(cell, max(4, int(share * RUNS[cell.models])), max(trials), rng)
+        for n in trials:
+            part = world.first(n)
+            for claim in mine:
+                if n >= claim.least:
+                    found.rates[claim.name, cell, n] = rate(claim, part)
+            for chance in odds:
+                pairs = [np.ravel(x) for x in chance.of(part)]
+                found.chances.setdefault((chance.name, cell.spread), []).append(pairs)
+    for number, claim in enumerate(claims):
+        for cell, n in worst(claim, found.rates) if claim.kind in BOUNDS else ():
+            rng = np.random.default_rng([seed, 1, number, n])
+            world = draw(cell, max(4, int(share * AGAIN * RUNS[cell.models])), n, rng)
+            found.again[claim.name, cell, n] = rate(claim, world)
+    return found
+
+
+def _concerns(of: Any, cell: Cell) -> bool:
+    wanted = cell.luck == 1 or getattr(of, "luck", False)
+    return cell.models in of.models and cell.pool == of.pool and wanted
+
+
+def forecasts(seed: int, share: float, found: Found) -> None:
+    """Add what `benchmarks.forecast` simulates: lengths of its processes, cut off at a limit."""
+
+    def held(process: str, first: int, runs: float) -> Rate:
+        made = [forecast.one(process, seed, first + i) for i in range(max(4, int(share * runs)))]
+        there = [one for one in made if not one["none"]]
+        return summary(*(np.array([one[key] for one in there], float) for key in ("held", "width")))
+
+    for process in forecast.PROCESSES:
+        found.rates[LENGTHS.name, process, 0] = held(process, 0, FORECASTS)
+    for process, _ in worst(LENGTHS, found.rates):
+        found.again[LENGTHS.name, process, 0] = held(process, 10**6, AGAIN / 2 * FORECASTS)
+
+
+def rate(claim: Claim, world: World) -> Rate:
+    """The mean of a claim over runs of a world."""
+    assert claim.of is not None
+    values = claim.of(_thinned(world, claim.runs))
+    return summary(*(values if isinstance(values, tuple) else (values, np.array([np.nan]))))
+
+
+def summary(values: Floats, widths: Floats) -> Rate:
+    """The mean over runs that made a claim; its error is as if one more run went each way."""
+    made = values[~np.isnan(values)]
+    if not made.size:
+        return Rate(np.nan, np.nan)
+    error = np.append(made, [0, 1]).std() / np.sqrt(made.size)
+    return Rate(float(made.mean()), float(error), float(widths.mean()))
+
+
+def _thinned(world: World, share: float) -> World:
+    if share == 1:
+        return world
+    few = slice(0, max(4, int(share * len(world.outcomes))))
+    parts = (world.chance[few], world.pool[few], world.outcomes[few], world.r)
+    return World(world.cell, *parts, memory={})
+
+
+def worst(claim: Claim, rates: dict[Any, Rate]) -> list[tuple[Cell, int]]:
+    """Cells and N at which a claim did worst."""
+    sign = 1 if claim.kind == "interval" else -1
+    own = [(sign * r.value, key[1:]) for key, r in rates.items() if key[0] == claim.name]
+    return [key for value, key in sorted(own) if not np.isnan(value)][:WORST]

@@ -1,0 +1,224 @@
+"""compare BASE NEW gate=policy.yaml: may NEW go out? GO, NO-GO or INCONCLUSIVE.
+
+Each data set is a race of two models that is looked at after every trial; its e-values are about
+what the policy requires of NEW - BASE. docs/compare.md has the proof that one may ask every night.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bayes_at_n.pipeline.adaptive import data, live
+from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
+from bayes_at_n.pipeline.adaptive.race import Course, State, upcoming
+from bayes_at_n.pipeline.base.console import joined, note, percent, results, warn
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import cohort, comparison
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.config import gate as config
+from bayes_at_n.pipeline.config.gate import CompareConfig, Policy
+from bayes_at_n.pipeline.config.settle import BLOCK, Decision
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.generate import tidy
+from bayes_at_n.pipeline.store import files, runfolder
+from bayes_at_n.pipeline.store.outcomes import Codes
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import spent, stopping
+from bayes_at_n.scoring import INFLATION_LEVEL, inflation
+from bayes_at_n.scoring.sequential import Race, Target, claimed
+
+BASE, NEW = 0, 1
+VERDICTS = {  # by the fate of data sets that decides, the first first: also the exit status
+    "fails": ("NO-GO", 3, "{new} does not meet what is required on {sets}"),
+    "open": ("INCONCLUSIVE", 4, "what is required on {sets} is not decided"),
+    "holds": ("GO", 0, "{new} meets what is required on {sets}"),
+}
+
+
+class Part(NamedTuple):
+    """One data set of a policy, and what is known of it."""
+
+    bound: float  # what NEW - BASE must exceed
+    cohort: Cohort  # BASE and NEW
+    state: State  # after the last trial that both have of every question
+    inflation: float  # of the difference, trial by trial
+    fate: str = "open"  # or holds, or fails
+
+
+def compare(cfg: CompareConfig) -> int:
+    """Compare runs; with `gate=FILE` decide whether the second model may replace the first.
+
+    Returns the exit status. Raises UserError: nothing that can be compared, a wrong policy, a data
+    set of it that lacks a run. OSError: a file cannot be written.
+    """
+    if cfg.gate.policy is None:
+        comparison.compare(cfg)
+        return 0
+    policy = config.load(cfg.gate.policy)
+    parts, why = read(cfg, policy), "settle=true samples on"
+    folder, links = files.folder_of(cfg, "gate", [p.cohort.members[0].run.path for p in parts])
+    if cfg.gate.settle:
+        folder.mkdir(parents=True, exist_ok=True)
+        parts, why = sample(cfg, policy, parts, folder)
+    (base, new), fate, board = parts[0].cohort.names, deciding(parts), table(parts, policy)
+    verdict, status, words = VERDICTS[fate]
+    sets = joined(part.cohort.dataset for part in parts if part.fate == fate)
+    rest = f"; {why}" if fate == "open" else f"; {percent(policy.confidence)} sure, at any look"
+    sentence = f"{verdict}: {words.format(new=new, sets=sets)}, on these questions{rest}"
+    record: dict[str, Any] = {"verdict": verdict, "sentence": sentence, "base": base, "new": new}
+    record |= {"policy": asdict(policy), "datasets": board.rows, "notes": board.notes}
+    display.show(board)
+    results.print("\n".join(["", *(row["sentence"] for row in board.rows), "", sentence]))
+    display.print_json(record)
+    note(f"saved {files.write(folder, 'gate', record, {'gate': board})[-1]}")
+    files.publish(folder, links)
+    return status
+
+
+def deciding(parts: Sequence[Part]) -> str:
+    """Return the fate of data sets that decides the gate: one that fails, or else is open."""
+    return next(fate for fate in VERDICTS if fate in [part.fate for part in parts])
+
+
+def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
+    """Decide from what the runs of BASE and NEW hold by now, in the order of the policy.
+
+    Raises UserError: a data set of the policy that has not both models, or not one whole trial.
+    """
+    named = cfg.dataset or ([] if cfg.folders else [*policy.datasets])
+    cohorts = {of.dataset: of for of in cohort.load(replace(cfg, dataset=named))}
+    if others := [name for name in cohorts if name not in policy.datasets]:
+        warn(f"{joined(others)}: not in {cfg.gate.policy}, so no part of the gate")
+    parts, level = [], (1 - policy.confidence) / 2
+    for name, requires in policy.datasets.items():
+        found = cohorts.get(name)
+        if found is None or len(found.names) != 2:
+            there = f"{joined(found.names)} are there" if found else "no runs of it are named"
+            raise UserError(
+                f"gate={cfg.gate.policy}: datasets.{name}: {there}; name two, model=BASE,NEW"
+            )
+        codes = found.matrix().filled(-1)
+        if not (whole := int((codes >= 0).all(axis=(0, 1)).cumprod().sum())):
+            raise UserError(f"{name}: a first trial is not graded of every question; `run` it")
+        [state] = states(codes, [whole], requires.bound, policy)
+        luck = inflation(codes[NEW, :, :whole], codes[BASE, :, :whole])
+        if luck.p < INFLATION_LEVEL / len(policy.datasets):  # then e-values are none
+            state = state._replace(known=state.known._replace(log_e=np.zeros((2, 2))))
+        parts.append(Part(requires.bound, found, state, luck.value))
+    e = np.array([part.state.known.log_e for part in parts])
+    holds, fails = claimed(e[:, NEW, BASE], level), claimed(e[:, BASE, NEW], level)
+    fates = np.where(fails, "fails", np.where(holds, "holds", "open")).tolist()
+    return [part._replace(fate=fate) for part, fate in zip(parts, fates, strict=True)]
+
+
+def states(codes: Codes, looks: Sequence[int], bound: float, policy: Policy) -> Iterator[State]:
+    """Yield what is known of one data set after so many trials, as far as outcomes reach.
+
+    `codes` are (2, M, N) of BASE and NEW: 1 correct, 0 not, -1 pending. In `State.known` the log
+    e-values are about the bound, each the largest so far: [NEW, BASE] that the difference is above,
+    [BASE, NEW] below. Settled is what needs no more trials for a GO, or for a NO-GO by itself.
+    """
+    race = Race(2, codes.shape[1], Target("order"), policy.confidence)
+    beyond, ones = np.array([[0.0, -bound], [bound, 0.0]]), np.ones(codes.shape[:2], int)
+    needed, log_e, done = np.log(2 / (1 - policy.confidence)), np.zeros((2, 2)), 0
+    for number, trials in enumerate(looks, 1):
+        if codes.shape[2] < trials or (codes[:, :, done:trials] < 0).any():
+            return
+        for trial in range(done, trials):
+            race.add(codes[:, :, trial], ones)
+            log_e = np.maximum(log_e, race.log_e_beyond(beyond))
+        done, fails = trials, needed + np.log(len(policy.datasets))
+        settled = bool(log_e[NEW, BASE] >= needed or log_e[BASE, NEW] >= fails)
+        known = race.look()._replace(log_e=log_e, log_needed=float(needed), settled=settled)
+        known = known._replace(open=np.full(2, not settled))
+        yield State(number, trials, np.full(2, trials), np.ones(2, bool), known)
+
+
+def sample(
+    cfg: CompareConfig, policy: Policy, parts: list[Part], folder: Path
+) -> tuple[list[Part], str]:
+    """Sample until it is decided, one data set after the other; return why it ended otherwise.
+
+    Raises Unfinished and Interrupted: as `live.settle`.
+    """
+    for i in range(len(parts)):
+        if deciding(parts) == "open" and not parts[i].state.known.settled:
+            why = _sample(cfg, policy, parts, i, folder)
+            parts = read(cfg, policy)
+            if why:
+                return parts, why
+    return parts, f"all {policy.trials} trials are used"
+
+
+def _sample(cfg: CompareConfig, policy: Policy, parts: list[Part], i: int, folder: Path) -> str:
+    """Sample one data set until it is settled; return what the budget forbids, if it does."""
+    bound, of = parts[i].bound, parts[i].cohort
+    others = [m.run for part in parts if part.cohort is not of for m in part.cohort.members]
+    runs = [replace(member.run.cfg, budget=cfg.budget) for member in of.members]
+    left = replace(cfg.budget, **spent.left(runs[0], spent.spent(others)))
+    contenders = [
+        Contender(name, [Run(replace(run, budget=left))], [], [run.run_dir])
+        for name, run in zip(of.names, runs, strict=True)
+    ]
+    goal = Goal(Decision(until=f"above:{of.names[BASE]}"), of.names, policy.trials, BLOCK)
+    planned, why = Plan(goal, contenders, folder, []), ""
+    note(f"{of.dataset}: {' and '.join(of.names)}, up to {policy.trials} trials")
+    with stopping.requests() as stop, live.Samplers(planned, stop) as samplers:
+        while True:
+            known = data.of_contenders(contenders, policy.trials)
+            seen = [*states(known.codes, goal.looks, bound, policy)]
+            tokens = np.array([known.tokens[:, : one.trials].sum(axis=1) for one in seen])
+            course = Course(goal, seen, tokens, known.codes.shape[1])
+            if not upcoming(seen, goal)[0] or (why := samplers.sample(course, known)):
+                break
+    for contender in contenders:
+        tidy.leave(runfolder.open_run(contender.runs[0].path))
+    if seen:
+        live.mark(planned, seen[-1], np.zeros(2, bool))
+    return why
+
+
+def table(parts: Sequence[Part], policy: Policy) -> Table:
+    """Tabulate the data sets: what is required, the difference in points, the evidence."""
+    rows = list[dict[str, Any]]()
+    for bound, of, state, luck, fate in parts:
+        (base, new), e = state.known.mean.tolist(), state.known.log_e / np.log(10)
+        pair = [
+            100 * end[NEW, BASE]
+            for end in (state.known.difference_low, state.known.difference_high)
+        ]
+        row = {"dataset": of.dataset, "requires": 100 * bound, "verdict": fate}
+        row |= {"trials": state.trials, "questions": len(of.question_ids), "base": base, "new": new}
+        row |= {"difference": 100 * (new - base), "low": pair[0], "high": pair[1]}
+        row |= {"e_holds": e[NEW, BASE], "e_fails": e[BASE, NEW], "inflation": luck}
+        text = (
+            f"{of.dataset}: {fate}: {of.names[NEW]} - {of.names[BASE]} is {100 * (new - base):+.2f}"
+            f" points ({pair[0]:+.2f} to {pair[1]:+.2f}), required above {100 * bound:+g}"
+        )
+        if not e.any() and luck > 1:
+            text += f"; trials share luck (inflation {luck:.1f}): use sampling.seeds=independent"
+        rows.append(row | {"sentence": text})
+    needed = np.log10(2 / (1 - policy.confidence) * np.array([1, len(parts)]))
+    notes = [
+        "points of accuracy on these questions, with the interval of each difference, at all looks",
+        f"log10 e: evidence that what is required holds, or fails; {needed[0]:.1f} is enough on all"
+        f" data sets at once, {needed[1]:.1f} on one by itself",
+        *(f"not alike: {p.cohort.dataset}: {line}" for p in parts for line in p.cohort.differences),
+    ]
+    heads = [
+        *columns(align="left", dataset="data set"),
+        *columns("{:+g}", requires="above"),
+        *columns(trials="trials"),
+        *columns("{:.3f}", wide=True, base="BASE", new="NEW"),
+        Column("difference", "NEW - BASE", None, "{:+.2f}", short="diff."),
+        *columns("{:+.2f}", group=percent(policy.confidence), low="low", high="high"),
+        *columns("{:.1f}", group="log10 e", e_holds="holds", e_fails="fails"),
+        *columns(align="left", verdict="verdict"),
+        *columns("{:.2f}", wide=True, inflation="inflation"),
+        *columns(align="left", wide=True, sentence="sentence"),
+    ]
+    return Table("{}, and {} in its place".format(*parts[0].cohort.names), heads, rows, notes)

@@ -1,0 +1,86 @@
+"""How each run was made: the model, how it was sampled, by which engine, and what graded it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.differences import sampling_known
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.store.runfolder import Run, read_json
+
+_TITLES = {
+    "trials": "trials",
+    "temperature": "temperature",
+    "top_p": "top-p",
+    "top_k": "top-k",
+    "max_tokens": "max tokens",
+    "seeds": "seeds",
+    "prompt": "prompt",
+    "engine": "engine",
+    "dtype": "dtype",
+    "grader": "grader",
+    "verifier": "verifier",
+    "made": "sampled",
+    "id": "model id",
+    "revision": "revision",
+    "program": "bayes-at-n",
+}
+_ALIKE = ("made", "id", "revision", "program")  # not for the line: of each model, or of the program
+
+
+def protocol(cohort: Cohort) -> tuple[Table, str] | None:
+    """Tabulate how each run was made, and write in a line what all have in common.
+
+    None where a cohort has no run folders.
+    """
+    if not cohort.members:
+        return None
+    rows = [{"model": member.name} | _made(member.run) for member in cohort.members]
+    columns = [Column("model", "model", align="left")]
+    columns += [
+        Column(key, title, align="left" if key == "id" else "right")
+        for key, title in _TITLES.items()
+        if any(row[key] is not None for row in rows)
+    ]
+    return Table("every model", columns, rows), _line(rows)
+
+
+def _made(run: Run) -> dict[str, Any]:
+    """Return what a run folder records, by the keys of `_TITLES`; None where it does not say."""
+    cfg, manifest = run.cfg, read_json(run.manifest)
+    made, generated = manifest.get("created_with", {}), manifest.get("generated", {})
+    engines = [of for of in generated.get("engines", []) if isinstance(of, Mapping)]
+    name, sampling = cfg.engine.name, cfg.sampling
+    versions = sorted({str(of.get(name) or of.get("version") or "") for of in engines} - {""})
+    values: dict[str, Any] = dict.fromkeys(_TITLES)
+    values |= {
+        "trials": sampling.trials,
+        "prompt": cfg.prompt.name,
+        "grader": cfg.dataset.answer if cfg.dataset.judge is None else f"judge={cfg.dataset.judge}",
+        "verifier": None if cfg.verifier.id is None else cfg.verifier.name,
+        "made": str(made.get("time") or "")[:10] or None,
+        # Of a folder the end: the page may be published.
+        "id": "/".join(Path(cfg.model.id).parts[-2:]) if cfg.model.id else None,
+        "revision": cfg.model.revision and cfg.model.revision[:12],
+        "program": made.get("commit"),
+    }
+    if sampling_known(run) is not False:
+        names = ("temperature", "top_p", "top_k", "max_tokens", "seeds")
+        values |= {key: getattr(sampling, key) for key in names}
+        values |= {"engine": " ".join([name, *versions]), "dtype": cfg.model.dtype}
+    return values
+
+
+def _line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write the settings that all models share, and name those that differ.
+
+    >>> same = dict.fromkeys(_TITLES) | {"trials": 80, "temperature": 0.6, "engine": "vllm 0.32.0"}
+    >>> _line([same, same | {"temperature": 1.0}])
+    'trials 80, engine vllm 0.32.0; different among models: temperature'
+    """
+    keys = [key for key in _TITLES if key not in _ALIKE]
+    values = {key: {str(row[key]) for row in rows if row[key] is not None} for key in keys}
+    same = [f"{_TITLES[key]} {min(of)}" for key, of in values.items() if len(of) == 1]
+    other = [_TITLES[key] for key, of in values.items() if len(of) > 1]
+    return ", ".join(same) + f"; different among models: {', '.join(other)}" * bool(other)

@@ -1,0 +1,56 @@
+"""What test processes spare: composing the same choices again, waiting for the disk, drawing."""
+
+import copy
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def spare() -> None:
+    """Compose each choice of groups once in this process and its forks; let no disk be waited for.
+
+    Hydra itself composes, and itself applies values to a copy of what it made of the groups. The
+    tests cut power by cutting files: whether a disk keeps its word is none of theirs.
+    """
+    import hydra
+
+    os.fsync = lambda file: None
+    hydra.compose = functools.partial(_compose, hydra.compose, {})
+
+
+def _compose(
+    whole: Callable[..., Any], made: dict[Any, Any], name: str, words: Sequence[str]
+) -> Any:
+    """As `hydra.compose`, faster where only packaged files take part."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf
+
+    from bayes_at_n.pipeline.config import compose
+
+    loader: Any = GlobalHydra.instance().config_loader()
+    of: Any = ConfigStore.instance().repo
+    places = [place.path for place in loader.get_search_path().get_path()]
+    values = [word for word in words[1:] if "." in word.partition("=")[0] and "hydra" not in word]
+    if words[0] != "hydra.searchpath=[]" or str(compose.CONFIGS.resolve()) not in places:
+        return whole(name, words)
+    groups = tuple(word for word in words if word not in values)
+    key = OmegaConf.get_type(of["settings.yaml"].node), groups
+    if key not in made:
+        made[key] = whole(name, groups)
+    node = copy.deepcopy(made[key])
+    ConfigLoaderImpl._apply_overrides_to_config([*map(compose.parse, values)], node)
+    return node
+
+
+def empty(savefig: Callable[..., None]) -> Callable[..., None]:
+    """`Figure.savefig` with empty PDF and PNG files: drawing takes longer than all else."""
+
+    @functools.wraps(savefig)
+    def without(figure: Any, file: Any, *, format: str, **more: Any) -> None:
+        if format not in ("pdf", "png"):
+            savefig(figure, file, format=format, **more)
+
+    return without
