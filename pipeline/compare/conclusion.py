@@ -11,8 +11,8 @@ from bayes_at_n.pipeline.compare.claims import claims, shared_luck, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.score.shown import stopped
-from bayes_at_n.scoring.metrics.table import parse
 
 _NAMED = 5  # models that a sentence names
 
@@ -26,7 +26,7 @@ class Conclusion(NamedTuple):
 
     models: list[str]  # L
     questions: int  # M
-    metric: str  # the headline, such as avg@80
+    metric: str  # of the first model's score, such as Bayes@80
     score: float  # of the first model, with its interval
     low: float
     high: float
@@ -119,7 +119,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     found = Conclusion(
         models=names,
         questions=matrix.shape[1],
-        metric=parse(cfg.scoring.headline).title(matrix.shape[2]),
+        metric=named({names[0]: scored.prior[lead]}, matrix.shape[2])[0],
         score=float(value[lead]),
         low=float(low[lead]),
         high=float(high[lead]),

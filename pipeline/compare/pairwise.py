@@ -1,6 +1,6 @@
 """What separates models: neighbours in the order, all pairs, attempts that decide it.
 
-All of it is made from avg and the paper's sigma, as the ranks of
+All of it is made from avg@N and the paper's sigma, as the ranks of
 :mod:`pipeline.compare.leaderboard` are.
 """
 

@@ -20,6 +20,7 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import joined, note, note_alone, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.scoring import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, decimals, print_json, show
 from bayes_at_n.pipeline.rubrics import rubric, signals
 from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, Rubric
@@ -301,14 +302,18 @@ def stale(run: Run) -> dict[Path, str]:
 def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = None) -> Scores:
     """Return what `scores.json` says of rubrics, by name; a missing trial counts as nothing.
 
-    Bayes@N with a rubric's weights; for a share with weight 1 for that category. `priors`: R0 by
-    name, or None. Source: arXiv 2510.04265, equations 1 and 15, Algorithm 1, and appendix D.
+    The headline, and Bayes@N under the uniform prior, with a rubric's weights; for a share with
+    weight 1 for that category. `priors`: R0 by name, or None. Source: arXiv 2510.04265, equations 1
+    and 15, Algorithm 1, and appendix D.
     """
-    scores, level = Scores(), run.cfg.scoring.confidence
+    scores, settings, level = Scores(), run.cfg.scoring, run.cfg.scoring.confidence
 
-    def score(counted: Ints, weights: Any, R0: Any = None) -> dict[str, float]:
-        summary = map(float, bayes(counted, weights, level, R0))
-        return dict(zip(("mu", "sigma", "low", "high"), summary, strict=True))
+    def named(summary: Summary) -> dict[str, float]:
+        return dict(zip(("mu", "sigma", "low", "high"), map(float, summary), strict=True))
+
+    def score(counted: Ints, weights: Any) -> dict[str, Any]:
+        summary, prior = headline(counted, weights, settings)
+        return named(summary) | {"prior": prior}
 
     for name, of in mapped.items():
         rows, counted = of.record["categories"], _counts(run, of)
@@ -318,8 +323,9 @@ def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = N
             "title": of.record["name"],
             "weights": weights,
             "attempts": attempts,
-            "bayes": score(counted, weights),
-            **({} if R0 is None else {"with_prior": score(counted, weights, R0)}),
+            "headline": score(counted, weights),
+            "uniform_prior": named(bayes(counted, weights, level)),
+            **({} if R0 is None else {"with_prior": named(bayes(counted, weights, level, R0))}),
             "categories": [
                 {key: row[key] for key in ("index", "name", "weight")}
                 | {"count": number, "share": number / max(attempts, 1)}
@@ -331,8 +337,19 @@ def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = N
     return scores
 
 
+def headline(counted: Ints, weights: Any, settings: CapsConfig) -> tuple[Summary, str]:
+    """Score counts (M, C + 1) of one model, and name the prior, as :func:`scoring.score_ci`.
+
+    A question whose trials have no category counts under the uniform prior only.
+    """
+    uniform = settings.prior == "uniform"
+    known = scoring.Counts(counted if uniform else counted[counted.any(axis=1)])
+    prior = scoring.score_prior(known, weights, settings.prior)
+    return scoring.score_ci(known, weights, settings.confidence, settings.prior), prior
+
+
 def bayes(counted: Ints, weights: Any, level: float, R0: scoring.Counts | None = None) -> Summary:
-    """Return Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
+    """Return Bayes@N of counts (..., M, C + 1) as published, its interval within the weights."""
     low, high = float(min(weights)), float(max(weights))
     bounds = (low, high) if low < high else None
     return Summary(*scoring.bayes_ci(scoring.Counts(counted), weights, R0, level, bounds))
@@ -376,7 +393,7 @@ def print_rubrics(run: Run, scores: Scores) -> None:
     for of in scores.values():
         title = of["title"] + " *" * any(label[0] == "*" for label in of["labels"])
         ends = f"{min(of['weights']):g} to {max(of['weights']):g}"
-        rows.append({"rubric": title, "weight": ends} | _shown(of["bayes"]))
+        rows.append({"rubric": title, "weight": ends} | _shown(of["headline"]))
         if "with_prior" in of:
             rows.append({"rubric": "  with the prior"} | _shown(of["with_prior"]))
         for part in of["categories"]:
@@ -387,7 +404,7 @@ def print_rubrics(run: Run, scores: Scores) -> None:
     notes = sorted({label for of in scores.values() for label in of["labels"]})
     if limits := runfolder.read_json(run.path / FILE):
         notes.append(f"thresholds: {_basis(limits)}")
-    title = f"rubrics: Bayes@N and category shares, {run.cfg.scoring.confidence:.0%} intervals"
+    title = f"rubrics: scores and category shares, {run.cfg.scoring.confidence:.0%} intervals"
     show(Table(title, [Column("rubric", "rubric", align="left"), *others], rows, notes))
 
 

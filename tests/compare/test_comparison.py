@@ -74,11 +74,15 @@ def test_scores_are_those_of_the_formulas(root: Path) -> None:
     for row in found["models"]:
         marks = MARKS[row["model"]]
         mu, variance, a, scaled = exact(marks)
-        assert row["mu"] == pytest.approx(float(mu), abs=1e-12)
-        assert row["sigma"] == pytest.approx(math.sqrt(variance), abs=1e-12)
-        assert row["high"] == pytest.approx(min(1, float(mu) + 1.959964 * math.sqrt(variance)))
+        assert row["bayes_uniform"] == pytest.approx(float(mu), abs=1e-12)
+        assert row["bayes_uniform_sigma"] == pytest.approx(math.sqrt(variance), abs=1e-12)
+        top = float(mu) + 1.959964 * math.sqrt(variance)
+        assert row["bayes_uniform_high"] == pytest.approx(min(1, top))
         assert (row["avg"], row["avg_sigma"]) == pytest.approx((float(a), math.sqrt(scaled)))
-        assert row["shrinkage"] == pytest.approx(float(mu - a) / math.sqrt(variance))
+        right = [[int(mark == "1") for mark in line] for line in marks.values()]
+        ends = [row[key] for key in leaderboard.HEADLINE]
+        assert ends == pytest.approx(scoring.score_ci(right))
+        assert row["prior"] == scoring.score_prior(right)
         means = [line.count("1") / len(line) for line in marks.values()]
         assert row["stderr_questions"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3))
         pairs = [
@@ -313,7 +317,7 @@ def test_no_share_is_written_above_one(tmp_path: Path) -> None:
         assert next(csv.DictReader(file))["pass_at_4"] == "1.0"
     for row in (*found["models"], *found["neighbours"], *found["pairs"]):
         shares = [v for k, v in row.items() if k.startswith(("p", "best", "low", "high"))]
-        assert all(0 <= value <= 1 for value in shares if value is not None)
+        assert all(0 <= value <= 1 for value in shares if isinstance(value, float))
 
 
 def test_the_order_of_rankings_and_equal_models() -> None:
@@ -337,7 +341,7 @@ def test_one_model_is_shown_without_ranks(tmp_path: Path, capsys: Capsys) -> Non
     assert "ranks need two" in capsys.readouterr().err
     assert [row["model"] for row in found["models"]] == ["good"]
     assert "neighbours" not in found and "ranks" not in found["models"][0]
-    assert found["verdict"]["sentence"].startswith("good has avg@8 = ")
+    assert found["verdict"]["sentence"].startswith("good has Bayes@8 = ")
 
 
 def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: Capsys) -> None:
@@ -352,14 +356,25 @@ def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: C
     capsys.readouterr()
 
 
-def test_shrinkage_is_warned_of(tmp_path: Path, capsys: Capsys) -> None:
-    for name in ("sure", "even"):
-        line = "1" * 20 if name == "sure" else "10" * 10
-        run_of(tmp_path, name, {f"q{i}": line for i in range(20)})
-    compared(tmp_path)
-    line = "Bayes@N of sure differs from avg@N by more than 0.5 σ"
-    assert line in capsys.readouterr().err
-    assert line in (tmp_path / "out" / "leaderboard.md").read_text()
+def test_models_are_ordered_by_avg_whatever_the_prior_and_scored_alone(tmp_path: Path) -> None:
+    """Two right trials of each question: avg 1, Bayes@2 .75; 37 of 40: avg .925, Bayes@40 .905."""
+    for name, line in {"brief": "11", "long": "1" * 37 + "000"}.items():
+        run_of(tmp_path, name, {f"q{i}": line for i in range(12)})
+    order = ["brief", "long"]
+    priors = {"estimated": ["none", "estimated"], "uniform": ["uniform", "uniform"]}
+    for prior, wanted in priors.items():
+        found = compared(tmp_path, f"scoring.prior={prior}")["datasets"][0]
+        assert [row["model"] for row in found["models"]] == order
+        assert [row["rank"] for row in found["models"]] == [1, 2]
+        assert found["verdict"]["models"] == order
+        [pair] = found["neighbours"]
+        assert [pair["above"], pair["below"]] == order and pair["difference"] > 0
+        first, second = found["models"]
+        z = (first["avg"] - second["avg"]) / math.hypot(first["avg_sigma"], second["avg_sigma"])
+        assert pair["z"] == pytest.approx(z)
+        assert found["verdict"]["score"] == first["score"]
+        assert [row["prior"] for row in found["models"]] == wanted
+    assert (first["score"], second["score"]) == pytest.approx((0.75, 38 / 42))
 
 
 def with_signals(run: Run, seed: int, names: tuple[str, ...]) -> dict[str, Any]:
@@ -436,7 +451,10 @@ def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Caps
     p = nu / nu.sum(axis=-1, keepdims=True)
     mu = (p @ np.array(rubric.weights)).mean(axis=1)
     for i, name in enumerate(one.names):
-        assert by[name]["concision-high-conf"] == pytest.approx(mu[i])
+        assert by[name]["concision-high-conf_uniform"] == pytest.approx(mu[i])
+        known = scoring.Counts(counts[i]), rubric.weights
+        assert by[name]["concision-high-conf"] == pytest.approx(scoring.score_ci(*known).value)
+        assert by[name]["concision-high-conf_prior_kind"] == scoring.score_prior(*known)
     assert "own thresholds.json" in (root / "out" / "rubrics.md").read_text()
     assert "repeated_pattern alone" in (root / "out" / "rubrics.tex").read_text().replace(
         "\\_", "_"

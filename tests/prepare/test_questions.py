@@ -127,7 +127,10 @@ def test_a_question_may_ask_for_a_form(tmp_path: Path) -> None:
         line(form="strict") + line(id="b", problem="p") + line(id="c", problem="q", form=""),
     )
     assert [q.form for q in load(rows, fields=FieldNames(form="form"))[0]] == ["strict", None, None]
-    refused = {"Strict": "'Strict', not \"strict\"", "": "no row has a field 'form'"}
+    refused = {
+        "Strict": "'Strict', not \"strict\"",
+        "": "no row has \"strict\" in the field 'form'",
+    }
     for form, why in refused.items():
         with pytest.raises(UserError, match=why):
             load(written(tmp_path, line(form=form)), fields=FieldNames(form="form"))

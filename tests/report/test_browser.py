@@ -504,12 +504,18 @@ def test_after_a_broken_address_everything_still_works(page: Any, index_html: Pa
     page.wait_for_selector("#attempt h3:has-text('trial 0')")
 
 
+DAMAGED = ["{}", "null", "[]", '{"q":[0],"t":[0]}', None]
+
+
 @pytest.mark.browser
-def test_a_damaged_side_file_leaves_nothing_of_another(browser: Any, copied: Path) -> None:
+@pytest.mark.parametrize("texts", [DAMAGED[-2:], pytest.param(DAMAGED, marks=pytest.mark.soak)])
+def test_a_damaged_side_file_leaves_nothing_of_another(
+    browser: Any, copied: Path, texts: list[str | None]
+) -> None:
     page = browser.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    for text in ("{}", "null", "[]", '{"q":[0],"t":[0]}', None):
+    for text in texts:
         for ending in ("0-0-0", "0-q0"):
             [path] = copied.parent.glob(f"attempts/*/{ending}.js")
             sound = path.read_text()
@@ -641,7 +647,9 @@ def test_a_long_question_leaves_the_trial_in_sight(page: Any) -> None:
 def test_the_first_screen_says_what_is_best_and_whether_it_is_settled(page: Any) -> None:
     page.click(".tabs bdi:text-is('set')")
     block = page.locator("#panel-1 .first")
-    expect(block.locator("h3")).to_contain_text("cannot be told apart from the best of 2 on these 3 questions")
+    expect(block.locator("h3")).to_contain_text(
+        "cannot be told apart from the best of 2 on these 3 questions"
+    )
     expect(block.locator("tbody th")).to_have_count(2)
     assert block.locator("tbody td:first-child").all_inner_texts() == ["1–2", "1–2"]
     expect(block.locator("tbody tr").first).to_contain_text("0.50")  # P(best) of two alike
