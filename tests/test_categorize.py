@@ -357,7 +357,7 @@ def test_frozen_thresholds_are_used_as_they_are(tmp_path: Path, capsys: Capsys) 
     [
         ({"dataset": "others"}, "dataset is others"),
         ({"questions": "x"}, "questions is x"),
-        ({"values": {}}, "holds no thresholds"),
+        ({"values": {}}, "has no thresholds"),
         *(
             ({"values": dict.fromkeys(THRESHOLDS, bad)}, "tau_high.*finite")
             for bad in ("x", float("nan"), 10**400)
