@@ -99,7 +99,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
             attempts = np.broadcast_to((rounds > trial)[:, None], codes.shape[:2]).astype(np.int64)
             race.add((codes[:, :, trial] * attempts)[None], attempts[None])
         of_pairs = (
-            wealth.log_wealth(race.pairs[0]),
+            wealth.log_wealth(race.pairs[0], race.weights),
             np.log(race.needed.better),
             race.better[0],
             race.tied[0],
