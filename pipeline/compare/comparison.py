@@ -81,7 +81,9 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     """Cut the leaderboard to a terminal: score, interval, chance to be the best, length."""
     board = tables["leaderboard"]
     score, sigma, low, high = leaderboard.HEADLINE
-    head, prior = named({row["model"]: row["prior"] for row in board.rows})
+    trials = {row["trials"] for row in board.rows}
+    priors = {row["model"]: row["prior"] for row in board.rows}
+    head, prior = named(priors, trials.pop() if len(trials) == 1 else "N")
     rows = [{**row, "interval": (row[low], row[high])} for row in board.rows]
     chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
     columns = [
@@ -90,7 +92,7 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
         Column(score, head, sigma=sigma),
         Column(sigma, "σ", sigma=sigma),
         Column("interval", f"{cfg.scoring.confidence:.0%} interval", sigma=sigma),
-        *[Column("avg", "avg", sigma="avg_sigma")] * (head != "avg@N"),
+        *[Column("avg", "avg", sigma="avg_sigma")] * (not head.startswith("avg")),
         Column("best", "P(best)", format="{:.2f}", group="pooled"),
         *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
         Column("tokens_per_attempt", "each", format="{:,.0f}", group="tokens"),
