@@ -137,10 +137,11 @@ def figures_of(
 
 
 def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | None = None) -> Table:
-    """Tabulate as Table 2 does: for each data set ranks with `scoring.rule` ("w/ CI") and without.
+    """Tabulate ranks on each data set: ranges for all its models at once, and by avg.
 
     Models come in the order of the first data set. The last pair of columns is of the questions of
-    all of them together, the `stack`. Source: arXiv 2510.04265, Table 2.
+    all of them together, the `stack`. Files also have ranks with `scoring.rule`, as Table 2 of
+    arXiv 2510.04265.
     """
     rows: dict[str, dict[str, Any]] = {}
     columns = [Column("model", "model", align="left")]
@@ -149,17 +150,19 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
         parts.append((_POOLED, "all pooled", stack))
     for name, group, cohort in parts:
         scored = leaderboard.scores(cohort, cfg)
-        by_rule = leaderboard.ranks(scored, cfg)
+        by_rule, ranges = leaderboard.ranks(scored, cfg), leaderboard.ranges(scored, cfg)
         for i in scored.order.tolist():
             row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
+            row[f"{name}_ranks"] = ranges[i]
             row[f"{name}_with"] = int(by_rule[cfg.scoring.rule][i])
             row[f"{name}_without"] = int(by_rule["none"][i])
-        for key, head in (("with", "w/ CI"), ("without", "w/o CI")):
-            columns.append(Column(f"{name}_{key}", head, group=group))
+        heads = {"ranks": "rank", "without": "by avg", "with": "w/ CI"}
+        for key, head in heads.items():
+            columns.append(Column(f"{name}_{key}", head, group=group, wide=key == "with"))
     s = cfg.scoring
     notes = [
-        f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by avg; {s.method} ranks;"
-        " models in the order of the first data set"
+        f"rank: ranks that a model may have on these questions, {s.confidence:.0%} for all models"
+        f" of a data set at once; by avg: {s.method} ranks; in the order of the first data set"
     ]
     if stack is not None:
         notes.append(
