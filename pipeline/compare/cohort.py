@@ -85,7 +85,7 @@ class Cohort:
     def clusters(self) -> list[str]:
         """Label the questions, (M,): those that were drawn together in some run share a label."""
         if self.parts:
-            return [f"{part.dataset}: {label}" for part in self.parts for label in part.clusters]
+            return [f"{i} {label}" for i, part in enumerate(self.parts) for label in part.clusters]
         labels = [outcomes.clusters(of.run, of.question_ids) for of in self.members]
         return min(labels, key=lambda of_run: len({*of_run}), default=self.question_ids)
 
