@@ -83,7 +83,9 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     """Cut the leaderboard to a terminal: score, interval, chance to be the best, length."""
     board = tables["leaderboard"]
     score, sigma, low, high = leaderboard.HEADLINE
-    head, prior = named({row["model"]: row["prior"] for row in board.rows})
+    trials = {row["trials"] for row in board.rows}
+    priors = {row["model"]: row["prior"] for row in board.rows}
+    head, prior = named(priors, trials.pop() if len(trials) == 1 else "N")
     rows = [{**row, "interval": (row[low], row[high])} for row in board.rows]
     chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
     columns = [
@@ -92,7 +94,7 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
         Column(score, head, sigma=sigma),
         Column(sigma, "σ", sigma=sigma),
         Column("interval", f"{cfg.scoring.confidence:.0%} interval", sigma=sigma),
-        *[Column("avg", "avg", sigma="avg_sigma")] * (head != "avg@N"),
+        *[Column("avg", "avg", sigma="avg_sigma")] * (not head.startswith("avg")),
         Column("best", "P(best)", format="{:.2f}", group="pooled"),
         *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
         Column("tokens_per_attempt", "each", format="{:,.0f}", group="tokens"),
@@ -137,10 +139,11 @@ def figures_of(
 
 
 def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | None = None) -> Table:
-    """Tabulate as Table 2 does: for each data set ranks with `scoring.rule` ("w/ CI") and without.
+    """Tabulate ranks on each data set: ranges for all its models at once, and by avg.
 
     Models come in the order of the first data set. The last pair of columns is of the questions of
-    all of them together, the `stack`. Source: arXiv 2510.04265, Table 2.
+    all of them together, the `stack`. Files also have ranks with `scoring.rule`, as Table 2 of
+    arXiv 2510.04265.
     """
     rows: dict[str, dict[str, Any]] = {}
     columns = [Column("model", "model", align="left")]
@@ -149,17 +152,19 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
         parts.append((_POOLED, "all pooled", stack))
     for name, group, cohort in parts:
         scored = leaderboard.scores(cohort, cfg)
-        by_rule = leaderboard.ranks(scored, cfg)
+        by_rule, ranges = leaderboard.ranks(scored, cfg), leaderboard.ranges(scored, cfg)
         for i in scored.order.tolist():
             row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
+            row[f"{name}_ranks"] = ranges[i]
             row[f"{name}_with"] = int(by_rule[cfg.scoring.rule][i])
             row[f"{name}_without"] = int(by_rule["none"][i])
-        for key, head in (("with", "w/ CI"), ("without", "w/o CI")):
-            columns.append(Column(f"{name}_{key}", head, group=group))
+        heads = {"ranks": "rank", "without": "by avg", "with": "w/ CI"}
+        for key, head in heads.items():
+            columns.append(Column(f"{name}_{key}", head, group=group, wide=key == "with"))
     s = cfg.scoring
     notes = [
-        f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by avg; {s.method} ranks;"
-        " models in the order of the first data set"
+        f"rank: ranks that a model may have on these questions, {s.confidence:.0%} for all models"
+        f" of a data set at once; by avg: {s.method} ranks; in the order of the first data set"
     ]
     if stack is not None:
         notes.append(

@@ -119,14 +119,19 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     return of_columns(title("leaderboard", cohort), best_first, _notes(cohort, cfg, scored))
 
 
+def ranges(scored: ModelScores, cfg: AnalysisConfig) -> list[str]:
+    """Write the ranks that each model may have, for all at once, as text: "1–3", or "4"; (L,)."""
+    low, high = scoring.rank_ranges(*scored.avg[:2], cfg.scoring.confidence)
+    return [str(a) if a == b else f"{a}–{b}" for a, b in zip(low, high, strict=True)]
+
+
 def _together(cohort: Cohort, scored: ModelScores, cfg: AnalysisConfig) -> Columns:
     """Compare all models at once: ranges of ranks, and who may be the best; nothing of one."""
     if len(cohort.names) == 1:
         return {}
     whole = together(cohort, scored.avg, cfg.scoring.confidence)
-    ends = zip(whole.low.tolist(), whole.high.tolist(), strict=True)
     return {
-        Column("ranks", "rank"): [str(a) if a == b else f"{a}–{b}" for a, b in ends],
+        Column("ranks", "rank"): ranges(scored, cfg),
         Column("rank_low", "rank from", wide=True): whole.low,
         Column("rank_high", "rank to", wide=True): whole.high,
         Column("candidate", "may be the best", wide=True): whole.candidates,

@@ -217,7 +217,7 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     assert [row["model"] for row in found["rankings"]] == ["good", "near", "poor", "new"]
     near = found["rankings"][1]
     assert (near["sums_without"], near["more_without"], near["_pooled_without"]) == (2, 1, 1)
-    assert found["rankings"][2].keys() == {"model", "sums_with", "sums_without"}
+    assert found["rankings"][2].keys() == {"model", "sums_ranks", "sums_with", "sums_without"}
     pooled = {row["model"]: row for row in found["pooled"]["models"]}
     assert set(pooled) == {"good", "near"}
     a = exact(MARKS["near"] | more["near"])[2]  # five questions of equal weight
@@ -246,7 +246,7 @@ def test_a_data_set_called_pooled_is_not_the_pooled_stack(root: Path) -> None:
         told = json.loads((root / "out" / place / "leaderboard.json").read_text())
         assert f"{questions} questions" in told["title"]
     head = (root / "out" / "rankings.csv").read_text().splitlines()[0].split(",")
-    ends = ["with", "without"]
+    ends = ["ranks", "without", "with"]
     assert head == ["model", *(f"{n}_{e}" for n in ("sums", "pooled", "_pooled") for e in ends)]
     near = next(row for row in found["rankings"] if row["model"] == "near")
     assert (near["pooled_without"], near["_pooled_without"]) == (1, 1)
