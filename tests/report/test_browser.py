@@ -647,9 +647,11 @@ def test_a_long_question_leaves_the_trial_in_sight(page: Any) -> None:
 def test_the_first_screen_says_what_is_best_and_whether_it_is_settled(page: Any) -> None:
     page.click(".tabs bdi:text-is('set')")
     block = page.locator("#panel-1 .first")
-    expect(block.locator("h3")).to_contain_text("cannot be told apart on these 3 questions")
+    expect(block.locator("h3")).to_contain_text(
+        "cannot be told apart from the best of 2 on these 3 questions"
+    )
     expect(block.locator("tbody th")).to_have_count(2)
-    assert block.locator("tbody td:first-child").all_inner_texts() == ["1", "1"]  # a shared rank
+    assert block.locator("tbody td:first-child").all_inner_texts() == ["1–2", "1–2"]
     expect(block.locator("tbody tr").first).to_contain_text("0.50")  # P(best) of two alike
     assert (
         page.evaluate("document.querySelector('#panel-1 .first').getBoundingClientRect().bottom")
