@@ -49,11 +49,13 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
             raise UserError(f"{runs[others[0]].path}: has other questions than {runs[first].path}")
         blank = np.full((len(hashes.get(first, ())), trials), -1, np.int8)
         parts.append(np.stack([codes.get(k, blank) for k in range(len(runs))]))
-    seeds = _seeds([run for contender in contenders for run in contender.runs if is_prepared(run)])
+    seeds = seeds_of(
+        [run for contender in contenders for run in contender.runs if is_prepared(run)]
+    )
     return Outcomes([c.name for c in contenders], np.concatenate(parts, axis=1), tokens, seeds)
 
 
-def _seeds(runs: Sequence[Run]) -> str:
+def seeds_of(runs: Sequence[Run]) -> str:
     """Say whether attempts of some run share seeds, which couples them; or nobody knows."""
     if any(sampling_known(run) is False for run in runs):
         return "unknown"
@@ -126,5 +128,5 @@ def of_complete(folders: Sequence[str]) -> Outcomes:
         if member.name in whole.names:
             of_run = _tokens(member.run, member.question_ids)[:trials]
             tokens[whole.names.index(member.name), : len(of_run)] += of_run
-    seeds = _seeds([member.run for member in members])
+    seeds = seeds_of([member.run for member in members])
     return Outcomes(list(whole.names), codes[:, :, :trials], tokens, seeds)
