@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayes_at_n.pipeline.adaptive import data, live, luck
+from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.luck import Basis
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
 from bayes_at_n.pipeline.adaptive.race import Course, State, upcoming
@@ -105,7 +106,8 @@ def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
         if not (whole := int((codes >= 0).all(axis=(0, 1)).cumprod().sum())):
             raise UserError(f"{name}: a first trial is not graded of every question; `run` it")
         seeds = data.seeds_of([member.run for member in found.members])
-        basis = luck.basis(codes[:, :, :whole], np.full(2, whole), seeds, None)
+        known = Outcomes(found.names, codes[:, :, :whole], np.zeros((2, whole), int), seeds, [])
+        basis = luck.basis(known, np.full(2, whole), None)
         [state] = states(codes, [whole], requires.bound, policy, basis.sound)
         parts.append(Part(requires.bound, found, state, basis))
     e = np.array([part.state.known.log_e for part in parts])

@@ -11,8 +11,11 @@ import numpy as np
 import scipy
 
 from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import joined
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 from bayes_at_n.scoring.numerics.results import sample_sigma
@@ -40,6 +43,7 @@ class Claims(NamedTuple):
     needed: float  # what it must reach for a claim
     better: Bools  # (L, L) claimed: row is better than column
     tied: Bools  # (L, L) claimed: they are less than `scoring.margin` points apart
+    dependent: str | None  # why nothing is claimed: attempts are not independent
 
 
 def together(cohort: Cohort, avg: Summary, level: float) -> Together:
@@ -67,22 +71,24 @@ def _question_sigma(cohort: Cohort) -> Floats | None:
 
     Models answer the same questions, so only how a question differs between models counts: of two
     models it is the paired standard error, shared among both. Of few questions it is known itself
-    only roughly, as Student's t says, whose variance is (M - 1) / (M - 3) times a normal's. None of
-    fewer than four questions.
+    only roughly, as Student's t says, whose variance is (G - 1) / (G - 3) times a normal's for G
+    questions, or clusters of these. None of fewer than four.
     """
     shares = cohort.matrix().mean(axis=2).filled(np.nan)
-    models, questions = shares.shape
-    if questions < 4:
+    models = len(shares)
+    if len({*cohort.clusters}) < 4:
         return None
-    sigma, drawn = sample_sigma(shares - shares.mean(axis=0))
+    sigma, drawn = sample_sigma(shares - shares.mean(axis=0), cohort.clusters)
     return np.asarray(sigma * np.sqrt(models / (models - 1) * (drawn - 1) / (drawn - 3)))
 
 
-def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
+def claims(
+    cohort: Cohort, cfg: AnalysisConfig, order: Sequence[int], of_models: scoring.Inflation
+) -> Claims:
     """Race the models over their complete trials as `settle until=order` would, once for a cohort.
 
-    A model takes part up to its first trial that lacks a question. Of more than `RACED` models
-    nothing is claimed.
+    A model takes part up to its first trial that lacks a question. Of more than `RACED` models, and
+    where attempts are not independent, nothing is claimed. `order`: positions, best first.
     """
     from bayes_at_n.scoring.sequential import Target, wealth  # Numba takes a third of a second
     from bayes_at_n.scoring.sequential.batch import Batch
@@ -98,25 +104,32 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
         for trial in range(rounds.max()):
             attempts = np.broadcast_to((rounds > trial)[:, None], codes.shape[:2]).astype(np.int64)
             race.add((codes[:, :, trial] * attempts)[None], attempts[None])
-        of_pairs = (
-            wealth.log_wealth(race.pairs[0], race.weights),
-            np.log(race.needed.better),
-            race.better[0],
-            race.tied[0],
-        )
-        cohort.scored[key] = Claims(*of_pairs)
+        log_e, needed = wealth.log_wealth(race.pairs[0], race.weights), np.log(race.needed.better)
+        why = _dependent(cohort, order, of_models)
+        sure = race.better[0] & (why is None), race.tied[0] & (why is None)
+        cohort.scored[key] = Claims(log_e, needed, *sure, why)
     return cohort.scored[key]  # type: ignore[no-any-return]
 
 
-def shared_luck(cohort: Cohort, order: Sequence[int], of_models: scoring.Inflation) -> float | None:
-    """Return by how much trials vary more than independent attempts would, where that is sure.
+def _dependent(cohort: Cohort, order: Sequence[int], of_models: scoring.Inflation) -> str | None:
+    """Say why attempts are not independent, so that a race would err more often than it says.
 
-    The largest inflation of a model, or of the first in `order` minus another, whose p over the
-    number of tests is below `scoring.INFLATION_LEVEL`: then a race errs more often than it says.
+    Trials vary more than those of independent attempts, of a model or of the first in `order` minus
+    another, with a p over the number of tests below `scoring.INFLATION_LEVEL`; or attempts share
+    seeds on an engine where these couple all questions of a trial (docs/architecture.md).
     """
     matrix, (lead, *others) = cohort.matrix(), order
     of_pairs = scoring.inflation(matrix[[lead] * len(others)], matrix[others])
     value = np.concatenate([of_models.value, of_pairs.value])
     p = np.concatenate([of_models.p * len(matrix), of_pairs.p * len(others)])
-    sure = value[p < scoring.INFLATION_LEVEL]
-    return float(sure.max()) if sure.size else None
+    if (sure := value[p < scoring.INFLATION_LEVEL]).size:
+        return f"attempts of a trial share luck (variance × {sure.max():.1f})"
+    coupled = [member.name for member in cohort.runs() if _coupled(member.run)]
+    return f"attempts of a trial share random numbers ({joined(coupled, 3)})" if coupled else None
+
+
+def _coupled(run: Run) -> bool:
+    """Check whether attempts share seeds on transformers or on vLLM's Model Runner V1."""
+    made = runfolder.read_json(run.manifest).get("generated", {}).get("engines", [])
+    own = any(one.get("engine") == "transformers" or one.get("runner") == "V1" for one in made)
+    return own and run.cfg.sampling.seeds == "shared" and run.cfg.sampling.seed is not None

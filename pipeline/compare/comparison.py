@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.compare import caps, differences, leaderboard, pairwise
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.compare.conclusion import conclude
+from bayes_at_n.pipeline.compare.conclusion import conclude, next_attempts
 from bayes_at_n.pipeline.compare.rankings import by_method
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
@@ -70,6 +70,8 @@ def compare(cfg: AnalysisConfig) -> None:
         display.show(tables["rankings"] if several else brief(tables, cfg), *by_method)
     if whole := record["pooled"] if several else record["datasets"][0]:
         results.print(whole["verdict"]["sentence"])
+        if more := whole["next_attempts"]:
+            results.print(more["sentence"])
     display.print_json(record)
     note(
         f"{len(tables)} tables and {len(figures)} pictures: {written[-1].parent} (tables in full:"
@@ -81,7 +83,9 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     """Cut the leaderboard to a terminal: score, interval, chance to be the best, length."""
     board = tables["leaderboard"]
     score, sigma, low, high = leaderboard.HEADLINE
-    head, prior = named({row["model"]: row["prior"] for row in board.rows})
+    trials = {row["trials"] for row in board.rows}
+    priors = {row["model"]: row["prior"] for row in board.rows}
+    head, prior = named(priors, trials.pop() if len(trials) == 1 else "N")
     rows = [{**row, "interval": (row[low], row[high])} for row in board.rows]
     chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
     columns = [
@@ -90,7 +94,7 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
         Column(score, head, sigma=sigma),
         Column(sigma, "σ", sigma=sigma),
         Column("interval", f"{cfg.scoring.confidence:.0%} interval", sigma=sigma),
-        *[Column("avg", "avg", sigma="avg_sigma")] * (head != "avg@N"),
+        *[Column("avg", "avg", sigma="avg_sigma")] * (not head.startswith("avg")),
         Column("best", "P(best)", format="{:.2f}", group="pooled"),
         *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
         Column("tokens_per_attempt", "each", format="{:,.0f}", group="tokens"),
@@ -135,10 +139,11 @@ def figures_of(
 
 
 def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | None = None) -> Table:
-    """Tabulate as Table 2 does: for each data set ranks with `scoring.rule` ("w/ CI") and without.
+    """Tabulate ranks on each data set: ranges for all its models at once, and by avg.
 
     Models come in the order of the first data set. The last pair of columns is of the questions of
-    all of them together, the `stack`. Source: arXiv 2510.04265, Table 2.
+    all of them together, the `stack`. Files also have ranks with `scoring.rule`, as Table 2 of
+    arXiv 2510.04265.
     """
     rows: dict[str, dict[str, Any]] = {}
     columns = [Column("model", "model", align="left")]
@@ -147,17 +152,19 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
         parts.append((_POOLED, "all pooled", stack))
     for name, group, cohort in parts:
         scored = leaderboard.scores(cohort, cfg)
-        by_rule = leaderboard.ranks(scored, cfg)
+        by_rule, ranges = leaderboard.ranks(scored, cfg), leaderboard.ranges(scored, cfg)
         for i in scored.order.tolist():
             row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
+            row[f"{name}_ranks"] = ranges[i]
             row[f"{name}_with"] = int(by_rule[cfg.scoring.rule][i])
             row[f"{name}_without"] = int(by_rule["none"][i])
-        for key, head in (("with", "w/ CI"), ("without", "w/o CI")):
-            columns.append(Column(f"{name}_{key}", head, group=group))
+        heads = {"ranks": "rank", "without": "by avg", "with": "w/ CI"}
+        for key, head in heads.items():
+            columns.append(Column(f"{name}_{key}", head, group=group, wide=key == "with"))
     s = cfg.scoring
     notes = [
-        f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by avg; {s.method} ranks;"
-        " models in the order of the first data set"
+        f"rank: ranks that a model may have on these questions, {s.confidence:.0%} for all models"
+        f" of a data set at once; by avg: {s.method} ranks; in the order of the first data set"
     ]
     if stack is not None:
         notes.append(
@@ -223,6 +230,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,
+        "clusters": len({*cohort.clusters}),
         "trials": cohort.outcomes.shape[2],
         "differences": cohort.differences,
         "stopped": cohort.stopped(cfg.scoring.confidence),
@@ -232,5 +240,6 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
             **(concluded := conclude(cohort, cfg))._asdict(),
             "sentence": concluded.sentence(),
         },
+        "next_attempts": next_attempts(cohort, cfg),
         "notes": {stem: table.notes for stem, table in tables.items()},
     }

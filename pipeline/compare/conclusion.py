@@ -1,18 +1,18 @@
 """The conclusion on a cohort: which model is best, and whether that is settled or what would."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, percent, plural
-from bayes_at_n.pipeline.compare.claims import claims, shared_luck, together
+from bayes_at_n.pipeline.compare.claims import claims, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.score import shown
 from bayes_at_n.pipeline.score.headline import named
-from bayes_at_n.pipeline.score.shown import stopped
 
 _NAMED = 5  # models that a sentence names
 
@@ -39,7 +39,7 @@ class Conclusion(NamedTuple):
     trials: float | None  # of a question and model at which the first two of them are told apart
     fewest: float | None  # with a power of .9, and the range that these trials leave open; None:
     most: float | None  # never, or there is one candidate only
-    shared_luck: float | None  # variance between trials over that of independent attempts; None: 1
+    dependent: str | None  # why nothing is settled: attempts are not independent
     stopped: bool  # outcomes decided how many trials there are; only what is settled allows for it
 
     def sentence(self) -> str:
@@ -88,11 +88,9 @@ and is the best with pooled probability .97, .97 on others of their kind']
 
     def _remedy(self) -> list[str]:
         """Write what would settle it."""
-        if self.shared_luck is not None:
-            return [
-                f"attempts of a trial share luck (variance × {self.shared_luck:.1f}), so nothing is"
-                " settled: sample with seeds=independent, or `settle independent=trials`"
-            ]
+        if self.dependent is not None:
+            remedy = "sample with seeds=independent, or `settle independent=trials`"
+            return [f"{self.dependent}, so nothing is settled: {remedy}"]
         if len(self.candidates) == 1:
             return ["not settled for all looks: `settle` samples on, and these runs count"]
         if self.margin is not None:
@@ -129,14 +127,14 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
         settled=False,
         candidates=names[:1],
         margin=None,
-        **dict.fromkeys(("trials", "fewest", "most", "shared_luck")),
-        stopped=any(stopped(member.run) for member in cohort.runs()),
+        **dict.fromkeys(("trials", "fewest", "most", "dependent")),
+        stopped=any(shown.stopped(member.run) for member in cohort.runs()),
     )
     if len(names) == 1:
         return found
-    whole, proven = together(cohort, scored.avg, cfg.scoring.confidence), claims(cohort, cfg)
-    luck = shared_luck(cohort, order, scored.inflation)
-    settled = bool(proven.better[lead].sum() == len(names) - 1) and luck is None
+    whole = together(cohort, scored.avg, cfg.scoring.confidence)
+    proven = claims(cohort, cfg, order, scored.inflation)
+    settled = bool(proven.better[lead].sum() == len(names) - 1)
     stay = [lead] if settled else [i for i in order if whole.candidates[i]]
     plan = [np.inf] * 3
     if len(stay) > 1:
@@ -151,12 +149,26 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
         other_questions=None if np.isnan(whole.best_other[lead]) else float(elsewhere),
         settled=settled,
         candidates=[cohort.names[i] for i in stay],
-        margin=cfg.scoring.margin if len(stay) > 1 and near.all() and luck is None else None,
+        margin=cfg.scoring.margin if len(stay) > 1 and near.all() else None,
         trials=trials,
         fewest=fewest,
         most=most,
-        shared_luck=luck,
+        dependent=proven.dependent,
     )
+
+
+def next_attempts(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Any] | None:
+    """Weigh more trials against more questions, for the difference of the first two models.
+
+    None of a single question or cluster. Raises UserError: as `conclude`.
+    """
+    if len({*cohort.clusters}) < 2:
+        return None
+    order = scores(cohort, cfg).order[:2].tolist()
+    matrix = cohort.matrix()[order]
+    other = matrix[1] if len(matrix) > 1 else None
+    found = scoring.next_attempts(matrix[0], other, clusters=cohort.clusters)
+    return shown.next_attempts(found, [cohort.names[i] for i in order])
 
 
 def _chance(probability: float) -> str:

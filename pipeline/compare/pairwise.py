@@ -84,13 +84,15 @@ def _of_pairs(
 ) -> tuple[Columns, list[str]]:
     """Compare models at positions `above` with those at `below`; both of shape (pairs,)."""
     scored, matrix = scores(cohort, cfg), cohort.matrix()
-    whole, proven = together(cohort, scored.avg, cfg.scoring.confidence), claims(cohort, cfg)
+    whole = together(cohort, scored.avg, cfg.scoring.confidence)
+    proven = claims(cohort, cfg, scored.order.tolist(), scored.inflation)
     value, sigma = scored.avg[:2]
     comparison = scoring.compare_scores(value[above], sigma[above], value[below], sigma[below])
     reach = whole.limit * comparison.sigma
     other_questions = np.full(len(above), np.nan)
-    if matrix.shape[1] > 1:
-        other_questions = scoring.paired_questions(matrix[above], matrix[below]).probability
+    if len({*cohort.clusters}) > 1:
+        pairs = matrix[above], matrix[below]
+        other_questions = scoring.paired_questions(*pairs, clusters=cohort.clusters).probability
     better, tied = proven.better[above, below], proven.tied[above, below]
     evidence = np.exp(np.minimum(proven.log_e[above, below], 700.0))
     names = np.array(cohort.names)
@@ -121,6 +123,7 @@ def _of_pairs(
         f"e: evidence, however often one looked; settled is better from {needed:,.0f} on, and tied"
         f" where a pair is at most {plural(cfg.scoring.margin, 'point')} apart",
         "P: the upper model is better on these questions; P other: on a pool they are a sample of",
+        *([f"nothing is settled: {proven.dependent}"] if proven.dependent else []),
     ]
     return columns, notes
 

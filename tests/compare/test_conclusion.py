@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.compare import pairwise
 from bayes_at_n.pipeline.compare.claims import claims
 from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays, load, pooled
 from bayes_at_n.pipeline.compare.conclusion import Conclusion, conclude
-from bayes_at_n.pipeline.compare.leaderboard import leaderboard
+from bayes_at_n.pipeline.compare.leaderboard import leaderboard, scores
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.scoring.sequential import Race, Target
@@ -78,7 +78,8 @@ def test_what_is_settled_is_what_settle_would_claim() -> None:
     for trial in range(40):
         live = [1, trial < 25, 1] * np.ones((12, 1), int)
         race.add(codes[:, :, trial] * live.T, live.T)
-    look, found = race.look(), claims(cohort, CFG)
+    scored = scores(cohort, CFG)
+    look, found = race.look(), claims(cohort, CFG, scored.order.tolist(), scored.inflation)
     np.testing.assert_allclose(found.log_e, look.log_e)
     assert (found.better == look.better).all() and (found.tied == look.tied).all()
     assert found.needed == look.log_needed and conclude(cohort, CFG).settled
@@ -138,7 +139,7 @@ def test_sentences_claim_what_the_numbers_say() -> None:
     luck = np.random.default_rng(2).random(40) < 0.5
     shared = np.stack([np.repeat(luck[None], 12, axis=0), np.zeros((12, 40))]).astype(int)
     found = conclude(from_arrays("d", ["a", "b"], [*"abcdefghijkl"], shared), CFG)
-    assert found.shared_luck is not None and not found.settled
+    assert found.dependent is not None and not found.settled
     assert "share luck" in sentence(found) and "independent=trials" in found.sentence()
 
     alone = from_arrays("d", ["a"], ["p", "q"], np.array([[[1, 1, 0, 1], [0, 0, 1, -1]]]))
@@ -155,6 +156,24 @@ def test_a_conclusion_says_that_outcomes_decided_the_trials(tmp_path: Path) -> N
     cfg = analysis.load([f"runs={tmp_path}"])
     found = conclude(load(cfg)[0], cfg)
     assert found.stopped and "what `settle` decided of them holds" in sentence(found)
+
+
+def test_seeds_that_couple_attempts_settle_nothing(tmp_path: Path) -> None:
+    for name, mark in (("a", "1"), ("b", "0")):
+        run = run_of(tmp_path, name, {f"q{i}": mark * 16 for i in range(10)})
+        manifest = runfolder.read_json(run.manifest) | {
+            "generated": {"engines": [{"runner": "V1"}]}
+        }
+        runfolder.write_json(run.manifest, manifest)
+    cfg = analysis.load([f"runs={tmp_path}"])
+    [cohort] = load(cfg)
+    assert cohort.members[0].run.cfg.sampling.seeds == "shared"
+    found = conclude(cohort, cfg)
+    assert not found.settled and "share random numbers (a and b)" in sentence(found)
+    cohort.scored.clear()
+    for member in cohort.members:
+        member.run.cfg.sampling.seeds = "independent"
+    assert conclude(cohort, cfg).settled
 
 
 def test_several_data_sets_are_judged_pooled() -> None:
