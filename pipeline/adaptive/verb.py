@@ -129,6 +129,8 @@ def _tell(seen: Course, record: dict[str, Any]) -> None:
     results.print(tables.verdict(seen))
     if seen.basis:
         results.print(luck.sentence(seen.basis, seen.goal))
+    if more := record.get("basis", {}).get("next_attempts"):
+        results.print(more["sentence"])
     results.print(f"spent {tables.spent_line(record)}")
     if permuted := record.get("permutations"):
         orders = ", ".join(
