@@ -36,7 +36,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/prepare": 2_119,
     "pipeline/records": 4_403,
     "pipeline/report": 2_878,
-    "pipeline/rubrics": 870,
+    "pipeline/rubrics": 875,
     "pipeline/score": 927,
     "pipeline/status": 789,
     "pipeline/store": 2_202,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 40_932,
     "verifiers": 5_176,
-    "product": 55_218,
+    "product": 55_223,
 }
 
 
