@@ -50,8 +50,9 @@ def scores(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
         spread = np.linalg.norm([row[f"{name}_avg_sigma"] for name in names]) / len(names)
         row["_mean_avg_sigma"] = spread
     if len(whole) > 1:
-        value, sigma = ([row[key] for row in whole] for key in ("_mean_avg", "_mean_avg_sigma"))
-        for row, low, high in zip(whole, *scoring.rank_ranges(value, sigma, level), strict=True):
+        averages, sigmas = ([row[f"_mean_{key}"] for row in whole] for key in ("avg", "avg_sigma"))
+        ends = scoring.rank_ranges(averages, sigmas, level)
+        for row, low, high in zip(whole, *ends, strict=True):
             row["_ranks"] = str(low) if low == high else f"{low}–{high}"
     order = sorted(rows.values(), key=lambda row: -row.get("_mean_avg", -np.inf))
     metric, prior = named(priors)
