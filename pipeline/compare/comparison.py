@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.compare import caps, differences, leaderboard, pairwise
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.compare.conclusion import conclude
+from bayes_at_n.pipeline.compare.conclusion import conclude, next_attempts
 from bayes_at_n.pipeline.compare.rankings import by_method
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
@@ -70,6 +70,8 @@ def compare(cfg: AnalysisConfig) -> None:
         display.show(tables["rankings"] if several else brief(tables, cfg), *by_method)
     if whole := record["pooled"] if several else record["datasets"][0]:
         results.print(whole["verdict"]["sentence"])
+        if more := whole["next_attempts"]:
+            results.print(more["sentence"])
     display.print_json(record)
     note(
         f"{len(tables)} tables and {len(figures)} pictures: {written[-1].parent} (tables in full:"
@@ -228,6 +230,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,
+        "clusters": len({*cohort.clusters}),
         "trials": cohort.outcomes.shape[2],
         "differences": cohort.differences,
         "stopped": cohort.stopped(cfg.scoring.confidence),
@@ -237,5 +240,6 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
             **(concluded := conclude(cohort, cfg))._asdict(),
             "sentence": concluded.sentence(),
         },
+        "next_attempts": next_attempts(cohort, cfg),
         "notes": {stem: table.notes for stem, table in tables.items()},
     }
