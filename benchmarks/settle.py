@@ -32,7 +32,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.adaptive.data import of_complete
+from bayes_at_n.pipeline.adaptive.data import Outcomes, of_complete
 from bayes_at_n.pipeline.adaptive.luck import basis
 from bayes_at_n.scoring.sequential import Race, Simulated, Target, simulate
 from bayes_at_n.scoring.sequential.batch import Batch
@@ -318,10 +318,10 @@ def unlucky(task: tuple[Any, float, int], runs: int = 500) -> Any:
             batch.add(codes[..., n] * live.astype(float), live)
         told.append((batch.best >= 0, batch.rounds[:, 0]))
     (apart, spent), (by_round, _) = told
-    sound = [
-        basis(codes[i, ..., : spent[i]], np.full(2, spent[i]), "independent", None).sound
-        for i in np.flatnonzero(apart)
-    ]
+    sound = []
+    for i in np.flatnonzero(apart):
+        known = Outcomes(["a", "b"], codes[i, ..., : spent[i]], spent[[i, i]], "independent", [])
+        sound.append(basis(known, spent[[i, i]], None).sound)
     value = scoring.inflation(codes[:100]).value.mean()
     return [value, apart.mean(), np.sum(sound) / runs, by_round.mean()]
 

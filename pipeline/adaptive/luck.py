@@ -5,6 +5,7 @@ how much more trials vary than those of independent attempts would, of each mode
 difference of two (:func:`scoring.inflation`).
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,8 +14,10 @@ import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent
+from bayes_at_n.pipeline.score import shown
 
 if TYPE_CHECKING:
+    from bayes_at_n.pipeline.adaptive.data import Outcomes
     from bayes_at_n.pipeline.adaptive.plan import Goal
 
 LEVEL = 0.05  # of independent attempts so many races are called "ahead", where "settled" would do
@@ -25,9 +28,13 @@ class Basis(NamedTuple):
 
     seeds: str  # of its attempts: independent, shared or unknown
     models: list[scoring.Inflation]  # (K,)
-    pairs: dict[tuple[int, int], scoring.Inflation]  # of differences
+    pair: tuple[int, int] | None  # of all pairs the one whose trials vary most; None of one model
+    of_pair: scoring.Inflation | None
     p: float  # that independent attempts vary so much: of all models together, or of some pair
-    elsewhere: dict[int, float]  # that the best is better on other questions of the kind, than each
+    elsewhere: float  # probability that the best is better on other questions of the kind, than
+    nearest: int | None  # that model; None where there is no best one
+    leaders: list[int]  # the best and that model, else the two with the highest averages
+    more: scoring.NextAttempts | None  # of their difference; None of a single question or cluster
 
     @property
     def sound(self) -> bool:
@@ -35,35 +42,51 @@ class Basis(NamedTuple):
         return self.seeds != "shared" and self.p >= LEVEL
 
 
-def basis(
-    codes: npt.NDArray[Any], spent: npt.NDArray[np.int64], seeds: str, best: int | None
-) -> Basis:
-    """Measure it, of outcomes (K, M, N), -1 where there is none, and trials that counted (K,).
+def basis(known: "Outcomes", spent: npt.NDArray[np.int64], best: int | None) -> Basis:
+    """Measure it, of outcomes and trials that counted (K,).
 
     All trials tell of luck, also those that did not count. The p of all models together is Fisher's
     (1925), that of pairs Bonferroni's, and the smaller of the two counts twice.
     """
+    codes = known.codes
     outcomes: Any = np.ma.array(codes, mask=codes < 0)  # type: ignore[no-untyped-call]
-    count, pairs = len(codes), dict[tuple[int, int], scoring.Inflation]()
-    models = _each(scoring.inflation(outcomes))
+    count, pair, of_pair, least = len(codes), None, None, 1.0
+    found = scoring.inflation(outcomes)
+    models = [scoring.Inflation(*map(float, one)) for one in zip(*found, strict=True)]
     for a in range(count - 1):
         rest = outcomes[a + 1 :]
-        found = _each(scoring.inflation(outcomes[[a] * len(rest)], rest))
-        pairs |= {(a, b): one for b, one in enumerate(found, a + 1)}
-    all_p = np.maximum([one.p for one in models], 1e-300)
-    p = float(scipy.stats.combine_pvalues(all_p).pvalue)
-    if pairs:
-        p = min(1.0, 2 * min(p, len(pairs) * min(one.p for one in pairs.values())))
-    elsewhere = {}
-    if best is not None and codes.shape[1] > 1:
-        used = [of[:, :n] for of, n in zip(codes, spent, strict=True)]
-        for k in {*range(count)} - {best}:
-            elsewhere[k] = float(scoring.paired_questions(used[best], used[k]).probability)
-    return Basis(seeds, models, pairs, p, elsewhere)
+        of_rest = scoring.inflation(rest, outcomes[[a] * len(rest)])
+        b = int(np.argmin(of_rest.p))
+        if of_pair is None or of_rest.p[b] < least:
+            pair, of_pair = (a, a + 1 + b), scoring.Inflation(*(float(x[b]) for x in of_rest))
+            least = of_pair.p
+    together = scipy.stats.combine_pvalues(np.maximum([one.p for one in models], 1e-300)).pvalue
+    pairs = count * (count - 1) / 2
+    p = min(1.0, 2 * min(together, least * pairs)) if pairs else float(together)
+    used = [of[:, :n] for of, n in zip(codes, spent, strict=True)]
+    elsewhere, nearest, more = 1.0, None, None
+    leaders = np.argsort([-of.mean() for of in used], kind="stable")[:2].tolist()
+    if len({*known.clusters}) > 1:
+        if best is not None and count > 1:
+            elsewhere, nearest = _elsewhere(used, best, known.clusters)
+            leaders = [best, nearest]
+        first, *second = (used[k] for k in leaders)
+        other = second[0] if second else None
+        more = scoring.next_attempts(first, other, clusters=known.clusters)
+    return Basis(known.seeds, models, pair, of_pair, float(p), elsewhere, nearest, leaders, more)
 
 
-def _each(found: scoring.Inflation) -> list[scoring.Inflation]:
-    return [scoring.Inflation(*map(float, one)) for one in zip(*found, strict=True)]
+def _elsewhere(
+    used: list[npt.NDArray[Any]], best: int, clusters: Sequence[str]
+) -> tuple[float, int]:
+    """Find the model that the best one is least likely to beat on other questions."""
+    chances = {
+        k: float(scoring.paired_questions(used[best], of, clusters=clusters).probability)
+        for k, of in enumerate(used)
+        if k != best
+    }
+    nearest = min(chances, key=chances.__getitem__)
+    return chances[nearest], nearest
 
 
 def sentence(basis: Basis, goal: "Goal") -> str:
@@ -73,10 +96,9 @@ def sentence(basis: Basis, goal: "Goal") -> str:
         f"trials of {goal.names[k]} vary {most.value:.2f} times as much as independent attempts"
         f" would ({percent(goal.cfg.confidence)} interval {most.low:.2f} to {most.high:.2f})"
     )
-    if basis.pairs:
-        a, b = max(basis.pairs, key=lambda pair: basis.pairs[pair].value)
-        value = basis.pairs[a, b].value
-        text += f", those of {goal.names[a]} - {goal.names[b]} {value:.2f} times"
+    if basis.pair and basis.of_pair:
+        a, b = (goal.names[k] for k in basis.pair)
+        text += f", those of {a} - {b} {basis.of_pair.value:.2f} times"
     if basis.sound and basis.seeds == "unknown":
         return f"{text}; nobody knows their seeds, so that they are independent is assumed"
     if basis.sound:
@@ -88,17 +110,22 @@ def sentence(basis: Basis, goal: "Goal") -> str:
 
 
 def record(basis: Basis, goal: "Goal") -> dict[str, Any]:
-    """Return it as JSON has it, by names; of the pair whose trials vary most."""
+    """Return it as JSON has it, by name; what is not finite is null."""
+
+    def plain(found: scoring.Inflation | None) -> dict[str, Any] | None:
+        if found is None:
+            return None
+        return {k: v if np.isfinite(v) else None for k, v in found._asdict().items()}
+
     names = goal.names
-
-    def plain(one: scoring.Inflation) -> dict[str, float | None]:
-        return {key: x if np.isfinite(x) else None for key, x in one._asdict().items()}
-
-    widest = sorted(basis.pairs, key=lambda pair: -basis.pairs[pair].value)[:1]
     return {
         "seeds": basis.seeds,
         "p": basis.p,
         "inflation": {n: plain(one) for n, one in zip(names, basis.models, strict=True)},
-        "pairs": [{"pair": [names[a], names[b]], **plain(basis.pairs[a, b])} for a, b in widest],
-        "other_questions": {names[k]: p for k, p in basis.elsewhere.items()},
+        "pair": basis.pair and [names[k] for k in basis.pair],
+        "pair_inflation": plain(basis.of_pair),
+        "other_questions": None if basis.nearest is None else basis.elsewhere,
+        "nearest": None if basis.nearest is None else names[basis.nearest],
+        "next_attempts": basis.more
+        and shown.next_attempts(basis.more, [names[k] for k in basis.leaders]),
     }

@@ -130,11 +130,10 @@ def verdict(seen: Course) -> str:
         which = "every interval is" if len(names) > 1 else "the interval is"
         return f"{word}: {which} at most {goal.until.width:g} wide{here}"
     elsewhere = ""
-    if basis and basis.elsewhere and look.best is not None:
-        k = min(basis.elsewhere, key=basis.elsewhere.__getitem__)
+    if basis and basis.nearest is not None and look.best is not None:
         elsewhere = (
-            f"; on other questions of the kind {names[look.best]} is better than {names[k]}"
-            f" with a probability of {basis.elsewhere[k]:.3f}"
+            f"; on other questions of the kind {names[look.best]} is better than"
+            f" {names[basis.nearest]} with a probability of {basis.elsewhere:.3f}"
         )
     near = f"less than {plural(goal.cfg.margin, 'point')}"
     if kind == "order":
