@@ -52,12 +52,13 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
             clusters += [f"{run.cfg.dataset.name}: {label}" for label in outcomes.clusters(run)]
         blank = np.full((len(hashes.get(first, ())), trials), -1, np.int8)
         parts.append(np.stack([codes.get(k, blank) for k in range(len(runs))]))
-    seeds = _seeds([run for contender in contenders for run in contender.runs if is_prepared(run)])
+    begun = [run for contender in contenders for run in contender.runs if is_prepared(run)]
+    seeds = seeds_of(begun)
     names = [contender.name for contender in contenders]
     return Outcomes(names, np.concatenate(parts, axis=1), tokens, seeds, clusters)
 
 
-def _seeds(runs: Sequence[Run]) -> str:
+def seeds_of(runs: Sequence[Run]) -> str:
     """Say whether attempts of some run share seeds, which couples them; or nobody knows."""
     if any(sampling_known(run) is False for run in runs):
         return "unknown"
@@ -130,5 +131,5 @@ def of_complete(folders: Sequence[str]) -> Outcomes:
         if member.name in whole.names:
             of_run = _tokens(member.run, member.question_ids)[:trials]
             tokens[whole.names.index(member.name), : len(of_run)] += of_run
-    seeds = _seeds([member.run for member in members])
+    seeds = seeds_of([member.run for member in members])
     return Outcomes(list(whole.names), codes[:, :, :trials], tokens, seeds, whole.clusters)
