@@ -10,6 +10,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import caps, differences, leaderboard, pairwise
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare import several as several_of
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.conclusion import conclude, next_attempts
 from bayes_at_n.pipeline.compare.rankings import by_method
@@ -56,7 +57,9 @@ def compare(cfg: AnalysisConfig) -> None:
             of_stack = _tables(stack, cfg)
             tables |= {f"{_POOLED}/{stem}": table for stem, table in of_stack.items()}
             record["pooled"] = _record(stack, cfg, of_stack)
+        tables["scores"] = several_of.scores(cohorts, cfg)
         tables["rankings"] = rankings(cohorts, cfg, stack)
+        record["scores"] = [dict(row) for row in tables["scores"].rows]
         record["rankings"] = [dict(row) for row in tables["rankings"].rows]
     out, links = files.folder_of(cfg, "compare", [c.members[0].run.path for c in cohorts])
     written = files.write(out, "compare", record, tables, figures)
@@ -67,7 +70,7 @@ def compare(cfg: AnalysisConfig) -> None:
         )
     else:
         by_method = [t for stem, t in tables.items() if stem.endswith("ranking_methods")]
-        display.show(tables["rankings"] if several else brief(tables, cfg), *by_method)
+        display.show(tables["scores"] if several else brief(tables, cfg), *by_method)
     if whole := record["pooled"] if several else record["datasets"][0]:
         results.print(whole["verdict"]["sentence"])
         if more := whole["next_attempts"]:

@@ -218,6 +218,13 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     near = found["rankings"][1]
     assert (near["sums_without"], near["more_without"], near["_pooled_without"]) == (2, 1, 1)
     assert found["rankings"][2].keys() == {"model", "sums_ranks", "sums_with", "sums_without"}
+    scores = {row["model"]: row for row in found["scores"]}
+    both = [scores["near"][f"{name}_score"] for name in ("sums", "more")]
+    assert scores["near"]["_mean"] == pytest.approx(sum(both) / 2)
+    sigmas = [scores["near"][f"{name}_sigma"] for name in ("sums", "more")]
+    assert scores["near"]["_mean_sigma"] == pytest.approx(math.hypot(*sigmas) / 2)
+    assert "_mean" not in scores["poor"] and "more_score" not in scores["poor"]
+    assert [row["model"] for row in found["scores"]][2:] == ["poor", "new"]
     pooled = {row["model"]: row for row in found["pooled"]["models"]}
     assert set(pooled) == {"good", "near"}
     a = exact(MARKS["near"] | more["near"])[2]  # five questions of equal weight
@@ -227,7 +234,7 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     assert r"\multicolumn{2}{c}{sums} & \multicolumn{2}{c}{more}" in text
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in text
     out = capsys.readouterr().out
-    assert out.startswith("ranks on several data sets") and "order of neighbours" not in out
+    assert out.startswith("scores on several data sets") and "order of neighbours" not in out
     assert found["pooled"]["verdict"]["sentence"] in out
     assert (root / "out" / "_pooled" / "metrics.csv").is_file()
     assert (root / "out" / "more" / "neighbours.csv").is_file()
