@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from bayes_at_n import scoring
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL
@@ -211,6 +212,32 @@ def better(of: str, pool: bool = False) -> Callable[[World], tuple[Floats, Float
     return found
 
 
+def together(of: str) -> Callable[[World], Floats]:
+    """Whether what is said of all models at once is false; a tie is broken by nobody."""
+
+    def wrong(w: World) -> Floats:
+        value, sigma = scoring.avg(w.counts)
+        gap = w.truth[:, :, None] - w.truth[:, None]  # of row above column
+        same, models = np.abs(gap) < 1e-12, w.cell.models
+        first = ~((gap < 0) & ~same).any(axis=2)
+        if of == "ranks":
+            low, high = scoring.rank_ranges(value, sigma)
+            above, below = ((-gap > 0) & ~same).sum(axis=2), ((gap > 0) & ~same).sum(axis=2)
+            return 1.0 * ((low > 1 + above) | (high < models - below)).any(axis=1)
+        if of == "best":
+            stay = scoring.best_candidates(value, sigma)
+            alone = (first.sum(axis=1) > 1) & (stay.sum(axis=1) == 1)
+            return 1.0 * (alone | ~(first & stay).any(axis=1))
+        i, j = np.triu_indices(models, 1)
+        z, q = scoring.pairwise_z(value, sigma)[:, i, j], np.ones((len(gap), i.size))
+        for run, p in enumerate(2 * ndtr(-np.abs(z))):
+            q[run] = scoring.q_values(p)
+        false = (q <= 0.05) & (same[:, i, j] | (np.sign(z) != np.sign(gap[:, i, j])))
+        return np.asarray(false.sum(axis=1) / np.maximum((q <= 0.05).sum(axis=1), 1))
+
+    return wrong
+
+
 def best(w: World) -> tuple[Floats, Floats]:
     """P(best) of every model; of tied ones each is the best with an equal chance."""
     value, sigma = scoring.avg(w.counts)
@@ -241,6 +268,10 @@ CLAIMS = (
     Claim("equivalent, different: neither is", "wrong", equivalent, (2,), least=2, luck=True),
     Claim("trials to settle: new runs tell apart", "power", planned, (2,)),
     Claim("trials to settle: the range", "interval", plan_range, (2,)),
+    Claim("ranks from, to, of all models at once", "wrong", together("ranks"), (2, 5, 20)),
+    Claim("cannot be told apart from the best: it is not there, or alone though tied", "wrong",
+          together("best"), (2, 5, 20)),
+    Claim("pairs of q <= .05: share that is false", "wrong", together("pairs"), (5, 20)),
     Claim("race, order: a false claim in any look", "wrong", race(Target("order")), (2, 5, 20)),
     Claim("race, best: a false name in any look", "wrong", race(Target("best")), (5, 20)),
     Claim("race, top:3", "wrong", race(Target("top", k=3)), (5,)),
