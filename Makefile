@@ -9,7 +9,7 @@ PIP = $(@D)/bin/python -m pip --disable-pip-version-check install -qq --progress
 # Compiled tests are kept, also where the environment says to keep none.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test soak extras check env clean
+.PHONY: demo test soak extras check docs env clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)  ## the main job on four embedded models, 2,400 attempts each; then all side by side
@@ -32,6 +32,10 @@ check: $(READY)  ## lint, format, types, and lines by room against their ceiling
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv/.docs  ## the documentation as a site, build/docs/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo build/docs/index.html
+
 env: $(READY)  ## only the environment
 
 $(READY): requirements/cpu.lock
@@ -47,6 +51,10 @@ $(READY) $(EXTRAS)/.ready: pyproject.toml
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps --require-hashes -r $(filter %.lock,$^)
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.docs: requirements/docs.lock $(READY)
+	@$(PIP) --no-deps --require-hashes -r $<
 	@touch $@
 
 # Every Eval Ever's validator needs Python 3.12 and another numpy; its test is skipped without.

@@ -247,7 +247,7 @@ def best(w: World) -> tuple[Floats, Floats]:
 
 
 CLAIMS = (
-    Claim("score, `bayes` and `avg`: interval shown", "interval", score("score_ci")),
+    Claim("score: the interval of the headline", "interval", score("score_ci")),
     Claim("avg with the paper's interval", "interval", score("avg_ci")),
     Claim("uniform prior, the paper's Bayes@N: not claimed", "seen", score("bayes_ci")),
     Claim("Wald: not claimed", "seen", score("wald_ci"), least=2),

@@ -4,15 +4,15 @@ from bayes_at_n.scoring.intervals.classical import bootstrap_ci, clustered_ci, w
 from bayes_at_n.scoring.intervals.drift import DRIFT_LEVEL, Drift, prior_drift
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, Inflation, inflation
 from bayes_at_n.scoring.intervals.predicted import Corrected, prediction_powered
-from bayes_at_n.scoring.intervals.uncertainty import Uncertainty, uncertainty
+from bayes_at_n.scoring.intervals.uncertainty import NextAttempts, Uncertainty, next_attempts
+from bayes_at_n.scoring.intervals.uncertainty import uncertainty
 from bayes_at_n.scoring.metrics.votes import Ballots, best_at_k, best_at_k_sigma
 from bayes_at_n.scoring.metrics.votes import weighted_cons_at_k, weighted_cons_at_k_sigma
 from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT, avg, avg_ci, bayes, bayes_ci
 from bayes_at_n.scoring.metrics.bayes import bayes_quantile_ci, down_weight, question_stderr
 from bayes_at_n.scoring.metrics.bayes import shrinkage
 from bayes_at_n.scoring.metrics.cost import sampling_cost
-from bayes_at_n.scoring.metrics.empirical import Prior, covering_ci, empirical_bayes
-from bayes_at_n.scoring.metrics.empirical import empirical_bayes_ci, fits
+from bayes_at_n.scoring.metrics.empirical import Prior, empirical_bayes, empirical_bayes_ci
 from bayes_at_n.scoring.metrics.empirical import fit_prior, score_ci, score_prior
 from bayes_at_n.scoring.metrics.forecast import Forecast, forecast
 from bayes_at_n.scoring.metrics.geom import geo_spectrum_at_k, geo_spectrum_at_k_ci

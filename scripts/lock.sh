@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuild requirements/cpu.lock, extras.lock and gpu.lock from their .in files and pyproject.toml.
+# Rebuild requirements/cpu.lock, docs.lock, extras.lock and gpu.lock from their .in files and pyproject.toml.
 # Usage: scripts/lock.sh   (needs `pip install uv`; set UV_FIND_LINKS if torch's CPU build lies in a folder)
 # torch comes from whichever index has a CPU build, so its hash is not fixed: a file of its own.
 set -euo pipefail
@@ -16,6 +16,7 @@ on_cpu() {
 }
 
 on_cpu cpu
+compile requirements/docs.in --constraints requirements/cpu.lock --output-file requirements/docs.lock
 # uv keeps the versions that it finds in its output: GPU nodes grade with what was tested on CPUs.
 cp requirements/cpu.lock requirements/extras.lock
 on_cpu extras

@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
-TRIALS = 3
+TRIALS = 2
 BATCH = "engine.batch_size=32"  # of the engine that is loaded
 # Not all at a time: those that are killed have begun others than they have stored.
 IN_FLIGHT = 30

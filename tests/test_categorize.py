@@ -133,17 +133,18 @@ def test_scores_are_bayes_of_the_masked_matrix(tmp_path: Path) -> None:
         assert R.mask.sum() == 3 and one["attempts"] == M * N - 3
         w = one["weights"]
         mu, sigma, low, high = scoring.bayes_ci(R, w, bounds=(min(w), max(w)))
-        assert one["bayes"] == pytest.approx({"mu": mu, "sigma": sigma, "low": low, "high": high})
+        published = {"mu": mu, "sigma": sigma, "low": low, "high": high}
+        assert one["uniform_prior"] == pytest.approx(published)
+        prior = one["headline"].pop("prior")
+        assert [*one["headline"].values()] == pytest.approx(scoring.score_ci(R, w))
+        assert prior == scoring.score_prior(R, w)
         for k, part in enumerate(one["categories"]):
             binary = np.ma.masked_array((R.data == k).astype(int), R.mask)  # one against the rest
             assert part["count"] == int(binary.sum())
             assert part["share"] == pytest.approx(float(binary.mean()))
             e = [float(k == i) for i in range(len(w))]
-            mu, sigma, low, high = scoring.bayes_ci(R, e, bounds=(0, 1))
-            assert [part[key] for key in ("mu", "sigma", "low", "high")] == pytest.approx(
-                [mu, sigma, low, high]
-            )
-        assert sum(part["mu"] for part in one["categories"]) == pytest.approx(1)
+            ends = [part[key] for key in ("mu", "sigma", "low", "high")]
+            assert ends == pytest.approx(scoring.score_ci(R, e))
 
 
 def test_what_needs_verdicts_is_left_out_or_refused(tmp_path: Path, capsys: Capsys) -> None:
@@ -252,9 +253,9 @@ def test_other_weights_change_the_score_and_not_the_categories(tmp_path: Path) -
     assert (matrix(run, "exact-match") == before).all()
     one = rubric_scores(run)["exact-match"]
     assert one["weights"] == [-1, 0, 5]
-    assert one["bayes"]["mu"] == pytest.approx(scoring.bayes(before, [-1, 0, 5])[0])
+    assert one["uniform_prior"]["mu"] == pytest.approx(scoring.bayes(before, [-1, 0, 5])[0])
     categorize(again(run, "rubric.names=[exact-match]", "rubric.weights.exact-match=[1,1,1]"))
-    bayes = rubric_scores(run)["exact-match"]["bayes"]
+    bayes = rubric_scores(run)["exact-match"]["uniform_prior"]
     assert bayes == pytest.approx({"mu": 1, "sigma": 0, "low": 1, "high": 1})
 
 
@@ -276,7 +277,7 @@ def test_a_prior_counts_for_rubrics(tmp_path: Path, capsys: Capsys) -> None:
             ]
             mean += sum(w * c for w, c in zip(weights, counts, strict=True)) / sum(counts) / M
         assert found[name]["with_prior"]["mu"] == pytest.approx(float(mean), abs=1e-12)
-        assert found[name]["bayes"]["mu"] != found[name]["with_prior"]["mu"]
+        assert found[name]["uniform_prior"]["mu"] != found[name]["with_prior"]["mu"]
     assert capsys.readouterr().out.count("with the prior") == len(NAMES)
     made(tmp_path / "before" / "run", seed=1, change=NO_VERDICTS)
     score(again(run, *settings))
@@ -356,7 +357,7 @@ def test_frozen_thresholds_are_used_as_they_are(tmp_path: Path, capsys: Capsys) 
     [
         ({"dataset": "others"}, "dataset is others"),
         ({"questions": "x"}, "questions is x"),
-        ({"values": {}}, "holds no thresholds"),
+        ({"values": {}}, "has no thresholds"),
         *(
             ({"values": dict.fromkeys(THRESHOLDS, bad)}, "tau_high.*finite")
             for bad in ("x", float("nan"), 10**400)

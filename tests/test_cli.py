@@ -110,11 +110,11 @@ def test_dry_run_shows_the_price_of_what_is_owed(
     prices = ["engine.price_in=10000", "engine.price_out=20000"]  # a hundredth, two of a token
     assert main(["run", "--dry-run", *settings, *prices]) == 0
     most = (prompts + 2 * 120) / 100
-    assert f"price: at most {most:,.2f}, with " in capsys.readouterr().out
+    assert f"price: at most {most:,.2f}, including " in capsys.readouterr().out
     add_attempts(run, {"sums-01": "1100", "sums-02": "1"})  # of 3 and 5 tokens
     assert main(["run", "--dry-run", *settings, *prices]) == 0
     about = (prompts - 5 * 3 + 2 * 35) / 100
-    assert f"price: about {about:,.2f}, with " in capsys.readouterr().out
+    assert f"price: about {about:,.2f}, including " in capsys.readouterr().out
     assert main(["run", "--dry-run", *settings, "engine.price_in=-1"]) == 2
     assert "engine.price_in=-1" in one_error(capsys)
 

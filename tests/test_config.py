@@ -275,7 +275,7 @@ verifier.engine.batch_size=3; verifier.engine.tensor_parallel_size=0; verifier.e
 verifier.engine.gpu_memory_utilization=0; verifier.engine.replicas=0; labels.file=''
 labels.sample=0
 grading.timeout_s=0; grading.memory_mb=255; grading.workers=0; grading.compat=x
-scoring.confidence=95; scoring.metrics=[pass@0]; scoring.metrics=[pas@2]; scoring.headline=x
+scoring.confidence=95; scoring.metrics=[pass@0]; scoring.metrics=[pas@2]; scoring.prior=x
 scoring.caps=[0]; scoring.forecast=0; prior.trials=3; prior.weight=0; rubric.names=['']
 thresholds.file=''; thresholds.scope=all; cluster.time=90; cluster.cpus=0; cluster.memory=lots
 cluster.partition='a b'; cluster.account=''; cluster.qos='a b'; cluster.options=[x]; cluster.gpus=-1

@@ -120,7 +120,7 @@ def test_a_raised_cap_continues_what_was_cut_through_a_kill(
     folder = cut_at(whole_run[0], tmp_path / "run", 12)
     before, already = attempts(folder), sampled(folder)
     cut = {key for key, row in before.items() if row["finish_reason"] == "length"}
-    assert 40 < len(cut) < len(before)
+    assert 20 < len(cut) < len(before)
     grading.grade(opened(folder))
     old = outcomes.read(opened(folder)).codes
     raised = [*SETTINGS, f"sampling.trials={TRIALS}", "sampling.max_tokens=96"]

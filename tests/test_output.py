@@ -133,7 +133,7 @@ def test_a_complete_run_has_nothing_to_do(
         before = {path: path.stat().st_ino for path in folder.rglob("*.[jp][sa]*")}
         assert main(["run", str(folder), *settings]) == 0
         said = "".join(capsys.readouterr())
-        assert "Bayes@3" in said and len(said.splitlines()) <= 9
+        assert "avg@3" in said and len(said.splitlines()) <= 9
         now = {path: path.stat().st_ino for path in folder.rglob("*.[jp][sa]*")}
         changed = {
             path.relative_to(folder).parts[0] for path in now if now[path] != before.get(path)

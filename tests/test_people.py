@@ -136,7 +136,7 @@ def test_a_sample_is_drawn_labelled_and_read_back(tmp_path: Path, capsys: Capsys
     assert found["labels"] == 6 and found["verifier"]["value"] == pytest.approx(
         float(plain) + 1 / 48
     )
-    assert "grader, set right" in capsys.readouterr().out
+    assert "grader, corrected" in capsys.readouterr().out
 
 
 def test_attempts_to_look_at_are_those_that_would_change_the_order_most(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ BROKEN += ["(" * 240 + "correct" + ")" * 240]
     ("text", "said"),
     [
         *((text, "not allowed") for text in FORBIDDEN),
-        *((text, "not understood") for text in BROKEN),
+        *((text, "cannot be parsed") for text in BROKEN),
         ("korrect", "`korrect` is an unknown name, did you mean correct?"),
         ("boxed and not é", "`é` is an unknown name"),
         ("correct and bits", "`bits` is a number"),

@@ -130,7 +130,7 @@ def test_the_transformers_engine_fills_the_same_tables(
     run: tuple[Path, str], forker: Forker, tmp_path: Path
 ) -> None:
     folder = tmp_path / "plain"
-    settings = ["engine=transformers", "sampling.trials=3", "verifier=none", "rubric=exact-match"]
+    settings = ["engine=transformers", "sampling.trials=1", "verifier=none", "rubric=exact-match"]
     Command(folder, forker, *settings).finish()
     assert (folder / "categories/exact-match.parquet").exists()
     assert not [*folder.rglob("*.p[dn][fg]")]

@@ -7,19 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, add_attempts, again, make_run
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display.table import decimals
+from bayes_at_n.pipeline.score import shown as shown_of
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.status.watch import show_run
+from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.metric import of_credit
 from bayes_at_n.scoring.metrics.table import FAMILIES, parse
 from bayes_at_n.scoring.numerics.credit import at_least
 
+LINES = ["1100", "1110", "0100", "1111", "0001"]
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
 
 
@@ -58,7 +63,6 @@ def test_against_a_hand_computation_and_the_scoring_functions(tmp_path: Path) ->
         np.std([0.5, 1, 0], ddof=1) / 3**0.5
     )
     assert uniform["avg"]["stderr_total"] == uniform["avg"]["stderr_over_questions"]
-    assert bayes["shrinkage"] == pytest.approx((mu - 0.5) / sigma, abs=1e-9)
     # Pass@2 of 2 in 4: 1 - C(2,2)/C(4,2) = 5/6
     assert uniform["pass_at_k"] == pytest.approx({"1": 0.5, "2": (5 / 6 + 1) / 3, "4": 2 / 3})
     assert uniform["pass_at_k"]["2"] == pytest.approx(scoring.pass_at_k(R, 2))
@@ -72,8 +76,9 @@ def test_metrics_are_chosen_and_each_has_its_interval(tmp_path: Path, capsys: Ca
     scores = scored(run, f"scoring.metrics=[{','.join(names)}]", "scoring.confidence=0.9")
     shown = capsys.readouterr()
     R = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
-    # The headline comes first, and Bayes@N and avg@N always stand side by side.
-    assert list(scores["metrics"]) == ["avg", "bayes", *(n for n in names[:-1] if n != "avg")]
+    # The headline comes first, and avg@N and Bayes@N as published always stand beside it.
+    always = ["bayes", "avg", "bayes-uniform"]
+    assert list(scores["metrics"]) == [*always, *(n for n in names[:-1] if n != "avg")]
     assert "Pass@8: left out" in shown.err
     values = {
         "pass^2": scoring.pass_hat_k(R, 2),
@@ -89,7 +94,6 @@ def test_metrics_are_chosen_and_each_has_its_interval(tmp_path: Path, capsys: Ca
         assert summary["value"] == pytest.approx(value)
         assert f"{summary['low']:.{places}f} to {summary['high']:.{places}f}" in shown.out
         assert parse(name).title(4) in shown.out
-    assert list(scored(run, "scoring.headline=bayes")["metrics"])[:2] == ["bayes", "avg"]
 
 
 def test_an_own_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
@@ -134,26 +138,59 @@ def test_missing_trials_are_never_wrong(tmp_path: Path, capsys: Capsys) -> None:
     assert "4 of 12 attempts" in capsys.readouterr().err
 
 
+def test_clusters_of_questions_and_what_more_attempts_buy(tmp_path: Path, capsys: Capsys) -> None:
+    marks = {"q1": "1101", "q2": "1111", "q3": "0010", "q4": "0000"}
+    run = make_run(tmp_path / "run", marks)
+    R = np.array([[int(mark) for mark in line] for line in marks.values()])
+    alone = scored(run)
+    assert alone["clusters"] == 4 and "4 questions, 16 attempts" in capsys.readouterr().out
+    file, by_id = run.path / "questions.parquet", {"q1": "a", "q2": "a", "q3": "b", "q4": None}
+    for name, cluster in (("now", True), ("before there were clusters", False)):
+        rows = pq.read_table(file).to_pylist()
+        rows = [row | {"cluster": by_id[row["question_id"]]} for row in rows]
+        table = pa.Table.from_pylist(rows, QUESTIONS)
+        pq.write_table(table if cluster else table.drop_columns(["cluster"]), file)
+        found = scored(Run(run.cfg))
+        assert found["clusters"] == (3 if cluster else 4), name
+        labels = "aabc" if cluster else None
+        over, avg = scoring.question_stderr(R, clusters=labels), found["uniform_prior"]["avg"]
+        assert avg["stderr_over_questions"] == pytest.approx(over)
+        assert avg["stderr_total"] == pytest.approx(max(over, avg["sigma"]))
+        more = scoring.next_attempts(R, clusters=labels)
+        assert found["next_attempts"]["elsewhere"] == pytest.approx(more.elsewhere)
+        said = " ".join(capsys.readouterr().out.split())
+        assert ("4 questions in 3 clusters, 16 attempts" in said) == cluster
+        assert found["next_attempts"]["sentence"] in said
+    # One trial, as of a greedy run: only more questions help.
+    for setting, why in ("temperature=.6", "one trial a question"), ("temperature=0", "greedy"):
+        greedy = scored(make_run(tmp_path / why[:3], {"q1": "1", "q2": "0"}, f"sampling.{setting}"))
+        more = greedy["next_attempts"]
+        assert why in more["sentence"] and "6 new ones halve" in more["sentence"]
+        assert more["here"] is None and more["halving"] == 6
+
+
 def test_a_question_of_one_trial_and_of_none(tmp_path: Path, capsys: Capsys) -> None:
     scores = scored(make_run(tmp_path / "one", {"q1": "1"}))["uniform_prior"]
     assert scores["bayes"]["mu"] == pytest.approx(2 / 3)
     assert "stderr_over_questions" not in scores["avg"] and scores["pass_at_k"] == {"1": 1.0}
-    scores = scored(make_run(tmp_path / "none", {"q1": "11", "q2": ""}))["uniform_prior"]
+    found = scored(make_run(tmp_path / "none", {"q1": "11", "q2": ""}))
+    scores = found["uniform_prior"]
     assert scores["bayes"]["mu"] == pytest.approx((3 / 4 + 1 / 2) / 2)
     assert "avg" not in scores and "pass_at_k" not in scores
+    assert [found["headline"][key] for key in ("metric", "value")] == ["avg", 1]  # of q1
     assert "left out: a question has only 0 graded attempts" in capsys.readouterr().err
 
 
 def test_the_bound_if_the_undecided_were_correct(tmp_path: Path, capsys: Capsys) -> None:
     marks = {"q1": "1u0t", "q2": "10~.", "q3": "0000"}
-    scores = scored(make_run(tmp_path / "run", marks))["uniform_prior"]
+    run = make_run(tmp_path / "run", marks)
     best = [line.replace("u", "1").replace("t", "1") for line in marks.values()]
-    bound = scores["bayes_if_undecided_were_correct"]
-    assert (bound["mu"], bound["sigma"]) == pytest.approx(bayes_by_hand(best))
-    assert scores["bayes"]["mu"] == pytest.approx(bayes_by_hand(list(marks.values()))[0])
-    assert "all undecided correct" in capsys.readouterr().out
-    scores = scored(make_run(tmp_path / "other", {"q1": "10~-"}))["uniform_prior"]
-    assert "bayes_if_undecided_were_correct" not in scores
+    for prior, score_of in (("uniform", bayes_by_hand(best)[0]), ("estimated", 13 / 36)):
+        bound = scored(run, f"scoring.prior={prior}")["headline_if_undecided_were_correct"]
+        assert bound["value"] == pytest.approx(score_of)
+        assert "all undecided correct" in capsys.readouterr().out
+    scores = scored(make_run(tmp_path / "other", {"q1": "10~-"}))
+    assert "headline_if_undecided_were_correct" not in scores
 
 
 def test_a_prior_is_matched_by_hash(tmp_path: Path, capsys: Capsys) -> None:
@@ -257,15 +294,42 @@ def test_none_of_twenty_correct_misleads_nowhere(tmp_path: Path, capsys: Capsys)
     scores = scored(run)
     avg = scores["metrics"]["avg"]
     assert (avg["value"], avg["low"]) == (0, 0) and 0.15 < avg["high"] < 0.2
-    assert scores["metrics"]["bayes"]["low"] > 0 and not scores["uniform_prior"]["avg"]["fitted"]
-    shown = capsys.readouterr()
-    assert "without empirical Bayes" in shown.out and "+2.65): its uniform prior" in shown.err
-    scored(make_run(tmp_path / "even", {"q1": "10", "q2": "01"}))
-    assert "from avg" not in capsys.readouterr().err
+    assert (
+        scores["headline"]
+        == {"metric": "avg", "prior": "none"} | avg
+        == {
+            **{"metric": "avg", "prior": "none"},
+            **scores["metrics"]["bayes"],
+        }
+    )
+    assert scores["uniform_prior"]["bayes"]["low"] > 0
+    why = "avg@4 with the paper's interval: the prior cannot be estimated from these questions"
+    assert why in " ".join(capsys.readouterr().out.split())
     show_run(run)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert any("0.000 0.000 to 0.185 0.167 0.043 to 0.290" in line for line in lines)
-    assert any("prefer avg@N" in line for line in lines)
+    assert any("0.000 0.000 to 0.185 0.000" in line for line in lines)
+    assert any("the paper's interval" in line for line in lines)
+
+
+def test_value_sigma_and_interval_are_of_the_prior_that_is_named(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    run = make_run(tmp_path / "run", {f"q{i}": line for i, line in enumerate(LINES)})
+    R = np.array([[int(mark) for mark in line] for line in LINES])
+    ours, published = scoring.empirical_bayes_ci(R), scoring.bayes_ci(R)
+    for prior, what, summary in (
+        ("estimated", "Bayes@4, prior estimated from these questions", ours),
+        ("uniform", "Bayes@4, uniform prior", published),
+    ):
+        scores = scored(run, f"scoring.prior={prior}")
+        assert scores["headline"] == {"metric": "bayes", "prior": prior} | summary._asdict()
+        assert scores["metrics"]["bayes"] == summary._asdict()
+        assert scores["metrics"]["bayes-uniform"] == published._asdict()
+        assert scores["metrics"]["avg"] == scoring.avg_ci(R)._asdict()
+        assert what in " ".join(capsys.readouterr().out.split())
+        assert what.replace("Bayes@4", "") in shown_of.line(scores)
+    one = shown_of.line(scored(make_run(tmp_path / "one", {"q1": "1", "q2": "0", "q3": "1"})))
+    assert "avg@1 0.7 " in one and "cannot be estimated from one trial" in one
 
 
 def test_a_row_twice_counts_once(tmp_path: Path) -> None:
@@ -299,3 +363,12 @@ def test_a_price_is_shown_where_one_is_set(tmp_path: Path, capsys: Capsys) -> No
     assert ", at a price of 36.00\n" in capsys.readouterr().out
     both = scored(run, "engine.price_in=1e6", "engine.price_out=5e5")
     assert both["cost"]["price"] == 66
+
+
+def test_folders_from_before_the_prior_are_read(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", MARKS)
+    config = run.path / "config.yaml"
+    text = config.read_text()
+    assert "  prior: estimated\n" in text
+    config.write_text(text.replace("  prior: estimated\n", "  headline: avg\n"))
+    assert scored(run)["headline"]["prior"] == "none"

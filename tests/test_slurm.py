@@ -157,6 +157,7 @@ def test_everything_goes_wrong_and_every_attempt_is_made_once(
     cluster.start_node(node[f"{array}_2"])
 
 
+@pytest.mark.soak
 def test_what_is_cancelled_stays_so_and_a_refusal_leaves_a_record(
     cluster: Cluster, tmp_path: Path, tiny_model: Path, capsys: Capsys
 ) -> None:

@@ -17,8 +17,9 @@ from bayes_at_n.pipeline.config.settle import Assumed, PlanConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.prepare import estimate, questions
+from bayes_at_n.pipeline.score import shown
 from bayes_at_n.pipeline.store import find
-from bayes_at_n.scoring import wilson_ci
+from bayes_at_n.scoring import Counts, next_attempts, wilson_ci
 from bayes_at_n.scoring.sequential import Simulated
 
 _PAIRS = 8  # open ones that are printed
@@ -86,6 +87,7 @@ def _tell(basis: Basis, goal: Goal, budget: BudgetConfig) -> None:
     result = forecast.expect(basis, goal, budget)
     table = _table(basis, goal, result)
     record = _record(basis, goal, budget, result) | {"models": table.rows}
+    record["next_attempts"] = _next_attempts(basis, goal)
     display.print_json(record)
     display.show(table)
     low, high = record["settled_interval"]
@@ -104,8 +106,22 @@ def _tell(basis: Basis, goal: Goal, budget: BudgetConfig) -> None:
         f"expected: {spent_line(record)}{more}; {percent(0.9)} of the simulations take {low:.0%} to"
         f" {high:.0%} of what {goal.trials} trials of all take"
     )
+    if more := record["next_attempts"]:
+        results.print(f"with {goal.trials} trials of all, {more['sentence']}")
     for pair in record["pairs"][:_PAIRS]:
         results.print(f"open in {pair['open']:.0%}: {' and '.join(pair['pair'])}")
+
+
+def _next_attempts(basis: Basis, goal: Goal) -> dict[str, Any] | None:
+    """Weigh more trials against more questions where all trials of the best two are sampled."""
+    chance = basis.p.reshape(-1, *basis.p.shape[-2:])[0]
+    best = np.argsort(-basis.accuracies, kind="stable")[:2]
+    if chance.shape[-1] < 2:
+        return None
+    hits = np.random.default_rng(goal.cfg.seed).binomial(goal.trials, chance[best])
+    first, *others = (Counts(np.stack([goal.trials - of, of], axis=-1)) for of in hits)
+    found = next_attempts(first, others[0] if others else None)
+    return shown.next_attempts(found, [goal.names[i] for i in best])
 
 
 def _table(basis: Basis, goal: Goal, result: Simulated) -> Table:

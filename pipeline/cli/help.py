@@ -77,11 +77,16 @@ def _settings(verb: Verb) -> Iterator[str]:
     if defaults:
         meanings, lines = descriptions(verb.kinds[0]), list[str]()
         for key, value in defaults.items():
-            text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
-            lines += _columns(f"{key}={_WRITTEN.get(text, text)}", meanings.get(key, ""))
+            lines += _columns(f"{key}={written(value)}", meanings.get(key, ""))
         yield "settings and their defaults (GROUP. may be omitted):\n" + "\n".join(lines)
     if RUN in verb.settings and verb is not VERBS["run"]:
         yield f"also the settings of `run`: {PROGRAM} run --help"
+
+
+def written(value: Any) -> str:
+    """Write a default as a command line takes it."""
+    text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+    return _WRITTEN.get(text, text)
 
 
 def _columns(setting: str, meaning: str) -> list[str]:

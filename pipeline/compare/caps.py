@@ -17,7 +17,6 @@ from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.score import caps as of_run
 from bayes_at_n.pipeline.store.outcomes import Lengths
-from bayes_at_n.scoring.metrics.table import parse
 from bayes_at_n.scoring.numerics.inputs import Floats
 
 _SWAPS = (
@@ -53,10 +52,9 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     requested, runs = cfg.scoring.caps or [AUTO], {m.name: m.run for m in cohort.members}
     caps = sorted({n for name in known for n in of_run.chosen(runs[name], requested, known[name])})
     rows, z = _rows(cohort, known, caps, cfg)
-    s, level = cfg.scoring, f"{cfg.scoring.confidence:.0%}"
-    notes = [f"score, rank: {parse(s.headline).title()}; low, high: {level} intervals;"
-             f" {s.rule.replace('_', ' ')}, z = {s.z:g}, within a max_tokens",
-             of_run.WHAT, *left_out]  # fmt: skip
+    s = cfg.scoring
+    rule = f"rank: by avg, {s.rule.replace('_', ' ')}, z = {s.z:g}, within a max_tokens"
+    notes = [*of_run.what(s), rule, *left_out]
     for name in known:
         notes += of_run.notes(name, known[name], caps)
     cap, *others = (replace(c, wide=c.key == "sigma") for c in of_run.COLUMNS)
@@ -82,13 +80,13 @@ def _rows(
     for i, points in enumerate(zip(*of_models, strict=True)):
         of_cap = [{"model": m, "rank": None} | row for m, row in zip(known, points, strict=True)]
         if scored := [k for k, row in enumerate(of_cap) if "score" in row]:
-            pairs = [(of_cap[k]["score"], of_cap[k]["sigma"]) for k in scored]
-            score, sigma = np.array(pairs).T
-            ranks = scoring.ranks_with_uncertainty(score, sigma, *how)
+            pairs = [(of_cap[k]["avg"], of_cap[k]["avg_sigma"]) for k in scored]
+            avg, sigma = np.array(pairs).T
+            ranks = scoring.ranks_with_uncertainty(avg, sigma, *how)
             for k, rank in zip(scored, ranks.tolist(), strict=True):
                 of_cap[k]["rank"] = rank
-            z[i][np.ix_(scored, scored)] = scoring.pairwise_z(score, sigma)
-        rows += sorted(of_cap, key=lambda row: -row.get("score", -1.0))
+            z[i][np.ix_(scored, scored)] = scoring.pairwise_z(avg, sigma)
+        rows += sorted(of_cap, key=lambda row: -row.get("avg", -1.0))
     return rows, z
 
 

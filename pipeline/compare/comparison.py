@@ -17,10 +17,10 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.score import votes
-from bayes_at_n.pipeline.score.shown import ordered, shrinkage_warning, stopped_lines
+from bayes_at_n.pipeline.score.headline import named
+from bayes_at_n.pipeline.score.shown import stopped_lines
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.scoring.metrics import DEFAULT
-from bayes_at_n.scoring.metrics.table import parse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,18 +78,17 @@ def compare(cfg: AnalysisConfig) -> None:
 def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     """Cut the leaderboard to a terminal: score, interval, chance to be the best, length."""
     board, rank = tables["leaderboard"], f"rank_{cfg.scoring.rule}"
-    first, second = ordered(cfg.scoring.headline)
-    score, sigma, low, high = leaderboard.HEADLINE[first]
-    other, its_sigma, *_ = leaderboard.HEADLINE[second]
+    score, sigma, low, high = leaderboard.HEADLINE
+    head, prior = named({row["model"]: row["prior"] for row in board.rows})
     rows = [{**row, "interval": (row[low], row[high])} for row in with_best(tables)]
     chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
     columns = [
         Column("model", "model", align="left"),
         Column(rank, "rank"),
-        Column(score, parse(first).title(), sigma=sigma),
+        Column(score, head, sigma=sigma),
         Column(sigma, "σ", sigma=sigma),
         Column("interval", f"{cfg.scoring.confidence:.0%} interval", sigma=sigma),
-        Column(other, parse(second).title(), sigma=its_sigma),
+        *[Column("avg", "avg", sigma="avg_sigma")] * (head != "avg@N"),
         Column("best", "P(best)", format="{:.2f}"),
         *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
         Column("tokens_per_attempt", "each", format="{:,.0f}", group="tokens"),
@@ -98,7 +97,7 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     known = [c for c in columns if any(row.get(c.key) is not None for row in rows)]
     notes = [line for line in board.notes if line.startswith("not alike")]
     notes += tables["metrics"].notes[1:] if chosen else ()
-    return Table(board.title, known, rows, notes)
+    return Table(f"{board.title}: {head}{prior}", known, rows, notes)
 
 
 def with_best(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
@@ -116,13 +115,13 @@ def figures_of(
     from bayes_at_n.pipeline.plots import leaderboard as plots
 
     board = tables["leaderboard"]
-    score, _, *ends = leaderboard.HEADLINE[cfg.scoring.headline]
+    score, _, *ends = leaderboard.HEADLINE
     keys = ("model", score, *ends, f"rank_{cfg.scoring.rule}")
     columns: list[list[Any]] = [[row.get(key) for row in board.rows[:_DRAWN]] for key in keys]
     names, value, low, high, rank = columns
     ranks = rank if len(names) > 1 else None
     size = f"{len(cohort.question_ids)} questions, {cohort.outcomes.shape[2]} trials"
-    metric = parse(cfg.scoring.headline).title()
+    metric, _ = named({row["model"]: row["prior"] for row in board.rows})
     best = f", the best {_DRAWN} of {len(cohort.names)} models" * (len(cohort.names) > _DRAWN)
     title = f"{metric} on {cohort.dataset}, {size}{best}"
     axis = f"{metric} (share of trials correct), {cfg.scoring.confidence:.0%} interval"
@@ -162,9 +161,8 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
             columns.append(Column(f"{name}_{key}", head, group=group))
     s = cfg.scoring
     notes = [
-        f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by {parse(s.headline).title()};"
-        f" {s.method} ranks; models"
-        " in the order of the first data set"
+        f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by avg; {s.method} ranks;"
+        " models in the order of the first data set"
     ]
     if stack is not None:
         notes.append(
@@ -217,8 +215,6 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
             warn(f"{cohort.dataset}: rubrics are left out: {error}")
     level = cfg.scoring.confidence
     for line in stopped_lines(cohort.stopped(level), level):
-        warn(f"{cohort.dataset}: {line}")
-    for line in shrinkage_warning({r["model"]: r["shrinkage"] for r in tables["leaderboard"].rows}):
         warn(f"{cohort.dataset}: {line}")
     return tables
 

@@ -11,8 +11,8 @@ from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import scores
 from bayes_at_n.pipeline.compare.pairwise import groups
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.score.shown import stopped
-from bayes_at_n.scoring.metrics.table import parse
 
 _NAMED = 5  # models that a sentence names
 
@@ -26,7 +26,7 @@ class Conclusion(NamedTuple):
 
     models: list[str]  # L
     questions: int  # M
-    metric: str  # the headline, such as avg@80
+    metric: str  # of the first model's score, such as Bayes@80
     score: float  # of the first model, with its interval
     low: float
     high: float
@@ -98,15 +98,15 @@ and the best is one of these 2 with probability above .99']
 def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     """Conclude what a cohort of one or more models shows; pass several data sets pooled.
 
-    Made from what the tables of `compare` are made from, the headline and its sigma; two models
-    are separated where z is at least `scoring.z`. Raises UserError: a question without any graded
+    Made from what the tables of `compare` are made from, avg and its sigma; two models are
+    separated where z is at least `scoring.z`. Raises UserError: a question without any graded
     trial.
     """
     scored, matrix = scores(cohort, cfg), cohort.matrix()
-    order, (value, sigma, low, high) = scored.order.tolist(), scored.headline
+    order, (score, _, low, high) = scored.order.tolist(), scored.headline
     names = [cohort.names[i] for i in order]
     # Rounding may have carried a probability past 0 or 1.
-    best = np.clip(scoring.probability_best(value, sigma), 0, 1).tolist()
+    best = np.clip(scoring.probability_best(*scored.avg[:2]), 0, 1).tolist()
     chances = dict(zip(cohort.names, best, strict=True))
     together = groups(cohort, cfg)
     tied = together[0]
@@ -123,8 +123,8 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     return Conclusion(
         models=names,
         questions=matrix.shape[1],
-        metric=parse(cfg.scoring.headline).title(matrix.shape[2]),
-        score=float(value[order[0]]),
+        metric=named({names[0]: scored.prior[order[0]]}, matrix.shape[2])[0],
+        score=float(score[order[0]]),
         low=float(low[order[0]]),
         high=float(high[order[0]]),
         confidence=cfg.scoring.confidence,

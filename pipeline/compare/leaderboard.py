@@ -1,9 +1,8 @@
 """The leaderboard: every model's scores, ranks, answers and cost.
 
-Order, ranks, probabilities and groups are made from the score of `scoring.headline` and its sigma.
-For equal numbers of trials avg and Bayes@N give exactly the same (docs/scoring.md); for unequal
-ones the uniform prior of Bayes@N pulls models with fewer trials further, and equal models seem to
-differ.
+A model's score and its interval are of its own questions and prior. What compares models, order,
+ranks and probabilities, is made from avg@N and the paper's sigma, which no prior pulls: for equal
+numbers of trials that is exactly what Bayes@N under the uniform prior gives (docs/scoring.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,26 +19,19 @@ from bayes_at_n.pipeline.compare.cohort import Cohort, priors
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import votes
+from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.score.prior import drifted
-from bayes_at_n.pipeline.score.shown import (
-    correlation_warning,
-    intervals,
-    ordered,
-    shrinkage_warning,
-    stopped_lines,
-)
+from bayes_at_n.pipeline.score.shown import correlation_warning, stopped_lines
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, UNDECIDED
 from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
+from bayes_at_n.scoring.numerics.checks import UNIT
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 from bayes_at_n.scoring.ranking import Rule
 
 Columns = dict[Column, npt.ArrayLike]  # each with the values of the models, (L,)
-HEADLINE = {  # columns of a leaderboard: a score, its sigma and the ends of its interval
-    "avg": ("avg", "avg_sigma", "avg_low", "avg_high"),
-    "bayes": ("mu", "sigma", "low", "high"),
-}
-_HEADS = {"avg": ("avg", "σ of avg", "avg low", "avg high"), "bayes": ("μ", "σ", "low", "high")}
+HEADLINE = ("score", "sigma", "low", "high")  # columns of a leaderboard
+_AVG = {"avg": "avg", "avg_sigma": "σ of avg", "avg_low": "avg low", "avg_high": "avg high"}
 _FOUR, _SHARE = "{:.4f}", "{:.1%}"
 _PRICE = Column("price", "price", None, "{:,.2f}", wide=True)  # where some run has one
 
@@ -47,42 +39,41 @@ _PRICE = Column("price", "price", None, "{:,.2f}", wide=True)  # where some run 
 class ModelScores(NamedTuple):
     """What all other figures are made from: arrays of shape (L,), models as in the cohort."""
 
-    bayes: Summary  # under the uniform prior
-    avg: Summary  # with the interval that covers
-    headline: Summary  # the one of the two that `scoring.headline` names
-    shrinkage: Floats  # (bayes - avg) / sigma of bayes
+    headline: Summary  # the score of each model alone, under its `prior`
+    prior: npt.NDArray[np.str_]  # as `scoring.score_prior` has it
+    avg: Summary  # with the paper's sigma and interval: what models are compared by
     inflation: Inflation  # of the variance of trials
-    order: npt.NDArray[np.intp]  # positions in the order of the headline, best first
+    order: npt.NDArray[np.intp]  # positions in the order of avg, best first
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
-    """Score every model by Bayes@N and avg@N with their intervals, once for a cohort.
+    """Score every model, and average it, with intervals, once for a cohort.
 
     Raises UserError: a question that some model has no graded trial of.
     """
-    level, headline = key = cfg.scoring.confidence, cfg.scoring.headline
+    level, prior = key = cfg.scoring.confidence, cfg.scoring.prior
     if key not in cohort.scored:
         matrix = cohort.matrix()
         if (cohort.outcomes == PENDING).all(axis=2).any():
             why = "a model has no graded trial of some question; leave one out"
             raise UserError(f"{cohort.dataset}: {why}")
-        bayes, avg = (parse(name).summary(matrix, level) for name in ("bayes", "avg"))
-        first = {"bayes": bayes, "avg": avg}[headline]
+        headline = scoring.score_ci(matrix, None, level, prior)
+        priors = scoring.score_prior(matrix, None, prior)
+        avg = scoring.avg_ci(matrix, confidence=level, bounds=UNIT)
         # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
-        order = np.lexsort((first.sigma, -first.value))
-        moved = scoring.shrinkage(bayes.value, bayes.sigma, avg.value)
+        order = np.lexsort((avg.sigma, -avg.value))
         luck = scoring.inflation(matrix, confidence=level)
-        cohort.scored[key] = ModelScores(bayes, avg, first, moved, luck, order)
+        cohort.scored[key] = ModelScores(headline, priors, avg, luck, order)
     return cohort.scored[key]  # type: ignore[no-any-return]
 
 
 def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, Ints]:
-    """Rank by plain score ("none") and under each rule, numbered by `scoring.method`.
+    """Rank by plain avg ("none") and under each rule, numbered by `scoring.method`.
 
     Returns "none", "consecutive_z" and "overlap": int64, shape (L,).
     """
     method: Any = cfg.scoring.method
-    plain, spread = scored.headline.value, scored.headline.sigma
+    plain, spread, *_ = scored.avg
     by_rule = {"none": scoring.ranks(plain, method=method)}
     for rule in get_args(Rule):
         by_rule[rule] = scoring.ranks_with_uncertainty(plain, spread, rule, cfg.scoring.z, method)
@@ -98,10 +89,9 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     by_rule = ranks(scored, cfg)
     trials = (cohort.outcomes != PENDING).sum(axis=2)  # (L, M)
-    both = {name: _headline(name, getattr(scored, name), cfg) for name in HEADLINE}
-    shrink = Column("shrinkage", "shrinkage", None, "{:+.2f}", short="shrink")
-    both["bayes"][shrink] = scored.shrinkage
-    first, second = ordered(cfg.scoring.headline)
+    name, _ = named(named_priors(cohort, cfg))
+    heads = dict(zip(HEADLINE, (name, "σ", "low", "high"), strict=True))
+    same = name == "avg@N"
     several = matrix.shape[1] > 1
     columns: Columns = {
         Column("model", "model", align="left"): cohort.names,
@@ -109,9 +99,10 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         Column("rank_consecutive_z", "rank z"): by_rule["consecutive_z"],
         Column("rank_overlap", "rank o"): by_rule["overlap"],
         Column("attempts", "attempts", wide=True): trials.sum(axis=1),
-        **both[first],
+        **_summary(heads, scored.headline, cfg),
+        Column("prior", "prior", wide=True, align="left"): scored.prior,
         Column("trials", "N", "$N$", wide=bool(trials.min() == trials.max())): trials.max(axis=1),
-        **both[second],
+        **_summary(_AVG, scored.avg, cfg, wide=["avg"] * same + [*_AVG][1:]),
         Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): (
             scoring.question_stderr(matrix) if several else np.full(len(matrix), np.nan)
         ),
@@ -126,7 +117,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 
 
 def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
-    """Select the columns that are scores other than Bayes@N and avg; None for none."""
+    """Select the columns of the metrics beside the headline and avg; None for none."""
     notes = ["estimate ∓ z σ, σ over repetitions of the trials, of as many as a model has"]
     blank = {m: [row[m.key] is None for row in board.rows] for m in others(cfg)}
     if short := [m.title() for m, rows in blank.items() if any(rows) and not all(rows)]:
@@ -171,20 +162,28 @@ def title(what: str, cohort: Cohort) -> str:
 
 
 def others(cfg: AnalysisConfig) -> list[Metric]:
-    """Parse the metrics of the settings but for Bayes@N and avg, which every leaderboard has."""
+    """Parse the metrics of the settings but for the headline and avg, which every table has."""
     return [m for m in parse_all(cfg.scoring.metrics) if m.name not in ("bayes", "avg")]
 
 
-def _headline(name: str, summary: Summary, cfg: AnalysisConfig) -> Columns:
-    level, (key, spread, *_) = f"{cfg.scoring.confidence:.0%}", HEADLINE[name]
-    parts = zip(HEADLINE[name], _HEADS[name], _clipped(summary), strict=True)
+def named_priors(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, str]:
+    """Return the prior of each model's score by its name."""
+    return dict(zip(cohort.names, scores(cohort, cfg).prior.tolist(), strict=True))
+
+
+def _summary(
+    heads: Mapping[str, str], summary: Summary, cfg: AnalysisConfig, wide: Sequence[str] = ()
+) -> Columns:
+    """Make columns of a score, its sigma and the ends of its interval, whose heads are by key."""
+    (key, spread, *_), level = heads, f" {cfg.scoring.confidence:.0%}"
+    parts = zip(heads.items(), _clipped(summary), strict=True)
     return {
         Column(
-            *(of, head if of in (key, spread) else f"{head} {level}", None, _FOUR, spread),
+            *(of, head + level * (of not in (key, spread)), None, _FOUR, spread),
             short=head,
-            wide=of == "avg_sigma",
+            wide=of in wide,
         ): part
-        for of, head, part in parts
+        for (of, head), part in parts
     }
 
 
@@ -195,10 +194,10 @@ def _clipped(summary: Summary) -> list[Floats]:
 
 
 def _others(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
-    """Score every model by each other metric; NaN where some question has too few trials."""
+    """Score every model as published and by each other metric; NaN where trials are too few."""
     level, columns = f"{cfg.scoring.confidence:.0%}", Columns()
     heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
-    for metric in others(cfg):
+    for metric in {m.name: m for m in (parse("bayes-uniform"), *others(cfg))}.values():
         enough = (cohort.outcomes != PENDING).sum(axis=2).min(axis=1) >= metric.k
         evidence: list[Mapping[str, Any]] = [{"outcomes": of} for of in cohort.matrix()]
         if metric.votes:
@@ -239,12 +238,10 @@ def _with_prior(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
 
 def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str]:
     s = cfg.scoring
-    name = "avg" if s.headline == "avg" else "Bayes@N"
     notes = [
-        f"avg, and Bayes@N by its uniform prior (μ, σ); low, high: {s.confidence:.0%} intervals, "
-        + intervals(dict(zip(cohort.names, scoring.fits(cohort.matrix()), strict=True))),
-        f"ranks ({s.method}) by {name}: rank without uncertainty; rank z: neighbours with z under"
-        f" {s.z:g} share a rank; rank o: so do neighbours whose {name} ± {s.z:g} σ overlap",
+        f"{''.join(named(named_priors(cohort, cfg)))}; low, high: {s.confidence:.0%} intervals",
+        f"ranks ({s.method}) by avg and its σ: rank without uncertainty; rank z: neighbours with z"
+        f" under {s.z:g} share a rank; rank o: so do neighbours whose avg ± {s.z:g} σ overlap",
     ]
     if cohort.outcomes.shape[1] > 1:
         notes.append(
@@ -252,9 +249,7 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
         )
     most = (cohort.outcomes != PENDING).any(axis=1).sum(axis=1)
     if (most != most[0]).any():
-        pulls = "no prior pulls" if name == "avg" else "is pulled most where trials are fewest"
-        notes.append(f"numbers of trials differ: ranks and orders rest on {name}, which {pulls}")
-    notes += shrinkage_warning(dict(zip(cohort.names, scored.shrinkage, strict=True)))
+        notes.append("numbers of trials differ: ranks and orders rest on avg, which no prior pulls")
     avgs = [f"avg of {name}" for name in cohort.names]
     notes += correlation_warning(avgs, scored.inflation, scored.avg.sigma, s.confidence)
     if any(m.votes for m in others(cfg)):

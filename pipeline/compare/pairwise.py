@@ -1,6 +1,6 @@
 """What separates models: adjacent pairs in the order, posterior ranks, attempts that decide it.
 
-All of it is made from the headline and its sigma, as the ranks of
+All of it is made from avg@N and the paper's sigma, as the ranks of
 :mod:`pipeline.compare.leaderboard` are.
 """
 
@@ -39,7 +39,7 @@ def adjacent_pairs(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     order = scored.order
-    value, sigma = scored.headline.value[order], scored.headline.sigma[order]
+    value, sigma = scored.avg.value[order], scored.avg.sigma[order]
     names, upper, lower = np.array(cohort.names)[order], matrix[order[:-1]], matrix[order[1:]]
     comparison = scoring.compare_scores(
         value[:-1], sigma[:-1], value[1:], sigma[1:], cfg.scoring.confidence
@@ -89,7 +89,7 @@ def adjacent_pairs(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """Tabulate the posterior of each model's rank; p1, p2, ... of few models are wide columns."""
     scored = scores(cohort, cfg)
-    score = scored.headline.value[scored.order], scored.headline.sigma[scored.order]
+    score = scored.avg.value[scored.order], scored.avg.sigma[scored.order]
     chance = scoring.rank_distribution(*score)  # (L, ranks)
     below, tail = np.cumsum(chance, axis=1), (1 - cfg.scoring.confidence) / 2
     losses = scipy.special.ndtr(-scoring.pairwise_z(*score)).sum(axis=1) - 0.5  # without its own
@@ -113,8 +113,8 @@ def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 
 def groups(cohort: Cohort, cfg: AnalysisConfig) -> list[list[str]]:
     """Find the largest groups of models of which no two are separated; the best `_MOST_GROUPS`."""
-    first = scores(cohort, cfg).headline
-    alike = scoring.indistinguishable_groups(first.value, first.sigma, cfg.scoring.z)
+    avg = scores(cohort, cfg).avg
+    alike = scoring.indistinguishable_groups(avg.value, avg.sigma, cfg.scoring.z)
     return [[cohort.names[i] for i in group] for group in alike[:_MOST_GROUPS]]
 
 

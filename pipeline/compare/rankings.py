@@ -17,7 +17,6 @@ from bayes_at_n.pipeline.compare.cohort import Bits, Cohort, complete
 from bayes_at_n.pipeline.compare.leaderboard import title
 from bayes_at_n.pipeline.config.analysis import METHODS, SEED, AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.scoring.metrics.table import parse
 from bayes_at_n.scoring.numerics.checks import finite_array
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.studies.bootstrap import chunk_size, draw
@@ -109,7 +108,7 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     """
     if not cfg.ranking.methods:
         raise UserError("ranking.replicates: of no method; write ranking=bradley_terry,rasch")
-    head, level = parse(cfg.scoring.headline).title(), f"{cfg.scoring.confidence:.0%}"
+    head, level = "avg@N", f"{cfg.scoring.confidence:.0%}"
     names, (tensor, gaps) = cfg.ranking.chosen(), complete(cohort, least=1)
     count = (cfg.ranking.replicates or 0) * (tensor.shape[2] > 1)
     seconds = cfg.ranking.seconds or SECONDS

@@ -59,7 +59,7 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
-    """Score every model by Bayes@N under each rubric, also with `prior=RUN`; rank by its avg.
+    """Score every model under each rubric, also with `prior=RUN`; rank by its avg.
 
     Raises UserError: as for :func:`categories`, and of a prior as `cohort.priors`.
     """
@@ -69,12 +69,14 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     order = np.arange(len(cohort.names))
     for i, (name, (rubric, codes, records)) in enumerate(assigned.items()):
         counted = rubrics.counts(codes, len(rubric.categories))
-        summary = rubrics.bayes(counted, rubric.weights, level)
+        uniform = rubrics.bayes(counted, rubric.weights, level)
         if i == 0:
-            order = np.argsort(-summary.value, kind="stable")
-        for end, part in zip(("", "_sigma", "_low", "_high"), summary, strict=True):
-            head = f"{name} {end[1:]}".strip()
-            columns[Column(f"{name}{end}", head, sigma=f"{name}_sigma", wide=bool(end))] = part
+            order = np.argsort(-uniform.value, kind="stable")
+        found = [rubrics.headline(of, rubric.weights, cfg.scoring) for of in counted]
+        columns |= _columns(name, np.transpose([summary for summary, _ in found]))
+        columns |= _columns(f"{name}_uniform", uniform, wide=True)
+        kinds = Column(f"{name}_prior_kind", f"{name} prior", wide=True)
+        columns[kinds] = np.array([prior for _, prior in found])
         if (R0 := _prior_counts(earlier, records)) is not None:
             of_prior = rubrics.bayes(counted, rubric.weights, level, R0)
             columns[Column(f"{name}_prior", f"{name} with prior", format="{:.4f}")] = of_prior.value
@@ -85,6 +87,15 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         )
     ordered = {column: np.asarray(values)[order] for column, values in columns.items()}
     return of_columns(f"rubrics: {cohort.dataset}", ordered, notes)
+
+
+def _columns(name: str, summary: Any, wide: bool = False) -> Columns:
+    ends = zip(("", "_sigma", "_low", "_high"), summary, strict=True)
+    return {
+        Column(f"{name}{end}", f"{name} {end[1:]}".strip(), sigma=f"{name}_sigma", wide=of): part
+        for end, part in ends
+        for of in [wide or bool(end)]
+    }
 
 
 def _prior_counts(earlier: list[Prior], records: list[dict[str, Any]]) -> Counts | None:
@@ -107,7 +118,7 @@ def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
 
 def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[dict[str, Assigned], list[str]]:
     """Return what :func:`categories` does, and the notes of a table of it."""
-    notes = ["Bayes@N of each rubric, with its weights; categories as they were imported"]
+    notes = ["the score under each rubric, with its weights; categories as they were imported"]
     if not cohort.members:
         return {}, notes
     imported = _imported(cohort, cfg.rubric)

@@ -34,6 +34,8 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
     values |= {"run_dir": str(folder), "trust": "false"}
+    if isinstance(scoring := values.get("scoring"), dict):
+        scoring.pop("headline", None)  # in folders from before `scoring.prior`
     typed = _change(values, settings) if settings else []
     try:
         cfg = validated(RunConfig, values)

@@ -43,8 +43,8 @@ class MetricsConfig:
 class CapsConfig(MetricsConfig):
     """The headline, and scores of the same attempts under smaller limits of tokens."""
 
-    # Which score comes first and orders models; the other stands beside it (docs/scoring.md).
-    headline: Annotated[str, one_of("avg", "bayes")] = "avg"
+    # Of Bayes@N: estimated from the questions of each run, or the paper's (docs/scoring.md).
+    prior: Annotated[str, one_of("estimated", "uniform")] = "estimated"
     caps: Caps = field(default_factory=list)  # 2048,4096; auto: powers of two up to max_tokens
 
 

@@ -101,6 +101,7 @@ class FieldNames:
     problem: str = "problem"  # of the text
     solution: str = "solution"  # of the worked solution, for few-shot examples
     form: str | None = None  # of a mark: "strict" requires the gold answer's form, too
+    cluster: str | None = None  # of what questions share: a passage, an original, a language
     answer: str = "answer"  # of the gold answer; a choice's letter, index from 0, or text
     # Of the options: one column with a list, or several columns.
     choices: Annotated[Any, must("a column's name, or a list of them", _are_columns)] = None

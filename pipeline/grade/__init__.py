@@ -1,1 +1,1 @@
-"""The grade stage: every boxed answer compared with its gold answer."""
+"""The grade stage: comparison of every answer with its gold answer."""

@@ -1,8 +1,8 @@
-"""Which attempts gave the same answer: equal by the grader, not by their text.
+"""Classes of attempts with the same answer, equal by the grader and not by their text.
 
-Nothing is stored. The right answer is that of all attempts whose outcome is correct. Wrong answers
-of a question are compared as an answer with a gold answer, and each joins the class of the
-commonest text that it equals: that two equal a third does not make them equal.
+Nothing is stored. All correct attempts are one class. Wrong answers of a question are compared like
+an answer with a gold answer, and each joins the class of the most common text that it equals:
+equality is not transitive.
 """
 
 from collections import Counter
@@ -20,57 +20,57 @@ from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OUTCOMES, PEN
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
 
-MOST = 50  # wrong texts of a question that are compared with each other: beyond, each is its own
+MOST = 50  # wrong texts of a question that are compared; each further one is its own class
 NONE, RIGHT = 0, 1
 
 
 class Classes(NamedTuple):
     """The answers of a run's attempts: M questions, N trials of each."""
 
-    codes: Ints  # (M, N): PENDING, NONE, RIGHT, and 2, 3, ... from the commonest wrong answer on
-    texts: list[list[str]]  # of each question the commonest text of 2, 3, ...
+    codes: Ints  # (M, N): PENDING, NONE, RIGHT, and 2, 3, ... from the most common wrong answer on
+    texts: list[list[str]]  # for each question, the most common text of classes 2, 3, ...
 
 
 def classes_of(run: Run) -> Classes:
     """Return the answers of all graded attempts of a run.
 
-    What the rule grader could not read, or compare with the gold answer, goes by its text alone.
-    Raises UserError: wrong attempts without the text of an answer, as in imported matrices;
-    verdicts that decide outcomes are missing; worker processes cannot be started.
+    Answers that the rule grader could not compare with the gold answer are equal if their texts
+    are. Raises UserError: wrong attempts have no answer texts, as in imported matrices; verdicts
+    that decide outcomes are missing; worker processes cannot be started.
     """
-    ids, right, unread = rowkeys.question_ids(run), OUTCOMES[CORRECT], OUTCOMES[NO_ANSWER]
+    ids, right, no_answer = rowkeys.question_ids(run), OUTCOMES[CORRECT], OUTCOMES[NO_ANSWER]
     table = graded(run, ["answer"])
-    kept, places = rowkeys.cells(rowkeys.encode(table, ids), run.cfg.sampling.trials)
+    kept, cells = rowkeys.cells(rowkeys.encode(table, ids), run.cfg.sampling.trials)
     codes = np.full((len(ids), run.cfg.sampling.trials), PENDING, np.int64)
     wrong = list[tuple[int, int, str]]()
-    read = set[tuple[int, str]]()  # wrong texts that were compared with the gold answer
-    given, lacking = [Counter[str]() for _ in ids], 0  # texts by question
+    comparable = set[tuple[int, str]]()  # wrong texts that were compared with the gold answer
+    counts, missing = [Counter[str]() for _ in ids], 0  # of texts, by question
     columns = [table[name].to_numpy()[kept] for name in ("outcome", "ruled", "answer")]
-    for question, trial, outcome, ruled, text in zip(*places, *columns, strict=True):
+    for question, trial, outcome, ruled, text in zip(*cells, *columns, strict=True):
         if outcome is not None:
             codes[question, trial] = RIGHT if outcome == right else NONE
-        if outcome in (None, right, unread):
+        if outcome in (None, right, no_answer):
             continue
         if text is None:
-            lacking += ruled == OUTCOMES[WRONG]
+            missing += ruled == OUTCOMES[WRONG]
             continue
         wrong.append((question, trial, text))
-        given[question][text] += 1
+        counts[question][text] += 1
         if ruled in (right, OUTCOMES[WRONG]):
-            read.add((question, text))
-    if lacking:
-        raise UserError(f"{run.path}: {lacking} wrong attempts have no text of their answers")
-    ranked = [sorted(texts, key=lambda text: (-texts[text], text)) for texts in given]
+            comparable.add((question, text))
+    if missing:
+        raise UserError(f"{run.path}: {missing} wrong attempts have no answer texts")
+    ranked = [sorted(texts, key=lambda text: (-texts[text], text)) for texts in counts]
     cfg = replace(run.cfg, grading=replace(run.cfg.grading, compat=None))
     pairs = [
         pair
         for question, texts in enumerate(ranked)
-        for pair in combinations([t for t in texts if (question, t) in read][:MOST], 2)
-        if not whole(cfg)  # a user's own grader judges whole texts, not answers
+        for pair in combinations([t for t in texts if (question, t) in comparable][:MOST], 2)
+        if not whole(cfg)  # the user's own grader judges whole texts, not answers
     ]
     grades = zip(pairs, grade_pairs(cfg, pairs), strict=True)
     equal = {pair for pair, grade in grades if grade.outcome == right}
-    classes = [_classes(*of_question, equal) for of_question in zip(ranked, given, strict=True)]
+    classes = [_classes(*question, equal) for question in zip(ranked, counts, strict=True)]
     for question, trial, text in wrong:
         codes[question, trial] = classes[question][0][text]
     return Classes(codes, [texts for _, texts in classes])
@@ -79,7 +79,7 @@ def classes_of(run: Run) -> Classes:
 def _classes(
     texts: list[str], counts: Counter[str], equal: set[Pair]
 ) -> tuple[dict[str, int], list[str]]:
-    """Return the code of every text, from the commonest class on, and the classes' first texts."""
+    """Return the code of each text, most common class first, and the first text of each class."""
     leader, sizes = dict[str, str](), Counter[str]()
     for text in texts:
         leader[text] = next((one for one in sizes if (one, text) in equal), text)

@@ -1,4 +1,4 @@
-"""review.jsonl: what a person should look at before believing the numbers of a run."""
+"""review.jsonl: what a person should check before believing the numbers of a run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,32 +15,32 @@ from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.graded import ruled
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
-KINDS = (  # of entries, in the order of the list; those at a gold answer in doubt come first
+KINDS = (  # of entries, in the order of the list; entries with suspect gold answers come first
     "error",  # the grader failed
     "timeout",  # the comparison was stopped
-    "unparsable",  # nobody could tell
-    "disagreement",  # plain math_verify, asked about `\boxed{answer}`, says otherwise
+    "unparsable",  # the answer cannot be compared
+    "disagreement",  # plain math_verify grades `\boxed{answer}` differently
     "common_wrong",  # the most common wrong answers of a question
 )
 _TOP = 3  # wrong answers of a question
-_TRIALS = 5  # shown of one answer
+_TRIALS = 5  # listed for one answer
 _LONGEST = 1000  # characters of an answer; longer ones are never parsed
-# A gold answer is in doubt if so many attempts of a model, or of several on average, agree on
-# another, and it is itself given at most RIVAL as often.
+# A gold answer is suspect if this share of a model's attempts, or of several models' on average,
+# agrees on another, and at most RIVAL times as many agree with the gold answer.
 ALONE, TOGETHER, RIVAL = 0.9, 0.6, 0.1
-RIGHT, NONE = None, ""  # in the place of an answer
+RIGHT, NONE = None, ""  # keys for the right answer and for no answer
 
-Group = dict[str, Any]  # the attempts at one question that gave one answer, as a row of the list
+Group = dict[str, Any]  # a row of the list: the attempts at one question with one answer
 
 
 def path(run: Run) -> Path:
-    """Return where the list of a run is."""
+    """Return the path of a run's list."""
     return run.path / "review.jsonl"
 
 
 def write(run: Run, ask_math_verify: bool) -> None:
-    """Write the list of a graded run, and say how long it is."""
-    groups, doubted = _groups(run), gold_suspect(run)
+    """Write the list of a graded run, and print its size."""
+    groups, suspect = _groups(run), gold_suspect(run)
     attempts, correct, common = Counter[str](), Counter[str](), Counter[str]()
     for group in groups:
         attempts[group["question_id"]] += group["count"]
@@ -53,11 +53,11 @@ def write(run: Run, ask_math_verify: bool) -> None:
         elif outcome == "wrong" and group["answer"] is not None and common[name] < _TOP:
             common[name] += 1
             share = round(group["count"] / attempts[name], 4)
-            doubt = {"correct": correct[name], "gold_in_doubt": name in doubted}
+            doubt = {"correct": correct[name], "gold_in_doubt": name in suspect}
             entries.append({"kind": "common_wrong", **group, "share": share, **doubt})
     if ask_math_verify:
         answered = [g for g in groups if g["answer"] is not None and g["gold"] is not None]
-        note(f"review: asking math_verify about {len(answered)} answers")
+        note(f"review: grading {len(answered)} answers with math_verify")
         cfg = replace(run.cfg, grading=replace(run.cfg.grading, compat="math_verify"))
         plain = grade_pairs(cfg, [(g["gold"], rf"\boxed{{{g['answer']}}}") for g in answered])
         for group, outcome in zip(answered, (grade.outcome for grade in plain), strict=True):
@@ -69,16 +69,16 @@ def write(run: Run, ask_math_verify: bool) -> None:
         entry["answer"] = entry["answer"] and entry["answer"][:_LONGEST]
     atomic.write_jsonl(path(run), entries)
     if decided := outcomes.deciders_line(run, outcomes.read(run, quiet=True)):
-        note_alone(f"review: {decided}; the list has what the rule grader said")
+        note_alone(f"review: {decided}; the list has the rule grader's outcomes")
     counts = Counter(entry["kind"] for entry in entries)
-    parts = [f"{kind} {counts[kind]}" for kind in sorted(counts)] or ["nothing to look at"]
-    if doubted:
-        parts.append(f"gold answers in doubt {len(doubted)} ({joined(sorted(doubted), 3)})")
+    parts = [f"{kind} {counts[kind]}" for kind in sorted(counts)] or ["nothing to check"]
+    if suspect:
+        parts.append(f"gold answers in doubt {len(suspect)} ({joined(sorted(suspect), 3)})")
     note_alone(f"review: {', '.join(parts)}; see {path(run)}")
 
 
 def _groups(run: Run) -> list[Group]:
-    """Return the attempts by question, answer and outcome, most first."""
+    """Return the attempts grouped by question, answer and outcome, largest group first."""
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     keys = ["question_id", "answer", "outcome"]
     table = ruled(run, [*keys, "layer", "reason"]).group_by(keys, use_threads=False)
@@ -88,15 +88,15 @@ def _groups(run: Run) -> list[Group]:
         group["gold"] = golds.get(group["question_id"])
         group["count"] = len(group["trials"])
         group["trials"] = sorted(group["trials"])[:_TRIALS]
-    # In an order of their own: that of the files is who was first to finish what.
+    # Fully sorted, since the order of files depends on which attempts finished first.
     return sorted(groups, key=lambda g: (-g["count"], *(str(g[key]) for key in keys)))
 
 
 def contradiction(models: Sequence[Mapping[str | None, int]]) -> str | None:
-    """Return the wrong answer of so many attempts that the gold answer is in doubt, if any.
+    """Return the wrong answer that makes the gold answer suspect, if any.
 
-    `models` are numbers of attempts by answer. Each model counts alike, and two more attempts that
-    agree with nobody.
+    `models`: numbers of attempts by answer, for each model. All models have equal weight, and two
+    attempts that agree with no other are added.
     """
     shares: dict[str | None, float] = defaultdict(float)
     for counts in models:
@@ -109,28 +109,28 @@ def contradiction(models: Sequence[Mapping[str | None, int]]) -> str | None:
 
 
 def gold_suspect(run: Run) -> set[str]:
-    """Return the questions whose gold answer is in doubt, by all graded models beside the run."""
+    """Return the questions with suspect gold answers, by all graded models of the data set."""
     models = {run.cfg.model.id: _counts(run)}
     for grades in sorted(run.path.resolve().parent.glob("*/grades/")):
-        with suppress(UserError):  # what is wrong with it, its own verbs say
+        with suppress(UserError):  # the other run's own verbs report it
             other = open_run(grades.parent)
             if other.cfg.model.id not in models:
                 models[other.cfg.model.id] = _counts(other)
     hashes = {row["question_hash"]: row["question_id"] for row in run.questions}
     return {
-        hashes[mark]
-        for mark in models[run.cfg.model.id]
-        if contradiction([counts[mark] for counts in models.values() if mark in counts])
+        hashes[digest]
+        for digest in models[run.cfg.model.id]
+        if contradiction([counts[digest] for counts in models.values() if digest in counts])
     }
 
 
 def _counts(run: Run) -> dict[str, Counter[str | None]]:
-    """Count attempts by their answers, by the hash of the question."""
+    """Return the numbers of attempts by answer, for each question's hash."""
     hashes = {row["question_id"]: row["question_hash"] for row in run.questions}
-    names, found = ["question_id", "answer", "outcome"], defaultdict[str, Counter[Any]](Counter)
+    names, counts = ["question_id", "answer", "outcome"], defaultdict[str, Counter[Any]](Counter)
     table = ruled(run, names).group_by(names)
     for row in table.aggregate([([], "count_all")]).to_pylist():
-        given = {"correct": RIGHT, "wrong": row["answer"] or NONE}.get(row["outcome"], NONE)
-        if mark := hashes.get(row["question_id"]):
-            found[mark][given] += row["count_all"]
-    return found
+        answer = {"correct": RIGHT, "wrong": row["answer"] or NONE}.get(row["outcome"], NONE)
+        if digest := hashes.get(row["question_id"]):
+            counts[digest][answer] += row["count_all"]
+    return counts

@@ -1,4 +1,4 @@
-"""grade: every attempt's answer is compared with the gold answer; of a run, or line by line."""
+"""grade: compare answers with gold answers, of a run's attempts or of a JSON Lines file."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,41 +26,42 @@ from bayes_at_n.pipeline.workers import guard
 
 _READ = pa.schema([ATTEMPTS.field(name) for name in (*KEY, "text", "finish_reason")])
 _SHOWN = 40  # characters of an answer in a table
-_UNBOXED = 0.9  # share of the attempts that ended, from which on a warning says so
+_UNBOXED = 0.9  # share of finished attempts without a box that causes a warning
 
 
 def grade(run: Run, ask_math_verify: bool = False) -> None:
-    """Grade the parts of attempts whose grades are lacking, or were made with other settings.
+    """Grade the parts of attempts whose grades are missing or stale.
 
-    Equal answers to one question are compared once, in all runs of a data set. What a new grade
-    changes is shown. At the end `review.jsonl` lists what a person should look at, with
-    `ask_math_verify` also disagreements with plain math_verify. Raises UserError: when nothing was
-    generated, or the folder was made with other settings. DamagedData: when stored attempts cannot
-    be read; they are set aside and pending again.
+    Equal answers to one question are compared once, and changed grades are shown. `review.jsonl`
+    lists what a person should check, with `ask_math_verify` also disagreements with math_verify.
+
+    Raises:
+        UserError: nothing was generated, or the folder was made with other settings.
+        DamagedData: stored attempts cannot be read; they are set aside and pending again.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
-    damage, wanted = parquet.Damage(), graded.inputs(run)
+    damage, inputs = parquet.Damage(), graded.inputs(run)
     if not tables.parts(run.attempts, damage) and not damage.lines:
-        remedy = f"`{PROGRAM} generate` samples them, and a matrix of outcomes has none"
+        remedy = f"`{PROGRAM} generate` samples them (an imported matrix of outcomes has none)"
         raise UserError(f"{run.path}: no attempts to grade; {remedy}")
     runfolder.save(run, *graded.SETTINGS)
     changed: list[Any] = []
     with guard.unmoved(run.path, "attempts were graded") as check:
-        if pending := GRADES_TABLE.pending(run, wanted):
-            review.path(run).unlink(missing_ok=True)  # it would list grades of before
-            changed = _grade(run, pending, wanted, damage, check)
+        if pending := GRADES_TABLE.pending(run, inputs):
+            review.path(run).unlink(missing_ok=True)  # it lists the old grades
+            changed = _grade(run, pending, inputs, damage, check)
         GRADES_TABLE.sweep(run)
-    box = GRADES_TABLE.read(run, ["box"], wanted).table["box"]
+    box = GRADES_TABLE.read(run, ["box"], inputs).table["box"]
     if not pending:
         note_alone(f"grade: nothing pending, all {len(box)} attempts are graded")
     runfolder.set_aside_attempts(run, damage)
     if ask_math_verify or not review.path(run).exists():
         review.write(run, ask_math_verify)
-        lost, cut = (pc.sum(pc.equal(box, why)).as_py() or 0 for why in ("no_box", "truncated"))
-        if lost and lost >= _UNBOXED * (len(box) - cut) and not attempts.whole(run.cfg):
+        no_box, cut = (pc.sum(pc.equal(box, kind)).as_py() or 0 for kind in ("no_box", "truncated"))
+        if no_box and no_box >= _UNBOXED * (len(box) - cut) and not attempts.whole(run.cfg):
             warn(
-                f"{run.path}: {lost} of {len(box)} attempts have no box; another dataset.answer"
-                " (number, choice, exact, regex) or dataset.boxes=or_math may read them"
+                f"{run.path}: {no_box} of {len(box)} attempts have no box; try another"
+                " dataset.answer (number, choice, exact, regex) or dataset.boxes=or_math"
             )
     print_json(
         {"run": run.path, "attempts": len(box), "changes": changed, "review": review.path(run)}
@@ -68,38 +69,38 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
 
 
 def _grade(
-    run: Run, pending: dict[Part, str], wanted: Inputs, damage: parquet.Damage, check: guard.Check
+    run: Run, pending: dict[Part, str], inputs: Inputs, damage: parquet.Damage, check: guard.Check
 ) -> list[Any]:
-    """Grade parts and print what was done; return the rows of the table of changes."""
+    """Grade parts and print a summary; return the rows of the table of changes."""
     layers, failed, changes = Counter[str](), list[Any](), list[dict[str, Any]]()
     filtered, compared, ids = 0, 0, rowkeys.question_ids(run)
     todo = [*pending.items()]
     with Meter("grade, parts", len(todo)) as meter:
-        for part, why in todo:
+        for part, changed in todo:
             try:
-                read = [*parquet.read(part.path, ATTEMPTS, _READ.names, damage)]
+                batches = [*parquet.read(part.path, ATTEMPTS, _READ.names, damage)]
             except OSError as error:
                 if error.errno not in atomic.GONE:
                     raise
-                check()  # else the journal was sealed since the listing
-                todo += [(p, why) for p in tables.parts(run.attempts) if p.stem == part.stem]
+                check()  # otherwise the journal was sealed since the listing
+                todo += [(p, changed) for p in tables.parts(run.attempts) if p.stem == part.stem]
                 continue
             if part.path.suffix == ".parquet" and part.path in damage.lines:
                 continue
-            rows = pa.Table.from_batches(read, _READ)
+            rows = pa.Table.from_batches(batches, _READ)
             rows = rows.filter(pa.array(rowkeys.encode(rows, ids) >= 0))
             table = _graded(run, rows)
             layers.update(table["layer"].to_pylist())
             failed += table.filter(pc.equal(table["outcome"], "error")).to_pylist()
             filtered += pc.sum(pc.equal(rows["finish_reason"], FILTERED)).as_py() or 0
-            if why:
+            if changed:
                 if not compared:
-                    note(f"grade: earlier grades had other inputs ({why})")
+                    note(f"grade: earlier grades had other inputs ({changed})")
                 before, _ = GRADES_TABLE.made(run.path, part.stem, ["answer", "outcome"])
                 compared += before.num_rows
                 changes += _changes(run, before, table)
             check()
-            GRADES_TABLE.write(run.path, part.stem, table, wanted, part.mark)
+            GRADES_TABLE.write(run.path, part.stem, table, inputs, part.mark)
             meter.advance(1)
     total = layers.total()
     if filtered:
@@ -114,28 +115,28 @@ def _grade(
 
 
 def _graded(run: Run, rows: pa.Table) -> pa.Table:
-    """Return the grades of attempts at questions of the run."""
+    """Return the grades of attempts as a table."""
     questions = {row["question_id"]: row for row in run.questions}
     cut = cut_off(rows["finish_reason"]).fill_null(False)
     values = (*(rows[name] for name in KEY), rows["text"].fill_null(""), cut)
-    found = attempts.grade(
+    pairs = attempts.grade(
         run.cfg,
         [
-            attempts.Attempt(runfolder.as_presented(run.cfg, questions[name], trial), text, of)
-            for name, trial, text, of in zip(*(v.to_pylist() for v in values), strict=True)
+            attempts.Attempt(runfolder.as_presented(run.cfg, questions[name], trial), text, is_cut)
+            for name, trial, text, is_cut in zip(*(v.to_pylist() for v in values), strict=True)
         ],
     )
-    made = {name: rows[name] for name in KEY} | {
-        "has_box": [one.reason == "boxed" for one, _ in found],
-        "box": [one.reason for one, _ in found],
-        "answer": [one.answer for one, _ in found],
-        **{name: [getattr(of, name) for _, of in found] for name in verifiers.Grade._fields},
+    columns = {name: rows[name] for name in KEY} | {
+        "has_box": [extraction.reason == "boxed" for extraction, _ in pairs],
+        "box": [extraction.reason for extraction, _ in pairs],
+        "answer": [extraction.answer for extraction, _ in pairs],
+        **{name: [getattr(grade, name) for _, grade in pairs] for name in verifiers.Grade._fields},
     }
-    return pa.table(made, schema=GRADES)
+    return pa.table(columns, schema=GRADES)
 
 
 def _changes(run: Run, before: pa.Table, table: pa.Table) -> list[dict[str, Any]]:
-    """List the outcomes of a part that new grades change, with what they were before."""
+    """Return the outcomes of a part that differ from the earlier ones, with both."""
     new = table.select([*KEY, "answer", "layer", "reason", "outcome"])
     new = new.rename_columns([*new.column_names[:-1], "to"])
     old = before.rename_columns([*KEY, "answer_before", "from"])
@@ -147,7 +148,7 @@ def _changes(run: Run, before: pa.Table, table: pa.Table) -> list[dict[str, Any]
 
 
 def _report(run: Run, changes: Sequence[dict[str, Any]], compared: int) -> list[Any]:
-    """Write all changes, and print how often which outcome became which, with an example."""
+    """Write all changes, and print their counts by kind, with an example of each."""
     path = run.grades / "_changes.jsonl"
     atomic.write_jsonl(path, changes)
     if not changes:
@@ -168,7 +169,7 @@ def _report(run: Run, changes: Sequence[dict[str, Any]], compared: int) -> list[
     return rows
 
 
-_Text = InstanceOf[str]  # with surrogates, which JSON may hold
+_Text = InstanceOf[str]  # may have surrogates, as in JSON
 
 
 class _Row(BaseModel):
@@ -181,24 +182,24 @@ class _Row(BaseModel):
 
 
 def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
-    """Grade every row of a JSON Lines file; the same rows come out, in order, with grades added.
+    """Grade every row of a JSON Lines file; write the rows with grades to `target`, in order.
 
-    A row is an object with `completion` and `gold`, and may say `truncated` or a `finish_reason`
-    ("length" or "repetition": cut off) and, of multiple choice, its `choices` in the order in which
-    they were shown; every other field passes through, but those of a grade are replaced.
-    Raises UserError: for a bad row, before anything is graded, or a file that cannot be used.
+    A row is an object with `completion` and `gold`. It may have `truncated` or a `finish_reason`
+    ("length" or "repetition": cut off) and, for multiple choice, `choices` in the order in which
+    they were shown. Other fields are copied. Raises UserError: a bad row, before anything is
+    graded, or a file that cannot be used.
     """
     if not source.exists() or source.is_dir():
         raise UserError(f"--file {source}: no such file")
     if not target.parent.is_dir() or target.is_dir() or target.resolve() == source.resolve():
-        raise UserError(f"--out {target}: name another file, in a folder that is there")
+        raise UserError(f"--out {target}: must be another file, in an existing folder")
     rows = list[dict[str, Any]]()
-    for place, row in untrusted.json_lines(source):
+    for position, row in untrusted.json_lines(source):
         try:
             _Row.model_validate(row)
         except ValidationError as error:
-            wrong = error.errors(include_url=False, include_input=False)[0]
-            raise UserError(f"{source}, {place}: {wrong['loc'][0]}: {wrong['msg']}") from None
+            fault = error.errors(include_url=False, include_input=False)[0]
+            raise UserError(f"{source}, {position}: {fault['loc'][0]}: {fault['msg']}") from None
         rows.append(row)
     golds = [row["gold"] for row in rows]
     if cfg.dataset.answer == "choice":
@@ -206,13 +207,13 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
             golds = verifiers.lettered([(row["gold"], row.get("choices") or ()) for row in rows])
         except ValueError as error:
             raise UserError(f"{source}: the gold answers {error}") from error
-    given = list[attempts.Attempt]()
+    completions = list[attempts.Attempt]()
     for gold, row in zip(golds, rows, strict=True):
         cut = bool(row.get("truncated")) or row.get("finish_reason") in CUT
-        question = {name: row.get(name) for name in attempts.SEEN} | {"gold": gold}
-        given.append(attempts.Attempt(question, row["completion"], cut))
-    for row, (extraction, made) in zip(rows, attempts.grade(cfg, given), strict=True):
-        row |= {"answer": extraction.answer, **made._asdict()}
+        question = {name: row.get(name) for name in attempts.QUESTION_FIELDS} | {"gold": gold}
+        completions.append(attempts.Attempt(question, row["completion"], cut))
+    for row, (extraction, grade) in zip(rows, attempts.grade(cfg, completions), strict=True):
+        row |= {"answer": extraction.answer, **grade._asdict()}
     atomic.write_jsonl(target, rows)
     outcomes = Counter(row["outcome"] for row in rows)
     listed = "".join(f", {name} {count}" for name, count in outcomes.most_common())

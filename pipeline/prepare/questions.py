@@ -47,6 +47,7 @@ class Question:
     solution: str = ""  # of an example
     form: str | None = None  # "strict": an answer must have the gold answer's form
     choices: tuple[str, ...] = ()  # of multiple choice, with a letter as gold answer
+    cluster: str | None = None  # which questions it was drawn with; None: it was drawn alone
 
     @property
     def hash(self) -> str:
@@ -156,6 +157,7 @@ def parse(
     columns = [("id", fields.id)] if fields.id is not None else []
     columns += [("problem", fields.problem), ("answer", fields.answer)]
     columns += [("solution", fields.solution)] * solved
+    columns += [("cluster", fields.cluster)] if fields.cluster is not None and not solved else []
     options = [fields.choices] if isinstance(fields.choices, str) else fields.choices or []
     columns += [("choices", name) for name in options]
     if missing := [(field, name) for field, name in columns if name not in row]:
@@ -166,7 +168,7 @@ def parse(
     texts = {
         field: _text(row[name], field, name, position, notes)
         for field, name in columns
-        if field != "choices"
+        if field not in ("choices", "cluster")
     }
     raw_id, gold = texts.get("id", str(number)), texts["answer"]
     if len(raw_id) > _MAX_ID or not raw_id.isprintable():
@@ -188,8 +190,21 @@ def parse(
         solution=texts.get("solution", ""),
         form=form or None,
         choices=choices,
+        cluster=_cluster(row.get(fields.cluster), position) if fields.cluster is not None else None,
     )
     return question, notes
+
+
+def _cluster(value: Any, position: str) -> str | None:
+    """Return the cluster in a cell; None for an empty one. Raises UserError: no short text."""
+    if value is None or value != value or value == "":
+        return None
+    if not isinstance(value, str | int) or len(text := str(value).strip()) > _MAX_ID:
+        raise UserError(
+            f"{position}: dataset.fields.cluster: {value!r:.60} is no text or number of at most"
+            f" {_MAX_ID} characters"
+        )
+    return text or None
 
 
 def _choices(

@@ -223,6 +223,7 @@ def _row(
         "max_tokens": limit if context is None else min(context - size, limit),
         "choices": chat.choices or None,
         "form": question.form,
+        "cluster": question.cluster,
     }
 
 

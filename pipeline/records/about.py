@@ -46,13 +46,14 @@ class About:
         self.graded, least = int(R.count()), R.count(axis=1).min()
         if not self.graded:
             raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
-        # The scores, avg@N first if every question has a graded trial, and which interval it has.
-        wanted = parse_all([*dict.fromkeys(("avg", "bayes", *cfg.scoring.metrics))])
-        of_outcomes = [m for m in wanted if not (m.votes or m.own)]  # a foreign file is not run
-        metrics = [metric for metric in of_outcomes if metric.k <= least]
-        self.scores = [(metric, metric.summary(R, self.confidence)) for metric in metrics]
-        fitted = least and scoring.fits(R)  # see `scoring.metrics.empirical.covering_ci`
-        self.interval = "empirical Bayes over questions, avg@N in it" if fitted else "normal"
+        # The scores, avg@N first if every question has a graded trial, and the prior of Bayes@N.
+        prior = cfg.scoring.prior
+        wanted = parse_all(("avg", "bayes", "bayes-uniform", *cfg.scoring.metrics), prior)
+        self.prior = scoring.score_prior(R, None, prior) if least else prior
+        left_out = {"bayes"} if self.prior == "none" else set()  # it is avg
+        metrics = [m for m in wanted if m.k <= least and m.name not in left_out]
+        of_outcomes = [m for m in metrics if not (m.votes or m.own)]  # a foreign file is not run
+        self.scores = [(metric, metric.summary(R, self.confidence)) for metric in of_outcomes]
         # Of avg@N over questions, as other harnesses have it.
         self.stderr = float(scoring.uncertainty(R).clustered) if least and len(R) > 1 else None
         # What sampled it on machines of the user's own; empty: not known, as the settings below.

@@ -27,6 +27,7 @@ from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 
 _RESERVED = ("data", "con", "prn", "aux", "nul")  # as names of folders, there or on Windows
+_IDS = {"avg": "accuracy", "bayes": "bayes_at_n", "bayes-uniform": "bayes_at_n_uniform"}
 _SIGMA = "analytic: trials are random, questions fixed"
 _UNIT = {"metric_unit": "proportion", "score_type": "continuous", "lower_is_better": False}
 _UNIT |= {"min_score": 0.0, "max_score": 1.0}
@@ -135,14 +136,15 @@ def _results(source: RunTable, of: About, evaluation: str) -> list[dict[str, Any
     sampled = {"additional_details": texts({"trials": of.trials, **of.sampling})}
     results = []
     for metric, score in of.scores:
-        usual = {"avg": "accuracy", "bayes": "bayes_at_n"}.get(metric.name, metric.key)
+        usual = _IDS.get(metric.name, metric.key)
         kind = "pass_at_k" if metric.name.startswith("pass@") else usual
         config: dict[str, Any] = {"metric_id": kind, "metric_kind": kind, **_UNIT}
         config["metric_name"] = metric.title(of.trials)
         config["metric_parameters"] = {"trials": of.trials} | ({"k": metric.k} if metric.k else {})
         is_avg = metric.name == "avg"
         interval = {"lower": score.low, "upper": score.high, "confidence_level": of.confidence}
-        interval["method"] = of.interval if is_avg else "normal"
+        fitted = metric.name == "bayes" and of.prior == "estimated"
+        interval["method"] = "empirical Bayes over questions" if fitted else "normal"
         spread: dict[str, Any] = {"standard_error": {"value": score.sigma, "method": _SIGMA}}
         spread |= {"confidence_interval": interval, "num_samples": of.graded}
         over = texts({"standard_error_over_questions": of.stderr if is_avg else None})

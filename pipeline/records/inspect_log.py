@@ -252,7 +252,7 @@ def _header(source: RunTable, of: About) -> dict[str, Any]:
     scores = {metric.name: score._asdict() for metric, score in of.scores}
     values = {"accuracy": scores.get("avg", {}).get("value"), "stderr": of.stderr}
     metrics = {name: {"name": name, "value": x} for name, x in values.items() if x is not None}
-    known = {"confidence": of.confidence, "interval": of.interval, **scores}
+    known = {"confidence": of.confidence, "prior": of.prior, **scores}
     tokens = (pc.sum(source.table[f"{part}_tokens"]) for part in ("prompt", "completion"))
     used = {of.called: usage(*(number.as_py() or 0 for number in tokens))}
     began, ended = of.began.isoformat(), of.ended.isoformat()

@@ -24,7 +24,7 @@ from bayes_at_n.scoring.metrics.table import parse
 
 AXES = ("attempts", "trials")  # of curves, which are called AXIS/...
 _PRIVATE = ("cluster.", "engine.url", "verifier.engine.url", "run_dir", "track.", "trust")
-_SCORES = ("attempts", "trials", "questions", "shares", "cost")
+_SCORES = ("headline", "attempts", "trials", "questions", "shares", "cost")
 Values = dict[str, float]
 
 

@@ -32,10 +32,9 @@ from bayes_at_n.pipeline.plots.findings import most_often
 from bayes_at_n.pipeline.report.protocol import protocol
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.rubric import Rubric
-from bayes_at_n.pipeline.score.shown import ordered, shrinkage_warning
+from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, Codes
 from bayes_at_n.pipeline.verify import calibrate
-from bayes_at_n.scoring.metrics.table import parse
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
 LONGEST = 300  # characters of a problem that the map shows
@@ -69,7 +68,7 @@ def dataset(cohort: Cohort, cfg: AnalysisConfig) -> tuple[Panel, ByRubric]:
         first=first(cohort, cfg, tables),
         rubrics=rubrics(part.names, of_rubrics, tables["leaderboard"]),
         tables=[table(one) for one in tables.values()],
-        figures=[*figures(cohort, tables, cfg.scoring.headline)],
+        figures=[*figures(cohort, tables)],
     )
     of_all = dict[str, tuple[Rubric, Any]]()
     for name, (rubric, codes) in of_rubrics.items():
@@ -86,7 +85,7 @@ def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
         pooled = cohorts_of.pooled(cohorts)
         tables = comparison.tables_of(pooled, cfg)
         ranked = comparison.rankings(cohorts, cfg, pooled)
-        drawn = [*figures(pooled, tables, cfg.scoring.headline)]
+        drawn = [*figures(pooled, tables)]
         panel |= {"first": first(pooled, cfg, tables), "figures": drawn}
         panel["tables"] = [table(one) for one in (*tables.values(), ranked)]
     except UserError as error:
@@ -201,7 +200,7 @@ def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
 def table(source: Table) -> dict[str, Any]:
     """Shape a table for the template: cells with what is shown, and what sorts.
 
-    By default it is sorted by the first of its scores, which is the headline.
+    It says by which of its scores it is sorted: models by avg.
     """
     rows = source.rows
     columns = [
@@ -214,7 +213,8 @@ def table(source: Table) -> dict[str, Any]:
         for column in columns
         if column.align == "left" or any(isinstance(row.get(column.key), str) for row in rows)
     }
-    by = next((c.key for c in columns if c.key in ("avg", "mu", "score", "mean")), "")
+    shown = {column.key for column in columns}
+    by = next((key for key in ("avg", "score", "mean") if key in shown), "")
     order = [float(row[by]) for row in rows if row.get(by) is not None]
     is_sorted = len(order) == len(rows) and order == sorted(order, reverse=True)
     return {
@@ -242,13 +242,13 @@ def _sort_key(value: Any) -> str:
 
 def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> dict[str, Any]:
     """Say in a sentence what is best and what of it is settled, over the forest of its models."""
-    rows, scores = comparison.with_best(tables), ordered(cfg.scoring.headline)
-    value, _, *ends = HEADLINE[scores[0]]
+    rows, (value, _, *ends) = comparison.with_best(tables), HEADLINE
+    name, prior = named({row["model"]: row["prior"] for row in rows})
     low, high = (of([row[key] for row in rows]) for of, key in zip((min, max), ends, strict=True))
     return {
         "sentence": conclude(cohort, cfg).sentence(),
-        "apart": shrinkage_warning({row["model"]: row["shrinkage"] for row in rows}),
-        "names": [{"avg": "avg", "bayes": "Bayes@N"}[score] for score in scores],
+        "name": name,
+        "what": f"{name}{prior}",
         "ticks": ticks(low, high),
         "rows": [
             {
@@ -257,7 +257,7 @@ def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> d
                 "best": row.get("best"),
             }
             | {"bar": [row[key] for key in (ends[0], value, ends[1])]}
-            | {"other": row[HEADLINE[scores[1]][0]]}
+            | {"avg": row["avg"]}
             for row in rows
         ],
     }
@@ -319,14 +319,14 @@ def _bar(
     ]
 
 
-def figures(cohort: Cohort, tables: Mapping[str, Table], headline: str) -> Iterator[dict[str, Any]]:
+def figures(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, Any]]:
     """Draw all figures that there is the data for, each with `title`, `svg` and `caption`.
 
     They are a column wide, so that a phone shows all of them. `tables` are those of the page. Those
     of cost and length have the group `cost`.
     """
     with style.narrow():
-        yield from _costs(cohort, tables, headline)
+        yield from _costs(cohort, tables)
         matrix = cohort.matrix()
         complete = (cohort.outcomes != PENDING).all() and matrix.shape[2] > 1
         if len(cohort.names) > 1 and complete:
@@ -341,17 +341,17 @@ def figures(cohort: Cohort, tables: Mapping[str, Table], headline: str) -> Itera
             yield figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
 
 
-def _costs(cohort: Cohort, tables: Mapping[str, Table], headline: str) -> Iterator[dict[str, Any]]:
+def _costs(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, Any]]:
     """Draw scores by tokens and by price, lengths of correct and wrong attempts, smaller limits."""
     rows = tables["leaderboard"].rows
-    value, _, *ends = HEADLINE[headline]
+    value, _, *ends = HEADLINE
     names, score, low, high = ([row[key] for row in rows] for key in ("model", value, *ends))
     tokens = np.array([row.get("tokens_per_attempt") for row in rows], float)
     prices = np.array([row.get("price") for row in rows], float) / [row["attempts"] for row in rows]
     for cost, what in ((tokens, "completion tokens an attempt"), (prices, "price an attempt")):
         if np.isfinite(cost).any():
             drawn = leaderboard.score_by_cost(names, cost, score, low, high, what)
-            shown = parse(headline).title()
+            shown, _ = named({row["model"]: row["prior"] for row in rows})
             yield figure(drawn, f"{shown} with its interval by {what}.", "cost")
     good, bad = mean_lengths(cohort)
     if np.isfinite([*good, *bad]).any():

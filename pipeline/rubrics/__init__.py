@@ -1,1 +1,1 @@
-"""Two stages: `signals` measures attempts, `categorize` maps them into categories of rubrics."""
+"""The categorize stage: signals of attempts, and the categories of rubrics."""

@@ -1,8 +1,8 @@
-"""categorize: every attempt becomes a category of every rubric; categories stored, scored, shown.
+"""categorize: map every attempt to a category of every rubric; store, score and print categories.
 
-`categories/NAME.parquet` holds a row per attempt and, in its own metadata, what it was made from.
-Thresholds are quantiles over a data set: of this run, of the cohort of runs beside it, or frozen in
-a file. `thresholds.json` says which, of which runs, and when; only `categorize` renews it.
+`categories/NAME.parquet` has a row per attempt and, in its metadata, what it was made from.
+Thresholds are quantiles over this run, over all runs of the data set, or frozen in a file.
+`thresholds.json` records which, of which runs, and when; only `categorize` updates it.
 """
 
 import json
@@ -20,6 +20,7 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import joined, note, note_alone, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.scoring import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, decimals, print_json, show
 from bayes_at_n.pipeline.rubrics import rubric, signals
 from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, Rubric
@@ -29,8 +30,8 @@ from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.numerics.results import Summary
 
-VERSION = 1  # raise it whenever thresholds or categories change
-FILE = "thresholds.json"  # in a run folder: those of its categories
+VERSION = 1  # raise it if thresholds or categories change
+FILE = "thresholds.json"  # in a run folder
 CATEGORIES = pa.schema([*map(SIGNALS.field, KEY), ("category", pa.int8())])
 _RECORD = b"rubric"
 _MISSING = {
@@ -43,7 +44,7 @@ _ALONE = (
     "* own thresholds: quantiles of this run alone, by which the same share of any model's attempts"
     " is confident, or short; `compare` takes those of all models together"
 )
-_BY_GRADER = "depends on the grader, whose outcomes verifier.calibration=graded reads"
+_BY_GRADER = "depends on the grader, whose outcomes verifier.calibration=graded uses"
 
 
 class Recorded(NamedTuple):
@@ -62,14 +63,16 @@ class Scored(NamedTuple):
 
     run: Run
     keys: pa.Table  # question_id and trial
-    signals: Mapping[str, Any]  # arrays (n,) by name, of those that are known
+    signals: Mapping[str, Any]  # available signals by name, arrays (n,)
 
 
 def categorize(run: Run) -> None:
-    """Map every graded attempt of a run into each rubric; with verdicts those that have one.
+    """Map every graded attempt of a run to each rubric; if there are verdicts, those with one.
 
-    Raises UserError, and replaces nothing: nothing is graded, thresholds of another data set, or as
-    `rubric.load` and `assigned`. DamagedData: as `signals.make`.
+    Raises:
+        UserError: nothing is graded, or thresholds are of another data set; see also `rubric.load`
+            and `assigned`. Nothing is replaced then.
+        DamagedData: see `signals.make`.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     rubrics, folder = rubric.load(run.cfg), run.path / "categories"
@@ -77,108 +80,110 @@ def categorize(run: Run) -> None:
     made_from, limits = _made_from(run, rubrics), runfolder.read_json(run.path / FILE)
     mapped = current(run) if limits.get("asked") == made_from else {}
     if mapped and {*limits["rubrics"]} <= mapped.keys():
-        note_alone("categorize: nothing pending, thresholds and rubrics are as they were")
+        note_alone("categorize: nothing pending, thresholds and rubrics are unchanged")
     else:
         attempts = scored(run)
         limits = _thresholds(attempts)
-        made, left_out = assigned(attempts, rubrics, limits["values"], bool(run.cfg.rubric.names))
-        of_all = {"thresholds": limits, "made_from": signals.made_from(run)}
+        codes, left_out = assigned(attempts, rubrics, limits["values"], bool(run.cfg.rubric.names))
+        common = {"thresholds": limits, "made_from": signals.made_from(run)}
         for old in [*folder.glob("*.p[nd][gf]"), *(folder / f"{n}.parquet" for n in left_out)]:
-            old.unlink(missing_ok=True)  # pictures, and what can be made no more
-        for name, codes in made.items():
+            old.unlink(missing_ok=True)  # figures, and rubrics that are left out now
+        for name, category in codes.items():
             labels = {"labels": _labels(rubrics[name], attempts, limits)}
-            rows = attempts.keys.append_column("category", pa.array(codes))
-            save(run, name, rows, rubrics[name].model_dump() | of_all | labels)
-        limits = limits | {"rubrics": [*made], "left_out": left_out, "asked": made_from}
+            rows = attempts.keys.append_column("category", pa.array(category))
+            save(run, name, rows, rubrics[name].model_dump() | common | labels)
+        limits = limits | {"rubrics": [*codes], "left_out": left_out, "asked": made_from}
         limits["made"] = time.strftime("%Y-%m-%d")
         runfolder.write_json(run.path / FILE, limits)
         mapped = current(run)
         note_alone(f"categorize: {attempts.keys.num_rows} attempts, {len(mapped)} rubrics")
     left_out, values = limits["left_out"], limits["values"].items()
-    shown = (f"{name} {'none' if value is None else f'{value:.4g}'}" for name, value in values)
-    results.print(f"thresholds ({_basis(limits)}): {', '.join(shown)}")
-    for label in sorted({label for of in mapped.values() for label in of.record["labels"]}):
+    parts = (f"{name} {'none' if value is None else f'{value:.4g}'}" for name, value in values)
+    results.print(f"thresholds ({_basis(limits)}): {', '.join(parts)}")
+    for label in sorted({label for one in mapped.values() for label in one.record["labels"]}):
         results.print(label)
     note_left_out(left_out)
     print_json({"run": run.path, "rubrics": [*mapped], "left_out": left_out, "thresholds": limits})
 
 
 def _made_from(run: Run, rubrics: Mapping[str, Rubric]) -> str:
-    """Hash all that categories rest on: signals, settings, rubrics, other runs, a file."""
-    cfg, beside = run.cfg.thresholds, dict[str, Any]()
+    """Return a hash of what categories are made from: signals, settings, rubrics, other runs."""
+    cfg, others = run.cfg.thresholds, dict[str, Any]()
     if cfg.file is not None:
-        beside = tables.marks(Path.cwd(), str(Path(cfg.file).expanduser()))
+        others = tables.marks(Path.cwd(), str(Path(cfg.file).expanduser()))
     elif cfg.scope == "cohort":
-        others = sorted(path.parent for path in run.path.resolve().parent.glob("*/signals"))
-        beside = {path.name: tables.marks(path, *signals.SOURCES) for path in others}
+        folders = sorted(path.parent for path in run.path.resolve().parent.glob("*/signals"))
+        others = {path.name: tables.marks(path, *signals.SOURCES) for path in folders}
     own = [signals.made_from(run), asdict(cfg), run.cfg.rubric.names, run.cfg.sampling.trials]
-    return origin.hashed([VERSION, own, {n: of.model_dump() for n, of in rubrics.items()}, beside])
+    dumped = {name: one.model_dump() for name, one in rubrics.items()}
+    return origin.hashed([VERSION, own, dumped, others])
 
 
 def assigned(
     attempts: Scored, rubrics: Mapping[str, Rubric], limits: Mapping[str, Any], named: bool
 ) -> tuple[dict[str, Categories], dict[str, str]]:
-    """Return the category of each attempt under each rubric, and what the other rubrics lack.
+    """Return the category of each attempt by rubric, and what the other rubrics need.
 
-    Raises UserError: one that was `named` lacks something, or leaves a hole or undeclared overlap.
+    `named`: whether the user named the rubrics. Raises UserError: a named one cannot be used, or
+    categories overlap without `order`, or leave an attempt out.
     """
     values = rubric.variables(attempts.signals, limits)
-    made, lacking = dict[str, Categories](), dict[str, str]()
-    for name, of in rubrics.items():
-        needs = rubric.needed(of.names - values.keys())
+    codes, missing = dict[str, Categories](), dict[str, str]()
+    for name, one in rubrics.items():
+        needs = rubric.needed(one.names - values.keys())
         null = sorted(needs & THRESHOLDS.keys() - values.keys())
         needs |= {THRESHOLDS[limit][0] for limit in null}
         if absent := sorted(needs & {*rubric.SIGNALS} - attempts.signals.keys()):
-            lacking[name] = _MISSING.get(absent[0], absent[0])
+            missing[name] = _MISSING.get(absent[0], absent[0])
         elif null:
-            lacking[name] = f"the threshold {null[0]}, which is null; take another thresholds=FILE"
+            missing[name] = f"the threshold {null[0]}, which is null; use another thresholds=FILE"
         else:
             try:
-                made[name] = rubric.assign(of, values)
+                codes[name] = rubric.assign(one, values)
             except ValueError as error:
-                why, example = error.args
+                fault, example = error.args
                 [row] = attempts.keys.slice(example, 1).to_pylist()
-                where = f"attempt {row['question_id']}, trial {row['trial']} of {attempts.run.path}"
-                raise UserError(f"rubric={name}: {why}: {where}") from error
-        if named and name in lacking:
-            raise UserError(f"rubric={name}: needs {lacking[name]}")
-    return made, lacking
+                key = f"attempt {row['question_id']}, trial {row['trial']} of {attempts.run.path}"
+                raise UserError(f"rubric={name}: {fault}: {key}") from error
+        if named and name in missing:
+            raise UserError(f"rubric={name}: needs {missing[name]}")
+    return codes, missing
 
 
-def note_left_out(lacking: Mapping[str, str]) -> None:
-    """Note which rubrics are left out and why; one that the user names is an error instead."""
-    for why in sorted({*lacking.values()}):
-        names = ", ".join(name for name in sorted(lacking) if lacking[name] == why)
-        note_alone(f"{names}: left out; they need {why}")
+def note_left_out(missing: Mapping[str, str]) -> None:
+    """Print which rubrics are left out and what they need."""
+    for need in sorted({*missing.values()}):
+        names = ", ".join(name for name in sorted(missing) if missing[name] == need)
+        note_alone(f"{names}: left out; they need {need}")
 
 
 def scored(run: Run) -> Scored:
     """Read the signals of attempts that can have a category. Raises UserError: there are none."""
-    table, asked = signals.read(run), ("is_correct", "c", "repeated_pattern")
-    graded, verified, ended = (table[name].is_valid().to_numpy() for name in asked)
+    table, names = signals.read(run), ("is_correct", "c", "repeated_pattern")
+    graded, verified, ended = (table[name].is_valid().to_numpy() for name in names)
     graded &= table["trial"].to_numpy() < run.cfg.sampling.trials
     kept = graded & ended
     if (kept & verified).any():
         kept &= verified
     if not kept.any():
         verb = "grade" if run.attempts.exists() or run.grades.exists() else "generate"
-        why = "no attempt is graded and says how it ended"
-        raise UserError(f"{run.path}: {why}; run `{PROGRAM} {verb}`")
-    if lacking := int((graded & ~kept).sum()):
-        warn(f"{run.path}: {lacking} attempts have no verdict or finish_reason and are left out")
+        reason = "no attempt has a grade and a finish_reason"
+        raise UserError(f"{run.path}: {reason}; run `{PROGRAM} {verb}`")
+    if left_out := int((graded & ~kept).sum()):
+        warn(f"{run.path}: {left_out} attempts have no verdict or finish_reason and are left out")
     table = table.filter(pa.array(kept)).combine_chunks()
-    known = {
+    available = {
         name.upper() if name in "abc" else name: table[name].to_numpy().astype(np.float64)
         for name in table.column_names[2:]
-        if table[name].null_count < table.num_rows  # else nothing of it is known
+        if table[name].null_count < table.num_rows
     }
-    return Scored(run, table.select(KEY), known)
+    return Scored(run, table.select(KEY), available)
 
 
 def _thresholds(attempts: Scored) -> dict[str, Any]:
-    """Return the thresholds to use, with what they were computed on; raises as `frozen`.
+    """Return the thresholds to use, and what they were computed from. Raises: see `frozen`.
 
-    Source: arXiv 2510.04265, Table 4; the pooling of models is our reading (docs/rubrics.md).
+    Source: arXiv 2510.04265, Table 4; pooling over models is our interpretation (docs/rubrics.md).
     """
     run, cfg, verifier = attempts.run, attempts.run.cfg.thresholds, "C" in attempts.signals
     if cfg.file is not None:
@@ -210,51 +215,51 @@ def _thresholds(attempts: Scored) -> dict[str, Any]:
 
 
 def population(run: Run) -> dict[str, str]:
-    """Return what thresholds are of: the data set, and a hash of its questions in any order."""
+    """Return what thresholds belong to: the data set, and a hash of its questions in any order."""
     hashes = sorted(question["question_hash"] for question in run.questions)
     return {"dataset": run.cfg.dataset.name, "questions": runfolder.short_hash(" ".join(hashes))}
 
 
 def frozen(file: str, run: Run) -> dict[str, Any]:
-    """Read thresholds from a file. Raises UserError: none, or those of other questions."""
-    path, ours = Path(file).expanduser(), population(run)
+    """Read thresholds from a file. Raises UserError: it has none, or those of other questions."""
+    path, own = Path(file).expanduser(), population(run)
     try:
         limits = untrusted.read_json(path)
         values = dict(limits.get("values", {}))
         if values.keys() != THRESHOLDS.keys():
-            raise ValueError("holds no thresholds, as of `categorize`")
+            raise ValueError("has no thresholds as `categorize` writes them")
         for name, value in values.items():
             if value is not None and not rubric.is_number(value):
                 raise ValueError(f"{name} must be a finite number, or null")
-        for key, value in ours.items():
+        for key, value in own.items():
             if limits.get(key) != value:
                 raise ValueError(f"{key} is {limits.get(key)}, not {value}")
     except (OSError, TypeError, ValueError) as error:
         raise UserError(f"thresholds={path}: {one_line(error)}") from error
-    known = {key: limits.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
-    return {**ours, **known, "frozen": str(path), "values": values}
+    origins = {key: limits.get(key) for key in ("scope", "runs", "attempts", "include_invalid")}
+    return {**own, **origins, "frozen": str(path), "values": values}
 
 
 def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
-    """Return what to say of rubrics that ask for A or B where they are calibrated to the grader."""
+    """Return notes on rubrics with A or B in runs whose verdicts are calibrated to the grader."""
     models = [
         r.cfg.model.name for r in runs if graded.verdicts_made_of(r).get("calibration") == "graded"
     ]
-    asking = [of.name for of in rubrics if {"A", "B"} & rubric.needed(of.names)]
-    return [f"{name} of {', '.join(models)} {_BY_GRADER}" for name in asking if models]
+    names = [one.name for one in rubrics if {"A", "B"} & rubric.needed(one.names)]
+    return [f"{name} of {', '.join(models)} {_BY_GRADER}" for name in names if models]
 
 
 def _labels(of: Rubric, attempts: Scored, limits: Mapping[str, Any]) -> list[str]:
-    """Return what to say beside the scores of a rubric."""
-    known, labels = attempts.signals, dependence([of], [attempts.run])
-    if "C" not in known:
+    """Return notes on the scores of a rubric."""
+    values, labels = attempts.signals, dependence([of], [attempts.run])
+    if "C" not in values:
         labels.insert(0, FALLBACK)
     elif {"A_high", "B", "C"} <= of.names:
-        a = known["A"]
-        shy = (a < HIGH_A) & (a > np.maximum(known["B"], known["C"]))
-        share = f"{int(shy.sum())} of {a.size} attempts ({shy.mean():.2%})"
-        why = f"A is the largest but under {HIGH_A} in {share}; there the larger of B and C decides"
-        labels.insert(0, f"{of.name}: {why}")
+        a = values["A"]
+        low = (a < HIGH_A) & (a > np.maximum(values["B"], values["C"]))
+        share = f"{int(low.sum())} of {a.size} attempts ({low.mean():.2%})"
+        text = f"A is the largest but under {HIGH_A} in {share}"
+        labels.insert(0, f"{of.name}: {text}; there the larger of B and C decides")
     alone = limits["scope"] == "model" and not limits["frozen"]
     return [_ALONE, *labels] if alone and rubric.needed(of.names) & {*THRESHOLDS} else labels
 
@@ -266,9 +271,9 @@ def save(run: Run, name: str, rows: pa.Table, record: Mapping[str, Any]) -> None
 
 
 def current(run: Run, imported: bool = False) -> dict[str, Recorded]:
-    """Return the categories of every rubric that are current; a warning names those out of date.
+    """Return the categories that are up to date, by rubric; warn about the others.
 
-    With `imported` only labels that came with records, which rest on no signals or thresholds.
+    `imported`: only imported labels, which do not depend on signals or thresholds.
     """
     made_from = None if imported else signals.made_from(run)
     limits = runfolder.read_json(run.path / FILE).items()
@@ -299,16 +304,20 @@ def stale(run: Run) -> dict[Path, str]:
 
 
 def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = None) -> Scores:
-    """Return what `scores.json` says of rubrics, by name; a missing trial counts as nothing.
+    """Return the scores of rubrics by name, for `scores.json`; missing trials are not counted.
 
-    Bayes@N with a rubric's weights; for a share with weight 1 for that category. `priors`: R0 by
-    name, or None. Source: arXiv 2510.04265, equations 1 and 15, Algorithm 1, and appendix D.
+    Scores are the headline and Bayes@N under the uniform prior, with the rubric's weights; a share
+    has weight 1 for its category. `priors`: R0 by name, or None. Source: arXiv 2510.04265,
+    equations 1 and 15, Algorithm 1, and appendix D.
     """
-    scores, level = Scores(), run.cfg.scoring.confidence
+    scores, settings, level = Scores(), run.cfg.scoring, run.cfg.scoring.confidence
 
-    def score(counted: Ints, weights: Any, R0: Any = None) -> dict[str, float]:
-        summary = map(float, bayes(counted, weights, level, R0))
-        return dict(zip(("mu", "sigma", "low", "high"), summary, strict=True))
+    def named(summary: Summary) -> dict[str, float]:
+        return dict(zip(("mu", "sigma", "low", "high"), map(float, summary), strict=True))
+
+    def score(counted: Ints, weights: Any) -> dict[str, Any]:
+        summary, prior = headline(counted, weights, settings)
+        return named(summary) | {"prior": prior}
 
     for name, of in mapped.items():
         rows, counted = of.record["categories"], _counts(run, of)
@@ -318,8 +327,9 @@ def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = N
             "title": of.record["name"],
             "weights": weights,
             "attempts": attempts,
-            "bayes": score(counted, weights),
-            **({} if R0 is None else {"with_prior": score(counted, weights, R0)}),
+            "headline": score(counted, weights),
+            "uniform_prior": named(bayes(counted, weights, level)),
+            **({} if R0 is None else {"with_prior": named(bayes(counted, weights, level, R0))}),
             "categories": [
                 {key: row[key] for key in ("index", "name", "weight")}
                 | {"count": number, "share": number / max(attempts, 1)}
@@ -331,27 +341,38 @@ def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = N
     return scores
 
 
+def headline(counted: Ints, weights: Any, settings: CapsConfig) -> tuple[Summary, str]:
+    """Return the score of counts (M, C + 1) of one model, and its prior: `scoring.score_ci`.
+
+    Questions without any category count under the uniform prior only.
+    """
+    uniform = settings.prior == "uniform"
+    known = scoring.Counts(counted if uniform else counted[counted.any(axis=1)])
+    prior = scoring.score_prior(known, weights, settings.prior)
+    return scoring.score_ci(known, weights, settings.confidence, settings.prior), prior
+
+
 def bayes(counted: Ints, weights: Any, level: float, R0: scoring.Counts | None = None) -> Summary:
-    """Return Bayes@N of counts (..., M, C + 1), its interval within the range of the weights."""
+    """Return Bayes@N of counts (..., M, C + 1) as published, its interval within the weights."""
     low, high = float(min(weights)), float(max(weights))
     bounds = (low, high) if low < high else None
     return Summary(*scoring.bayes_ci(scoring.Counts(counted), weights, R0, level, bounds))
 
 
 def counts(codes: Any, kinds: int) -> Ints:
-    """Count each category: codes (..., M, N), -1 for none, become (..., M, C + 1)."""
+    """Return the counts of categories, (..., M, C + 1), from codes (..., M, N), -1 for none."""
     return np.stack([(codes == kind).sum(axis=-1) for kind in range(kinds)], axis=-1)
 
 
 def _counts(run: Run, mapped: Recorded) -> Ints:
-    """Count the categories of the trials that are scored: (M, C + 1)."""
+    """Return the counts of categories of the scored trials, (M, C + 1)."""
     ids, codes = rowkeys.question_ids(run), mapped.table["category"].to_numpy()
     codes = rowkeys.placed(mapped.table, ids, codes, (len(ids), run.cfg.sampling.trials), -1)
     return counts(codes, len(mapped.record["categories"]))
 
 
 def draw(run: Run, mapped: Mapped) -> list[Path]:
-    """With `plots=true`, draw `categories/NAME.png` and `.pdf` of what :func:`current` returns."""
+    """Draw `categories/NAME.png` and `.pdf` of categories, if `plots=true`; return the pictures."""
     if not run.cfg.scoring.plots:
         return []
     from bayes_at_n.pipeline.display import style
@@ -369,25 +390,25 @@ def draw(run: Run, mapped: Mapped) -> list[Path]:
 
 
 def print_rubrics(run: Run, scores: Scores) -> None:
-    """Show what :func:`rubric_scores` returned, and whose thresholds those are."""
+    """Print the scores of `rubric_scores`, and what thresholds were computed from."""
     rows = list[dict[str, Any]]()
     sigmas = [part["sigma"] for of in scores.values() for part in of["categories"]]
     percent = f".{max(0, decimals(sigmas) - 2)}%"
     for of in scores.values():
         title = of["title"] + " *" * any(label[0] == "*" for label in of["labels"])
         ends = f"{min(of['weights']):g} to {max(of['weights']):g}"
-        rows.append({"rubric": title, "weight": ends} | _shown(of["bayes"]))
+        rows.append({"rubric": title, "weight": ends} | _cells(of["headline"]))
         if "with_prior" in of:
-            rows.append({"rubric": "  with the prior"} | _shown(of["with_prior"]))
+            rows.append({"rubric": "  with the prior"} | _cells(of["with_prior"]))
         for part in of["categories"]:
             label = f"- {part['index']} {part['name'].replace('_', ' ')}"
             cells = {"weight": f"{part['weight']:g}", "share": f"{part['share']:.1%}"}
-            rows.append({"rubric": label} | cells | _shown(part, percent))
+            rows.append({"rubric": label} | cells | _cells(part, percent))
     others = (Column(key, key) for key in ("weight", "share", "μ", "σ", "interval"))
     notes = sorted({label for of in scores.values() for label in of["labels"]})
     if limits := runfolder.read_json(run.path / FILE):
         notes.append(f"thresholds: {_basis(limits)}")
-    title = f"rubrics: Bayes@N and category shares, {run.cfg.scoring.confidence:.0%} intervals"
+    title = f"rubrics: scores and category shares, {run.cfg.scoring.confidence:.0%} intervals"
     show(Table(title, [Column("rubric", "rubric", align="left"), *others], rows, notes))
 
 
@@ -395,12 +416,12 @@ def _basis(limits: Mapping[str, Any]) -> str:
     """Return what thresholds were computed from, and when."""
     if limits.get("frozen"):
         return f"frozen in {limits['frozen']}"
-    kinds, runs = "" if limits["include_invalid"] else ", valid ones", len(limits["runs"])
-    whose = "this run alone" if runs == 1 else f"{runs} runs of the data set"
-    return f"{whose}, {limits.get('attempts')} attempts{kinds}, of {limits['made']}"
+    kind, runs = "" if limits["include_invalid"] else "valid ", len(limits["runs"])
+    source = "this run alone" if runs == 1 else f"{runs} runs of the data set"
+    return f"{source}, {limits.get('attempts')} {kind}attempts, {limits['made']}"
 
 
-def _shown(score: Mapping[str, float], form: str = "") -> dict[str, str]:
+def _cells(score: Mapping[str, float], form: str = "") -> dict[str, str]:
     form = form or f".{decimals([score['sigma']])}f"
     mu, sigma, low, high = (format(score[key], form) for key in ("mu", "sigma", "low", "high"))
     return {"μ": mu, "σ": sigma, "interval": f"{low} to {high}"}

@@ -1,11 +1,11 @@
-"""Rubrics: every attempt becomes one of C + 1 categories, so that a matrix of them can be scored.
+"""Rubrics, which assign each attempt to one of C + 1 categories, so that they can be scored.
 
-An attempt has nine signals (docs/rubrics.md). Thresholds are quantiles of them over a data set's
-attempts, variables compare the two, and the condition of a category names all three. Bits that are
-unknown count as infinitely many: such an attempt is `low_conf`, and enters no quantile.
+An attempt has nine signals (docs/rubrics.md). Thresholds are quantiles of signals over a data set's
+attempts, variables compare signals with thresholds, and conditions of categories use all three.
+Unknown bits count as infinite: such an attempt is `low_conf`, and enters no quantile.
 
-Categories that `order` names are tried first, one after the other: the first whose condition holds
-takes the attempt, which declares an overlap. Of all others exactly one must hold for each attempt.
+Categories in `order` are tried first, in that order, so they may overlap. Of the other categories
+exactly one must hold for each remaining attempt.
 
 Source: arXiv 2510.04265, appendix D, Tables 4 and 5.
 """
@@ -41,9 +41,9 @@ _COMPARE: Any = {ast.Lt: lt, ast.LtE: le, ast.Gt: gt, ast.GtE: ge, ast.Eq: eq, a
 
 
 class Condition:
-    """A condition on names that are true or false, `booleans`, and on `numbers`.
+    """A condition on the names in `booleans` and `numbers`.
 
-    Python parses it, but only `_evaluate` walks the tree: no text of a user is executed. Raises
+    Python parses it, but only `_evaluate` evaluates the tree: no code of a user is executed. Raises
     ValueError: naming the part that is wrong.
     """
 
@@ -53,24 +53,24 @@ class Condition:
         self.text = line = " ".join(text.split())
         if len(line) > LONGEST:
             raise ValueError(f"condition `{line[:40]}...` is longer than {LONGEST} characters")
-        whole = line.isprintable() and "#" not in line  # Python would leave out a comment
+        valid = line.isprintable() and "#" not in line  # Python would skip a comment
         try:
-            with warnings.catch_warnings(action="ignore"):  # such as of `1or x`; it parses
-                self.tree = ast.parse(line if whole else "", mode="eval").body
+            with warnings.catch_warnings(action="ignore"):  # about `1or x`, say, which parses
+                self.tree = ast.parse(line if valid else "", mode="eval").body
             self.evaluate(dict.fromkeys(numbers, 0.0) | dict.fromkeys(booleans, True))
         except (SyntaxError, RecursionError, MemoryError) as error:
-            raise ValueError(f"condition `{line[:80]}`: not understood; {_ALLOWED}") from error
+            raise ValueError(f"condition `{line[:80]}`: cannot be parsed; {_ALLOWED}") from error
         except ValueError as error:
             raise ValueError(f"condition `{line}`: {error}") from error
         self.names = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
 
     def evaluate(self, values: Mapping[str, Any]) -> Bools:
-        """Return where it holds; `values`: an array or a number for every name."""
+        """Return for which attempts it holds; `values`: an array or a number for each name."""
         return np.asarray(_evaluate(self.tree, values, True), dtype=np.bool_)
 
 
 def _evaluate(node: ast.expr, values: Mapping[str, Any], condition: bool) -> Any:
-    """Evaluate a node that must be a condition, or else a number; ValueError of anything else."""
+    """Evaluate a node as a condition or as a number. Raises ValueError: it is not one."""
     match node:
         case ast.Name(id=name) if name in values:
             value = values[name]
@@ -92,7 +92,7 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], condition: bool) -> Any
             pairs = zip(ops, sides[:-1], sides[1:], strict=True)
             value = functools.reduce(np.logical_and, [_COMPARE[type(o)](a, b) for o, a, b in pairs])
         case _:
-            raise ValueError(f"`{ast.unparse(node)}` is not allowed here; {_ALLOWED}")
+            raise ValueError(f"`{ast.unparse(node)}` is not allowed; {_ALLOWED}")
     if (np.asarray(value).dtype == np.bool_) != condition:
         kinds = ("number", "condition") if condition else ("condition", "number")
         raise ValueError("`{}` is a {}, where a {} is needed".format(ast.unparse(node), *kinds))
@@ -100,12 +100,12 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], condition: bool) -> Any
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether an outside value is a finite number that a float can hold; True is none."""
+    """Return whether an untrusted value is a finite number in the range of floats, and no bool."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max  # NaN is not
 
 
-SIGNALS = (*columns.SIGNALS.names[2:-3], *"ABC")  # without the key; the verifier's in capitals
-THRESHOLDS = {  # of each its signal, its quantile, and the attempts it is taken over
+SIGNALS = (*columns.SIGNALS.names[2:-3], *"ABC")  # without the key; the verifier's in upper case
+THRESHOLDS = {  # signal, quantile and group of attempts of each
     "tau_high": ("completion_bpt", 0.40, "all"),
     "tau_low_wrong": ("completion_bpt", 0.60, "wrong"),
     "tau_prompt": ("prompt_bpt", 0.90, "all"),
@@ -116,7 +116,7 @@ THRESHOLDS = {  # of each its signal, its quantile, and the attempts it is taken
 }
 HIGH_A = 0.60
 _compiled = functools.partial(Condition, numbers=(*SIGNALS, *THRESHOLDS))
-VARIABLES = {  # without a verifier C counts as 0
+VARIABLES = {  # without a verifier C is 0
     name: _compiled(text)
     for name, text in {
         "invalid": "repeated_pattern >= 0.5 or C >= 0.5",
@@ -138,35 +138,35 @@ VARIABLES = {  # without a verifier C counts as 0
 
 
 def needed(names: Iterable[str]) -> set[str]:
-    """Return these names, and the signals and thresholds that the variables among them compare."""
+    """Return names with the signals and thresholds that variables among them use."""
     return {*names}.union(*(VARIABLES[name].names for name in names if name in VARIABLES))
 
 
 def thresholds(runs: Sequence[Mapping[str, Any]], include_invalid: bool = True) -> Limits:
     """Return the thresholds of a data set: quantiles of its attempts, by linear interpolation.
 
-    `runs`: arrays (n,) by name. What a run lacks enters no quantile, and invalid attempts only with
-    `include_invalid`. A threshold is None where no such attempt has a finite value.
+    `runs`: signals (n,) by name for each run; missing ones enter no quantile. `include_invalid`:
+    whether invalid attempts enter. A threshold is None if no attempt has a finite value.
     """
     pooled = {
-        name: np.concatenate([of.get(name, np.full(len(of["is_correct"]), np.nan)) for of in runs])
+        name: np.concatenate([r.get(name, np.full(len(r["is_correct"]), np.nan)) for r in runs])
         for name in runs[0]
     }
     known, limits = variables(pooled, {}), Limits()
-    entering = ~known["invalid"] | include_invalid
+    included = ~known["invalid"] | include_invalid
     for name, (signal, quantile, group) in THRESHOLDS.items():
-        of = entering & known.get(group, True)
-        values = known[signal][of] if signal in known else np.empty(0)
+        members = included & known.get(group, True)
+        values = known[signal][members] if signal in known else np.empty(0)
         values = values[np.isfinite(values)]
         limits[name] = float(np.quantile(values, quantile)) if values.size else None
     return limits
 
 
 def variables(signals: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all that a condition may name: signals, arrays (n,), `limits`, and variables.
+    """Return the values of all names in conditions: signals (n,), thresholds, and variables.
 
-    What needs a missing signal, or a threshold that is None, is left out. But without C `invalid`
-    is repeated_pattern, and a threshold that only invalid attempts are compared with is NaN.
+    Variables that need a missing signal, or a threshold that is None, are left out. But without C
+    `invalid` is repeated_pattern, and a threshold that only invalid attempts need is NaN.
     """
     known: dict[str, Any] = {n: np.asarray(signals[n], np.float64) for n in SIGNALS if n in signals}
     for name in known.keys() & {"prompt_bpt", "completion_bpt"}:
@@ -181,7 +181,7 @@ def variables(signals: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str
     return {n: c.evaluate(known) for n, c in VARIABLES.items() if c.names <= known.keys()} | known
 
 
-_printable = must("text that can be printed", str.isprintable)
+_printable = must("printable text", str.isprintable)
 _condition = pydantic.PlainValidator(functools.partial(_compiled, booleans=VARIABLES))
 Line = Annotated[str, AfterValidator(str.split), AfterValidator(" ".join), _printable]
 Name = Annotated[Line, Field(min_length=1)]
@@ -199,7 +199,7 @@ class Category(pydantic.BaseModel, extra="forbid", strict=True, frozen=True):
 
 
 class Rubric(pydantic.BaseModel, extra="forbid", strict=True, frozen=True):
-    """A checked rubric; `categories` in the order of their index, `order` as names."""
+    """A validated rubric; `categories` are sorted by index, `order` lists names."""
 
     name: Name
     description: Line = ""
@@ -208,17 +208,17 @@ class Rubric(pydantic.BaseModel, extra="forbid", strict=True, frozen=True):
 
     @pydantic.field_validator("categories")
     @classmethod
-    def _sorted(cls, found: list[Category], others: pydantic.ValidationInfo) -> list[Category]:
-        found = sorted(found, key=attrgetter("index"))
-        names, order = [c.name for c in found], others.data.get("order", [])
-        if [c.index for c in found] != list(range(len(names))):
+    def _sorted(cls, value: list[Category], info: pydantic.ValidationInfo) -> list[Category]:
+        value = sorted(value, key=attrgetter("index"))
+        names, order = [c.name for c in value], info.data.get("order", [])
+        if [c.index for c in value] != list(range(len(names))):
             raise ValueError(f"index must be 0 to {len(names) - 1}, each once")
         if unknown := {*order} - {*names}:
-            raise ValueError(f"`order` names {min(unknown)}, which is none of {', '.join(names)}")
+            raise ValueError(f"`order` has {min(unknown)}, which is none of {', '.join(names)}")
         for listed in (names, order):
             if len({*listed}) < len(listed):
-                raise ValueError(f"a name is there twice in {', '.join(listed)}")
-        return found
+                raise ValueError(f"a name occurs twice in {', '.join(listed)}")
+        return value
 
     @property
     def weights(self) -> list[float]:
@@ -230,18 +230,18 @@ class Rubric(pydantic.BaseModel, extra="forbid", strict=True, frozen=True):
 
 
 def parse(definition: Any) -> Rubric:
-    """Check a rubric of plain values. Raises ValueError: naming the first key that is wrong."""
+    """Return a rubric from plain values. Raises ValueError: naming the first key that is wrong."""
     try:
         return Rubric.model_validate(definition)
     except pydantic.ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    key = ".".join(map(str, found["loc"])) or "the rubric"
-    why = found["msg"].removeprefix("Value error, ").replace("Input should", "must")
-    raise ValueError(f"{key}: {why}")
+        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    key = ".".join(map(str, fault["loc"])) or "the rubric"
+    text = fault["msg"].removeprefix("Value error, ").replace("Input should", "must")
+    raise ValueError(f"{key}: {text}")
 
 
 def with_weights(rubric: Rubric, weights: Any) -> Rubric:
-    """Return the same rubric with other weights, by index. Raises ValueError: they do not fit."""
+    """Return a rubric with other weights, by index. Raises ValueError: not one per category."""
     if not isinstance(weights, list) or len(weights) != len(rubric.categories):
         names = ", ".join(category.name for category in rubric.categories)
         raise ValueError(f"must be {len(rubric.categories)} numbers, one for each of {names}")
@@ -251,26 +251,26 @@ def with_weights(rubric: Rubric, weights: Any) -> Rubric:
 
 
 def load(cfg: RunConfig) -> dict[str, Rubric]:
-    """Return the rubrics that a configuration names, or all of configs/rubric, with its weights.
+    """Return the rubrics that a configuration names, by default all of configs/rubric.
 
-    Raises UserError: no such file, two of one name, or a rubric that cannot be.
+    Raises UserError: no such file, two with the same name, or an invalid rubric.
     """
     rubrics, files = dict[str, Rubric](), compose.files("rubric")
     for name in cfg.rubric.names or sorted(p.stem for p in compose.CONFIGS.glob("rubric/*.yaml")):
-        path = files.get(name, Path(f"{name}.yaml"))  # of a group, or beside the user
+        path = files.get(name, Path(f"{name}.yaml"))  # of the group, or in the current folder
         if name.endswith((".yaml", ".yml")) or "/" in name:
             path = Path(name).expanduser()
         if not path.is_file():
             raise compose.no_choice("rubric", name)
         if path.stem in rubrics:
-            raise UserError(f"rubric {name}: there are two of the name {path.stem}; rename one")
+            raise UserError(f"rubric {name}: two rubrics have the name {path.stem}; rename one")
         try:
             rubrics[path.stem] = parse(yaml.load(path.read_bytes(), yaml.CSafeLoader))
         except (yaml.YAMLError, RecursionError, ValueError) as error:
-            raise UserError(f"{path}: no rubric: {one_line(error)}") from error
+            raise UserError(f"{path}: not a valid rubric: {one_line(error)}") from error
     for name, weights in cfg.rubric.weights.items():
         if name not in rubrics:
-            raise UserError(f"rubric.weights.{name}: none of the rubrics {', '.join(rubrics)}")
+            raise UserError(f"rubric.weights.{name}: no such rubric (used: {', '.join(rubrics)})")
         try:
             rubrics[name] = with_weights(rubrics[name], weights)
         except ValueError as error:
@@ -279,10 +279,10 @@ def load(cfg: RunConfig) -> dict[str, Rubric]:
 
 
 def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
-    """Return the category of every attempt: indices 0..C, int8, shape (n,).
+    """Return the category of each attempt: indices 0..C, int8, shape (n,).
 
-    `values` is what its conditions name: arrays (n,), or numbers. Raises ValueError, of two
-    arguments, where an attempt has no category, or several: why, and the position of the first.
+    `values`: of the names in conditions, arrays (n,) or numbers. Raises ValueError with two
+    arguments, a message and the index of the first attempt that has no category, or several.
     """
     (n,) = np.broadcast_shapes(*map(np.shape, values.values()))
     holds = np.array([np.broadcast_to(c.when.evaluate(values), n) for c in rubric.categories])
@@ -297,5 +297,5 @@ def assign(rubric: Rubric, values: Mapping[str, Any]) -> Categories:
     names = " and ".join(name for name, i in rest.items() if holds[i, example]) or "none"
     arrays = (name for name in sorted(rubric.names) if np.shape(values[name]))
     facts = ", ".join(f"{name} {values[name][example]}" for name in arrays)
-    why = f"{bad.sum()} attempts do not have exactly one category after `order`; the first has"
-    raise ValueError(f"{why} {names} ({facts})", example)
+    text = f"{bad.sum()} attempts do not have exactly one category after `order`; the first has"
+    raise ValueError(f"{text} {names} ({facts})", example)

@@ -1,8 +1,8 @@
-"""The nine base signals of every attempt, on which all rubrics rest.
+"""The nine base signals of every attempt, which all rubrics use.
 
-A derived table holds those that attempts alone decide; `read` joins grades, verdicts and the bits
-of prompts. Bits per token are the mean of -log2 p over sampled tokens, or over those of a prompt.
-Imported means of log-probs count where there is no list of them.
+A derived table has those that depend on attempts alone; `read` joins grades, verdicts and bits of
+prompts. Bits per token are the mean of -log2 p over sampled tokens, or over a prompt's. Without
+lists of log-probs, imported means are used.
 """
 
 import math
@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Derived
 from bayes_at_n.scoring.numerics.inputs import Floats
 
-LONGEST = 32_768  # tokens that token_ratio is a share of, whatever the run allowed
+LONGEST = 32_768  # tokens by which token_ratio divides, whatever the run's limit
 OF_ATTEMPTS = ("token_ratio", "repeated_pattern", "completion_bpt")
 MEASURED = pa.schema([SIGNALS.field(name) for name in (*KEY, *OF_ATTEMPTS)])
 SIGNALS_TABLE = Derived("signals", MEASURED, "categorize", 1)
@@ -58,22 +58,23 @@ def make(run: Run) -> None:
 
 
 def stale(run: Run) -> dict[Path, str]:
-    """Return the files of signals that were made otherwise, and how."""
+    """Return the stale files of signals, and which inputs differ."""
     return SIGNALS_TABLE.stale(run, {})
 
 
 def made_from(run: Run) -> str:
-    """Hash all that the signals of a run rest on."""
+    """Return a hash of what the signals of a run are made from."""
     judge = run.cfg.dataset.judge
     verifier = asdict(run.cfg.verifier) if judge else None
     return origin.hashed([SIGNALS_TABLE.version, judge, verifier, tables.marks(run.path, *SOURCES)])
 
 
 def read(run: Run) -> pa.Table:
-    """Read the signals of every attempt, in the order of questions and trials; null where unknown.
+    """Read the signals of every attempt, ordered by question and trial; null if unknown.
 
-    Of an import without attempts those of its outcomes; with judge=unmatched no A, B and C, which
-    only some attempts have. Raises UserError: nothing was measured yet, or as `graded.graded`.
+    For an import without attempts, its outcomes have signals. With judge=unmatched A, B and C are
+    null, because only some attempts have them. Raises UserError: nothing was measured yet; see also
+    `graded.graded`.
     """
     ids = rowkeys.question_ids(run)
     measured, pending = SIGNALS_TABLE.read(run, OF_ATTEMPTS, {})
@@ -91,7 +92,7 @@ def read(run: Run) -> pa.Table:
     verdict = rowkeys.aligned(run, graded.read_verdicts(run, [*"abc"]).table, keys)
     if run.cfg.dataset.judge == "unmatched" and verdict["a"].null_count:
         note_alone(
-            "signals: dataset.judge=unmatched: verdicts on some attempts, so A, B, C are empty"
+            "signals: with dataset.judge=unmatched not all attempts have A, B and C: left empty"
         )
         verdict = {name: pa.nulls(keys.size, pa.float32()) for name in verdict}
     of_means = ["prompt_mean_logprob", "completion_mean_logprob"]
@@ -118,8 +119,8 @@ def read(run: Run) -> pa.Table:
 def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> Floats:
     """Return the mean of -log2 p over the finite log-probs of each row.
 
-    `logprobs`: a list of natural log-probs per row, or null; `skip_first` leaves out the first of
-    each, which a prompt has none for. Returns float64, shape (rows,), NaN where none is finite.
+    `logprobs`: a list of natural log-probs per row, or null; `skip_first`: leave out the first of
+    each, which prompts do not have. Returns float64, shape (rows,), NaN if none is finite.
     """
     lengths = pc.fill_null(pc.list_value_length(logprobs), 0).to_numpy().astype(np.int64)
     values, some = logprobs.flatten().to_numpy(zero_copy_only=False), lengths > 0

@@ -1,7 +1,6 @@
 """The score at every smaller max_tokens, from one run: an attempt of n tokens is cut below n."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,11 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.scoring import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
+from bayes_at_n.pipeline.score.headline import headline, named
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import PENDING, Codes, Lengths, capped, correct
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring.metrics.table import parse
+from bayes_at_n.scoring.numerics.results import Summary
 
 _SCORE = {"score": "score", "sigma": "σ", "low": "low", "high": "high"}
 COLUMNS = (
@@ -25,10 +25,6 @@ COLUMNS = (
     ),
     *columns("{:.1%}", truncated="cut off"),
     Column("tokens_per_attempt", "tokens/attempt", None, "{:,.1f}", short="per attempt"),
-)
-WHAT = (
-    "an attempt of n tokens is cut off at every max_tokens below n, and has not answered there;"
-    " tokens/attempt: mean of min(n, max_tokens)"
 )
 
 
@@ -53,12 +49,23 @@ def read(run: Run, codes: Codes) -> tuple[Table | None, Forecast | None]:
         return None, None
     check(run, codes, lengths := outcomes.lengths(run))
     if settings.caps:
-        caps, metric = chosen(run, settings.caps, lengths), parse(settings.headline)
+        caps = chosen(run, settings.caps, lengths)
         title = f"score by max_tokens: {run.cfg.model.name} on {run.cfg.dataset.name}"
-        what = f"score: {metric.title()}; low, high: {settings.confidence:.0%} interval"
-        lines = [what, WHAT, *notes("this run", lengths, caps)]
+        lines = [*what(settings), *notes("this run", lengths, caps)]
         curve = Table(title, COLUMNS, points(codes, lengths, caps, settings), lines)
     return curve, _forecast(run, codes, lengths) if settings.forecast else None
+
+
+def what(settings: CapsConfig) -> list[str]:
+    """Say what the columns of a curve hold."""
+    score = "".join(named({"": settings.prior}))
+    if settings.prior == "estimated":
+        score += " under each max_tokens, or avg and the paper's interval where it cannot be"
+    return [
+        f"score: {score}; low, high: {settings.confidence:.0%} interval",
+        "an attempt of n tokens is cut off at every max_tokens below n, and has not answered there;"
+        " tokens/attempt: mean of min(n, max_tokens)",
+    ]
 
 
 def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
@@ -75,14 +82,16 @@ def points(
     codes: Codes, lengths: Lengths, caps: Iterable[int], settings: CapsConfig
 ) -> list[dict[str, Any]]:
     """Make a row of `COLUMNS` at each limit, of the headline; blank above what attempts tell."""
-    graded, metric = codes != PENDING, parse(settings.headline)
+    graded = codes != PENDING
     tokens, cut = lengths.tokens[graded], lengths.cut[graded]
     rows = list[dict[str, Any]]()
     for cap in caps:
         rows.append({"max_tokens": cap})
         if cap <= lengths.known:
             right = correct(capped(codes, lengths.tokens, cap))
-            rows[-1] |= zip(_SCORE, metric.summary(right, settings.confidence), strict=True)
+            found = headline(right, settings)
+            rows[-1] |= {"score": found.pop("value"), **found}
+            rows[-1]["avg"], rows[-1]["avg_sigma"] = scoring.avg(right)
             # One that ran into its own limit is no shorter than this one lets it be.
             rows[-1]["truncated"] = float(((tokens > cap) | cut).mean())
             rows[-1]["tokens_per_attempt"] = float(np.minimum(tokens, cap).mean())
@@ -110,15 +119,20 @@ def _forecast(run: Run, codes: Codes, lengths: Lengths) -> Forecast:
         raise UserError(f"forecast={cap}: these attempts reach that limit; use caps={cap}")
     # Questions whose limit is the context stay as they are.
     limit = np.where(lengths.limits < run.cfg.sampling.max_tokens, lengths.limits, cap)
-    tokens, metric = np.maximum(lengths.tokens, 1), parse(run.cfg.scoring.headline)
-    found = scoring.forecast(
-        correct(codes), tokens, lengths.cut, limit, partial(metric.summary, confidence=level), level
-    )
+    tokens, right = np.maximum(lengths.tokens, 1), correct(codes)
+
+    def score(R: Any) -> Summary:
+        found = headline(R, run.cfg.scoring)
+        return Summary(*(found[key] for key in Summary._fields))
+
+    found = scoring.forecast(right, tokens, lengths.cut, limit, score, level)
+    own = headline(right, run.cfg.scoring)
+    name, _ = named({"": own["prior"]}, codes.shape[1])
     value = f"{found.value:.4f} ({level:.0%}: {found.low:.4f} to {found.high:.4f})"
-    title = f"{'no ' * bool(found.why)}forecast of {metric.title(codes.shape[1])}"
+    title = f"{'no ' * bool(found.why)}forecast of {name}"
     line = (
         f"{title} at max_tokens={cap:,}: {found.why or value}; {found.least:.4f} if none of the"
         f" attempts cut off becomes right, {found.most:.4f} if all do"
     )
     values = {key: None if value != value else value for key, value in found._asdict().items()}
-    return {"max_tokens": cap, "metric": metric.name} | values, line
+    return {"max_tokens": cap, "metric": own["metric"]} | values, line

@@ -11,8 +11,8 @@ from bayes_at_n.pipeline.base.console import duration, joined, percent, plural, 
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
-from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT
 
 if TYPE_CHECKING:  # SciPy, which `status` does without
     from bayes_at_n.scoring.metrics.table import Metric
@@ -21,21 +21,15 @@ Parts = Mapping[str, Any]
 STOPPED = "stopped"  # in the manifest, as `settle` left it
 
 
-def ordered(headline: str) -> list[str]:
-    """Order "avg" and "bayes", the headline first."""
-    return sorted(("avg", "bayes"), key=lambda name: name != headline)
-
-
 def line(scores: Parts) -> str:
-    """Format the score: "a on d: avg@8 0.51 (95%: 0.49 to 0.53), Bayes@8 0.51 (0.49 to 0.53)"."""
-    uniform, level, parts = scores["uniform_prior"], f"{scores['confidence']:.0%}: ", list[str]()
-    for name in filter(uniform.get, ordered(scores["headline"])):
-        value, sigma, low, high = [*uniform[name].values()][:4]
-        form = f".{display.decimals([sigma])}f"
-        title = f"{'Bayes' if name == 'bayes' else name}@{scores['trials']}"
-        parts.append(f"{title} {value:{form}} ({level}{low:{form}} to {high:{form}})")
-        level = ""
-    return f"{scores['model']} on {scores['dataset']}: {', '.join(parts)}"
+    """Format the score: "a on d: Bayes@8 0.51 (95%: 0.49 to 0.53), its prior; avg@8 0.51"."""
+    head, form = scores["headline"], f".{display.decimals([scores['headline']['sigma']])}f"
+    name, prior = named({scores["model"]: head["prior"]}, scores["trials"])
+    value, low, high = (format(head[key], form) for key in ("value", "low", "high"))
+    shown = f"{name} {value} ({scores['confidence']:.0%}: {low} to {high}){prior}"
+    if head["metric"] == "bayes" and (avg := scores["metrics"].get("avg")):
+        shown += f"; avg@{scores['trials']} {avg['value']:{form}}"
+    return f"{scores['model']} on {scores['dataset']}: {shown}"
 
 
 def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
@@ -46,13 +40,14 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
         Column("sigma", "σ", sigma="sigma"),
         Column("interval", f"{scores['confidence']:.0%} interval", sigma="sigma"),
     ]
-    fitted = scores["uniform_prior"].get("avg", {}).get("fitted", False)
-    notes = [f"intervals: {intervals({scores['model']: fitted})}"]
-    title = f"{scores['model']} on {scores['dataset']}"
-    display.show(Table(title, columns, _rows(scores, metrics), notes))
+    what = "".join(named({scores["model"]: scores["headline"]["prior"]}, scores["trials"]))
+    title = f"{scores['model']} on {scores['dataset']}: {what}"
+    display.show(Table(title, columns, _rows(scores, metrics)))
     shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items() if share)
-    size = f"{plural(scores['questions'], 'question')}, {plural(scores['attempts'], 'attempt')}"
-    results.print(f"{size}: {shares}")
+    size = sample_size(scores["questions"], scores["clusters"])
+    results.print(f"{size}, {plural(scores['attempts'], 'attempt')}: {shares}")
+    if more := scores.get("next_attempts"):
+        results.print(more["sentence"])
     places = scores.get("gold_places", {}).items()
     if parts := [f"{k} {v['mean']:.3f} ({v['low']:.3f} to {v['high']:.3f})" for k, v in places]:
         results.print(f"accuracy by the gold answer's place: {', '.join(parts)}")
@@ -67,29 +62,33 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
 
 
 def _rows(scores: Parts, metrics: "Sequence[Metric]") -> list[dict[str, Any]]:
-    """Make a row of each metric; below Bayes@N and avg@N what stands beside them."""
-    uniform, rows = scores["uniform_prior"], list[dict[str, Any]]()
+    """Make a row of the headline, with what stands beside it, and of each other metric."""
+    head, trials, rows = scores["headline"], scores["trials"], list[dict[str, Any]]()
 
     def add(name: str, value: Any, sigma: Any, *ends: Any) -> None:
         interval = ends[:2] or None
         rows.append({"metric": name, "value": value, "sigma": sigma, "interval": interval})
 
+    def summary(of: Parts) -> list[Any]:
+        return [of[key] for key in ("value", "sigma", "low", "high")]
+
+    add(named({"": head["prior"]}, trials)[0], *summary(head))
+    if best := scores.get("headline_if_undecided_were_correct"):
+        add("  were all undecided correct", *summary(best))
+    if prior := scores.get("prior"):
+        weighed = f" as {prior['weight']:g}" if "weight" in prior else ""
+        name = f"Bayes@{trials} (prior: {prior['trials']} trials{weighed})"
+        add(name, *scores["with_prior"].values())
+    known = {"bayes", head["metric"], *["bayes-uniform"] * (head["prior"] == "uniform")}
     for metric in metrics:
-        title, found = metric.title(scores["trials"]), scores["metrics"][metric.name]
+        title, found = metric.title(trials), scores["metrics"][metric.name]
         if title == "Pass@1" and "avg" in scores["metrics"]:
             continue  # the same number
-        add(title + " (uniform prior)" * (metric.name == "bayes"), *found.values())
-        if metric.name == "bayes":
-            if prior := scores.get("prior"):
-                weighed = f" as {prior['weight']:g}" if "weight" in prior else ""
-                add(
-                    f"{title} (prior: {prior['trials']} trials{weighed})",
-                    *scores["with_prior"].values(),
-                )
-            if best := uniform.get("bayes_if_undecided_were_correct"):
-                add("  were all undecided correct", *best.values())
-        elif metric.name == "avg" and "stderr_over_questions" in uniform["avg"]:
-            add("  questions as a sample", None, uniform["avg"]["stderr_over_questions"])
+        if metric.name not in known:
+            add(title, *found.values())
+        if metric.name == "avg" and "stderr_over_questions" in scores["uniform_prior"]["avg"]:
+            sigma = scores["uniform_prior"]["avg"]["stderr_total"]
+            add("  questions as a sample", None, sigma)
         if error := found.get("error"):
             add("  of it by random subsets", None, error)
     if how := scores.get("stopped"):
@@ -107,36 +106,8 @@ def warn_of_intervals(scores: Parts) -> None:
         )
     if how := scores.get("stopped"):
         lines += stopped_lines({scores["model"]: how}, level)
-    else:
-        lines += shrinkage_warning({scores["model"]: uniform["bayes"].get("shrinkage", 0.0)})
     for text in lines:
         warn(text)
-
-
-def shrinkage_warning(shrinkage: Mapping[str, float]) -> list[str]:
-    """Warn where Bayes@N is far from avg; by name :func:`scoring.shrinkage`, in its own sigmas."""
-    moved = {name: sigmas for name, sigmas in shrinkage.items() if abs(sigmas) > SHRINKAGE_LIMIT}
-    if not moved:
-        return []
-    worst = max(moved, key=lambda name: abs(moved[name]))
-    return [
-        f"Bayes@N of {joined(moved, 5)} differs from avg@N by more than {SHRINKAGE_LIMIT:g} σ"
-        f" ({worst} {moved[worst]:+.2f}): its uniform prior shrinks it towards 1/2, so its"
-        " interval undercovers; prefer avg@N and its interval"
-    ]
-
-
-def intervals(fitted: Mapping[str, bool]) -> str:
-    """Name the interval that avg of each name has; `fitted` by name is :func:`scoring.fits`.
-
-    >>> intervals({"a": True, "b": False}), intervals({"b": False})
-    ('avg@N by empirical Bayes over questions, without it b', 'avg@N without empirical Bayes')
-    """
-    plain = [name for name, fits in fitted.items() if not fits]
-    if len(plain) == len(fitted):
-        return "avg@N without empirical Bayes"
-    but = f", without it {joined(plain, 5)}" if plain else ""
-    return f"avg@N by empirical Bayes over questions{but}"
 
 
 def correlation_warning(
@@ -159,6 +130,49 @@ def correlation_warning(
         " attempts: attempts of a trial are correlated, as with sampling.seeds=shared (vLLM's V1"
         f" runner). σ is {own[most] * value[most] ** 0.5:.4f} with that, not {own[most]:.4f}{more}"
     ]
+
+
+def sample_size(questions: int, clusters: int) -> str:
+    """Write how many questions there are, and in how many clusters they were drawn.
+
+    >>> sample_size(1, 1), sample_size(30, 10)
+    ('1 question', '30 questions in 10 clusters')
+    """
+    drawn = f" in {plural(clusters, 'cluster')}" if clusters < questions else ""
+    return plural(questions, "question") + drawn
+
+
+def next_attempts(
+    found: "scoring.NextAttempts", models: Sequence[str] = (), greedy: bool = False
+) -> dict[str, Any]:
+    """Record whether more trials or more questions are worth their attempts, with a sentence.
+
+    `models`: the two that `found` compares. Numbers that are not known are None.
+
+    >>> coins = [[1, 0] * 4] * 10 + [[1] * 8] * 10
+    >>> print(next_attempts(scoring.next_attempts(coins))["sentence"])
+    the next 1,000 attempts, as 50 more trials of each question, narrow the interval by 63% on \
+these questions and 12% on others of their kind; as 125 new questions, by 63% on others
+    """
+    of = f" of {models[0]} minus {models[1]}" if len(models) > 1 else ""
+    why = "all trials of a question agree"
+    if np.isnan(found.here):
+        why = "one trial a question does not show what trials vary by"
+    if greedy:
+        why = "a greedy trial repeats the one before"
+    sentence = (
+        f"more questions, not more trials: {why}; {found.halving:,} new ones halve the interval{of}"
+        " on others of their kind"
+    )
+    if found.here > 0:
+        sentence = (
+            f"the next {found.attempts:,} attempts, as {found.trials:.3g} more trials of each"
+            f" question, narrow the interval{of} by {found.here:.0%} on these questions and"
+            f" {found.elsewhere:.0%} on others of their kind; as {found.questions:,.0f} new"
+            f" questions, by {found.questions_elsewhere:.0%} on others"
+        )
+    values = {key: None if value != value else value for key, value in found._asdict().items()}
+    return values | {"sentence": sentence}
 
 
 def stopped(run: Run) -> dict[str, Any] | None:

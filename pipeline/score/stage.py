@@ -17,6 +17,7 @@ from bayes_at_n.pipeline.rubrics.categories import Recorded
 from bayes_at_n.pipeline.score import caps, shown, votes
 from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
+from bayes_at_n.pipeline.score.headline import headline
 from bayes_at_n.pipeline.store import files, outcomes, runfolder
 from bayes_at_n.pipeline.store.graded import judge_settings
 from bayes_at_n.pipeline.store.outcomes import (
@@ -28,7 +29,7 @@ from bayes_at_n.pipeline.store.outcomes import (
     Outcomes,
 )
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
+from bayes_at_n.scoring.metrics.table import Metric, Summary, parse_all
 
 Parts = dict[str, Any]
 
@@ -108,8 +109,8 @@ def scored(
 
 def _metrics(run: Run, graded: Outcomes) -> tuple[list[Metric], votes.Evidence]:
     """Return the metrics that can be made, and what votes among them take; warn of the others."""
-    first = run.cfg.scoring.headline  # and the other beside it, so that none misleads
-    metrics = parse_all([first, "bayes", "avg", *run.cfg.scoring.metrics])
+    names = ("bayes", "avg", "bayes-uniform", *run.cfg.scoring.metrics)
+    metrics = parse_all(names, run.cfg.scoring.prior)
     least = int((graded.codes != PENDING).sum(axis=1).min())
     if short := ", ".join(metric.title() for metric in metrics if metric.k > least):
         warn(f"{short}: left out: a question has only {plural(least, 'graded attempt')}")
@@ -131,7 +132,7 @@ def _scores(
 ) -> Parts:
     """Compute all of `scores.json` but for votes, caps and the forecast."""
     matrix, level = outcomes.correct(graded.codes), run.cfg.scoring.confidence
-    arrays = {"outcomes": matrix, **evidence.arrays}
+    arrays, drawn = {"outcomes": matrix, **evidence.arrays}, outcomes.clusters(run)
     try:
         summaries = {metric.name: metric.summary(metric.given(arrays), level) for metric in metrics}
     except ValueError as error:  # of a user's own
@@ -142,14 +143,23 @@ def _scores(
         "model": run.cfg.model.name,
         "dataset": run.cfg.dataset.name,
         "questions": len(graded.question_ids),
+        "clusters": len({*drawn}),
         "trials": graded.codes.shape[1],
         "attempts": int((graded.codes != PENDING).sum()),
         "confidence": level,
-        "headline": run.cfg.scoring.headline,
+        "headline": headline(matrix, run.cfg.scoring),
         **({"judge": {"by": by, **graded.deciders()}} if (by := judge_settings(run)) else {}),
-        "uniform_prior": _uniform_prior(graded, summaries, level),
+        "uniform_prior": _uniform_prior(graded, summaries, level, drawn),
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }
+    undecided = np.isin(graded.codes, UNDECIDED)
+    if undecided.any():
+        best = outcomes.correct(np.where(undecided, CORRECT, graded.codes))
+        scores["headline_if_undecided_were_correct"] = headline(best, run.cfg.scoring)
+    if len({*drawn}) > 1 and "avg" in summaries:
+        more = scoring.next_attempts(matrix, clusters=drawn)
+        greedy = run.cfg.sampling.temperature == 0
+        scores["next_attempts"] = shown.next_attempts(more, greedy=greedy)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
     of_rubrics = dict[str, scoring.Counts | None]()
@@ -172,28 +182,25 @@ def _scores(
     return scores | {"cost": _cost(run)}
 
 
-def _uniform_prior(graded: Outcomes, summaries: Mapping[str, Summary], level: float) -> Parts:
+def _uniform_prior(
+    graded: Outcomes, summaries: Mapping[str, Summary], level: float, drawn: Sequence[str]
+) -> Parts:
     """Compute Bayes@N and avg@N with what stands beside them, and Pass@k of every k asked for."""
     matrix = outcomes.correct(graded.codes)
-    bayes = _named(summaries["bayes"])
+    bayes = _named(summaries["bayes-uniform"])
     if (summary := summaries.get("avg")) is None:  # a question has no trial
         return {"bayes": bayes}
-    avg = _named(summary, "mean") | {"fitted": scoring.fits(matrix)}
+    avg = _named(summary, "mean")
     luck = scoring.inflation(matrix, confidence=level)
     if np.isfinite(luck.high):  # else nothing is known
         sigma = summary.sigma * max(luck.value, 1.0) ** 0.5
         avg["inflation"] = luck._asdict() | {"sigma": sigma}
-    bayes["shrinkage"] = scoring.shrinkage(bayes["mu"], bayes["sigma"], summary.value)
-    if len(matrix) > 1:
-        spread = scoring.uncertainty(matrix)
-        avg |= {"stderr_over_questions": spread.clustered, "stderr_total": spread.total}
-    scores = {"bayes": bayes, "avg": avg}
-    undecided = np.isin(graded.codes, UNDECIDED)
-    if undecided.any():
-        best = outcomes.correct(np.where(undecided, CORRECT, graded.codes))
-        scores["bayes_if_undecided_were_correct"] = _named(parse("bayes").summary(best, level))
+    if len({*drawn}) > 1:
+        over = scoring.question_stderr(matrix, clusters=drawn)
+        # What is said of other questions is never surer than what is said of these.
+        avg |= {"stderr_over_questions": over, "stderr_total": max(over, summary.sigma)}
     passes = {n.removeprefix("pass@"): of.value for n, of in summaries.items() if n[:5] == "pass@"}
-    return scores | {"pass_at_k": passes}
+    return {"bayes": bayes, "avg": avg, "pass_at_k": passes}
 
 
 def _by_place(run: Run, matrix: Any, level: float) -> Parts:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bayes_at_n.pipeline.base.console import duration, results, si
 from bayes_at_n.pipeline.display.table import Column, Table, columns, to_rich
-from bayes_at_n.pipeline.score.shown import shrinkage_warning
+from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.status.counts import Counts
 from bayes_at_n.pipeline.status.progress import Progress, added, by_state
 from bayes_at_n.pipeline.store.outcomes import OUTCOMES
@@ -38,7 +38,7 @@ _RUNS = [
         done="done/total", pending="pending", in_flight="in flight", workers="workers",
         tokens="tokens", speed="a second", left="time left", gpu_hours="GPU h+left", price="price",
     ),
-    *columns("{:.3f}", avg="avg", avg_interval="interval", mu="Bayes@N", mu_interval="interval"),
+    *columns("{:.3f}", score="score", interval="interval", avg="avg"),
 ]  # fmt: skip
 _WORKERS = [
     *columns(align="left", place="worker on", state="state"),
@@ -80,8 +80,10 @@ def runs_table(shown: Sequence[Progress], runs: Sequence[Progress]) -> Table:
     """
     rows = [_row(run) for run in [*shown, *([added(runs)] if len(runs) > 1 else [])]]
     levels = {run.score.confidence for run in runs if run.score is not None}
+    priors = {run.name: run.score.prior for run in runs if run.score is not None}
     filled = [column for column in _RUNS if any(row[column.key] not in (None, "") for row in rows)]
-    note = [f"intervals: {min(levels) * 100:g} %"] if len(levels) == 1 else []
+    note = [f"score: {''.join(named(priors))}"] if priors else []
+    note += [f"intervals: {min(levels) * 100:g} %"] if len(levels) == 1 else []
     return Table(time.strftime("%Y-%m-%d %H:%M:%S"), filled, rows, note)
 
 
@@ -108,8 +110,7 @@ def _row(run: Progress) -> dict[str, object]:
             "price": price,
         }
     if score is not None:
-        row |= {"avg": score.avg, "avg_interval": (score.avg_low, score.avg_high)}
-        row |= {"mu": score.mu, "mu_interval": (score.low, score.high)}
+        row |= {"score": score.value, "interval": (score.low, score.high), "avg": score.avg}
     return row
 
 
@@ -175,9 +176,6 @@ def remarks(runs: Sequence[Progress]) -> list[str]:
         lines.append(f"scores: {ungraded} attempts are not graded yet")
     elif any(run.score is not None and run.pending for run in runs):
         lines.append("scores are of the attempts that are done: short ones are done first")
-    lines += shrinkage_warning(
-        {run.name: run.score.shrinkage for run in runs if run.score is not None}
-    )
     if again := sum(worker.preemptions for run in runs for worker in run.workers if worker.alive):
         lines.append(
             f"{again} preemptions: sequences thrown out of a full cache, to be computed again; a"

@@ -17,6 +17,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import journal
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.score import current
+from bayes_at_n.pipeline.score.headline import headline
 from bayes_at_n.pipeline.store import origin, outcomes, parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from bayes_at_n.pipeline.store.outcomes import PENDING, Codes, correct
@@ -25,23 +26,21 @@ from bayes_at_n.pipeline.store.tables import Stale
 
 _NAMES = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
 _COLUMNS = pa.schema([ATTEMPTS.field(name) for name in _NAMES])
+_HEADLINE = ("value", "low", "high", "prior")  # of scores.json
 _LISTINGS = 5  # of a folder in which journals are being sealed
 
 
 @dataclass(frozen=True)
 class RunningScore:
-    """avg and Bayes@N of what is graded so far; attempts that are pending are masked."""
+    """The headline of what is graded so far, over the questions that have some."""
 
-    avg: float  # over the questions that have some, with the interval that covers
-    avg_low: float
-    avg_high: float
-    mu: float  # Bayes@N
+    value: float
     low: float
     high: float
-    shrinkage: float  # (mu - avg) / sigma of mu
+    prior: str  # as `scoring.score_prior` has it; "none": the value is avg
+    avg: float
     confidence: float
     attempts: int
-    headline: str = "avg"  # as `scoring.headline`
 
 
 @dataclass
@@ -170,15 +169,9 @@ def score(counts: Counts, stored: bool = False) -> RunningScore | None:
         return None
     if stored and (found := _stored(counts.run)):
         return found
-    from bayes_at_n.scoring.metrics.table import parse
-
-    matrix = correct(counts.outcomes)[None]
-    bayes = parse("bayes").summary(matrix, level)
-    avg = parse("avg").summary(matrix[:, begun], level)
-    moved = scoring.shrinkage(bayes.value, bayes.sigma, avg.value)
-    arrays = [avg.value, *avg[2:4], bayes.value, *bayes[2:4], moved]
-    values: list[Any] = [array.item() for array in arrays]
-    values += [level, int(matrix.count()), counts.run.cfg.scoring.headline]
+    matrix = correct(counts.outcomes)[begun]
+    values: list[Any] = [headline(matrix, counts.run.cfg.scoring)[key] for key in _HEADLINE]
+    values += [scoring.avg(matrix)[0], level, int(matrix.count())]
     return RunningScore(*values)
 
 
@@ -188,11 +181,10 @@ def _stored(run: Run) -> RunningScore | None:
         scores = runfolder.read_json(run.path / "scores.json") if current.is_current(run) else {}
     except UserError:  # a pipe or a folder in the place of a table
         return None
-    bayes, avg = (scores.get("uniform_prior", {}).get(name) for name in ("bayes", "avg"))
-    if not avg:  # a question has no trial
+    if not (avg := scores.get("uniform_prior", {}).get("avg")):  # a question has no trial
         return None
-    values = [avg["mean"], avg["low"], avg["high"], bayes["mu"], bayes["low"], bayes["high"]]
-    values += [bayes["shrinkage"], *(scores[key] for key in ("confidence", "attempts", "headline"))]
+    values: list[Any] = [scores["headline"][key] for key in _HEADLINE]
+    values += [avg["mean"], scores["confidence"], scores["attempts"]]
     return RunningScore(*values)
 
 

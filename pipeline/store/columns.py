@@ -21,8 +21,10 @@ QUESTIONS = pa.schema(
         # The options of multiple choice, else null; the gold answer is a letter in this order.
         ("choices", pa.list_(pa.string())),
         ("form", pa.string()),  # "strict" if the answer must have the form of the gold answer
+        ("cluster", pa.string()),  # which questions it was drawn with; null: it was drawn alone
     ]
 )
+LATER = {"cluster"}  # columns that folders of before 2026-11-28 lack: null there
 
 # Why an attempt ended; with any other reason (abort, error) it is not stored and stays pending.
 # CUT: by the token limit, vLLM's repetition detector, or a server's content filter.

@@ -134,6 +134,13 @@ def deciders_line(run: Run, outcomes: Outcomes) -> str:
     )
 
 
+def clusters(run: Run, question_ids: Sequence[str] | None = None) -> list[str]:
+    """Return a label for each question, of these or all: the same for those drawn together."""
+    by_id = {row["question_id"]: row["cluster"] for row in run.questions}
+    ids = [*by_id] if question_ids is None else question_ids
+    return [f"question {name}" if by_id[name] is None else f"of {by_id[name]}" for name in ids]
+
+
 def usage(run: Run, question_ids: Sequence[str] | None = None) -> Usage:
     """Return the tokens of these questions' attempts (by default all) and the run's sessions."""
     ids = rowkeys.question_ids(run) if question_ids is None else pa.array(question_ids, pa.string())

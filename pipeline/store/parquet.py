@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import atomic, journal, untrusted
 from bayes_at_n.pipeline.base.errors import one_line
-from bayes_at_n.pipeline.store.columns import KEY
+from bayes_at_n.pipeline.store.columns import KEY, LATER
 
 ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
 HIDDEN = "_"  # prefix of files that readers of Parquet folders skip
@@ -167,7 +167,10 @@ def opened(path: Path) -> pq.ParquetFile:
 def whole(path: Path, columns: pa.Schema) -> pa.Table:
     """Read all of a part. Raises one of `DAMAGE`."""
     with opened(path) as file:  # `pq.read_table` would import pandas
-        return sound(file.read().select(columns.names), columns)
+        table = file.read()
+    for name in LATER - {*table.column_names}:
+        table = table.append_column(name, pa.nulls(len(table)))
+    return sound(table.select(columns.names), columns)
 
 
 def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:

@@ -1,1 +1,1 @@
-"""The verify stage: a second model's label probabilities for every attempt."""
+"""The verify stage: label probabilities of a second model, the verifier, for every attempt."""

@@ -1,7 +1,7 @@
-"""From log-probs of labels to probabilities, and what these are worth by grader and people.
+"""Calibrate label probabilities, and measure them against the grader and human labels.
 
-Nothing here asks the model. Attempts are tables with `key` (`rowkeys.encode`), `logprob_*` and
-`truth`, null where the grader cannot say (a timeout, an answer that it cannot read).
+The verifier is not needed here. Attempts are tables with `key` (`rowkeys.encode`), `logprob_*` and
+`truth`, which is null if the grader failed (a timeout, an answer that it cannot read).
 """
 
 from collections.abc import Sequence
@@ -28,29 +28,29 @@ from bayes_at_n.verifiers.judge import agreement, calibration, quality
 from bayes_at_n.verifiers.judge.labels import LABELS, Floats
 
 _TITLES = {"nll": "log-loss", "brier": "Brier score", "ece": "ECE", "auroc": "AUROC of P(A)"}
-_END = 2000  # characters of a response's end, for people
-_MANY = 20  # attempts of which a sound verifier hardly accepts all
+_END = 2000  # characters of a response's end, for human labelers
+_MANY = 20  # attempts at least, all accepted, that suggest a broken verifier
 
 
 def true_labels(outcome: Any, run: Run) -> Any:
-    """Return the labels that outcomes stand for, 0 (A), 1 (B), 2 (C; B if a verifier lacks it)."""
+    """Return the labels of outcomes: 0 (A), 1 (B), 2 (C; B if the verifier has no C)."""
     label = pc.index_in(outcome, value_set=pa.array(["correct", "wrong", "no_answer"]))
     most = 2 if run.cfg.verifier.labels.invalid else 1
     return pc.min_element_wise(label, most, skip_nulls=False)
 
 
 def of_labels(rows: Any, kind: str = "") -> npt.NDArray[Any]:
-    """Stack the columns of A, B and C, (n, 3): "logprob_", "base_" or "" (calibrated)."""
+    """Return the columns of A, B and C as (n, 3): "logprob_", "base_" or "" (calibrated)."""
     return np.stack([rows[f"{kind}{label.lower()}"].to_numpy() for label in LABELS], axis=1)
 
 
 def label_columns(values: npt.NDArray[Any], kind: str = "") -> dict[str, Any]:
-    """Make the columns that `of_labels` stacks."""
+    """Return values (n, 3) as columns; the inverse of `of_labels`."""
     return {f"{kind}{label.lower()}": values[:, i] for i, label in enumerate(LABELS)}
 
 
 def probes(run: Run) -> list[Candidate]:
-    """Make what the verifier is asked without content: every text once, or once a question."""
+    """Return the content-free candidates: one per text, or one per question and text."""
     v = run.cfg.verifier
     if v.calibration == "contextual":
         return [Candidate("", text, text, text, text) for text in v.content_free]
@@ -59,10 +59,10 @@ def probes(run: Run) -> list[Candidate]:
 
 
 def with_labels(run: Run, attempts: pa.Table, logprobs: pa.Table, probes: list[str]) -> pa.Table:
-    """Add the log-probs of their texts to attempts, without those that have none, and `base_*`.
+    """Add log-probs and baselines `base_*` to attempts; those without log-probs are left out.
 
-    Without baselines while one of the `probes` is not judged. These move A against B only; with
-    verifier.clip=null they are the printed formula's: of all labels, and unbounded.
+    Baselines are missing until all `probes` are judged. They move A against B only; with
+    verifier.clip=null they are the paper's formula, for all labels and without bounds.
     """
     rows = logprobs.take(pc.index_in(attempts["judged"], value_set=logprobs["judged"]))
     for name in rows.column_names[1:]:
@@ -72,14 +72,15 @@ def with_labels(run: Run, attempts: pa.Table, logprobs: pa.Table, probes: list[s
     if free["judged"].null_count and len(attempts):
         return attempts
     v, base, questions = run.cfg.verifier, np.zeros(3), attempts["key"].to_numpy() >> 32
-    seen = attempts.filter(attempts["truth"].is_valid())
-    # Where verdicts decide, the grader is not believed; a few grades say too little.
-    few = run.cfg.dataset.judge or len(seen) < calibration.LEAST_LABELLED
-    if v.calibration == "graded" and not few:
-        scores, truth = of_labels(seen, "logprob_"), seen["truth"].to_numpy()
-        lean = calibration.clipped(calibration.of_attempts(scores, truth), v.clip).round(6)
-        of = truth, seen["key"].to_numpy() >> 32, v.temperature
-        base = lean if calibration.lowers_loss(scores, lean, *of) else base
+    labeled = attempts.filter(attempts["truth"].is_valid())
+    # Not if the verifier decides outcomes, or there are few grades.
+    unusable = run.cfg.dataset.judge or len(labeled) < calibration.LEAST_LABELLED
+    if v.calibration == "graded" and not unusable:
+        scores, truth = of_labels(labeled, "logprob_"), labeled["truth"].to_numpy()
+        bias = calibration.clipped(calibration.of_attempts(scores, truth), v.clip).round(6)
+        questions_of = labeled["key"].to_numpy() >> 32
+        better = calibration.lowers_loss(scores, bias, truth, questions_of, v.temperature)
+        base = bias if better else base
     elif len(free) and len(attempts):
         strings = of_labels(free, "logprob_").astype(np.float64)
         strings = strings.reshape(-1, len(v.content_free), 3).swapaxes(0, 1)
@@ -93,42 +94,42 @@ def with_labels(run: Run, attempts: pa.Table, logprobs: pa.Table, probes: list[s
 
 
 def fit(run: Run, attempts: pa.Table) -> tuple[calibration.Fit | None, str]:
-    """Fit T to labels of people, and say it in words; None: the configured T stays."""
+    """Fit T to human labels; return the fit and a line on it; None: the configured T stays."""
     if run.cfg.labels.file is None:
         return None, "needs labels=FILE"
     keys = _keys(outcomes.read(run, quiet=True).ruled)
-    places, right = _read(run, keys)
-    seen = attempts.filter(attempts["truth"].is_valid())
-    at = rowkeys.rows_of(keys[places], seen["key"].to_numpy())
-    bases = of_labels(seen, "base_").astype(np.float32)  # as they are stored
-    scores = (of_labels(seen, "logprob_").astype(np.float64) - bases)[at[at >= 0]]
-    # People say right or not right, which is the surer of B and C.
+    labeled, right = _read(run, keys)
+    decided = attempts.filter(attempts["truth"].is_valid())
+    rows = rowkeys.rows_of(keys[labeled], decided["key"].to_numpy())
+    bases = of_labels(decided, "base_").astype(np.float32)  # as stored
+    scores = (of_labels(decided, "logprob_").astype(np.float64) - bases)[rows[rows >= 0]]
+    # Human labels are right or wrong; wrong is the more probable of B and C.
     scores[:, 1], scores[:, 2] = scores[:, 1:].max(axis=1), -np.inf
-    truth, groups = 1 - right[at >= 0].astype(np.int64), keys[places][at >= 0] >> 32
+    truth, groups = 1 - right[rows >= 0].astype(np.int64), keys[labeled][rows >= 0] >> 32
     try:
         fitted = calibration.fit_temperature(scores, np.zeros(3), truth, groups=groups)
     except ValueError as error:
         return None, str(error)
     t, stderr = fitted.temperature, fitted.stderr
     if stderr is None:
-        return None, f"T ran to {t:g}, the end of its range: never wrong, or worse than chance"
-    words = f"T = {t:.3f} (standard error {stderr:.3f}) fitted to {fitted.fitted} labels of people"
+        return None, f"T reached {t:g}, the end of its range: never wrong, or worse than chance"
+    words = f"T = {t:.3f} (standard error {stderr:.3f}) fitted to {fitted.fitted} human labels"
     return fitted._replace(temperature=round(t, 6)), words
 
 
 def judged(run: Run, names: Sequence[str] = ()) -> pa.Table:
-    """Return verdicts as attempts, with `base_*`, the grader's `outcome` and other columns."""
-    every = [f"{kind}{x}" for kind in ("logprob_", "base_") for x in "abc"]
-    table = graded.read_verdicts(run, [*every, *names]).table
+    """Return attempts with verdicts: `base_*`, the grader's `outcome` and other columns."""
+    columns = [f"{kind}{x}" for kind in ("logprob_", "base_") for x in "abc"]
+    table = graded.read_verdicts(run, [*columns, *names]).table
     keys = pa.array(rowkeys.encode(table, rowkeys.question_ids(run)))
-    table = table.append_column("key", keys).sort_by("key")  # sums do not depend on who wrote what
+    table = table.append_column("key", keys).sort_by("key")  # so that sums are reproducible
     grades = graded.ruled(run, ["outcome"])
     outcome = rowkeys.aligned(run, grades, table["key"].to_numpy())["outcome"]
     return table.append_column("outcome", outcome).append_column("truth", true_labels(outcome, run))
 
 
 def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Measure the calibration of several runs together; None: one has no verdicts, or another T."""
+    """Measure the calibration of several runs; None if one has no verdicts, or T differs."""
     paths = [run.path / "verdicts" / "_calibration.json" for run in runs]
     temperatures: set[Any] = {runfolder.read_json(path).get("temperature") for path in paths}
     if None in temperatures or len(temperatures) != 1:
@@ -137,30 +138,30 @@ def pooled(runs: Sequence[Run]) -> dict[str, Any] | None:
 
 
 def _measured(attempts: pa.Table, temperature: float) -> dict[str, Any] | None:
-    seen = attempts.filter(attempts["truth"].is_valid())
-    logprobs, bases = of_labels(seen, "logprob_"), of_labels(seen, "base_")
-    truth = seen["truth"].to_numpy()
+    labeled = attempts.filter(attempts["truth"].is_valid())
+    logprobs, bases = of_labels(labeled, "logprob_"), of_labels(labeled, "base_")
+    truth = labeled["truth"].to_numpy()
     return quality.report(logprobs, bases, truth, temperature) if truth.size else None
 
 
 def report(run: Run) -> None:
-    """Show what verdicts are worth, and write it into `verdicts/_calibration.json`."""
+    """Print the calibration of verdicts, and write it to `verdicts/_calibration.json`."""
     attempts, judge = judged(run, ["a", "b", "c", "cut"]), run.cfg.dataset.judge
     if cut := np.count_nonzero(attempts["cut"].to_numpy()):
         share = f"{cut} of {len(attempts)} responses ({percent(cut / len(attempts))})"
-        note_alone(f"verify: {share} were cut in the middle")
+        note_alone(f"verify: {share} were cut in the middle to fit the verifier's context")
     if judge:
-        every = outcomes.read(run, quiet=True)
-        results.print(outcomes.deciders_line(run, every))
-        n = every.deciders()
+        all_outcomes = outcomes.read(run, quiet=True)
+        results.print(outcomes.deciders_line(run, all_outcomes))
+        n = all_outcomes.deciders()
         if judge == "unmatched" and n["accepted"] == n["verifier"] >= _MANY:
             accepted = f"the verifier accepts all {n['verifier']} that the rule grader does not"
-            warn(f"{accepted}: is it broken? dataset.judge=all asks it about the others, too")
-    if judge == "unmatched":  # its sample says nothing of all attempts
+            warn(f"{accepted}: is it broken? With dataset.judge=all it judges the others, too")
+    if judge == "unmatched":  # a biased sample of attempts
         return
-    # Where verdicts decide, people see those on what the rules could not read, too.
-    seen = attempts.filter(attempts["outcome" if judge else "truth"].is_valid())
-    if not len(seen):
+    # If the verifier decides outcomes, include its verdicts on answers that the rules cannot read.
+    shown = attempts.filter(attempts["outcome" if judge else "truth"].is_valid())
+    if not len(shown):
         note("verify: no grades to compare the verdicts with; run `grade`")
         return
     temperature, fitted = run.cfg.verifier.temperature, None
@@ -172,10 +173,10 @@ def report(run: Run) -> None:
             note_alone(f"verify: {words}")
             temperature = best.temperature
             fitted = {"temperature": temperature, "stderr": best.stderr, "fitted": best.fitted}
-    correct = pc.equal(seen["outcome"], "correct").to_numpy()
-    both = agreement.agreement(correct, of_labels(seen).argmax(axis=1))
+    correct = pc.equal(shown["outcome"], "correct").to_numpy()
+    both = agreement.agreement(correct, of_labels(shown).argmax(axis=1))
     measures = _measured(attempts, temperature) or {}
-    _show(measures, both, len(attempts) - len(seen))
+    _show(measures, both, len(attempts) - len(shown))
     if measures:
         measures |= {"fit": fitted, "truth": "the grader's outcomes"}
     measures |= {"agreement": both.table.tolist(), "kappa": both.cohen.kappa}
@@ -183,13 +184,13 @@ def report(run: Run) -> None:
 
 
 def _show(measures: dict[str, Any], both: agreement.Agreement, left_out: int) -> None:
-    """Show the calibration, the 2x3 table of grader against verifier, and kappa."""
+    """Print the calibration, the 2×3 table of grader against verifier, and kappa."""
     if measures:
         rows, heads = list[dict[str, Any]](), columns(align="left", measure="measure")
         for name in ("accuracy", *_TITLES):
             values = {side: measures[side][name] for side in ("before", "after")}
-            shown = {side: "undefined" if v is None else v for side, v in values.items()}
-            rows.append({"measure": _TITLES.get(name, name), **shown})
+            cells = {side: "undefined" if v is None else v for side, v in values.items()}
+            rows.append({"measure": _TITLES.get(name, name), **cells})
         after = f"calibrated, T = {measures['temperature']:g}"
         heads += columns("{:.3f}", before="softmax", after=after)
         title = f"calibration against the grader, {measures['attempts']} graded attempts"
@@ -199,21 +200,21 @@ def _show(measures: dict[str, Any], both: agreement.Agreement, left_out: int) ->
     for i, name in enumerate(("correct", "not correct")):
         shares = zip(LABELS, both.table[i], both.percent.filled(0)[i], strict=True)
         rows.append({"grader": name} | {x: f"{n} ({share:.1f} %)" for x, n, share in shares})
-    extra = f" ({left_out} on which the grader has no view are left out)" if left_out else ""
+    extra = f" ({left_out} without the grader's decision are left out)" if left_out else ""
     show(Table(f"grader and verifier, {both.table.sum()} attempts{extra}", heads, rows))
-    cohen, kappa = both.cohen, "undefined, since both know one word only"
+    cohen, kappa = both.cohen, "undefined, since both have one value only"
     if cohen.kappa is not None:
         kappa = f"{cohen.kappa:.3f} (standard error {cohen.stderr:.3f})"
     by_chance = f"by chance {cohen.expected:.1%}; Cohen's kappa {kappa}"
     results.print(f"agree on {cohen.observed:.1%}, {by_chance}")
     differ = both.table[0, 1:].sum() + both.table[1, 0]
-    note_alone(f"verify: {differ} disagreements; the page of `report` lists them, surest first")
+    note_alone(f"verify: {differ} disagreements; `report` lists them, most confident first")
 
 
 def annotations(run: Run) -> dict[str, Any]:
-    """Draw `labels.sample` attempts into `labels.jsonl`; correct avg@N by those in `labels.file`.
+    """Write `labels.sample` attempts to `labels.jsonl`; correct avg@N by human labels.
 
-    Returns what `labels.json` holds, too. Raises UserError: a file that cannot be used.
+    Returns what is written to `labels.json`. Raises UserError: a file that cannot be used.
     """
     size, file, path = run.cfg.labels.sample, run.cfg.labels.file, run.path / "labels.jsonl"
     if size is None and file is None:
@@ -222,7 +223,7 @@ def annotations(run: Run) -> dict[str, Any]:
     if not (keys := _keys(codes)).size:
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
     if size is not None and path.exists():
-        warn(f"labels.sample={size}: {path} is there and stays; move it to have another drawn")
+        warn(f"labels.sample={size}: {path} exists and is kept; move it to draw another sample")
     elif size is not None:
         rng = np.random.default_rng([run.cfg.sampling.seed or 0, keys.size])
         keys = keys[rng.permutation(keys.size)[:size]]
@@ -230,12 +231,12 @@ def annotations(run: Run) -> dict[str, Any]:
         answers = rowkeys.aligned(run, graded.ruled(run, ["answer"]), keys)["answer"].to_pylist()
         rows, names = list[dict[str, Any]](), ("question_id", "problem", "gold")
         for i, key in enumerate(keys.tolist()):
-            of = {name: run.questions[key >> 32][name] for name in names}
-            shown = {"trial": key & 0xFFFFFFFF, "answer": answers[i], "end": ends.get(i, "")}
-            rows.append({"correct": None} | of | shown)
+            question = {name: run.questions[key >> 32][name] for name in names}
+            attempt = {"trial": key & 0xFFFFFFFF, "answer": answers[i], "end": ends.get(i, "")}
+            rows.append({"correct": None} | question | attempt)
         atomic.write_jsonl(path, rows)
-        then = f"set each `correct` to true or false; `{PROGRAM} verify {run.path} labels={path}`"
-        note(f"verify: {len(rows)} attempts to label are in {path}: {then}")
+        then = f"then `{PROGRAM} verify {run.path} labels={path}`"
+        note(f"verify: {len(rows)} attempts to label are in {path}: set `correct` in each, {then}")
     return {} if file is None else _corrected(run, codes)
 
 
@@ -245,62 +246,65 @@ def _keys(codes: outcomes.Codes) -> Ints:
 
 
 def _read(run: Run, keys: Ints) -> tuple[Ints, Floats]:
-    """Read positions in `keys` of the attempts that people labelled: 1 for correct, 0 for not."""
+    """Read human labels: indices in `keys`, and 1 for correct, 0 for not."""
     path = Path(run.cfg.labels.file or "").expanduser()
     if not path.is_file():
         raise UserError(f"labels={path}: no such file; labels.sample=60 writes one to fill in")
     ids = [q["question_id"] for q in run.questions]
-    place = {(ids[key >> 32], key & 0xFFFFFFFF): i for i, key in enumerate(keys.tolist())}
+    index = {(ids[key >> 32], key & 0xFFFFFFFF): i for i, key in enumerate(keys.tolist())}
     labels: dict[int, float] = {}
-    for where, row in untrusted.json_lines(path):
+    for position, row in untrusted.json_lines(path):
         if (correct := row.get("correct")) is None:
             continue
         name, trial = str(row.get("question_id")), row.get("trial")
-        at = place.get((name, trial)) if type(trial) is int else None
-        if at is None or at in labels or not isinstance(correct, bool):
+        i = index.get((name, trial)) if type(trial) is int else None
+        if i is None or i in labels or not isinstance(correct, bool):
             needs = "question_id and trial of a graded attempt, each once, and `correct`: true"
-            raise UserError(f"{path}, {where}: needs {needs}, false or null")
-        labels[at] = float(correct)
+            raise UserError(f"{path}, {position}: needs {needs}, false or null")
+        labels[i] = float(correct)
     if not labels:
         raise UserError(f"{path}: no row has `correct` set to true or false")
     return np.array(list(labels), np.int64), np.array(list(labels.values()))
 
 
 def _corrected(run: Run, codes: outcomes.Codes) -> dict[str, Any]:
-    """Correct avg@N by the grader, and by the verifier's label, with labels of people."""
+    """Correct avg@N by the grader, and by the verifier's labels, with human labels."""
     keys, trials, level = _keys(codes), (codes != PENDING).sum(axis=1), run.cfg.scoring.confidence
-    weights = 1 / (trials[keys >> 32] * (trials > 0).sum())  # of an attempt in avg, sum 1
-    at, labels = _read(run, keys)
+    weights = 1 / (trials[keys >> 32] * (trials > 0).sum())  # of each attempt in avg; sum 1
+    labeled, labels = _read(run, keys)
     verdict = rowkeys.aligned(run, graded.read_verdicts(run, ["a", "label"]).table, keys)
     codes = codes[codes != PENDING]
-    # Where the grader cannot say, P(A) of the verifier stands for it.
+    # If the grader failed, the verifier's P(A) replaces its outcome.
     p = pc.fill_null(verdict["a"], 0.0).to_numpy()
     grader = np.where(np.isin(codes, UNDECIDED), p, codes == CORRECT).clip(0, 1)
     verifier = pc.fill_null(pc.equal(verdict["label"], "A").cast("float64"), np.nan).to_numpy()
-    made: dict[str, Any] = {"file": str(run.cfg.labels.file), "labels": at.size}
-    made["confidence"], rows = level, list[dict[str, Any]]()
+    record: dict[str, Any] = {"file": str(run.cfg.labels.file), "labels": labeled.size}
+    record["confidence"], rows = level, list[dict[str, Any]]()
 
-    def corrected(who: str, view: Floats) -> dict[str, float]:
-        mean = prediction_powered(view, labels, at, weights, level)
-        rows.append({"who": who, "value": mean.value, "interval": (mean.low, mean.high)})
+    def corrected(name: str, predicted: Floats) -> dict[str, float]:
+        mean = prediction_powered(predicted, labels, labeled, weights, level)
+        rows.append({"who": name, "value": mean.value, "interval": (mean.low, mean.high)})
         return mean._asdict()
 
-    for who, view in (("grader", grader), ("verifier", verifier)):
-        if unseen := np.count_nonzero(np.isnan(view)):  # without a verdict
-            note(f"verify: labels: the {who} has no view of {unseen} attempts")
+    for name, predicted in (("grader", grader), ("verifier", verifier)):
+        if missing := np.count_nonzero(np.isnan(predicted)):  # without a verdict
+            note(f"verify: labels: {missing} attempts have no decision of the {name}")
             continue
-        confusion = [[int(((labels == a) & (view[at] == b)).sum()) for b in (1, 0)] for a in (1, 0)]
-        (kept, missed), (accepted, rejected) = confusion
-        value, errors = float(weights @ view), {"missed": f"{missed} of {kept + missed}"}
+        pairs = [(labels == a, predicted[labeled] == b) for a in (1, 0) for b in (1, 0)]
+        kept, missed, accepted, rejected = (int((a & b).sum()) for a, b in pairs)
+        value, errors = float(weights @ predicted), {"missed": f"{missed} of {kept + missed}"}
         errors["accepted"] = f"{accepted} of {accepted + rejected}"
-        rows.append({"who": who, "value": value, **errors})
-        set_right = corrected(f"{who}, set right", view)
-        made[who] = {"value": value, "corrected": set_right, "confusion": confusion}
-    made["labels_alone"] = corrected("labels alone", np.zeros(keys.size))
+        rows.append({"who": name, "value": value, **errors})
+        record[name] = {
+            "value": value,
+            "corrected": corrected(f"{name}, corrected", predicted),
+            "confusion": [[kept, missed], [accepted, rejected]],
+        }
+    record["labels_alone"] = corrected("labels alone", np.zeros(keys.size))
     heads = [*columns(align="left", who="score by"), *columns("{:.4f}", value="value")]
     heads += columns("{:.4f}", interval=f"{level:.0%} interval")
-    heads += columns(missed="missed", accepted="let pass")
-    notes = ["missed: right ones called wrong; let pass: wrong ones called right"]
-    show(Table(f"{at.size} labels of people, {keys.size} attempts", heads, rows, notes))
-    runfolder.write_json(run.path / "labels.json", made)
-    return made
+    heads += columns(missed="false negatives", accepted="false positives")
+    notes = ["false negatives: right called wrong; false positives: wrong called right"]
+    show(Table(f"{labeled.size} human labels, {keys.size} attempts", heads, rows, notes))
+    runfolder.write_json(run.path / "labels.json", record)
+    return record

@@ -1,7 +1,7 @@
-"""Have a verifier judge texts: in this process, or as one of several workers with devices each.
+"""Judge texts with a verifier, in this process or as one of several workers.
 
-Each batch is written by the worker that judged it; one that another was at when that died is judged
-by the next.
+Each worker writes the batches that it has judged; a batch of a worker that died is judged by
+another one.
 """
 
 import contextlib
@@ -35,64 +35,66 @@ from bayes_at_n.verifiers.judge.labels import LABELS
 
 KEPT = "Verdicts that were written are kept; the same command continues"
 _MADE_BY = b"made_by"
-_SLACK = 1024  # tokens that the longest prompt is rounded up by
+_SLACK = 1024  # tokens to a multiple of which the longest prompt is rounded up
 _IDLE_S = 0.2
 
 
 class Labels:
-    """The log-probs of a verifier in a folder, as far as they are read.
+    """The log-probs of a verifier in a folder, as read so far.
 
     Attributes:
         table: rows of LABEL_LOGPROBS.
-        loaded: the weights that they are by; empty without any.
+        loaded: fingerprint of the weights that made them; empty without any.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.loaded = folder, ""
         self.table = LABEL_LOGPROBS.empty_table()
-        self._seen, damage = set[Path](), parquet.Damage()
+        self._read, damage = set[Path](), parquet.Damage()
         self.update(damage)
         if damage.lines:
             warn(f"{folder}: {damage}; set aside, those texts are judged again")
             shards.set_aside(damage, LABEL_LOGPROBS)
-            self._seen = {*shards.files(folder)}
+            self._read = {*shards.files(folder)}
 
     def update(self, damage: parquet.Damage | None = None) -> int:
-        """Read parts that are new; return how many texts they hold."""
-        new = [path for path in shards.files(self.folder) if path not in self._seen]
+        """Read new parts; return how many texts they have."""
+        new = [path for path in shards.files(self.folder) if path not in self._read]
         batches, damage = list[pa.RecordBatch](), damage or parquet.Damage()
         for path in new:
             batches += parquet.read(path, LABEL_LOGPROBS, LABEL_LOGPROBS.names, damage)
             made_by = json.loads(metadata(path).get(_MADE_BY, b"{}"))
             self.loaded = self.loaded or str(made_by.get("loaded", ""))
-        self._seen.update(new)
+        self._read.update(new)
         fresh = pa.Table.from_batches(batches, LABEL_LOGPROBS)
         self.table = pa.concat_tables([self.table, fresh])
         return len(fresh)
 
 
 def missing(plan: Plan) -> set[str]:
-    """Read which texts of a plan are not judged yet."""
+    """Return the texts of a plan that are not judged yet."""
     return {*plan.names}.difference(Labels(plan.folder).table["judged"].to_pylist())
 
 
 class Judge:
-    """The verifier, loaded, for turns of so many bytes. Raises as `engines.load` and `Prompts`."""
+    """A loaded verifier, for user turns of at most `longest` bytes; see `engines.load`."""
 
     def __init__(self, cfg: RunConfig, longest: int) -> None:
         self.cfg, context = cfg, models.context(cfg.model)
         self.prompts = Prompts(cfg.verifier, models.tokenizer(cfg.model), context)
-        # No tokenizer makes more tokens than bytes.
+        # A text has at most as many tokens as bytes.
         tokens = longest + len(self.prompts.before) + len(self.prompts.after)
         self.engine = engines.load_verifier(cfg, min(context, -(-tokens // _SLACK) * _SLACK))
-        about = models.describe_tokenizer(cfg.model, self.prompts.tokenizer)
-        self.described = self.engine.describe() | {"tokenizer": about}
+        tokenizer = models.describe_tokenizer(cfg.model, self.prompts.tokenizer)
+        self.description = self.engine.describe() | {"tokenizer": tokenizer}
 
     def ask(self, texts: Sequence[Text], step: Callable[[], None]) -> pa.Table:
-        """Make rows of LABEL_LOGPROBS; `step` is called after every step of the engine.
+        """Return rows of LABEL_LOGPROBS; `step` is called after every step of the engine.
 
-        Raises UserError: a question is too long; there are no log-probs. TryAgain: it breaks.
-        Interrupted: by `step`.
+        Raises:
+            UserError: a question is too long, or there are no log-probs.
+            TryAgain: the engine failed.
+            Interrupted: by `step`.
         """
         prompts = self.prompts.build([candidate for _, candidate in texts])
         ids = [prompt.token_ids for prompt in prompts]
@@ -102,12 +104,12 @@ class Judge:
             raise
         except Exception as error:  # engines raise whatever their parts raise
             e = self.cfg.engine
-            why = f"{e.key}={e.name} failed while verifying: {one_line(error)}"
-            raise TryAgain(f"{why}. {KEPT} (out of memory: lower {e.lighter})") from error
+            text = f"{e.key}={e.name} failed while verifying: {one_line(error)}"
+            raise TryAgain(f"{text}. {KEPT} (out of memory: lower {e.lighter})") from error
         if not np.isfinite(logprobs).all():
-            which = f"verifier.id={self.cfg.verifier.id}"
-            raise UserError(f"{which}: log-probs are no numbers; try verifier.dtype=float32")
-        missing = len(LABELS) - logprobs.shape[1]  # a label that it does not have, it cannot say
+            key = f"verifier.id={self.cfg.verifier.id}"
+            raise UserError(f"{key}: log-probs are not finite; try verifier.dtype=float32")
+        missing = len(LABELS) - logprobs.shape[1]  # a missing label has probability 0
         logprobs = np.pad(logprobs, ((0, 0), (0, missing)), constant_values=-np.inf)
         columns = {"judged": [name for name, _ in texts], "tokens": [*map(len, ids)]}
         columns |= {"cut": [p.cut for p in prompts]} | label_columns(logprobs, "logprob_")
@@ -121,20 +123,20 @@ def judge(
     slot: Slot | None = None,
     written: Callable[[], None] = lambda: None,
 ) -> None:
-    """Judge batches and write them, until none is left that no other worker is at.
+    """Judge batches and write them, until all are judged.
 
     Args:
         plan: the texts.
-        configs: of the run, with the verifier in the place of its model.
-        stop: ends it within a batch, which is then judged again.
-        slot: where a supervisor has put this worker.
+        configs: of the run, with the verifier as the model.
+        stop: a flag that ends it within a batch, which is then judged again.
+        slot: this worker's slot under a supervisor.
         written: called after each part.
 
-    Raises UserError, TryAgain: as `Judge`. Interrupted: `stop` was set.
+    Raises UserError, TryAgain: see `Judge`. Interrupted: `stop` was set.
     """
     cfg, worker = sizing.resolved(configs[0], ()), shards.worker_id()
     if slot:
-        set_modes("quiet")  # the supervisor says what is loaded
+        set_modes("quiet")  # the supervisor prints the progress
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
         intact = stack.enter_context(guard.unmoved(run.path, "attempts were verified"))
@@ -142,7 +144,7 @@ def judge(
         share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
 
         def step() -> None:
-            with watch.paused():  # the engine shows that it works
+            with watch.paused():  # restarts the time limit of the engine
                 if stop.signal_number:
                     raise Interrupted(f"stopped. {KEPT}", stop.signal_number)
 
@@ -151,7 +153,7 @@ def judge(
         stack.callback(_leave, verifier, watch)
         made_by = {"verifier": plan.made_by, "loaded": models.fingerprint(cfg.model)}
         several = {"replicas": cfg.engine.replicas} if slot else {}
-        made_by |= {"engine": verifier.described | several}
+        made_by |= {"engine": verifier.description | several}
         columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(made_by)})
         for number in share.claimed(verifier, step):
             if texts := read(run, plan, number):
@@ -167,7 +169,7 @@ def judge(
 
 
 class _Share:
-    """What one of several workers judges, and what it says of that."""
+    """One worker's claims on batches, and its session."""
 
     def __init__(self, plan: Plan, session: Session, beat: Heartbeat) -> None:
         self.plan, self.session = plan, session
@@ -175,8 +177,8 @@ class _Share:
         self.claims.read()
 
     def claimed(self, verifier: Judge, step: Callable[[], None]) -> Iterator[int]:
-        """Yield batches to judge, and wait for those that others are at."""
-        self.session.loaded(self._left(), verifier.described)
+        """Yield batches to judge, and wait for those of other workers."""
+        self.session.loaded(self._left(), verifier.description)
         while self.claims.pending:
             if (number := self.claims.take(0, 1, 1)) is not None:
                 yield number
@@ -186,7 +188,7 @@ class _Share:
                 time.sleep(_IDLE_S)
 
     def made(self, number: int, texts: int) -> None:
-        """Note that a batch is written."""
+        """Record that a batch is written."""
         self.claims.durable(number)
         self.session.add(0.0, attempts=texts)
         self.session.tick("sampling", self._left())
@@ -195,14 +197,14 @@ class _Share:
         return sum(len(self.plan.span(number)) for number in self.claims.pending)
 
     def _pending(self) -> list[int]:
-        names, left = self.plan.names, missing(self.plan)
+        names, pending = self.plan.names, missing(self.plan)
         spans = enumerate(map(self.plan.span, range(len(self.plan.starts))))
-        return [n for n, span in spans if not left.isdisjoint(names[span.start : span.stop])]
+        return [n for n, span in spans if not pending.isdisjoint(names[span.start : span.stop])]
 
 
 @contextlib.contextmanager
 def _shared(plan: Plan, session: Session, watch: Watch) -> Iterator[_Share]:
-    """Take part in the work, and say at the end how it went."""
+    """Yield this worker's share; write its session and heartbeat, and how it ended."""
     with Heartbeat(plan.work, session.worker) as beat:
         watch.beats.append(beat)
         try:
@@ -216,12 +218,12 @@ def _shared(plan: Plan, session: Session, watch: Watch) -> Iterator[_Share]:
 
 
 def _hung(cfg: RunConfig, seconds: float) -> None:
-    try:  # to end this process: nothing else frees the GPU of its engine
-        fail(f"{cfg.engine.key}={cfg.engine.name} hangs: no answer in {seconds:g} s. {KEPT}")
+    try:  # then end the process: nothing else frees the GPU of its engine
+        fail(f"{cfg.engine.key}={cfg.engine.name} hangs: no response in {seconds:g} s. {KEPT}")
     finally:
         os._exit(heartbeat.HUNG)
 
 
 def _leave(verifier: Judge, watch: Watch) -> None:
-    with watch.awaiting(), contextlib.suppress(Exception):  # its processes may be gone already
+    with watch.awaiting(), contextlib.suppress(Exception):  # its processes may have ended
         engines.leave(verifier.engine)

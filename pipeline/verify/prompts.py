@@ -1,13 +1,13 @@
-"""Make a verifier's prompt: one user turn whose fields cannot be left by what stands in them.
+"""Render a verifier's prompt: one user turn, whose fields contain untrusted text.
 
-What is judged is untrusted text. Three things keep it in its field:
+Three rules keep the text within its field:
 
-- Fields are encoded as plain text: a control token spelt out in them (``<|im_end|>``) becomes the
-  tokens of its characters. Only the chat template makes control tokens.
-- A tag of the template, such as ``<The End>``, gets round brackets wherever a field spells its
-  letters, in any case and with anything between them, also where only the tokenizer's normaliser
-  would make the tag. Of its fences other quotes are made.
-- A prompt that is too long is cut in the middle of the response: no end can be pushed out.
+- Fields are encoded as plain text: a control token in them (``<|im_end|>``) becomes the tokens of
+  its characters. Only the chat template writes control tokens.
+- A tag of the template, such as ``<The End>``, gets round brackets wherever a field has its
+  letters, in any case and with anything between them, and also if the tokenizer's normalizer would
+  produce the tag. Fences of the template are replaced by other quotes.
+- A prompt that is too long is cut in the middle of the response, so that its end stays.
 """
 
 import json
@@ -24,16 +24,16 @@ from bayes_at_n.pipeline.prepare import models, official_prompt
 from bayes_at_n.prompts import PromptError, control_tokens, options, plain, render, turns
 from bayes_at_n.verifiers import LETTERS
 
-CUT = "\n[...]\n"  # stands where the middle of a response was left out
+CUT = "\n[...]\n"  # replaces the middle of a response
 _FIELD = re.compile(rf"\{{({'|'.join(FIELDS)})(?::(.?)([<>^])([0-9]{{1,4}}))?\}}")
 _LIKE_FIELD = re.compile(rf"\{{(?:{'|'.join(FIELDS)})\b[^{{}}\n]*\}}")
 _TAG = re.compile(r'<[^<>{}\n]+>|"""|```')
-_FILLER = r"(?:_|[^\w<>])*"  # spaces, a slash, marks without width: what a reader may overlook
-_USER = "\u2060user\u2060turn\u2060"  # no template writes this, and none changes it
+_FILLER = r"(?:_|[^\w<>])*"  # spaces, slashes, zero-width characters: what a reader may overlook
+_USER = "\u2060user\u2060turn\u2060"  # a placeholder that no template contains or changes
 
 
 class Candidate(NamedTuple):
-    """What a verifier is to judge; `answer` is the extracted one, empty without one."""
+    """What a verifier judges; `answer`: the extracted one, or empty."""
 
     question_id: str
     question: str
@@ -43,14 +43,14 @@ class Candidate(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """Token ids up to the answer slot, and whether the response's middle was left out."""
+    """Token ids up to the label, and whether the middle of the response was left out."""
 
     token_ids: list[int]
     cut: bool
 
 
 def as_candidate(question: Mapping[str, Any]) -> Candidate:
-    """Make a candidate without response of a row of the questions table, with options and gold."""
+    """Return a candidate without response from a row of the questions table."""
     problem, gold = question["problem"], question["gold"]
     if choices := question["choices"]:
         problem = f"{problem}\n\n{options(choices)}"
@@ -58,19 +58,19 @@ def as_candidate(question: Mapping[str, Any]) -> Candidate:
     return Candidate(question["question_id"], problem, gold, "", "")
 
 
-def with_fallback(cfg: RunConfig, made: str | None) -> RunConfig:
-    """Replace the official prompt by its fallback; not if it or verdicts `made` by it are here."""
-    v, instead = cfg.verifier, cfg.verifier.official.fallback
+def with_fallback(cfg: RunConfig, stored: str | None) -> RunConfig:
+    """Replace the official prompt by its fallback, unless it is available or verdicts used it."""
+    v, fallback = cfg.verifier, cfg.verifier.official.fallback
     if (
         v.prompt != OFFICIAL
-        or not instead
-        or made == str(v.official)
+        or not fallback
+        or stored == str(v.official)
         or official_prompt.read(v.official)
     ):
         return cfg
-    why = f"verifier.prompt={OFFICIAL}: is not on this machine, so it is asked with {instead}"
-    warn(f"{why}: figures are not {v.name}'s as published. {official_prompt.REMEDY}")
-    return replace(cfg, verifier=replace(v, prompt=instead))
+    text = f"verifier.prompt={OFFICIAL}: not on this machine, so {fallback} is used instead"
+    warn(f"{text}: results differ from those published for {v.name}. {official_prompt.REMEDY}")
+    return replace(cfg, verifier=replace(v, prompt=fallback))
 
 
 def read_template(cfg: VerifierConfig) -> str:
@@ -85,9 +85,9 @@ def read_template(cfg: VerifierConfig) -> str:
         else:
             template = path.read_text("utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
-        why = f"verifier.prompt={cfg.prompt}: {one_line(error)}"
+        text = f"verifier.prompt={cfg.prompt}: {one_line(error)}"
         names = ", ".join(sorted(p.stem for p in settings.FOLDER.glob("*.txt")))
-        raise UserError(f"{why}; choose from {names}, or name a file") from error
+        raise UserError(f"{text}; choose from {names}, or name a file") from error
     bad = [field for field in _LIKE_FIELD.findall(template) if not _FIELD.fullmatch(field)]
     judged = "{response}" if "{response" in template else "{answer}"
     if bad or template.count(judged) != 1 or template.count("{response") > 1:
@@ -97,12 +97,12 @@ def read_template(cfg: VerifierConfig) -> str:
 
 
 def uses_answer(template: str) -> bool:
-    """Say whether the template restates the extracted answer."""
+    """Return whether the template contains the extracted answer."""
     return any(field[1] == "answer" for field in _FIELD.finditer(template))
 
 
 def neutral(text: str, template: str) -> str:
-    """Put round brackets around what reads as a tag of the template, quotes for its fences.
+    """Replace brackets of what reads as a tag of the template, and its fences.
 
     >>> neutral("2 < response  end>, < / a>, <b>, ````", "<Response End> </a> ```")
     "2 ( response  end), ( / a), <b>, '''`"
@@ -113,16 +113,16 @@ def neutral(text: str, template: str) -> str:
             inside = _FILLER + _FILLER.join(letters) + _FILLER
             text = re.sub(rf"<({inside})>", r"(\1)", text, flags=re.IGNORECASE)
         else:
-            text = text.replace(tag, "'''")  # of the same length: engines are sized before
+            text = text.replace(tag, "'''")  # of the same length, by which engines are sized
     return text
 
 
-def fill(template: str, candidate: Candidate, normalise: Any = None) -> tuple[str, int, int]:
-    """Make the user's turn; return where in it the response begins and ends, too, in characters.
+def fill(template: str, candidate: Candidate, normalize: Any = None) -> tuple[str, int, int]:
+    """Return the user's turn, and begin and end of the response in it, in characters.
 
     A field with fill, alignment and width is padded or cut to the width; other braces are LaTeX and
-    stay. Tags of the template lose their brackets in fields, those that `normalise` would make,
-    too. Without ``{response}`` the extracted answer is judged, without one the response.
+    stay. Tags of the template are neutralized in fields, also those that `normalize` would produce.
+    A template without ``{response}`` gets the extracted answer, or if there is none the response.
     """
     judged = "{response}" if "{response" in template else "{answer}"
     if judged == "{answer}":
@@ -131,10 +131,10 @@ def fill(template: str, candidate: Candidate, normalise: Any = None) -> tuple[st
     def value(field: re.Match[str]) -> str:
         name, filler, alignment, width = field.groups()
         text = getattr(candidate, name)
-        if normalise is not None:  # some put marks in front of every text: without tags it stays
-            normal = normalise(text)
-            neutralised = neutral(normal, template)
-            text = text if neutralised == normal else neutralised
+        if normalize is not None:  # it may also change text without tags, which must stay
+            normal = normalize(text)
+            neutralized = neutral(normal, template)
+            text = text if neutralized == normal else neutralized
         text = neutral(text, template)
         return text if width is None else f"{text[: int(width)]:{filler or ' '}{alignment}{width}}"
 
@@ -143,9 +143,9 @@ def fill(template: str, candidate: Candidate, normalise: Any = None) -> tuple[st
 
 
 class Prompts:
-    """Makes a verifier's prompts, of `context` tokens with their answer, and knows its label ids.
+    """Renders a verifier's prompts, of at most `context` tokens with the label.
 
-    Raises UserError: no fast tokenizer or chat template, or a label of several tokens.
+    Raises UserError: there is no fast tokenizer or chat template, or a label has several tokens.
     """
 
     def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int) -> None:
@@ -162,8 +162,8 @@ class Prompts:
             raise UserError(f"verifier.id={cfg.id}: {error}; a verifier needs one") from error
         parts = frame.split(_USER)
         if len(parts) != 2 or not getattr(tokenizer, "is_fast", False):
-            why = "its chat template does not write the user's text once, or its tokenizer is slow"
-            raise UserError(f"verifier.id={cfg.id}: cannot be used: {why}")
+            reason = "its chat template does not contain the user's text once, or it has no fast"
+            raise UserError(f"verifier.id={cfg.id}: cannot be used: {reason} tokenizer")
 
         def encoded(text: str) -> list[int]:
             return list(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -175,12 +175,12 @@ class Prompts:
                 *front, last = encoded(parts[1] + label)
                 if front != self.after:
                     pieces = tokenizer.convert_ids_to_tokens([*front, last][len(self.after) :])
-                    why = f"must be one token at the answer slot; {cfg.id} makes {pieces} of it"
-                    raise UserError(f"verifier.labels.{name}={label}: {why}")
+                    fault = f"must be one token after the prompt; {cfg.id} encodes it to {pieces}"
+                    raise UserError(f"verifier.labels.{name}={label}: {fault}")
                 self.label_ids.append(last)
-        # Of fields: the tokenizer without its control tokens, whose ids no text may give.
-        every = "".join([*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()])
-        control = set(control_tokens(tokenizer, every))
+        # For fields: the tokenizer without control tokens, whose ids no text may produce.
+        all_added = "".join([*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()])
+        control = set(control_tokens(tokenizer, all_added))
         raw = json.loads(tokenizer.backend_tokenizer.to_str())
         added = (t for t in raw["added_tokens"] if not t["special"])
         raw["added_tokens"] = [t for t in added if t["content"] not in control]
@@ -188,27 +188,27 @@ class Prompts:
         self.plain = Tokenizer.from_str(json.dumps(raw))
         self.control = frozenset(tokenizer.convert_tokens_to_ids(sorted(control)))
         self.cut = self.plain.encode(CUT, add_special_tokens=False).ids
-        self.room = context - 1 - len(self.before) - len(self.after)
+        self.space = context - 1 - len(self.before) - len(self.after)  # for the user's turn
 
     def build(self, candidates: Sequence[Candidate]) -> list[Prompt]:
-        """Make prompts. Raises UserError: one is too long without a response, or ill-encoded."""
-        normalise = getattr(self.plain.normalizer, "normalize_str", None)
-        filled = [fill(self.template, candidate, normalise) for candidate in candidates]
+        """Render prompts. Raises UserError: one is too long without response, or ill-encoded."""
+        normalize = getattr(self.plain.normalizer, "normalize_str", None)
+        filled = [fill(self.template, candidate, normalize) for candidate in candidates]
         encodings = self.plain.encode_batch([turn[0] for turn in filled], add_special_tokens=False)
         prompts = []
-        for candidate, (text, start, end), of in zip(candidates, filled, encodings, strict=True):
+        for candidate, (text, start, end), code in zip(candidates, filled, encodings, strict=True):
             name = candidate.question_id
-            models.check_tokens(self.cfg, self.tokenizer, name, text, of.ids)
-            ids = [i for i in of.ids if i not in self.control]
-            if cut := len(ids) > self.room:
-                both = zip(of.ids, of.offsets, strict=True)
-                spans = [span for i, span in both if i not in self.control]
+            models.check_tokens(self.cfg, self.tokenizer, name, text, code.ids)
+            ids = [i for i in code.ids if i not in self.control]
+            if cut := len(ids) > self.space:
+                pairs = zip(code.ids, code.offsets, strict=True)
+                spans = [span for i, span in pairs if i not in self.control]
                 inside = [n for n, (a, b) in enumerate(spans) if start <= a <= b <= end]
                 first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
-                room = self.room - (len(ids) - (last - first)) - len(self.cut)
-                if room < 2:
-                    why = f"even without a response, for the verifier's {self.room} tokens"
-                    raise UserError(f"{name}: too long, {why}; take another, or verifier=none")
-                ids = [*ids[: first + room - room // 2], *self.cut, *ids[last - room // 2 :]]
+                keep = self.space - (len(ids) - (last - first)) - len(self.cut)
+                if keep < 2:
+                    detail = f"even without a response, for the verifier's {self.space} tokens"
+                    raise UserError(f"{name}: too long, {detail}; use another, or verifier=none")
+                ids = [*ids[: first + keep - keep // 2], *self.cut, *ids[last - keep // 2 :]]
             prompts.append(Prompt([*self.before, *ids, *self.after], cut))
         return prompts

@@ -1,4 +1,4 @@
-"""verify: a verifier's label probabilities for every attempt, raw and calibrated.
+"""verify: compute a verifier's label probabilities for every attempt, raw and calibrated.
 
 Each distinct text is judged once, by a prefill; verdicts are derived from its log-probs.
 """
@@ -36,13 +36,15 @@ from bayes_at_n.pipeline.workers.supervise import Task, supervise
 from bayes_at_n.verifiers.judge import calibration, guards
 from bayes_at_n.verifiers.judge.labels import LABELS
 
-_VERSION = 1  # of how prompts are written and encoded; another one makes other log-probs
+_VERSION = 1  # raise it if prompts are rendered or encoded differently
 
 
 def verify(run: Run) -> None:
-    """Judge every text that was not judged yet, calibrate, and read or draw labels of people.
+    """Judge every text that was not judged yet, calibrate, and read or sample human labels.
 
-    Raises UserError: no attempts, or an unusable verifier or prompt. TryAgain: its engine breaks.
+    Raises:
+        UserError: there are no attempts, or the verifier or its prompt cannot be used.
+        TryAgain: the engine failed.
     """
     if run.cfg.verifier.id is None:
         note_alone("verify: nothing is judged (verifier=none)")
@@ -57,8 +59,8 @@ def _verify(given: Run) -> None:
     run, engine = given, given.cfg.engine.name
     sampled = runfolder.read_manifest(run).get("identity", {}).get("engine.name", engine)
     if sampled != engine:
-        mine = f"the verifier's is verifier.engine.name={engine}"
-        raise UserError(f"engine.name={engine}: {run.path} was sampled with {sampled}; {mine}")
+        remedy = f"for the verifier set verifier.engine.name={engine}"
+        raise UserError(f"engine.name={engine}: {run.path} was sampled with {sampled}; {remedy}")
     runfolder.check_same(run, runfolder.identity(run.cfg))
     if not run.questions or not parts(run.attempts):
         raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
@@ -67,21 +69,22 @@ def _verify(given: Run) -> None:
     )
     template = prompts.read_template(run.cfg.verifier)
     made_by = identity(run.cfg, verifier_as_model(run.cfg), template)
-    at, work = run.path, "attempts were verified"
-    with lease.held(at / "verify.lease", "verifying", wait=True), guard.unmoved(at, work) as intact:
-        # All that decides verdicts but the texts of attempts and their log-probs.
+    path, work = run.path, "attempts were verified"
+    held = lease.held(path / "verify.lease", "verifying", wait=True)
+    with held, guard.unmoved(path, work) as intact:
+        # Everything that decides verdicts, except texts of attempts and their log-probs.
         v, labels = run.cfg.verifier, Path(run.cfg.labels.file or "").expanduser()
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
         made_from = graded.verdict_inputs(run, of_grades or prompts.uses_answer(template))
         made_from |= {"verifier": made_by, "template": made_by["template"]}
-        if v.fit_temperature or v.calibration == "graded":  # each by all attempts
+        if v.fit_temperature or v.calibration == "graded":  # these depend on all attempts
             made_from["attempts"] = [part.mark for part in parts(run.attempts)]
         if v.fit_temperature:
             text = labels.read_text("utf-8") if labels.is_file() else None
             made_from["fit"] = "" if text is None else runfolder.short_hash(text)
         if pending := VERDICTS_TABLE.pending(run, made_from):
-            if why := next(filter(None, pending.values()), ""):
-                note(f"verify: earlier verdicts had other inputs ({why})")
+            if changed := next(filter(None, pending.values()), ""):
+                note(f"verify: earlier verdicts had other inputs ({changed})")
             attempts = _judged(run, made_by, template, intact)
             runfolder.save_verifier(given)
             _derive(run, attempts, made_from, pending)
@@ -91,13 +94,13 @@ def _verify(given: Run) -> None:
 
 
 def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
-    """Make everything that decides a log-prob; none of it needs the model itself."""
+    """Return everything that decides log-probs, without loading the model."""
     v, args, local = cfg.verifier, judge.engine.args, find_local(str(cfg.verifier.id))
     chat = local / "chat_template.jinja" if local else None
     chat_text = chat.read_text("utf-8") if chat and chat.is_file() else ""
     return {
         "prompts": _VERSION,
-        "engine": judge.engine.name,  # two engines round otherwise
+        "engine": judge.engine.name,  # engines differ in rounding
         "weights": models.fingerprint(judge.model) if local else f"{v.id}@{v.revision}",
         "chat_template": runfolder.short_hash(chat_text) if chat_text else "",
         "chat_template_kwargs": dict(v.chat_template_kwargs),
@@ -106,27 +109,27 @@ def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
         "dtype": v.dtype,
         "context": v.context,
         **v.form(),
-        **({"engine_args": args} if args else {}),  # quantisation, and nobody can tell what else
+        **({"engine_args": args} if args else {}),  # may be quantization, say
     }
 
 
 def folder(run: Run, made_by: dict[str, Any]) -> Path:
-    """Return where the log-probs of a verifier of this `identity` are."""
+    """Return the folder of the log-probs of a verifier with this `identity`."""
     return run.path / "label_logprobs" / runfolder.short_hash(json.dumps(made_by, sort_keys=True))
 
 
 def _judged(run: Run, made_by: dict[str, Any], template: str, intact: guard.Check) -> pa.Table:
-    """Ask about texts that are not judged; return `calibrate.with_labels` of all attempts."""
+    """Judge the texts that are not judged yet; return `calibrate.with_labels` of all attempts."""
     attempts, labels = texts.texts_to_judge(run, template), Labels(folder(run, made_by))
-    free, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}
-    probes = [texts.digest(candidate) for candidate in free]
-    new = {name: one for name, one in zip(probes, free, strict=True) if name not in done}
+    candidates, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}
+    probes = [texts.digest(candidate) for candidate in candidates]
+    new = {name: one for name, one in zip(probes, candidates, strict=True) if name not in done}
     pending = texts.distinct(attempts, [*done, *new])
 
     def judged() -> pa.Table:
         return calibrate.with_labels(run, attempts, labels.table, probes)
 
-    shutil.rmtree(texts.work_folder(labels.folder), ignore_errors=True)  # of a killed command
+    shutil.rmtree(texts.work_folder(labels.folder), ignore_errors=True)  # a killed command's
     total, before = len(new) + len(pending), judged()
     if not total or not len(attempts):
         if len(before):
@@ -136,60 +139,59 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: guard.Chec
     turns = (prompts.fill(template, prompts.as_candidate(row))[0] for row in run.questions)
     longest = pc.max(attempts["bytes"]).as_py() + max(len(turn.encode()) for turn in turns)
     workers = cfg.engine.replicas if cfg.cluster.address is None else cfg.cluster.workers
-    of_texts = [len(one.response) for one in new.values()] + pending["bytes"].to_pylist()
-    starts = texts.batches(of_texts, workers)
+    sizes = [len(one.response) for one in new.values()] + pending["bytes"].to_pylist()
+    starts = texts.batches(sizes, workers)
     plan = Plan(labels.folder, made_by, [*new.items()], pending, starts, longest)
 
-    def look() -> int:
+    def update() -> int:
         intact()
-        if made := labels.update():
+        if count := labels.update():
             check(run, judged())
-        return made
+        return count
 
     plan.work.mkdir(parents=True)
     try:
         if workers > 1 or cfg.cluster.address is not None:
-            _together(run, cfg, plan, look)
+            _supervised(run, cfg, plan, update)
         else:
             with Meter("verify", total) as meter:
-                judge(plan, [cfg], StopFlag(), written=lambda: meter.advance(look()))
-        look()
+                judge(plan, [cfg], StopFlag(), written=lambda: meter.advance(update()))
+        update()
     finally:
         shutil.rmtree(plan.work, ignore_errors=True)
-    many = len(attempts) - len(before)
-    note_alone(f"verify: {many} attempts judged with {total} prompts, content-free ones included")
+    number = len(attempts) - len(before)
+    note_alone(f"verify: {number} attempts judged with {total} prompts, content-free ones included")
     return judged()
 
 
 def _fitted(run: Run, loaded: str) -> RunConfig:
-    """Return the settings with the verifier, which is here, in the place of the model.
+    """Return the settings with the verifier, which is downloaded, as the model.
 
-    Raises UserError: log-probs that are there are by other weights.
+    Raises UserError: the stored log-probs were made by other weights.
     """
     v, model = run.cfg.verifier, verifier_as_model(run.cfg)
     cfg, weights = model, models.fingerprint(model.model)
     if cfg.cluster.address is None:
         cfg = sizing.resolved(model, ())
     if v.trust_remote_code:
-        warn(f"verifier.trust_remote_code=true: Python code that {v.id} brings will run")
+        warn(f"verifier.trust_remote_code=true: Python code that comes with {v.id} will run")
     if loaded not in ("", weights):
-        why = f"is {weights} now, but log-probs in {run.path} are by {loaded}"
-        raise UserError(f"verifier.id={v.id}: {why}; set verifier.revision to one of them")
+        text = f"is {weights} now, but log-probs in {run.path} are from {loaded}"
+        raise UserError(f"verifier.id={v.id}: {text}; set verifier.revision to one of them")
     if not engines.kind(cfg.engine.name).served:
         models.download(cfg.model)
     return cfg
 
 
-def _together(run: Run, cfg: RunConfig, plan: Plan, look: Callable[[], Any]) -> None:
-    """Have several workers judge a plan."""
-
+def _supervised(run: Run, cfg: RunConfig, plan: Plan, update: Callable[[], Any]) -> None:
+    """Judge a plan with several workers."""
     task = Task(
         verb="verify",
         model=f"verifier {cfg.model.name}",
         folders={plan.work: len(plan.names)},
         pending=lambda: len(missing(plan)),
         is_over=lambda: not missing(plan),
-        check=look,
+        check=update,
         interrupted=lambda left, number: Interrupted(f"stopped. {KEPT}", number),
     )
     logs = run.path / "logs" / f"{shards.worker_id()}-verify"
@@ -197,20 +199,21 @@ def _together(run: Run, cfg: RunConfig, plan: Plan, look: Callable[[], Any]) -> 
 
 
 def check(run: Run, attempts: pa.Table) -> None:
-    """Raise UserError: all attempts so far, with this batch, show a broken verifier."""
+    """Raise UserError if the attempts so far show a broken verifier."""
     v, logprobs = run.cfg.verifier, of_labels(attempts, "logprob_")
     bases = of_labels(attempts, "base_") if "base_a" in attempts.column_names else None
-    seen, correct = attempts["truth"].is_valid().to_numpy(), pc.equal(attempts["truth"], 0)
-    of_seen = logprobs[seen], None if bases is None else bases[seen], correct.drop_null().to_numpy()
+    known, correct = attempts["truth"].is_valid().to_numpy(), pc.equal(attempts["truth"], 0)
+    truth, bases_known = correct.drop_null().to_numpy(), None if bases is None else bases[known]
     limits: dict[str, Any] = {"temperature": v.temperature, "mass_floor": v.least_mass}
     problems = guards.check_verdicts(logprobs, bases, **limits)
-    if problems := problems or guards.check_verdicts(*of_seen, **limits):
+    problems = problems or guards.check_verdicts(logprobs[known], bases_known, truth, **limits)
+    if problems:
         remedy = "check verifier.prompt, verifier.labels and chat template, or verifier=none"
         raise UserError(f"verifier.id={v.id}, prompt {v.prompt}: {'; '.join(problems)}; {remedy}")
 
 
 def _derive(run: Run, attempts: pa.Table, made_from: Inputs, pending: Iterable[Part]) -> None:
-    """Write the verdicts of parts of attempts in place of what is there."""
+    """Write the verdicts of the pending parts of attempts."""
     (run.path / "verdicts" / "_calibration.json").unlink(missing_ok=True)
     v, keys, bases = run.cfg.verifier, attempts["key"].to_numpy(), of_labels(attempts, "base_")
     fit = calibrate.fit(run, attempts)[0] if v.fit_temperature else None

@@ -1,6 +1,7 @@
-"""Which texts of a run a verifier is to judge, and the batches in which it does.
+"""The texts of a run that a verifier judges, and their batches.
 
-An attempt takes a few dozen bytes of memory: texts are read to be hashed, and again to be judged.
+An attempt takes a few dozen bytes of memory: texts are read once for their hashes, and again when
+they are judged.
 """
 
 import hashlib
@@ -21,24 +22,24 @@ from bayes_at_n.pipeline.store.tables import keys_of, parts
 from bayes_at_n.pipeline.verify import calibrate, prompts
 from bayes_at_n.pipeline.verify.prompts import Candidate
 
-ROWS, CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, together
-_EACH = 16  # batches at least that each of several workers gets, so that they end together
-Text = tuple[str, Candidate]  # its hash, and what is judged
+ROWS, CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, as a whole
+_EACH = 16  # batches at least for each of several workers, so that they end together
+Text = tuple[str, Candidate]  # with its hash
 
 
 class Plan(NamedTuple):
-    """What is to be judged, each text once, and by whom."""
+    """The texts to judge, each once."""
 
     folder: Path  # of the log-probs
-    made_by: dict[str, Any]  # what is said of the verifier there
-    probes: list[Text]  # without content; they come first
+    made_by: dict[str, Any]  # identity of the verifier
+    probes: list[Text]  # content-free ones, which come first
     attempts: pa.Table  # of `texts_to_judge`, in the order of their files
-    starts: list[int]  # of batches, counted through probes and attempts
-    longest: int  # bytes of a turn, at most
+    starts: list[int]  # of batches, counted over probes and attempts
+    longest: int  # bytes of the longest user turn
 
     @property
     def work(self) -> Path:
-        """Return where workers share the work."""
+        """Return the folder of the workers' claims and sessions."""
         return work_folder(self.folder)
 
     @property
@@ -53,88 +54,89 @@ class Plan(NamedTuple):
 
 
 def work_folder(folder: Path) -> Path:
-    """Return where workers share the work on a folder of log-probs; its Parquet readers skip it."""
+    """Return the workers' folder in a folder of log-probs, which Parquet readers skip."""
     return folder / f"{parquet.HIDDEN}work"
 
 
 def texts_to_judge(run: Run, template: str) -> pa.Table:
-    """Read all attempts in the order of question and trial, and hash what is judged of each.
+    """Return all attempts, ordered by question and trial, with the hash of what is judged of each.
 
     Columns: `key` (`rowkeys.encode`), `part` (stem of its file), `judged` (hash of its text; empty:
-    unreadable), `bytes` of the text, `place` in the order of files, `truth` (`true_labels`),
-    grades. With judge=unmatched only what the rule grader does not accept. Raises UserError: grades
-    that are needed are not there.
+    unreadable), `bytes` of the text, `place` (its position in the order of files), `truth`
+    (`true_labels`), and grades. With judge=unmatched only attempts that the rule grader does not
+    accept. Raises UserError: grades are needed and missing.
     """
     judge, listed = run.cfg.dataset.judge, parts(run.attempts)
     with_answer = prompts.uses_answer(template)
     try:
-        of = [keys_of(run, part) for part in listed]
+        keys_by_part = [keys_of(run, part) for part in listed]
     except OSError as error:
         if error.errno not in atomic.GONE:
             raise
         return texts_to_judge(run, template)  # a journal was sealed since the listing
-    stems = np.repeat([part.stem for part in listed], [*map(len, of)])
-    keys, first = np.unique(np.concatenate(of), return_index=True)
+    stems = np.repeat([part.stem for part in listed], [*map(len, keys_by_part)])
+    keys, first = np.unique(np.concatenate(keys_by_part), return_index=True)
     keys, first = keys[keys >= 0], first[keys >= 0]
     grades = graded.ruled(run, ["outcome", "box", *["answer"] * with_answer])
     grades = rowkeys.aligned(run, grades, keys)
     attempts = pa.table({"key": keys, "part": stems[first]} | grades)
     if (ungraded := attempts["outcome"].null_count) and (judge == "unmatched" or with_answer):
-        why = "judge=unmatched and prompts with {answer} need grades: run `grade` first"
-        raise UserError(f"{run.path}: {ungraded} attempts are not graded; {why}")
+        remedy = "judge=unmatched and prompts with {answer} need grades: run `grade` first"
+        raise UserError(f"{run.path}: {ungraded} attempts are not graded; {remedy}")
     if judge == "unmatched":
         decided = graded.decided_by_verifier(judge, attempts["outcome"], attempts["box"])
         attempts = attempts.filter(decided)
     hashes = np.zeros(len(attempts), "S24")
-    sizes, places = np.zeros((2, len(attempts)), np.int64)
-    for place, (i, candidate) in enumerate(candidates(run, attempts)):
-        hashes[i], places[i] = digest(candidate), place
+    sizes, positions = np.zeros((2, len(attempts)), np.int64)
+    for position, (i, candidate) in enumerate(candidates(run, attempts)):
+        hashes[i], positions[i] = digest(candidate), position
         sizes[i] = sum(len(field.encode()) for field in candidate[1:])
     attempts = attempts.append_column("judged", pa.array(hashes).cast(pa.string()))
     attempts = attempts.append_column("bytes", pa.array(sizes))
-    attempts = attempts.append_column("place", pa.array(places))
+    attempts = attempts.append_column("place", pa.array(positions))
     return attempts.append_column("truth", calibrate.true_labels(attempts["outcome"], run))
 
 
 def digest(candidate: Candidate) -> str:
-    """Hash what is judged: question, gold answer, response and extracted answer."""
+    """Return the hash of what is judged: question, gold answer, response and extracted answer."""
     fields = [text.encode() for text in candidate[1:]]
     lengths = repr([*map(len, fields)]).encode()
     return hashlib.blake2b(b"".join([lengths, *fields]), digest_size=12).hexdigest()
 
 
 def candidates(run: Run, attempts: pa.Table, few: bool = False) -> Iterator[tuple[int, Candidate]]:
-    """Stream what is judged of attempts and the places of these, with options as they saw them.
+    """Yield the index and the candidate of each attempt, with options in the attempt's order.
 
-    `few`: as of `rowkeys.responses`.
+    `few`: see `rowkeys.responses`.
     """
     damage, keys = parquet.Damage(), attempts["key"].to_pylist()
     answers = attempts["answer"].to_pylist() if "answer" in attempts.column_names else []
     for i, text in rowkeys.responses(run, attempts["key"].to_numpy(), damage, few):
-        shown = runfolder.as_presented(run.cfg, run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF)
-        extracted = runfolder.presented_letter(shown, answers[i] or "") if answers else ""
-        yield i, prompts.as_candidate(shown)._replace(response=text, answer=extracted)
+        question, trial = run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF
+        presented = runfolder.as_presented(run.cfg, question, trial)
+        extracted = runfolder.presented_letter(presented, answers[i] or "") if answers else ""
+        yield i, prompts.as_candidate(presented)._replace(response=text, answer=extracted)
     if damage.lines:
-        warn(f"attempts: {damage}; they are left out until they are made again")
+        warn(f"attempts: {damage}; they are left out until they are sampled again")
 
 
 def distinct(attempts: pa.Table, judged: Sequence[str]) -> pa.Table:
-    """Return an attempt of each text that is not `judged`, in the order of their files."""
+    """Return one attempt for each text that is not in `judged`, in the order of files."""
     rest = attempts.filter(pc.invert(pc.is_in(attempts["judged"], value_set=pa.array(judged))))
     first = np.unique(rest["judged"].to_numpy().astype("S"), return_index=True)[1]
     return rest.take(first).sort_by("place")
 
 
 def batches(sizes: Sequence[int], workers: int) -> list[int]:
-    """Cut texts of so many bytes into batches; return where each begins.
+    """Divide texts into batches by their bytes; return where each begins.
 
     >>> batches([10, 10, CHARACTERS, 10], 1), len(batches([10] * 3000, 1))
     ([0, 3], 3)
     """
     most = ROWS if workers == 1 else min(ROWS, 1 + len(sizes) // (_EACH * workers))
     starts, first, size = list[int](), 0, 0
-    for i, of_text in enumerate(sizes, 1):
-        size += of_text
+    for i, bytes_ in enumerate(sizes, 1):
+        size += bytes_
         if i - first >= most or size >= CHARACTERS or i == len(sizes):
             starts.append(first)
             first, size = i, 0
@@ -142,12 +144,12 @@ def batches(sizes: Sequence[int], workers: int) -> list[int]:
 
 
 def read(run: Run, plan: Plan, batch: int) -> list[Text]:
-    """Read the texts of a batch, sorted by question; without those that are unreadable."""
+    """Read the texts of a batch, sorted by question, without unreadable ones."""
     span, n = plan.span(batch), len(plan.probes)
-    found = plan.probes[span.start : span.stop]
+    texts = plan.probes[span.start : span.stop]
     if span.stop > n:
         first = max(0, span.start - n)
         attempts = plan.attempts.slice(first, span.stop - n - first)
         names = attempts["judged"].to_pylist()
-        found += [(names[i], candidate) for i, candidate in candidates(run, attempts, few=True)]
-    return sorted(found, key=lambda text: text[1].question)  # they share a prefix in the cache
+        texts += [(names[i], candidate) for i, candidate in candidates(run, attempts, few=True)]
+    return sorted(texts, key=lambda text: text[1].question)  # so that they share cached prefixes

@@ -18,7 +18,13 @@ from bayes_at_n.scoring.numerics.inputs import (
     Weights,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.results import Clusters, observed_means, posterior_moments, result
+from bayes_at_n.scoring.numerics.results import (
+    Clusters,
+    observed_means,
+    posterior_moments,
+    result,
+    sample_sigma,
+)
 
 
 class Uncertainty(NamedTuple):
@@ -70,6 +76,63 @@ def uncertainty(R: Outcomes, w: Weights = None, clusters: Clusters = None) -> Un
     questions = np.sqrt(np.maximum(clustered**2 - trials**2, 0.0))
     total = np.maximum(clustered, trials)
     return Uncertainty(*map(result, (average, sigma, trials, questions, clustered, total)))
+
+
+class NextAttempts(NamedTuple):
+    """What more attempts take off a standard error, as shares of it, spent in one of two ways."""
+
+    attempts: int  # so many more, shared by the models
+    trials: float  # either so many more of each question and model,
+    here: float  # which narrows the interval on these questions by this; NaN: not known
+    elsewhere: float  # and that on other questions of their kind by this; NaN: not known
+    questions: float  # or so many new questions, at the present number of trials,
+    questions_elsewhere: float  # which narrows the interval on other questions by this
+    halving: int  # new questions that halve it
+
+
+def next_attempts(
+    R: Outcomes,
+    other: Outcomes | None = None,
+    w: Weights = None,
+    attempts: int = 1000,
+    clusters: Clusters = None,
+) -> NextAttempts:
+    """Weigh more trials of these questions against more questions.
+
+    With V = trials^2 and T = total^2 of :func:`uncertainty` for M questions with N trials each (on
+    average), n more attempts are n/M more trials, or n/N more questions::
+
+        here                = 1 - sqrt(N / (N + n/M))
+        elsewhere           = 1 - sqrt((T - V + V N / (N + n/M)) / T)
+        questions_elsewhere = 1 - sqrt(M / (M + n/N))
+
+    With ``other``, outcomes of another model on the same questions, it is about their difference:
+    V is the sum of both models', T the squared sigma of the questions' gaps, and each model gets
+    half of the attempts. Where questions have one trial, V is not known, nor what more trials buy.
+    A new question brings its cluster along, if any. R, other and w are those of one matrix each;
+    errors: :func:`uncertainty`. Source: the two variances are those of Miller, arXiv 2411.00640,
+    section 3.
+
+    >>> coins = [[1, 0, 1, 1, 0, 1, 0, 0]] * 5 + [[1] * 8] * 5
+    >>> found = next_attempts(coins, attempts=80)
+    >>> found.trials, found.questions, found.halving
+    (8.0, 10.0, 30)
+    >>> [round(float(share), 2) for share in (found.here, found.elsewhere, found[-2])]
+    [0.29, 0.07, 0.29]
+    """
+    counts = [weighted_counts(of, w) for of in (R, other) if of is not None]
+    means = [observed_means(*of) for of in counts]
+    gaps = means[0] if other is None else means[0] - means[1]
+    M, models = gaps.shape[-1], len(counts)
+    each = np.array([_variance_of_means(*of).sum() / M**2 for of in counts])
+    now, more = np.array([of.sum() / M for of, _ in counts]), attempts / models / M
+    V, later = each.sum(), (each * now / (now + more)).sum()
+    total = max(float(sample_sigma(gaps, clusters)[0]) ** 2, V)
+    left = later / V if V else 1.0, (total - V + later) / total if total else 1.0
+    here, elsewhere = (1 - x**0.5 if (now >= 2).all() else np.nan for x in left)
+    new = float(attempts / now.sum())
+    by_questions = 1 - (M / (M + new)) ** 0.5
+    return NextAttempts(attempts, more, float(here), float(elsewhere), new, by_questions, 3 * M)
 
 
 def _variance_of_means(counts: Ints, weights: Floats) -> Floats:

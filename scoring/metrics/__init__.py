@@ -1,4 +1,4 @@
-"""Scores of one matrix: Bayes@N, avg@N with the interval that covers, and the Pass@k family."""
+"""Scores of one matrix: Bayes@N, avg@N, and the Pass@k family."""
 
 DEFAULT = ("bayes", "avg", "pass@1", "pass@2", "pass@4", "pass@8")
 OWN = r"(.+\.py):([^\W\d]\w*)"  # a user's own metric: FILE.py:function

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from bayes_at_n.scoring.metrics.bayes import avg_ci
+from bayes_at_n.scoring.metrics.bayes import avg_ci, bayes_ci
 from bayes_at_n.scoring.numerics.checks import Bounds, check_confidence, check_whole
 from bayes_at_n.scoring.numerics.inputs import (
     Counts,
@@ -35,7 +35,7 @@ from bayes_at_n.scoring.numerics.inputs import (
     Ints,
     Outcomes,
     Weights,
-    binary_counts,
+    check_weights,
     outcome_counts,
     weighted_counts,
 )
@@ -106,14 +106,18 @@ def empirical_bayes_ci(
     return Summary(result(low + span * mu), result(span * sigma), lo, hi)
 
 
-def score_ci(R: Outcomes, w: Weights = None, confidence: float = 0.95) -> Summary:
+def score_ci(
+    R: Outcomes, w: Weights = None, confidence: float = 0.95, prior: str = "estimated"
+) -> Summary:
     """Compute the score to report: value, sigma and interval, all of one model.
 
     Where the prior can be estimated from these questions (:func:`score_prior`), this is Bayes@N
     under that prior, :func:`empirical_bayes_ci`; else it is avg@N with the paper's sigma and
-    interval, :func:`scoring.avg_ci`, moved into [min w, max w]. Of a stack every matrix is scored
-    as it would be alone. R: :func:`scoring.avg`; numbers of trials may differ between questions.
-    Raises ValueError: as :func:`scoring.avg_ci`.
+    interval, :func:`scoring.avg_ci`. With prior="uniform" it is the paper's :func:`bayes_ci`. Of a
+    stack every matrix is scored as it would be alone, and ends stay within [min w, max w].
+
+    R: :func:`scoring.avg`; numbers of trials may differ between questions, and need not be above 0
+    under the uniform prior. Raises ValueError: as :func:`scoring.avg_ci`.
 
     Thirty easy questions, and one trial of each (under the uniform prior .963 and .656):
 
@@ -122,24 +126,30 @@ def score_ci(R: Outcomes, w: Weights = None, confidence: float = 0.95) -> Summar
     >>> [round(x, 4) for x in score_ci([[1]] * 29 + [[0]])]
     [0.9667, 0.1291, 0.7136, 1.0]
     """
+    if prior == "uniform":
+        weights = check_weights(w)
+        return bayes_ci(R, w, None, confidence, (float(weights.min()), float(weights.max())))
     known, *models = _scored(R, w, confidence)
     return Summary(*(result(np.where(known, *pair)) for pair in zip(*models, strict=True)))
 
 
-def score_prior(R: Outcomes, w: Weights = None) -> Any:
-    """Check whether :func:`score_ci` can estimate the prior: "estimated" or "none".
+def score_prior(R: Outcomes, w: Weights = None, prior: str = "estimated") -> Any:
+    """Name the prior of :func:`score_ci`: "uniform" as asked for, "estimated", or "none".
 
-    It can where three questions at least have trials of different weight, and the prior moves the
-    score by half a sigma of the average at most. One trial a question, or one deterministic answer,
-    does not show how questions differ; two questions would do in fewer than 92 % of runs with five
-    questions and two trials. And where numbers of trials depend on how hard a question is, the
+    It can be estimated where three questions at least have trials of different weight, and it moves
+    the score by half a sigma of the average at most. One trial a question, or one deterministic
+    answer, does not show how questions differ; two questions would do in fewer than 92 % of runs of
+    five questions and two trials. And where numbers of trials depend on how hard a question is, the
     prior takes hard ones for easy ones; where trials are missing at random the rule costs nothing
-    (``docs/scoring.md``). Returns a string, or an array (...) of a stack. R and errors:
+    (``docs/scoring.md``). Returns a string, or an array (...) of a stack. All else:
     :func:`score_ci`.
 
     >>> score_prior([[1, 0], [0, 1], [1, 0]]), score_prior([[1, 0], [0, 1], [1, 1]])
     ('estimated', 'none')
     """
+    if prior == "uniform":
+        shape = weighted_counts(R, w)[0].shape[:-2]
+        return np.full(shape, prior) if shape else prior
     found = np.where(_scored(R, w, 0.95)[0], "estimated", "none")
     return found if found.ndim else str(found)
 
@@ -155,52 +165,6 @@ def _scored(R: Outcomes, w: Weights, confidence: float) -> tuple[Any, Summary, S
     mixed = (lowest < highest).sum(axis=-1)
     pull = np.abs(np.asarray(fitted.value) - plain.value)
     return (mixed >= LEAST_MIXED) & (pull <= LARGEST_PULL * plain.sigma), fitted, plain
-
-
-def covering_ci(R: Outcomes, confidence: float = 0.95, bounds: Bounds = None) -> Summary:
-    """Compute avg@N and its sigma with the interval that covers: the one to show beside a score.
-
-    The interval is that of :func:`empirical_bayes_ci` where its conditions hold, :func:`fits`, and
-    else the wider one of :func:`scoring.avg_ci`; it always holds avg@N. In simulation of 325 kinds
-    of truth, one question unlike all others among them, it held the true score in 90 % of runs or
-    more everywhere, but for a single question, where it may be 85 %; the empirical Bayes interval
-    alone did not in 26 (``docs/scoring.md``). R holds 0 and 1; all else: :func:`scoring.avg_ci`.
-    Raises ValueError: as it does; other outcomes.
-
-    Of five questions and four trials each none was correct. Bayes@4 is 0.1667, from 0.04 to 0.29:
-
-    >>> [round(x, 4) for x in covering_ci([[0] * 4] * 5, bounds=(0.0, 1.0))]
-    [0.0, 0.0945, 0.0, 0.1852]
-    """
-    plain = avg_ci(R, confidence=confidence, bounds=bounds)
-    fitted = fits(R)
-    if not np.any(fitted):
-        return plain
-    _, _, low, high = empirical_bayes_ci(R, confidence=confidence, bounds=bounds)
-    ends = np.minimum(low, plain.value), np.maximum(high, plain.value)
-    classical = plain.low, plain.high
-    chosen = (np.where(fitted, *pair) for pair in zip(ends, classical, strict=True))
-    return Summary(plain.value, plain.sigma, *map(result, chosen))
-
-
-def fits(R: Outcomes) -> Any:
-    """Check whether the conditions of :func:`empirical_bayes_ci` hold: bool, or (...) of a stack.
-
-    Every question has as many trials as the others, so that their number cannot depend on how hard
-    it is; and two questions at least have correct and wrong trials. Where only one has, or none,
-    nothing says that questions are of one kind, and the prior would take them to be certain. With
-    one trial a question, two at least are correct and two are wrong. R: :func:`covering_ci`. Raises
-    ValueError: as :func:`covering_ci`.
-
-    >>> fits([[1, 0], [0, 1], [1, 1]]), fits([[1, 1], [0, 1], [1, 1]]), fits([[1], [0], [0], [1]])
-    (True, False, True)
-    """
-    correct, trials = binary_counts(R, "an interval of avg@N")
-    seen = np.stack([correct > 0, correct < trials], axis=-1)
-    alone = (trials == 1).all(axis=-1)
-    enough = np.where(alone, seen.sum(axis=-2).min(axis=-1), seen.all(axis=-1).sum(axis=-1)) >= 2
-    found = enough & (trials == trials[..., :1]).all(axis=-1)
-    return found if found.ndim else bool(found)
 
 
 def fit_prior(R: Outcomes, categories: int = 2) -> Prior:

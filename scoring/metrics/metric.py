@@ -82,8 +82,8 @@ class Metric:
     def summary(self, R: Any, confidence: float = 0.95) -> Summary:
         """Compute the score, its sigma and interval, at a confidence in (0, 1), moved into 0 to 1.
 
-        Bayes@N has the posterior's, avg@N that of :func:`scoring.covering_ci`. All else is the
-        unbiased estimate -/+ z times its standard deviation over repetitions of the trials. Raises
+        Bayes@N has the posterior's, avg@N that of :func:`scoring.avg_ci`. All else is the unbiased
+        estimate -/+ z times its standard deviation over repetitions of the trials. Raises
         ValueError: as :meth:`estimate`; a confidence that cannot be.
         """
         if self.interval is not None:

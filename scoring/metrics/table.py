@@ -39,8 +39,8 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n.scoring.metrics import OWN
-from bayes_at_n.scoring.metrics.bayes import avg, bayes, bayes_ci
-from bayes_at_n.scoring.metrics.empirical import covering_ci
+from bayes_at_n.scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
+from bayes_at_n.scoring.metrics.empirical import score_ci
 from bayes_at_n.scoring.metrics.geom import geom_at_k
 from bayes_at_n.scoring.metrics.metric import (
     CONFIDENCE,
@@ -179,14 +179,30 @@ def _powers(a: float, b: float) -> tuple[float, float]:
     return a, b
 
 
+def _bayes(label: str = "Bayes@{trials}") -> Metric:
+    """Bayes@N under the uniform prior, equation 14; avg@N ranks in the same way."""
+    of = (lambda R: bayes(R)[0]), (lambda c, n: Fraction(c + 1, n + 2))
+    return of_count(label, 0, *of, bayes_ci)
+
+
+def _estimated() -> Metric:
+    """Bayes@N under the prior that is estimated from all questions: no table of one question."""
+
+    def interval(R: Outcomes, confidence: float, bounds: Any) -> Summary:
+        return score_ci(R, None, confidence)
+
+    def value(c: int, n: int) -> Value:
+        raise ValueError("Bayes@N under an estimated prior depends on all questions: bayes-uniform")
+
+    return of_count("Bayes@{trials}", 1, lambda R: score_ci(R).value, value, interval)
+
+
 # A key has small letters, digits, - and _, and ends with @ or ^ if the family has a k. Labels say
 # {trials} where the number of trials is part of them.
 FAMILIES: dict[str, Callable[..., Metric]] = {
-    # Under the uniform prior, equation 14; avg@N ranks in the same way.
-    "bayes": lambda: of_count(
-        "Bayes@{trials}", 0, lambda R: bayes(R)[0], lambda c, n: Fraction(c + 1, n + 2), bayes_ci
-    ),
-    "avg": lambda: of_count("avg@{trials}", 1, lambda R: avg(R)[0], Fraction, covering_ci),
+    "bayes": _bayes,  # see `parse`
+    "bayes-uniform": lambda: _bayes("Bayes@{trials} (uniform prior)"),
+    "avg": lambda: of_count("avg@{trials}", 1, lambda R: avg(R)[0], Fraction, avg_ci),
     "pass@": lambda k: _pass(f"Pass@{k}", k),
     "pass^": lambda k: of_credit(f"Pass^{k}", at_least(k, k)),
     "g-pass@": lambda k, tau=1.0: of_credit(f"G-Pass@{k}", at_least(needed(tau, k), k)),
@@ -215,9 +231,10 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
 }
 
 
-def parse(text: str) -> Metric:
+def parse(text: str, prior: str = "uniform") -> Metric:
     """Find the metric of a name: FAMILY, FAMILY@k, FAMILY@k:ARGUMENT:... or FILE.py:function.
 
+    `prior` is that of "bayes": "uniform", the paper's, or "estimated", :func:`scoring.score_ci`.
     Raises ValueError: no such metric (with the nearest ones), or a k or argument that cannot be.
 
     >>> parse("mg-pass@8").label, parse("G-Pass@8:.5").name, parse("bayes").title(80)
@@ -238,6 +255,8 @@ def parse(text: str) -> Metric:
         arguments = [float(argument) for argument in rest.split(":")[1:]]
         inspect.signature(FAMILIES[family]).bind(*k, *arguments)
         metric = FAMILIES[family](*k, *arguments)
+        if family == "bayes" and prior == "estimated":
+            metric = _estimated()
     except TypeError:
         raise ValueError(f"{text}: {family}{count} takes other arguments") from None
     except ValueError as error:
@@ -247,9 +266,10 @@ def parse(text: str) -> Metric:
     return replace(metric, name=":".join([family + count, *short]), label=label)
 
 
-def parse_all(names: Iterable[str]) -> list[Metric]:
-    """Find the metrics of some names in their order, each once; errors as for :func:`parse`."""
-    return list({metric.name: metric for metric in map(parse, names)}.values())
+def parse_all(names: Iterable[str], prior: str = "uniform") -> list[Metric]:
+    """Find the metrics of some names in their order, each once; else as :func:`parse`."""
+    found = (parse(name, prior) for name in names)
+    return list({metric.name: metric for metric in found}.values())
 
 
 def _nearest(family: str, count: str, rest: str) -> str:

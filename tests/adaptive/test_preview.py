@@ -73,7 +73,12 @@ def test_assumed_accuracies_are_met_and_costs_follow(capsys: Capsys) -> None:
     assert told(capsys, *asked, "until=width:0.2")["settled"] == 1
     assert told(capsys, *asked, "until=width:0.02", "budget.tokens=480000")["settled"] == 0
     assert main.main([*asked, "until=order", "method=looks"]) == 0
-    assert "GPU-hours" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "GPU-hours" in said and "model-1 minus model-2" in said
+    # Of 30 questions and two models; at 40 trials a question more takes 80 attempts.
+    more = found["next_attempts"]
+    assert more["trials"] == pytest.approx(1000 / 60) and more["questions"] == 12.5
+    assert 0 < more["elsewhere"] < more["here"] < 0.2 and more["sentence"] in " ".join(said.split())
 
 
 def test_a_dry_run_writes_nothing(

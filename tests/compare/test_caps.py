@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, again, change_attempts, make_run, run_of
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import caps as of_cohort
 from bayes_at_n.pipeline.compare import cohort as cohorts
@@ -53,7 +54,7 @@ def recounted(marks: dict[str, str], tokens: dict[str, list[int]], cap: int) -> 
         for mark, length in zip(line, tokens[question], strict=True):
             over, spent, n = over + (length > cap or mark == "~"), spent + min(length, cap), n + 1
     mean = sum(means) / len(means)
-    return {"score": mean, "truncated": over / n, "tokens_per_attempt": spent / n}
+    return {"avg": mean, "truncated": over / n, "tokens_per_attempt": spent / n}
 
 
 def test_every_smaller_cap_is_what_a_recount_gives(tmp_path: Path, capsys: Capsys) -> None:
@@ -68,7 +69,8 @@ def test_every_smaller_cap_is_what_a_recount_gives(tmp_path: Path, capsys: Capsy
         assert row["low"] <= row["score"] <= row["high"]
     # At the run's own max_tokens it is the run's own score; above it nobody knows.
     scores = json.loads((run.path / "scores.json").read_text())
-    assert rows[-2]["score"] == scores["uniform_prior"]["avg"]["mean"]
+    own = scores["headline"]
+    assert own == {key: rows[-2][{"value": "score"}.get(key, key)] for key in own}
     assert rows[-1] == {"max_tokens": 64} and "blank above 32" in " ".join(shown.split())
     saved = {path.name for path in (run.path / "caps").iterdir()}
     assert saved == {"caps.json", *(f"curve.{form}" for form in FORMS)}
@@ -105,10 +107,12 @@ def test_a_forecast_and_when_there_is_none(tmp_path: Path, capsys: Capsys) -> No
     score(again(run, "forecast=64"))
     found = json.loads((run.path / "scores.json").read_text())["forecast"]
     # One of two attempts cut off is the room that is left: 5 of 12 are right, at most 7.
-    assert (found["metric"], found["least"], found["most"]) == ("avg", 5 / 12, 7 / 12)
+    right = [[1, 1, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0]], [[1, 1, 0, 0], [1, 1, 0, 1], [1, 1, 0, 0]]
+    ends = [scoring.score_ci(R).value for R in right]
+    assert (found["metric"], found["least"], found["most"]) == ("bayes", *ends)
     # Beyond 16 three ended, at 30, 31 and 17, and two were cut off: too few.
     assert found["value"] is None and "of 5 attempts" in found["why"]
-    assert "no forecast of avg@4 at max_tokens=64: of 5" in capsys.readouterr().out
+    assert "no forecast of Bayes@4 at max_tokens=64: of 5" in capsys.readouterr().out
     with pytest.raises(UserError, match="use caps=32"):
         score(again(run, "forecast=32"))
     assert not capsys.readouterr().out  # refused before anything is shown

@@ -17,6 +17,7 @@ from helpers import with_signals as of_signals
 from rich.console import Console
 from scipy.stats import norm, t
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, leaderboard, pairwise
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
@@ -73,11 +74,15 @@ def test_scores_are_those_of_the_formulas(root: Path) -> None:
     for row in found["models"]:
         marks = MARKS[row["model"]]
         mu, variance, a, scaled = exact(marks)
-        assert row["mu"] == pytest.approx(float(mu), abs=1e-12)
-        assert row["sigma"] == pytest.approx(math.sqrt(variance), abs=1e-12)
-        assert row["high"] == pytest.approx(min(1, float(mu) + 1.959964 * math.sqrt(variance)))
+        assert row["bayes_uniform"] == pytest.approx(float(mu), abs=1e-12)
+        assert row["bayes_uniform_sigma"] == pytest.approx(math.sqrt(variance), abs=1e-12)
+        top = float(mu) + 1.959964 * math.sqrt(variance)
+        assert row["bayes_uniform_high"] == pytest.approx(min(1, top))
         assert (row["avg"], row["avg_sigma"]) == pytest.approx((float(a), math.sqrt(scaled)))
-        assert row["shrinkage"] == pytest.approx(float(mu - a) / math.sqrt(variance))
+        right = [[int(mark == "1") for mark in line] for line in marks.values()]
+        ends = [row[key] for key in leaderboard.HEADLINE]
+        assert ends == pytest.approx(scoring.score_ci(right))
+        assert row["prior"] == scoring.score_prior(right)
         means = [line.count("1") / len(line) for line in marks.values()]
         assert row["stderr_questions"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3))
         pairs = [
@@ -310,7 +315,7 @@ def test_no_share_is_written_above_one(tmp_path: Path) -> None:
         assert next(csv.DictReader(file))["pass_at_4"] == "1.0"
     for row in (*found["models"], *found["neighbours"], *found["ranks"]):
         shares = [v for k, v in row.items() if k.startswith(("p", "best", "low", "high"))]
-        assert all(0 <= value <= 1 for value in shares if value is not None)
+        assert all(0 <= value <= 1 for value in shares if isinstance(value, float))
 
 
 def test_the_order_of_rankings_and_equal_models() -> None:
@@ -334,7 +339,7 @@ def test_one_model_is_shown_without_ranks(tmp_path: Path, capsys: Capsys) -> Non
     assert "ranks need two" in capsys.readouterr().err
     assert [row["model"] for row in found["models"]] == ["good"]
     assert "neighbours" not in found and found["groups"] == [["good"]]
-    assert found["verdict"]["sentence"].startswith("good has avg@8 = ")
+    assert found["verdict"]["sentence"].startswith("good has Bayes@8 = ")
 
 
 def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: Capsys) -> None:
@@ -349,41 +354,26 @@ def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: C
     capsys.readouterr()
 
 
-def test_shrinkage_is_warned_of(tmp_path: Path, capsys: Capsys) -> None:
-    for name in ("sure", "even"):
-        line = "1" * 20 if name == "sure" else "10" * 10
-        run_of(tmp_path, name, {f"q{i}": line for i in range(20)})
-    compared(tmp_path)
-    line = "Bayes@N of sure differs from avg@N by more than 0.5 σ"
-    assert line in capsys.readouterr().err
-    assert line in (tmp_path / "out" / "leaderboard.md").read_text()
-
-
-def test_the_headline_orders_everything(tmp_path: Path) -> None:
+def test_models_are_ordered_by_avg_whatever_the_prior_and_scored_alone(tmp_path: Path) -> None:
     """Two right trials of each question: avg 1, Bayes@2 .75; 37 of 40: avg .925, Bayes@40 .905."""
     for name, line in {"brief": "11", "long": "1" * 37 + "000"}.items():
         run_of(tmp_path, name, {f"q{i}": line for i in range(12)})
-    for headline, order in (("avg", ["brief", "long"]), ("bayes", ["long", "brief"])):
-        found = compared(tmp_path, f"headline={headline}")["datasets"][0]
+    order = ["brief", "long"]
+    priors = {"estimated": ["none", "estimated"], "uniform": ["uniform", "uniform"]}
+    for prior, wanted in priors.items():
+        found = compared(tmp_path, f"scoring.prior={prior}")["datasets"][0]
         assert [row["model"] for row in found["models"]] == order
         assert [row["rank"] for row in found["models"]] == [1, 2]
         assert [row["model"] for row in found["ranks"]] == found["verdict"]["models"] == order
         [pair] = found["neighbours"]
         assert [pair["above"], pair["below"]] == order and pair["difference"] > 0
         first, second = found["models"]
-        score, sigma, *_ = leaderboard.HEADLINE[headline]
-        z = (first[score] - second[score]) / math.hypot(first[sigma], second[sigma])
+        z = (first["avg"] - second["avg"]) / math.hypot(first["avg_sigma"], second["avg_sigma"])
         assert pair["z"] == pytest.approx(z)
         assert found["ranks"][0]["best"] == pytest.approx(norm.cdf(z))
-        assert found["verdict"]["score"] == first[score]
-        assert [*first][1:7].count(score) and f"by {['Bayes@N', 'avg'][headline == 'avg']}" in (
-            found["notes"]["leaderboard"][1]
-        )
-    several = rankings(
-        cohort.load(analysis.load([f"runs={tmp_path}", "headline=bayes"])),
-        analysis.load(["headline=bayes"]),
-    )
-    assert [row["model"] for row in several.rows] == ["long", "brief"]
+        assert found["verdict"]["score"] == first["score"]
+        assert [row["prior"] for row in found["models"]] == wanted
+    assert (first["score"], second["score"]) == pytest.approx((0.75, 38 / 42))
 
 
 def with_signals(run: Run, seed: int, names: tuple[str, ...]) -> dict[str, Any]:
@@ -460,7 +450,10 @@ def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Caps
     p = nu / nu.sum(axis=-1, keepdims=True)
     mu = (p @ np.array(rubric.weights)).mean(axis=1)
     for i, name in enumerate(one.names):
-        assert by[name]["concision-high-conf"] == pytest.approx(mu[i])
+        assert by[name]["concision-high-conf_uniform"] == pytest.approx(mu[i])
+        known = scoring.Counts(counts[i]), rubric.weights
+        assert by[name]["concision-high-conf"] == pytest.approx(scoring.score_ci(*known).value)
+        assert by[name]["concision-high-conf_prior_kind"] == scoring.score_prior(*known)
     assert "own thresholds.json" in (root / "out" / "rubrics.md").read_text()
     assert "repeated_pattern alone" in (root / "out" / "rubrics.tex").read_text().replace(
         "\\_", "_"

@@ -222,7 +222,7 @@ def test_what_a_server_will_never_take_stops_the_run_with_its_words(
         assert "Traceback" not in stopped.text()
         kept = stored(folder)
         assert kept.items() <= reference[1].items()
-        if len(kept) > 60:
+        if len(kept) > 40:
             shutil.rmtree(folder)
     command(folder, forker, plain.url).finish()
     assert_whole(folder, reference[1])
@@ -266,7 +266,7 @@ def test_a_stopped_run_goes_on(
     plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, number: int
 ) -> None:
     """The fast tests have a run that its server stops and that goes on, and kills of vLLM here."""
-    plain.plan = lambda posts: "hang" if posts >= 80 else None
+    plain.plan = lambda posts: "hang" if posts >= 60 else None
     run = command(tmp_path / "run", forker, plain.url)
     until(lambda: plain.hits["hang"] > 0 and len(stored(tmp_path / "run")) > 0, run)
     run.signal(number)
@@ -323,7 +323,7 @@ ALERT = f"{QUICK}; from bayes_at_n.pipeline.engines import openai; openai.SUSPEC
 def test_a_server_that_dies_and_comes_back(
     plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:
-    plain.plan = at({80: "gone"})
+    plain.plan = at({60: "gone"})
     run = command(tmp_path / "run", forker, plain.url, before=ALERT)
     until(lambda: plain.hits["gone"] > 0, run)
     posts = plain.posts
@@ -336,7 +336,7 @@ def test_a_server_that_comes_back_as_another_model(
     plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    plain.plan = lambda number: None if number < 80 else "gone" if number == 80 else "another"
+    plain.plan = lambda number: None if number < 60 else "gone" if number == 60 else "another"
     run = command(folder, forker, plain.url, before=ALERT)
     until(lambda: plain.hits["gone"] > 0, run)
     plain.open()
@@ -351,10 +351,10 @@ def test_a_server_that_comes_back_as_another_model(
     status = " ".join(Command(folder, forker, verb="status").finish().split())
     assert "trust_parts=true accepts them" in status
     set_aside = sum(pq.read_metadata(f).num_rows for f in (begun / "attempts").glob("*.suspect"))
-    assert 0 < set_aside < 90
+    assert 0 < set_aside < 60
     command(begun, forker, plain.url, "trust_parts=true").finish()
     kept = [key for key, row in stored(begun).items() if row != reference[1][key]]
-    assert len(stored(begun)) == 90 and len(kept) <= set_aside
+    assert len(stored(begun)) == 60 and len(kept) <= set_aside
     assert "trust_parts: false" in (begun / "config.yaml").read_text()
 
 
@@ -364,15 +364,15 @@ def test_a_server_replaced_while_a_killed_run_sampled(
 ) -> None:
     """All attempts are there, so nothing is pending; and no connection was lost."""
     folder = tmp_path / "run"
-    plain.plan = lambda number: None if number < 80 else "another"
-    run = command(folder, forker, plain.url, hold=89)
-    assert len(run.held()) == 90 and run.held() != reference[1]
+    plain.plan = lambda number: None if number < 60 else "another"
+    run = command(folder, forker, plain.url, hold=59)
+    assert len(run.held()) == 60 and run.held() != reference[1]
     run.kill()
     refused = command(folder, forker, plain.url)
-    assert refused.wait() == 2 and "90 attempts since" in refused.text(), refused.text()
+    assert refused.wait() == 2 and "60 attempts since" in refused.text(), refused.text()
     assert not stored(folder)
     plain.plan = always(None)
-    run = command(folder, forker, plain.url, hold=89)
+    run = command(folder, forker, plain.url, hold=59)
     assert run.held() == reference[1]
     run.kill()
     assert list((folder / "attempts").glob("*-unproven*"))
@@ -398,7 +398,7 @@ def test_of_two_models_at_once_the_first_is_the_run_s(
             assert sorted(codes) == [0, 2], [run.text() for run in both]
             assert "answers as another model" in both[codes.index(2)].text()
             made = [json.loads(f.read_text())["attempts"] for f in folder.glob("sessions/*.json")]
-            assert sorted(made) == [0, 90]
+            assert sorted(made) == [0, 60]
             assert (stored(folder) == reference[1]) == (codes[0] == 0)
 
 
@@ -417,7 +417,7 @@ def test_replicas_of_one_model_are_no_other_model(
             plain.upstream = (server, equal)[number % 2].address
 
         def replaced(number: int) -> None:
-            plain.upstream = (server if number < 80 else older).address
+            plain.upstream = (server if number < 60 else older).address
 
         try:
             plain.plan = either
@@ -440,8 +440,8 @@ def test_a_withheld_answer_is_finished(plain: Proxy, forker: Forker, tmp_path: P
     few = ["dataset.limit=10", "stages=[prepare,generate,grade]"]
     said = command(tmp_path / "run", forker, plain.url, *few).finish()
     ended = [row for row in rows(tmp_path / "run") if row["finish_reason"] == "content_filter"]
-    assert len(ended) == plain.hits["filtered"] == 4 and len(rows(tmp_path / "run")) == 30
-    assert f"{len(ended)} of 30 attempts ({len(ended) / 30:.1%})" in said
+    assert len(ended) == plain.hits["filtered"] == 4 and len(rows(tmp_path / "run")) == 20
+    assert f"{len(ended)} of 20 attempts ({len(ended) / 20:.1%})" in said
     grades = pq.read_table(tmp_path / "run" / "grades").to_pylist()
     outcomes = {(row["question_id"], row["trial"]): row["outcome"] for row in grades}
     assert {outcomes[row["question_id"], row["trial"]] for row in ended} == {"no_answer"}

@@ -64,11 +64,11 @@ def once(name, ending):
     return new
 def aborting(self):
     for name in list(self.output_processor.external_req_ids):
-        if "/demo-05/" in name or once(name, "/1"):
+        if "/demo-05/" in name or once(name, "/0"):
             self.abort_request([name])
     outputs = step(self)
     for output in outputs:
-        if output.finished and once(output.request_id, "/2"):
+        if output.finished and once(output.request_id, "/1"):
             output.outputs[0].finish_reason = "error"
     return outputs
 LLMEngine.step = aborting
@@ -289,12 +289,12 @@ def test_what_the_engine_does_not_finish_is_tried_again_and_then_owed(
     command = start(folder, forker, before=UNFINISHED)
     assert command.wait() == 1, command.text()[-2000:]
     said = " ".join(command.text().split())
-    assert "engine=vllm returned 3 attempts unfinished, each 3 times (abort 9 times)" in said
+    assert "engine=vllm returned 2 attempts unfinished, each 3 times (abort 6 times)" in said
     assert "same command tries again" in said and "Traceback" not in said
     pending = {key for key in reference[1] if key[0] == "demo-05"}
     assert stored(folder) == {k: row for k, row in reference[1].items() if k not in pending}
     [session] = sessions(folder)
-    assert session["unfinished"] == {"abort": 9 + 29, "error": 29}
+    assert session["unfinished"] == {"abort": 6 + 29, "error": 29}
     assert session["state"] == "failed" and session["attempts"] == len(reference[1]) - TRIALS
     start(folder, forker).finish()
     assert_whole(folder, reference[1])

@@ -197,7 +197,9 @@ def boxes(figure: Figure) -> list[tuple[Text, Any]]:
     return found
 
 
-@pytest.mark.parametrize(("models", "questions"), [(2, 3), (20, 120)])
+@pytest.mark.parametrize(
+    ("models", "questions"), [pytest.param(2, 3, marks=pytest.mark.soak), (20, 120)]
+)
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_text_is_cut_or_covers_another_and_axes_are_labelled(
     name: str, models: int, questions: int

@@ -163,7 +163,14 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-@pytest.mark.parametrize("name", FIGURES)
+# The narrowest of each kind; the others are for `make soak`.
+TIGHT = {"curves-1x10", "curves-3x4-two-points", "curves-14x4", "sides-4", "samples-10", "variance"}
+TIGHT |= {"costs-long-prompts", "ranks-12x3", "ranks-40", "trend-1"}
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in TIGHT else pytest.param(n, marks=pytest.mark.soak) for n in FIGURES]
+)
 def test_no_text_is_cut_or_covers_another_and_axes_are_labelled(name: str) -> None:
     figure = FIGURES[name]()
     found = boxes(figure)

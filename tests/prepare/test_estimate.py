@@ -105,7 +105,7 @@ def test_which_gpus_a_cluster_has() -> None:
     assert (hardware.gpus, hardware.memory, hardware.bandwidth) == (16, 141 * 10**9, 4.8e12)
     named = ClusterConfig(options=["--gres=gpu:l40s:1"])
     assert estimate.cluster_hardware(named).bandwidth == 0.86e12
-    assert "not named" in estimate.cluster_hardware(ClusterConfig(name="site10")).name
+    assert "assumed: H100" in estimate.cluster_hardware(ClusterConfig(name="site10")).name
     cores = ClusterConfig(gpus=0, cpus=4)
     assert estimate.cluster_hardware(cores).name == "4 cores of cluster=default"
 
@@ -124,7 +124,7 @@ def test_a_verifier_reads_what_its_context_holds(tmp_path: Path) -> None:
     assert by_name is not None and by_name.memory == 6 * 10**9 + (3 << 30) and by_name.seconds
     cfg.verifier.id = "nobody/judge"
     unknown = estimate.judging_cost(cfg, 100, 900, H200)
-    assert unknown is not None and unknown.seconds is None and "not here" in unknown.how
+    assert unknown is not None and unknown.seconds is None and "not on this machine" in unknown.how
     cfg.stages = ["generate"]
     assert estimate.judging_cost(cfg, 100, 9000, H200) is None
 

@@ -47,7 +47,7 @@ def test_a_missing_folder_names_its_neighbours(tiny: Path) -> None:
 def test_a_folder_or_file_without_a_model(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path in (tmp_path, tmp_path / "file"):
-        with pytest.raises(UserError, match=r"holds no config\.json"):
+        with pytest.raises(UserError, match=r"has no config\.json"):
             models.locate(at(path))
 
 

@@ -161,18 +161,18 @@ def test_slow_and_no_servers(server: Server, cache: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ("PROMPT = 'a {response}' + str(1)", "PROMPT: the file assigns no text"),
-        ("def f():\n    PROMPT = 'a {response}'", "PROMPT: the file assigns no text"),
-        ("PROMPT = f'{response}'", "PROMPT: the file assigns no text"),
-        ("PROMPT = '{response}'.format(response=open('/etc/passwd'))", "assigns no text"),
-        ("PROMPT = b'{response}'", "PROMPT: the file assigns no text"),
+        ("PROMPT = 'a {response}' + str(1)", "PROMPT: the file does not assign"),
+        ("def f():\n    PROMPT = 'a {response}'", "PROMPT: the file does not assign"),
+        ("PROMPT = f'{response}'", "PROMPT: the file does not assign"),
+        ("PROMPT = '{response}'.format(response=open('/etc/passwd'))", "does not assign"),
+        ("PROMPT = b'{response}'", "PROMPT: the file does not assign"),
         ("PROMPT = '{response}", "unterminated string"),
         ("PROMPT = '{response}'\0", "null byte"),
         ("PROMPT = " + "(" * 9999 + ")" * 9999, "too many nested"),
         ("PROMPT = " + "-" * 99_999 + "1", "src/p.py:PROMPT: "),
-        ("PROMPT = '{response.__class__}'", "'response.__class__' is none of"),
-        ("PROMPT = '{response!r}'", "'response' is none of"),
-        ("PROMPT = '{response} {reference}'", "'reference' is none of"),
+        ("PROMPT = '{response.__class__}'", "'response.__class__' is not in"),
+        ("PROMPT = '{response!r}'", "'response' is not in"),
+        ("PROMPT = '{response} {reference}'", "'reference' is not in"),
         ("PROMPT = '{response} {'", "src/p.py:PROMPT: "),
         ("PROMPT = '{response} {llm_response}'", "must contain {response} once"),
         ("PROMPT = 'no field'", "must contain {response} once"),
@@ -230,7 +230,7 @@ def test_official_prompt(
 
     stage.verify(judging)
     err = " ".join(capsys.readouterr().err.split())
-    assert "figures are not" in err and "pipeline prefetch" in err and own in err
+    assert "results differ" in err and "pipeline prefetch" in err and own in err
     assert made()["prompt"] == own
     ours = verdicts(run)
 
@@ -251,13 +251,13 @@ def test_official_prompt(
     assert [row["logprob_a"] for row in theirs] != [row["logprob_a"] for row in ours]
 
     (cache / PROMPT.sha256).unlink()  # another machine: what is there stays
-    with pytest.raises(UserError, match=r"official: is not on this machine.*prefetch"):
+    with pytest.raises(UserError, match=r"official: not on this machine.*prefetch"):
         stage.verify(judging)
     assert verdicts(run) == theirs
     stage.verify(again(run, f"verifier.prompt={own}"))
     assert verdicts(run) == ours
     none = ["verifier.prompt=official", "verifier.official.fallback=null"]
-    with pytest.raises(UserError, match=r"official: is not on this machine"):
+    with pytest.raises(UserError, match=r"official: not on this machine"):
         stage.verify(Run(load_folder(run.path, none)))
 
 

@@ -122,7 +122,7 @@ def test_a_damaged_questions_table_is_made_again(setup: Setup, capsys: Capsys) -
         _ = setup.run().questions
     stage.prepare(setup.run())
     assert path.read_bytes() == good
-    assert "pending again" in capsys.readouterr().err
+    assert "log-probs are pending" in capsys.readouterr().err
 
 
 def test_a_torn_manifest_is_refused(setup: Setup) -> None:
@@ -274,7 +274,7 @@ def test_a_template_that_rejects_the_system_role(setup: Setup, tmp_path: Path) -
 
 def test_a_model_without_a_chat_template(setup: Setup, tmp_path: Path) -> None:
     setup.model = make_model(tmp_path / "bare", template=None)
-    assert "no chat template; a base model takes prompt.kind=plain" in setup.refused()
+    assert "no chat template; a base model needs prompt.kind=plain" in setup.refused()
     run = setup.run("prompt=base", "model.system=Sums.", "prompt.prefix='It is '")
     stage.prepare(run)
     expected = "Sums.\n\nProblem:\n1+1?\n\nSolution, with the final answer in \\boxed{}:\nIt is "

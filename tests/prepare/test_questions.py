@@ -127,10 +127,26 @@ def test_a_question_may_ask_for_a_form(tmp_path: Path) -> None:
         line(form="strict") + line(id="b", problem="p") + line(id="c", problem="q", form=""),
     )
     assert [q.form for q in load(rows, fields=FieldNames(form="form"))[0]] == ["strict", None, None]
-    refused = {"Strict": "'Strict', not \"strict\"", "": "no row has a field 'form'"}
+    refused = {
+        "Strict": "'Strict', not \"strict\"",
+        "": "no row has \"strict\" in the field 'form'",
+    }
     for form, why in refused.items():
         with pytest.raises(UserError, match=why):
             load(written(tmp_path, line(form=form)), fields=FieldNames(form="form"))
+
+
+def test_questions_that_were_drawn_together_share_a_cluster(tmp_path: Path) -> None:
+    passages = (" p1 ", 7, None, "")
+    lines = [line(id=str(i), problem=f"p{i}", passage=p) for i, p in enumerate(passages)]
+    fields = FieldNames(cluster="passage")
+    loaded, _ = load(written(tmp_path, "".join(lines)), fields=fields)
+    assert [question.cluster for question in loaded] == ["p1", "7", None, None]
+    for value, why in ({"a": 1}, "no text or number"), ("x" * 101, "no text or number"):
+        with pytest.raises(UserError, match=f"dataset.fields.cluster: .*{why}"):
+            load(written(tmp_path, line(passage=value)), fields=fields)
+    with pytest.raises(UserError, match=r"no field 'passage'.* Set dataset.fields.cluster=NAME"):
+        load(written(tmp_path, line()), fields=fields)
 
 
 def test_a_gold_that_cannot_be_graded_is_reported_and_kept(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
     assert numbers(sizing.resolved(large(tmp_path), ROWS).engine) == (1, 22, 1)
     text = " ".join(capsys.readouterr().err.split())
     assert "engine.batch_size=auto: 22, 1 × (140.4 GiB × 0.9 − 3 GiB) − 61 GiB of weights" in text
-    assert "62.3 GiB for the cache / 2.7 GiB an attempt (11,123 tokens" in text
+    assert "62.3 GiB for the cache / 2.7 GiB per attempt (11,123 tokens" in text
     assert "1 GPU, 1 worker" in text
     machine(tmp_path, monkeypatch, *[H100] * 8)
     assert numbers(sizing.resolved(large(tmp_path), ROWS).engine) == (2, 28, 4)
@@ -127,7 +127,7 @@ def test_where_something_is_not_known_nothing_is_guessed(
 ) -> None:
     machine(tmp_path, monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # and nvidia-smi knows neither
-    with pytest.raises(UserError, match="of the GPUs' memory is not known; give a number"):
+    with pytest.raises(UserError, match="of the GPUs' memory is not known; set a number"):
         sizing.resolved(large(tmp_path), ROWS)
     cfg = large(tmp_path, "engine.tensor_parallel_size=1")
     assert numbers(sizing.resolved(cfg, ROWS).engine) == (1, 256, 2)

@@ -76,7 +76,11 @@ def test_a_small_difference_is_a_warning_of_the_first(
     for name in ("q1", "q2"):
         models.check_tokens(cfg, tokenizer, name, *plain(tokenizer, text + "\u2603"))
     printed = capsys.readouterr().err
-    assert "of q1 that say" in printed and "integers \u2603" in printed and "q2" not in printed
+    assert (
+        "encodes q1 to tokens that say" in printed
+        and "integers \u2603" in printed
+        and "q2" not in printed
+    )
 
 
 def test_a_tokenizer_of_another_class_is_refused_and_the_cure_works(tmp_path: Path) -> None:
@@ -99,6 +103,6 @@ def test_a_tokenizer_of_another_class_is_refused_and_the_cure_works(tmp_path: Pa
         candidate = Candidate("q1", "Find the sum of 1 and 1.", "2", "It is 2.", "2")
         return Prompts(cfg.verifier, models.tokenizer(cfg.model), 4096).build([candidate])
 
-    with pytest.raises(UserError, match=r"LlamaTokenizer makes .* of q1 .*verifier\.tokenizer="):
+    with pytest.raises(UserError, match=r"LlamaTokenizer encodes q1 .*verifier\.tokenizer="):
         prompts()
     assert prompts("verifier.check_tokens=false") and prompts(f"verifier{cure}")

@@ -145,7 +145,7 @@ def test_scores_with_intervals_and_attempts(tmp_path: Path) -> None:
     results = {
         result["metric_config"]["metric_id"]: result for result in whole["evaluation_results"]
     }
-    assert {"accuracy", "bayes_at_n", "pass_at_k"} <= {*results}
+    assert {"accuracy", "bayes_at_n_uniform", "pass_at_k"} <= {*results}
     for result in whole["evaluation_results"]:
         assert not [*unlike(result, RESULT)]
     score = results["accuracy"]["score_details"]

@@ -135,7 +135,7 @@ def test_categories_with_names_and_weights(tmp_path: Path, capsys: Capsys) -> No
     assert [part["count"] for part in judged["categories"]] == [2, 2, 2]
     # Bayes@N with a uniform prior over three categories: (n + 1) / (N + 3) of each question.
     wanted = np.mean([(0 * 2 + 0.5 * 1 + 1 * 3) / 6, (0 * 2 + 0.5 * 3 + 1 * 1) / 6])
-    assert judged["bayes"]["mu"] == pytest.approx(wanted)
+    assert judged["uniform_prior"]["mu"] == pytest.approx(wanted)
     assert judged["categories"][1]["name"] == "fair"
     with pytest.raises(UserError, match=r"'bad'.*category_names=\["):
         bring(tmp_path, source, *NAMES)
@@ -156,7 +156,7 @@ def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path
     labels = json.loads((run.path / "scores.json").read_text())["rubrics"]["labels"]
     assert [part["count"] for part in labels["categories"]] == [0, 20, 0]
     # (n + 1) / (N + 3) of three categories: ((0 + 1) * 0 + (4 + 1) * 1 + (0 + 1) * 2) / 7
-    assert labels["bayes"]["mu"] == pytest.approx(1.0)
+    assert labels["uniform_prior"]["mu"] == pytest.approx(1.0)
 
     cfg = analysis.load([f"runs={runs}"])
     [one] = cohort.load(cfg)
@@ -167,7 +167,7 @@ def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path
     for weights in ([0, 1, 2], [0, 0.5, 2]):
         named = ["rubric=labels", f"rubric.weights.labels={weights}"]
         table = cohort_rubrics.scores(one, analysis.load([f"runs={runs}", *named]))
-        means = {row["model"]: row["labels"] for row in table.rows}
+        means = {row["model"]: row["labels_uniform"] for row in table.rows}
         for model, cells in zip(one.names, np.array(wanted), strict=True):
             shares = np.stack([(cells == k).sum(axis=1) + 1 for k in range(3)], axis=1) / 7
             assert means[model] == pytest.approx((shares @ weights).mean())

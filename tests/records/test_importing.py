@@ -102,7 +102,7 @@ def test_trace_becomes_runs_that_every_verb_works_on(tmp_path: Path, capsys: Cap
 def test_import_again_does_nothing_and_sources_do_not_mix(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = [f"{i:04d},0,0" for i in range(20_000)]
+    lines = [f"{i:030d},0,0" for i in range(4_000)]
     source = csv_of(tmp_path / "s.csv", "question_id,trial,correct", *lines)
     runs = bring(tmp_path, source, *NAMES)
     before = {p: p.stat().st_mtime_ns for p in runs.rglob("*") if p.is_file()}
@@ -110,7 +110,7 @@ def test_import_again_does_nothing_and_sources_do_not_mix(
     bring(tmp_path, Path("s.csv"), *NAMES)  # another spelling
     assert "nothing pending" in capsys.readouterr().err
     assert {p: p.stat().st_mtime_ns for p in runs.rglob("*") if p.is_file()} == before
-    lines[10_000] = "10000,0,1"
+    lines[2_000] = f"{2_000:030d},0,1"
     csv_of(source, "question_id,trial,correct", *lines)
     with pytest.raises(UserError, match="tag=NAME"):
         bring(tmp_path, source, *NAMES)

@@ -136,8 +136,9 @@ def test_what_is_followed_is_what_status_and_score_say(
     assert point["attempts/truncated"] == 1 / 8 and "attempts/price" not in point
     avg, bayes = (scores["metrics"][name] for name in ("avg", "bayes"))
     assert point["attempts/score/avg"] == avg["value"] == made.final["avg/value"] == 3 / 8
-    for end in ("low", "high"):
-        assert point[f"attempts/score/avg_{end}"] == made.final[f"avg/{end}"] == avg[end]
+    for end in ("value", "low", "high"):
+        found = point[f"attempts/score/{end}"], made.final[f"headline/{end}"]
+        assert found == (bayes[end], bayes[end])
     assert made.final["bayes/sigma"] == bayes["sigma"]
     assert made.final["trials"] == 4 and made.ended == [True]
     assert (made.project, made.name, made.config["model.name"]) == ("p", "sums/a", "a")

@@ -504,12 +504,18 @@ def test_after_a_broken_address_everything_still_works(page: Any, index_html: Pa
     page.wait_for_selector("#attempt h3:has-text('trial 0')")
 
 
+DAMAGED = ["{}", "null", "[]", '{"q":[0],"t":[0]}', None]
+
+
 @pytest.mark.browser
-def test_a_damaged_side_file_leaves_nothing_of_another(browser: Any, copied: Path) -> None:
+@pytest.mark.parametrize("texts", [DAMAGED[-2:], pytest.param(DAMAGED, marks=pytest.mark.soak)])
+def test_a_damaged_side_file_leaves_nothing_of_another(
+    browser: Any, copied: Path, texts: list[str | None]
+) -> None:
     page = browser.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    for text in ("{}", "null", "[]", '{"q":[0],"t":[0]}', None):
+    for text in texts:
         for ending in ("0-0-0", "0-q0"):
             [path] = copied.parent.glob(f"attempts/*/{ending}.js")
             sound = path.read_text()

@@ -37,11 +37,12 @@ def test_a_model_has_one_look_in_all_figures(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(panels, "figure", lambda *_: {})
     for module, name in ((panels.leaderboard, "rank_trajectories"), (panels.curves, "by_cap")):
         monkeypatch.setattr(module, name, lambda first, *_: asked.append(list(first)))
-    rows = [{"model": name, "avg": 0, "avg_low": 0, "avg_high": 1, "attempts": 2} for name in "ba"]
+    score = {"score": 0, "low": 0, "high": 1, "prior": "none"}
+    rows = [{"model": name, **score, "attempts": 2} for name in "ba"]
     limits = [{"model": name, "max_tokens": 8} for name in "aabb"]
     tables = {"leaderboard": Table("", [], rows), "caps": Table("", [], limits)}
     cohort = from_arrays("coins", ["a", "b"], ["q"], [[[1, 0]], [[1, 1]]])
-    assert list(panels.figures(cohort, tables, "avg"))
+    assert list(panels.figures(cohort, tables))
     limits_drawn, ranks_drawn = asked
     assert [row["model"] for row in limits_drawn] == [*"bbaa"] and ranks_drawn == ["b", "a"]
 
@@ -54,24 +55,21 @@ def test_ranks_of_many_trials_are_thinned() -> None:
     assert said.endswith("By all 9 trials: a, b are not apart.")
 
 
-def test_the_headline_orders_the_first_screen() -> None:
+def test_the_first_screen_has_the_headline_in_the_order_of_avg() -> None:
     brief = np.full((6, 20), -1)
     brief[:, :2] = 1
     long = np.where(np.arange(20) < 18, 1, 0) * np.ones((6, 1), int)
     made = from_arrays("d", ["brief", "long"], [*"abcdef"], np.stack([brief, long]))
-    for headline, order in (("avg", ["brief", "long"]), ("bayes", ["long", "brief"])):
-        cfg = analysis.load([f"headline={headline}"])
+    for prior, what in (("estimated", "of brief, where"), ("uniform", "Bayes@N, uniform prior")):
+        cfg = analysis.load([f"scoring.prior={prior}"])
         tables = comparison.tables_of(made, cfg)
         drawn = panels.first(made, cfg, tables)
-        assert [row["model"] for row in drawn["rows"]] == order
-        assert drawn["names"] == ["avg", "Bayes@N"][:: 1 if headline == "avg" else -1]
+        assert [row["model"] for row in drawn["rows"]] == ["brief", "long"]
+        assert drawn["name"] == "Bayes@N" and what in drawn["what"]
         [best, _], [best_row, _] = tables["leaderboard"].rows, drawn["rows"]
-        key, other = ("avg", "mu") if headline == "avg" else ("mu", "avg")
-        assert best_row["bar"][1] == best[key] and best_row["other"] == best[other]
-        assert any("Bayes@N of" in line and "brief" in line for line in drawn["apart"])
+        assert best_row["bar"][1] == best["score"] and best_row["avg"] == best["avg"]
         of_page = panels.table(tables["leaderboard"])["columns"]
-        [by] = [c["title"] for c in of_page if c["sorted"]]
-        assert by == ("avg" if headline == "avg" else "μ")
+        assert [c["title"] for c in of_page if c["sorted"]] == ["avg"]
 
 
 def test_ranks_settle_where_a_loop_says() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bayes_at_n.scoring import avg, question_stderr
-from bayes_at_n.scoring.intervals.uncertainty import uncertainty
+from bayes_at_n.scoring.intervals.uncertainty import next_attempts, uncertainty
 from bayes_at_n.scoring.numerics.inputs import Counts
 from bayes_at_n.scoring.ranking.compare import compare, compare_scores, paired_questions, pairwise_z
 
@@ -352,3 +352,39 @@ def test_uncertainty_of_stacks_equals_one_call_each() -> None:
         alone = uncertainty(R[index], [0.0, 1.0, 5.0])
         close([part[index] for part in stacked], list(alone))
         assert all(isinstance(x, float) for x in alone)
+
+
+# More trials or more questions?
+
+
+def test_next_attempts_are_what_sampling_them_gives() -> None:
+    """The interval narrows as it does on average where the attempts are sampled."""
+    rng, M, N, runs = np.random.default_rng(5), 40, 8, 400
+    pool, other = (rng.beta(2, 2, size=(runs, 4 * M)) for _ in range(2))
+
+    def spread(questions: int, trials: int) -> tuple[float, float, list[Any]]:
+        hits = rng.binomial(trials, np.stack([pool, other])[..., :questions])
+        both = np.stack([trials - hits, hits], axis=-1)
+        gaps = (hits[0] - hits[1]) / trials
+        here = (gaps - (pool - other)[:, :questions]).mean(axis=1).std()
+        found = [next_attempts(Counts(a), Counts(b), attempts=640) for a, b in both.swapaxes(0, 1)]
+        return here, gaps.mean(axis=1).std(), found
+
+    here, elsewhere, found = spread(M, N)
+    by = {name: np.mean([getattr(of, name) for of in found]) for name in found[0]._fields}
+    assert (by["trials"], by["questions"], by["halving"]) == (8, 40, 120)
+    close(by["here"], 1 - spread(M, 2 * N)[0] / here, 0.2)
+    assert abs(by["elsewhere"] - (1 - spread(M, 2 * N)[1] / elsewhere)) < 0.08
+    assert abs(by["questions_elsewhere"] - (1 - spread(2 * M, N)[1] / elsewhere)) < 0.08
+    assert abs(1 - spread(M + 120, N)[1] / elsewhere - 0.5) < 0.06
+
+
+def test_what_more_attempts_cannot_buy() -> None:
+    sure, single = next_attempts([[1, 1], [0, 0]]), next_attempts([[1], [0], [1]])
+    assert (sure.here, sure.elsewhere) == (0, 0) < (sure.questions_elsewhere,) * 2
+    assert math.isnan(single.here) and math.isnan(single.elsewhere)
+    assert (single.questions, single.halving) == (1000, 9)
+    alike = next_attempts([[1, 1], [1, 1]])
+    assert (alike.here, alike.elsewhere) == (0, 0)
+    with pytest.raises(ValueError, match="R has 1 cluster"):
+        next_attempts([[1, 0], [0, 1]], clusters="aa")

@@ -20,6 +20,7 @@ ROWS = [[0, 1, 1, 0, 1, 0], [1, 1, 0, 1], [0] * 5, [1] * 7]
 # Every family, and the function of the package that it stands for.
 FUNCTIONS = {
     "bayes": lambda R: scoring.bayes(R)[0],
+    "bayes-uniform": lambda R: scoring.bayes(R)[0],
     "avg": lambda R: scoring.avg(R)[0],
     "pass@3": lambda R: scoring.pass_at_k(R, 3),
     "pass^3": lambda R: scoring.pass_hat_k(R, 3),
@@ -79,8 +80,19 @@ def test_its_exact_tables_give_the_same_score(name: str) -> None:
 def test_posteriors_keep_their_own_intervals() -> None:
     R = ragged(ROWS)
     assert parse("bayes").summary(R) == scoring.bayes_ci(R, bounds=(0.0, 1.0))
-    assert parse("avg").summary(R) == scoring.covering_ci(R, bounds=(0.0, 1.0))
+    assert parse("avg").summary(R) == scoring.avg_ci(R, bounds=(0.0, 1.0))
     assert parse("bayes").k == 0 and parse("avg").k == 1
+    assert parse("bayes-uniform").summary(R) == parse("bayes", "uniform").summary(R)
+
+
+def test_bayes_at_n_has_the_prior_that_it_is_asked_for() -> None:
+    R = np.random.default_rng(1).integers(0, 2, (6, 5))
+    metric = parse("bayes", "estimated")
+    assert metric.summary(R, 0.9) == scoring.score_ci(R, confidence=0.9)
+    assert metric.estimate(R) == scoring.score_ci(R).value != parse("bayes").estimate(R)
+    assert parse("avg", "estimated").summary(R) == parse("avg").summary(R)
+    with pytest.raises(ValueError, match="bayes-uniform"):
+        metric.tables(5)
 
 
 @pytest.mark.parametrize(("k", "t", "trials"), [(1, 1, 3), (4, 1, 6), (4, 3, 6), (5, 5, 2)])
@@ -212,7 +224,7 @@ def test_names_are_read_generously_and_written_one_way() -> None:
         ("pass", "did you mean pass"),
         ("bayes@8", "did you mean bayes"),
         ("mgpass@8", "did you mean mg-pass@8"),
-        ("nonsense", r"known: bayes, avg, pass@K"),
+        ("nonsense", r"known: bayes, bayes-uniform, avg, pass@K"),
         ("", "known"),
         ("pass@0", "at least 1"),
         ("pass@-1", "no such metric"),

@@ -108,7 +108,7 @@ from bayes_at_n.pipeline.verify import calibrate, judge
 class Judge:
     answered = False
     def __init__(self, cfg, most):
-        self.engine, self.described = self, {{"device": cfg.engine.device}}
+        self.engine, self.description = self, {{"device": cfg.engine.device}}
     def ask(self, texts, step):
         step()
         with contextlib.suppress(FileExistsError):

@@ -366,7 +366,7 @@ def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker
     log = run.path.with_name("log")
     assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == heartbeat.HUNG
     said = log.read_text()
-    assert "verifier.engine=transformers hangs: no answer in 0.5 s" in said
+    assert "verifier.engine=transformers hangs: no response in 0.5 s" in said
     assert "the same command continues" in said and "Traceback" not in said
     assert judged(run) == 4
     stage.verify(run)

@@ -1,0 +1,48 @@
+"""The score that is reported of a run: Bayes@N under an estimated prior, or what takes its place.
+
+Imported by `status`, so it takes no SciPy before it computes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import joined
+from bayes_at_n.pipeline.config.scoring import CapsConfig
+
+Parts = dict[str, Any]
+
+
+def headline(matrix: Any, settings: CapsConfig) -> Parts:
+    """Compute the score to report of outcomes (M, N), masked where pending, by `scoring.prior`.
+
+    A question without a trial counts under the uniform prior only. Returns `metric`, "bayes" or
+    "avg", `prior`, as :func:`scoring.score_prior` has it, `value`, `sigma`, `low` and `high`.
+    """
+    prior = settings.prior
+    begun = matrix if prior == "uniform" else matrix[np.ma.count(matrix, axis=1) > 0]
+    found = scoring.score_ci(begun, None, settings.confidence, prior)
+    known = scoring.score_prior(begun, None, prior)
+    return {"metric": "avg" if known == "none" else "bayes", "prior": known, **found._asdict()}
+
+
+def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]:
+    """Name the score that is reported, and say what of its prior, which is given by run.
+
+    >>> named({"a": "estimated"}, 80), "".join(named({"a": "uniform"}))
+    (('Bayes@80', ', prior estimated from these questions'), 'Bayes@N, uniform prior')
+    >>> "".join(named({"a": "none"}, 1))
+    "avg@1 with the paper's interval: the prior cannot be estimated from one trial"
+    >>> named({"a": "estimated", "b": "none"})[1]
+    ", prior estimated from these questions; of b, where it cannot be, avg and the paper's interval"
+    """
+    lacking = [name for name, prior in priors.items() if prior == "none"]
+    if len(lacking) == len(priors):
+        why = f"cannot be estimated from {'one trial' if trials == 1 else 'these questions'}"
+        return f"avg@{trials}", f" with the paper's interval: the prior {why}"
+    if "uniform" in priors.values():
+        return f"Bayes@{trials}", ", uniform prior"
+    but = f"; of {joined(lacking, 5)}, where it cannot be, avg and the paper's interval"
+    return f"Bayes@{trials}", f", prior estimated from these questions{but * bool(lacking)}"

@@ -1,0 +1,91 @@
+"""What the documentation's site has beside docs/: hooks of MkDocs, called by `make docs`.
+
+The README becomes the first page; a page of every setting is made from the dataclasses' comments,
+and pages of the Python reference from the packages. Links that leave docs/ become their text.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from bayes_at_n.pipeline.cli.help import descriptions, keys, written
+from bayes_at_n.pipeline.cli.verbs import GROUPS, VERBS
+
+ROOT = Path(__file__).parent.parent
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_PYTHON = {
+    "python": ["bayes_at_n.pipeline.api"],
+    "scoring": ["bayes_at_n.scoring"],
+    "verifiers": ["bayes_at_n.verifiers", "bayes_at_n.prompts"],
+}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made."""
+    made = {"changes.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")}
+    made["index.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
+    made["reference/settings.md"] = _settings()
+    for name, packages in _PYTHON.items():
+        made[f"reference/{name}.md"] = f"# {name.capitalize()}\n\n" + "\n".join(
+            f"::: {module}\n" for package in packages for module in _modules(package)
+        )
+    for path, text in made.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
+    """Point links of the README into the site, and write those that leave docs/ as text."""
+    top = page.file.src_uri in ("index.md", "changes.md")
+
+    def link(match: re.Match[str]) -> str:
+        image, text, target = match.groups()
+        path, anchor = (target + "#").split("#")[:2]
+        if "://" in target or not path:
+            return match[0]
+        path = path.removeprefix("docs/") if top else path
+        if files.get_file_from_path(path) is None:
+            return f"`{text}`" if "`" not in text else text
+        return f"{image}[{text}]({path}{'#' * bool(anchor)}{anchor})"
+
+    return _LINK.sub(link, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Drop the roles of Sphinx from docstrings, which read well as code."""
+    return re.sub(r":(func|class|attr|mod|data):(?=<code>)", "", html)
+
+
+def _settings() -> str:
+    """Tabulate every setting of every verb: its default and meaning."""
+    lines = ["# Every setting", "", "From the dataclasses of `pipeline/config`; as `VERB --help`."]
+    seen = set[str]()
+    for verb in (VERBS[name] for names in GROUPS.values() for name in names.split()):
+        own = keys(verb)
+        if verb.keys == "" or not {*own} - seen:
+            continue
+        meanings = descriptions(verb.kinds[0])
+        name = next(name for name, of in VERBS.items() if of is verb)
+        lines += ["", f"## {name}", "", "| setting | default | meaning |", "| --- | --- | --- |"]
+        for key, value in own.items():
+            if key not in seen:
+                cells = (
+                    f"`{key}`",
+                    f"`{default}`" if (default := written(value)) else "",
+                    meanings[key],
+                )
+                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        seen |= {*own}
+    return "\n".join(lines)
+
+
+def _modules(package: str) -> list[str]:
+    """List a module, or the public modules of a package."""
+    folder = ROOT.joinpath(*package.split(".")[1:])
+    if not folder.is_dir():
+        return [package]
+    paths = sorted(path for path in folder.rglob("*.py") if not path.name.startswith("_"))
+    return [".".join([package, *path.relative_to(folder).with_suffix("").parts]) for path in paths]

@@ -1,0 +1,131 @@
+"""Outcomes, lengths and what attempts took: read as they were written, and counted by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import change_attempts, make_run
+
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.resources import EngineConfig
+from bayes_at_n.pipeline.store import graded, outcomes
+from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, NO_ANSWER, OUTCOMES, PENDING, WRONG
+
+MARKS = {"a": "10-~", "b": "ut(.", "c": "+1"}
+
+
+def test_outcomes_and_boxes_are_those_of_the_grades(tmp_path: Path) -> None:
+    found = outcomes.read(make_run(tmp_path, MARKS, gold={"b": "3"}))
+    assert found.question_ids == ["a", "b", "c"] and len({*found.hashes}) == 3
+    assert outcomes.words(found.codes).tolist() == [
+        ["correct", "wrong", "no_answer", "no_answer"],
+        ["unparsable", "timeout", "no_answer", "pending"],
+        ["pending", "correct", "pending", "pending"],
+    ]
+    boxed, no_box, unclosed, truncated = range(len(BOXES))
+    assert found.boxes.tolist() == [
+        [boxed, boxed, no_box, truncated], [boxed, boxed, unclosed, -1], [-1, boxed, -1, -1]
+    ]  # fmt: skip
+    assert found.truncated.tolist() == [[0, 0, 0, 1], [0, 0, 0, -1], [-1, 0, -1, -1]]
+    assert (found.ruled == found.codes).all() and found.codes.dtype == np.int8
+    assert found.judged is None and found.deciders() == {}
+    assert outcomes.correct(found.codes).filled(9).tolist() == [
+        [1, 0, 0, 0],
+        [0, 0, 0, 9],
+        [9, 1, 9, 9],
+    ]
+
+
+def test_fewer_trials_are_the_first(tmp_path: Path) -> None:
+    run = make_run(tmp_path, {"a": "1011", "b": "01.1"})
+    run.cfg.sampling.trials = 2
+    assert outcomes.read(run).codes.tolist() == [[CORRECT, WRONG], [WRONG, CORRECT]]
+
+
+def test_who_decided_is_counted(tmp_path: Path) -> None:
+    """Of what a verifier decides, what the rules would not have accepted, and would have."""
+    codes = np.array(
+        [[CORRECT, CORRECT, WRONG, WRONG], [PENDING, CORRECT, WRONG, PENDING]], np.int8
+    )
+    ruled = np.array([[CORRECT, WRONG, CORRECT, WRONG], [WRONG, WRONG, WRONG, PENDING]], np.int8)
+    judged = np.array([[0, 1, 1, 1], [1, 1, 0, 0]], bool)
+    found = outcomes.Outcomes(["a", "b"], ["x", "y"], codes, codes * 0, ruled, judged)
+    counts = {"rule": 2, "verifier": 4, "accepted": 2, "rejected": 1, "pending": 1}
+    assert found.deciders() == counts
+    run = make_run(tmp_path, {"a": "1"}, "dataset.judge=all", "verifier=demo")
+    line = outcomes.deciders_line(run, found)
+    assert f"verifier {run.cfg.verifier.name}: 4" in line and "rule grader: 2" in line
+    assert "accepts 2" in line and "rejects 1" in line and "; 1 wait" in line
+    pending = found._replace(codes=np.where(codes == PENDING, np.int8(WRONG), codes))
+    assert "wait" not in outcomes.deciders_line(run, pending)
+    assert outcomes.deciders_line(run, found._replace(judged=None)) == ""
+
+
+def test_a_verifier_that_decides_is_read(tmp_path: Path) -> None:
+    run = make_run(tmp_path, {"a": "10", "b": "01"}, "dataset.judge=all", "verifier=demo")
+    found = outcomes.read(run, table=graded.graded(run, quiet=True))
+    assert found.judged is not None and found.judged.shape == (2, 2)
+    assert outcomes.read(make_run(tmp_path / "x", {"a": "1"})).judged is None
+
+
+def test_a_question_without_a_hash_is_named() -> None:
+    none = np.empty((2, 0), np.int8)
+    with pytest.raises(UserError, match="question 2 "):
+        outcomes.Outcomes(["a", "b"], ["x", ""], none, none, none).positions()
+    thrice = outcomes.Outcomes(["a", "b", "c"], ["x"] * 3, none, none, none)
+    assert thrice.positions() == {"x": 0, "x 2": 1, "x 3": 2}
+
+
+def test_what_attempts_took(tmp_path: Path) -> None:
+    """Three tokens of prompt and five of completion each; one attempt does not say its own."""
+    run = make_run(tmp_path, {"a": "11", "b": "01"}, "engine.price_in=2", "engine.price_out=4")
+    took = outcomes.usage(run)
+    assert took[:5] == (4, 12, 20, 4, 4) and (took.prompt_mean, took.completion_mean) == (3, 5)
+    assert took.price == pytest.approx((12 * 2 + 20 * 4) / 1e6)
+    assert outcomes.usage(run, ["b"])[:3] == (2, 6, 10)
+    run.cfg.sampling.trials = 1
+    assert outcomes.usage(run)[:3] == (2, 6, 10)
+    run.cfg.sampling.trials = 2
+    change_attempts(run, lambda r: r | {"completion_tokens": [None, 7][r["trial"]]})
+    took = outcomes.usage(run)
+    assert took[:5] == (4, 12, 14, 4, 2) and (took.completion_mean, took.price) == (7, None)
+    change_attempts(run, lambda row: row | {"completion_tokens": None, "prompt_tokens": None})
+    took = outcomes.usage(run)
+    assert took[:5] == (4, 0, 0, 0, 0) and took.prompt_mean is took.completion_mean is None
+    engine = EngineConfig("vllm", price_out=3.0)
+    assert (
+        outcomes.price(engine, 5e6, 2e6) == 6 and outcomes.price(EngineConfig("vllm"), 1, 1) is None
+    )
+
+
+def test_lengths_and_up_to_which_limit_they_tell(tmp_path: Path) -> None:
+    """Rooms of eight tokens; two attempts cut at their room, one below it, one says nothing."""
+    run = make_run(tmp_path, {"a": "11", "b": "1."}, "sampling.max_tokens=20")
+    told = {("a", 0): (8, "length"), ("a", 1): (6, None), ("b", 0): (8, "stop")}
+
+    def read() -> outcomes.Lengths:
+        def tell(row: dict[str, object]) -> dict[str, object]:
+            n, end = told[row["question_id"], row["trial"]]  # type: ignore[index]
+            return row | {"completion_tokens": n, "finish_reason": end}
+
+        change_attempts(run, tell)
+        return outcomes.lengths(run)
+
+    found = read()
+    assert found.tokens.tolist() == [[8, 6], [8, -1]] and found.room.tolist() == [8, 8]
+    assert found.cut.tolist() == [[True, False], [False, False]]
+    assert (found.known, found.guessed) == (20, 1)
+    told["a", 1], told["b", 0] = (6, "length"), (8, None)
+    found = read()
+    assert found.cut.tolist() == [[True, True], [True, False]]
+    assert (found.known, found.guessed) == (6, 0)
+    told.update(dict.fromkeys(told, (3, "stop")))
+    assert read().known == np.inf
+    told["a", 0] = (None, None)  # type: ignore[assignment]
+    assert read().guessed == 0 and outcomes.lengths(run, ["b"]).tokens.tolist() == [[3, -1]]
+
+
+def test_a_smaller_limit() -> None:
+    codes = np.array([0, 0, 1, PENDING], np.int8)
+    assert outcomes.capped(codes, [8, 9, 20, 99], 8).tolist() == [0, NO_ANSWER, NO_ANSWER, PENDING]
+    assert outcomes.words([0, 5, PENDING]).tolist() == [OUTCOMES[0], OUTCOMES[5], "pending"]
