@@ -71,9 +71,12 @@ values only.
 """
 PROBABILITIES = """## Probabilities
 
-What was said on average, and what came true ± error, in %, of all worlds of independent trials. Of
-two equal models either is the better one half of the time; of k tied ones each is the best in one
-of k. **Bold** came true less often than said by more than 5 points and two errors.
+What was said on average, and what came true ± error, in %, of all worlds of independent trials.
+**Bold**: of models that are spread, it came true less often than said by more than 5 points and
+two errors. Exactly tied models are no part of any posterior: of two equal ones either is the
+better one half of the time, whatever was said, and of k tied ones each is the best in one of k.
+P(better) is of each pair by itself, not pooled: read it as the confidence of a one-sided test,
+whose errors are above.
 
 """
 
@@ -195,7 +198,7 @@ def reliability(chances: Sequence[Chance], found: Found) -> list[str]:
             error = float(gap.std() / np.sqrt(inside.sum()))
             text = f"{100 * said[inside].mean():.0f}: "
             text += shown(Rate(float(true[inside].mean()), error))
-            short = gap[:-2].mean() + 2 * error < -0.05 and low >= 0.5
+            short = gap[:-2].mean() + 2 * error < -0.05 and low >= 0.5 and spread == "spread"
             each.append(f"**{text}**" if short else text)
         rows.append(f"| {chance.name} | {spread} | {brier:.4f} | {' | '.join(each)} |")
     return rows

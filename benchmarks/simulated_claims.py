@@ -14,8 +14,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from bayes_at_n import scoring
+from bayes_at_n.pipeline.adaptive import luck
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL
-from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats
 from bayes_at_n.scoring.sequential import Target, wealth
 from bayes_at_n.scoring.sequential.batch import Batch
 from bayes_at_n.scoring.sequential.planning import _summary
@@ -97,26 +98,6 @@ def inflated(w: World) -> Any:
     return held
 
 
-def any_time(w: World) -> Any:
-    """The interval of until=width (`MeanSequence`), at all looks after 1 to N trials together."""
-    whole, need = w.whole or w, float(np.log(2 / 0.05))
-    assert whole.memory is not None
-    if "sequence" not in whole.memory:
-        batch = Batch((*whole.outcomes.shape[:2], whole.cell.M), Target("order"), 0.05, 1.0, None)
-        one, out, found = np.ones(batch.attempts.shape, int), np.zeros(whole.pool.shape, bool), {}
-        for t in range(whole.trials):
-            batch.add(whole.outcomes[..., t].astype(int), one)
-            above, below = (batch.up, whole.truth), (batch.down, -whole.truth)
-            for gained, truth in (above, below):
-                out |= wealth.reached(gained, batch.own_slopes, truth, need)
-            if t + 1 in N:
-                ends = wealth.bound(batch.up, batch.own_slopes, need, 0.0, 1.0)
-                width = -wealth.bound(batch.down, batch.own_slopes, need, -1.0, 0.0) - ends
-                found[t + 1] = (1.0 - out[:, 0], width[:, 0])
-        whole.memory["sequence"] = found
-    return whole.memory["sequence"][w.trials]
-
-
 def difference(of: str, pool: bool = False) -> Callable[[World], Any]:
     """The interval of the difference of two models."""
 
@@ -132,26 +113,60 @@ def _pair(w: World, of: str) -> Any:
     return getattr(scoring, of)(scoring.Counts(counts[:, 0]), scoring.Counts(counts[:, 1]))
 
 
-def race(target: Target, error: float = 0.05) -> Callable[[World], Floats]:
-    """Whether a race has claimed anything false in any of its looks, one after every trial."""
+class Raced(NamedTuple):
+    """What was false in the looks of a race so far, one after every trial: (B,) each."""
+
+    claimed: Floats  # some claim
+    own: Bools  # the interval of the first model's mean
+    apart: Bools  # some interval of a difference
+
+
+def raced(w: World, target: Target, by_trial: bool) -> dict[int, Raced]:
+    """Race the models over all trials of a world; by N of the grid, up to those of ``w``."""
+    whole, key = w.whole or w, (target, by_trial)
+    assert whole.memory is not None
+    if key not in whole.memory:
+        shape, truth = whole.outcomes.shape[:-1], whole.truth
+        batch = Batch(shape, target, 0.05, TIE, by_trial=by_trial)
+        gap = np.where(np.eye(shape[1]), np.inf, truth[:, :, None] - truth[:, None])
+        one, price, all_pairs = np.ones(shape, int), np.ones(shape[-1]), batch.needed.differences
+        own, apart = np.zeros((2, shape[0]), bool)
+        found = whole.memory[key] = {}
+        for t in range(1, whole.trials + 1):
+            batch.add(whole.outcomes[..., t - 1].astype(int), one)
+            if target.kind == "order":
+                slopes, need = (batch.weights, batch.own_slopes), float(np.log(2 / 0.05))
+                own |= wealth.reached(batch.up, *slopes, truth, need)[:, 0]
+                own |= wealth.reached(batch.down, *slopes, -truth, need)[:, 0]
+                pairs = batch.pairs, batch.weights, batch.slopes, gap, float(np.log(all_pairs))
+                apart |= wealth.reached(*pairs).any(axis=(1, 2))
+            if t in N:
+                claimed = _summary(batch, whole.chance, price, TIE)[2]
+                found[t] = Raced(claimed, own.copy(), apart.copy())
+    return {t: seen for t, seen in whole.memory[key].items() if t <= w.trials}
+
+
+def race(target: Target, by_trial: bool = False, sound: bool = False) -> Callable[[World], Any]:
+    """Whether a race has claimed anything false, so far.
+
+    ``by_trial`` is `settle independent=trials`; ``sound`` counts what is called settled, not ahead.
+    """
 
     def of(w: World) -> Floats:
-        whole = w.whole or w
-        assert whole.memory is not None
-        if target not in whole.memory:
-            runs, models, questions, trials = whole.outcomes.shape
-            batch = Batch((runs, models, questions), target, error, TIE, None)
-            one, price, found = np.ones((runs, models, questions), int), np.ones(questions), {}
-            wrong = np.zeros(runs)
-            for t in range(trials):
-                batch.add(whole.outcomes[..., t].astype(int), one)
-                if t + 1 in N:
-                    wrong = np.maximum(wrong, _summary(batch, whole.chance, price, TIE)[2])
-                    found[t + 1] = wrong
-            whole.memory[target] = found
-        return np.asarray(whole.memory[target][w.trials])
+        looks = raced(w, target, by_trial)
+        false = np.array([seen.claimed for seen in looks.values()])
+        for look, run in np.argwhere(false) if sound else ():
+            codes = w.outcomes[run, ..., : [*looks][look]].astype(int)
+            spent = np.full(len(codes), codes.shape[-1])
+            false[look, run] = luck.basis(codes, spent, "independent", None).sound
+        return np.asarray(false.max(axis=0))
 
     return of
+
+
+def sequence(of: str, by_trial: bool = False) -> Callable[[World], Any]:
+    """Whether intervals of a race held the truth in all looks so far."""
+    return lambda w: 1.0 - getattr([*raced(w, Target("order"), by_trial).values()][-1], of)
 
 
 def sure(of: str, pool: bool = False) -> Callable[[World], Floats]:
@@ -256,7 +271,9 @@ CLAIMS = (
     Claim("pass@8", "interval", pass_at(8), least=8),
     Claim("score where trials share luck: holds, or is warned of", "interval", unwarned, luck=True),
     Claim("inflation of a score", "interval", inflated, least=2, luck=True),
-    Claim("settle until=width, all looks together", "interval", any_time),
+    Claim("settle until=width, all looks together", "interval", sequence("own")),
+    Claim("settle until=width independent=trials", "interval", sequence("own", by_trial=True),
+          luck=True),
     Claim("s.e. over questions, 1.96 of it", "interval", lambda w: covers(
         *scoring.clustered_ci(w.counts)[2:], w.pool), pool=True),
     Claim("difference of two, these questions", "interval", difference("compare"), (2,)),
@@ -272,15 +289,22 @@ CLAIMS = (
     Claim("cannot be told apart from the best: it is not there, or alone though tied", "wrong",
           together("best"), (2, 5, 20)),
     Claim("pairs of q <= .05: share that is false", "wrong", together("pairs"), (5, 20)),
-    Claim("race, order: a false claim in any look", "wrong", race(Target("order")), (2, 5, 20)),
-    Claim("race, best: a false name in any look", "wrong", race(Target("best")), (5, 20)),
-    Claim("race, top:3", "wrong", race(Target("top", k=3)), (5,)),
-    Claim("race, above", "wrong", race(Target("above", baseline=0)), (5,)),
+    Claim("gate, differences in `settle`: all looks and pairs together", "interval",
+          sequence("apart"), (2, 5)),
+    Claim("settled, order (`compare`, `settle`): a false claim, all looks together", "wrong",
+          race(Target("order")), (2, 5, 20)),
+    Claim("settled, best: a false name", "wrong", race(Target("best")), (5, 20)),
+    Claim("settled, top:3", "wrong", race(Target("top", k=3)), (5,)),
+    Claim("settled, above", "wrong", race(Target("above", baseline=0)), (5,)),
+    Claim("settled, order, where trials share luck: and not called ahead", "wrong",
+          race(Target("order"), sound=True), (2, 5), luck=True),
+    Claim("settled, order, independent=trials", "wrong",
+          race(Target("order"), by_trial=True), (2, 5), luck=True),
 )  # fmt: skip
 CHANCES = (
     Chance("P(better), these questions", better("compare"), (2,)),
     Chance("P(better), other questions", better("paired_questions", True), (2,), pool=True),
-    Chance("P(best)", best, (5, 20)),
+    Chance("P(best), pooled", best, (2, 5, 20)),
 )
 
 
