@@ -274,8 +274,8 @@ CLAIMS = (
     Claim("settle until=width, all looks together", "interval", sequence("own")),
     Claim("settle until=width independent=trials", "interval", sequence("own", by_trial=True),
           luck=True),
-    Claim("s.e. over questions, 1.96 of it", "interval", lambda w: covers(
-        *scoring.clustered_ci(w.counts)[2:], w.pool), pool=True),
+    Claim("score on other questions", "interval", lambda w: covers(
+        *scoring.pool_ci(w.counts)[2:], w.pool), pool=True),
     Claim("difference of two, these questions", "interval", difference("compare"), (2,)),
     Claim("difference of two, other questions", "interval",
           difference("paired_questions", True), (2,), pool=True),

@@ -5,7 +5,7 @@ from bayes_at_n.scoring.intervals.drift import DRIFT_LEVEL, Drift, prior_drift
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, Inflation, inflation
 from bayes_at_n.scoring.intervals.predicted import Corrected, prediction_powered
 from bayes_at_n.scoring.intervals.uncertainty import NextAttempts, Uncertainty, next_attempts
-from bayes_at_n.scoring.intervals.uncertainty import uncertainty
+from bayes_at_n.scoring.intervals.uncertainty import pool_ci, uncertainty
 from bayes_at_n.scoring.metrics.votes import Ballots, best_at_k, best_at_k_sigma
 from bayes_at_n.scoring.metrics.votes import weighted_cons_at_k, weighted_cons_at_k_sigma
 from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT, avg, avg_ci, bayes, bayes_ci

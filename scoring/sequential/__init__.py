@@ -16,11 +16,14 @@ proof, and which method when.
 ([[0], [1, 2]], [4, 4, 2])
 """
 
+from bayes_at_n.scoring.sequential.bank import BankSequence as BankSequence
+from bayes_at_n.scoring.sequential.bank import question_factors as question_factors
 from bayes_at_n.scoring.sequential.decisions import Target as Target
 from bayes_at_n.scoring.sequential.gate import claimed as claimed
 from bayes_at_n.scoring.sequential.planning import Simulated as Simulated
 from bayes_at_n.scoring.sequential.planning import neyman as neyman
 from bayes_at_n.scoring.sequential.planning import simulate as simulate
+from bayes_at_n.scoring.sequential.planning import top_two as top_two
 from bayes_at_n.scoring.sequential.race import LOOKS as LOOKS
 from bayes_at_n.scoring.sequential.race import Look as Look
 from bayes_at_n.scoring.sequential.race import MeanSequence as MeanSequence
