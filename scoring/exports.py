@@ -37,8 +37,8 @@ from bayes_at_n.scoring.ranking.equivalence import Equivalence, equivalence
 from bayes_at_n.scoring.ranking.orders import compare_rankings, lehmer_hash, lehmer_unhash
 from bayes_at_n.scoring.ranking.orders import rank_scores, ranking_hash, unhash_ranking
 from bayes_at_n.scoring.ranking.planning import TrialPlan, trials_for_width, trials_to_separate
-from bayes_at_n.scoring.ranking.ranks import indistinguishable_groups, kendall_tau_b
-from bayes_at_n.scoring.ranking.ranks import probability_best, rank_distribution, ranks
-from bayes_at_n.scoring.ranking.ranks import ranks_with_uncertainty
+from bayes_at_n.scoring.ranking.ranks import kendall_tau_b, ranks, ranks_with_uncertainty
 from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
+from bayes_at_n.scoring.ranking.simultaneous import best_candidates, pairs_quantile
+from bayes_at_n.scoring.ranking.simultaneous import probability_best, q_values, rank_ranges
 from bayes_at_n.scoring.ranking.trajectory import down_share, monotone_tau, progress_tau_b
