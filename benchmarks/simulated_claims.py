@@ -109,8 +109,11 @@ def difference(of: str, pool: bool = False) -> Callable[[World], Any]:
 
 
 def _pair(w: World, of: str) -> Any:
-    counts = np.asarray(w.counts.values)
-    return getattr(scoring, of)(scoring.Counts(counts[:, 0]), scoring.Counts(counts[:, 1]))
+    return _compared(w.counts.values, of)
+
+
+def _compared(counts: Any, of: str) -> Any:
+    return getattr(scoring, of)(*(scoring.Counts(counts[:, i]) for i in (0, 1)))
 
 
 class Raced(NamedTuple):
@@ -189,27 +192,34 @@ def equivalent(w: World) -> Floats:
     return 1.0 * (same | other)
 
 
-def planned(w: World) -> Floats:
-    """Whether new runs of as many trials as were planned tell the right one apart."""
-    plan, sign = np.asarray(_plan(np.asarray(w.counts.values)).trials), _sign(w)
-    known = np.isfinite(plan) & (sign != 0)
-    trials = np.where(known, plan, 1).astype(int)[:, None, None]
-    right = np.random.default_rng(w.trials).binomial(trials, w.chance)
-    new = np.stack([trials - right, right], axis=-1).swapaxes(0, 1)
-    c = scoring.compare(*map(scoring.Counts, new))
-    return np.where(known, (c.difference * sign > 0) & (c.z >= 1.645), np.nan)
+def planned(seen: bool) -> Callable[[World], Floats]:
+    """Whether new runs of as many trials as are named tell the right model apart.
+
+    ``seen``: trials are those that a pilot names; else those named for the true chances.
+    """
+
+    def told(w: World) -> Floats:
+        true = np.rint(1e9 * np.stack([1 - w.chance, w.chance], axis=-1))
+        plan, sign = np.asarray(_plan(w.counts.values if seen else true).trials), _sign(w)
+        known = (plan < 10**6) & (sign != 0)
+        trials = np.where(known, plan, 1).astype(int)[:, None, None]
+        right = np.random.default_rng(w.trials).binomial(trials, w.chance)
+        c = _compared(np.stack([trials - right, right], axis=-1), "compare")
+        return np.where(known, (c.difference * sign > 0) & (c.z >= 1.645), np.nan)
+
+    return told
 
 
 def plan_range(w: World) -> Floats:
     """Whether the range of trials to settle holds what the true chances need."""
-    plan = _plan(np.asarray(w.counts.values))
+    plan = _plan(w.counts.values)
     needed = _plan(np.rint(1e9 * np.stack([1 - w.chance, w.chance], axis=-1))).trials
     held = (np.asarray(plan.fewest) <= needed) & (needed <= plan.most)
     return np.where(_sign(w) == 0, np.nan, held)
 
 
 def _plan(counts: Any) -> Any:
-    return scoring.trials_to_separate(*map(scoring.Counts, counts.swapaxes(0, 1)))
+    return _compared(counts, "trials_to_separate")
 
 
 def _sign(w: World) -> Floats:
@@ -283,7 +293,10 @@ CLAIMS = (
     Claim("P(better) >= .95, other questions: of one that is not", "wrong",
           sure("paired_questions", True), (2,), pool=True),
     Claim("equivalent, different: neither is", "wrong", equivalent, (2,), least=2, luck=True),
-    Claim("trials to settle: new runs tell apart", "power", planned, (2,)),
+    Claim("trials to settle, named for the true difference: new runs tell apart", "power",
+          planned(seen=False), (2,)),
+    Claim("trials to settle, named by a run: new runs tell apart, not claimed", "seen",
+          planned(seen=True), (2,)),
     Claim("trials to settle: the range", "interval", plan_range, (2,)),
     Claim("ranks from, to, of all models at once", "wrong", together("ranks"), (2, 5, 20)),
     Claim("cannot be told apart from the best: it is not there, or alone though tied", "wrong",
@@ -304,7 +317,7 @@ CLAIMS = (
 CHANCES = (
     Chance("P(better), these questions", better("compare"), (2,)),
     Chance("P(better), other questions", better("paired_questions", True), (2,), pool=True),
-    Chance("P(best), pooled", best, (2, 5, 20)),
+    Chance("P(best), pooled", best, (2, 5, 20), runs=0.5),
 )
 
 
@@ -343,14 +356,15 @@ def simulate(
         if not mine and not odds:
             continue
         rng = np.random.default_rng([seed, 0, number])
-        world = draw(cell, max(4, int(share * RUNS[cell.models])), max(trials), rng)
+        runs = share * RUNS[cell.models] / (1 if cell.luck == 1 else 2)
+        world = draw(cell, max(4, int(runs)), max(trials), rng)
         for n in trials:
             part = world.first(n)
             for claim in mine:
                 if n >= claim.least:
                     found.rates[claim.name, cell, n] = rate(claim, part)
             for chance in odds:
-                pairs = [np.ravel(x) for x in chance.of(part)]
+                pairs = [np.ravel(x) for x in chance.of(_thinned(part, chance.runs))]
                 found.chances.setdefault((chance.name, cell.spread), []).append(pairs)
     for number, claim in enumerate(claims):
         for cell, n in worst(claim, found.rates) if claim.kind in BOUNDS else ():
