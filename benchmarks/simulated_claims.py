@@ -25,8 +25,8 @@ from benchmarks.simulated_worlds import LUCK, Cell, World, draw, inflation
 
 M, N = (5, 10, 30, 120), (1, 2, 4, 8, 16, 80)
 GROUPS = ((1, "equal"), *itertools.product((2, 5, 20), ("equal", "tied", "spread")))
-RUNS = {1: 160, 2: 120, 5: 60, 20: 20}  # of a cell, by models
-FORECASTS, AGAIN, WORST = 60, 8, 3
+RUNS = {1: 120, 2: 80, 5: 30, 20: 10}  # of a cell, by models
+FORECASTS, AGAIN, WORST = 60, 10, 3
 TIE, MARGIN = 0.01, 0.03
 BOUNDS = {"interval": 0.92, "wrong": 0.05}  # at least, at most; "seen" has none
 
