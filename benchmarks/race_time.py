@@ -208,8 +208,8 @@ def raced(seed: int, models: int, questions: int, until: str) -> Course:
     some = np.linspace(0, len(ACCURACIES) - 1, models).round().astype(int)
     p = truth([ACCURACIES[k] for k in some], "contest", seed, questions)
     codes = (np.random.default_rng([SEED, seed]).random((*p.shape, TRIALS)) < p[..., None]) * 1
-    goal = Goal(SettleConfig(until=until), [f"m{k}" for k in range(models)], TRIALS, block=8)
-    return course(Outcomes(goal.names, codes, np.ones((models, TRIALS), int), False), goal)
+    goal = Goal(SettleConfig(until=until), [f"m{k}" for k in range(models)], TRIALS)
+    return course(Outcomes(goal.names, codes, np.ones((models, TRIALS), int), "independent"), goal)
 
 
 def main() -> None:

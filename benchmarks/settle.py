@@ -9,6 +9,7 @@
     many     the best and the best three of twenty models, against 80 trials for everybody
     habit    what many do: the posterior probability looked at after every round
     bias     estimates after stopping, and with attempts shared among questions by their outcomes
+    luck     equal models whose attempts of a trial share luck: told apart, and called settled
     share    what sharing attempts among questions saves
     time     a look: one round added to 20 models x 120 questions, and 80 rounds replayed
 
@@ -29,6 +30,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.adaptive.luck import basis
 from bayes_at_n.scoring.sequential import Race, Simulated, Target, simulate
 from bayes_at_n.scoring.sequential.batch import Batch
 from bayes_at_n.scoring.sequential.planning import _run
@@ -43,6 +46,8 @@ ACCURACIES = (
 )
 BEST, TOP, ORDER = Target("best"), Target("top", k=3), Target("order")
 ABOVE = Target("above", baseline=0)
+BLOCKS = range(8, TRIALS, 8)
+TRIANGULAR = [n * (n + 1) // 2 for n in range(2, 13)]  # the looks of `settle`
 Method = Any
 
 
@@ -86,7 +91,7 @@ def equal(each: Any, runs: int) -> dict[str, Any]:
         p = truth((0.6,) * models, "contest" if spread == "shared" else spread, models)
         if spread == "shared":  # a question's attempts follow its outcomes and its cost
             cost = np.random.default_rng(SEED).lognormal(0, 1, QUESTIONS)
-            options |= {"allocate": True, "cost": cost, "block": 8}
+            options |= {"allocate": "questions", "cost": cost, "looks": BLOCKS}
         tasks.append((p, target, options))
     rows = []
     for (target, models, spread, method), found in zip(cells, each(simulated, tasks), strict=True):
@@ -141,38 +146,47 @@ def many(each: Any, runs: int) -> dict[str, Any]:
     """Twenty models: share of the attempts of 80 trials for everybody."""
     # Between third and fourth lie .03, and .06 where the best three are .03 better.
     clear = tuple(a + 0.03 * (i < 3) for i, a in enumerate(ACCURACIES))
-    cells = [
-        (name, accuracies, target, method)
-        for name, accuracies, target in (
-            ("best, .06 ahead", ACCURACIES, BEST),
-            ("top:3, .03 ahead", ACCURACIES, TOP),
-            ("top:3, .06 ahead", clear, TOP),
-            ("order", ACCURACIES, ORDER),
-            ("above the tenth", ACCURACIES, Target("above", baseline=9)),
+    cells: list[tuple[str, Any, Target, str, str, dict[str, Any], float | None]] = [
+        (name, accuracies, target, "contest", method, {"method": method}, most)
+        for name, accuracies, target, most in (
+            ("top:3, .03 ahead", ACCURACIES, TOP, 0.35),
+            ("top:3, .06 ahead", clear, TOP, 0.35),
+            ("order", ACCURACIES, ORDER, None),
+            ("above the tenth", ACCURACIES, Target("above", baseline=9), None),
         )
         for method in ("anytime", "looks")
     ]
+    cells += [
+        ("best, .06 ahead", ACCURACIES, BEST, spread, name, options, most[spread == "mixed"])
+        for spread in ("contest", "mixed")
+        for name, options, most in (
+            ("planned looks", {"method": "looks"}, (None, None)),
+            ("blocks of 8", {"looks": BLOCKS}, (None, None)),
+            ("3, 6, 10, ...", {"looks": TRIANGULAR}, (0.10, 0.14)),
+            ("every trial", {}, (None, None)),
+            ("every trial, top two", {"allocate": "leader"}, (0.065, 0.10)),
+        )
+    ]
     runs = max(runs // 10, 50)
     tasks = [
-        (truth(accuracies, "contest", n), t, {"runs": runs // 5, "seed": SEED, "method": m})
-        for _, accuracies, t, m in cells
+        (truth(accuracies, spread, n), t, {"runs": runs // 5, "seed": SEED, **options})
+        for _, accuracies, t, spread, _, options, _ in cells
         for n in range(5)
     ]
     found = list(each(simulated, tasks))
     rows = []
-    for i, (name, _, target, method) in enumerate(cells):
+    for i, (name, _, _, spread, how, _, most) in enumerate(cells):
         part = found[5 * i : 5 * i + 5]
-        share = float(np.mean([f.rounds.mean() for f in part])) / TRIALS
+        share = float(np.mean([f.attempts.mean() for f in part])) / QUESTIONS / TRIALS
         settled, wrong = (
             float(np.mean([getattr(f, column) for f in part])) for column in ("settled", "wrong")
         )
-        most = {"best": 0.15, "top": 0.35}.get(target.kind)
-        verdict = "" if most is None else f"at most {100 * most:.0f}: {_met(share <= most)}"
+        verdict = "" if most is None else f"at most {100 * most:g}: {_met(share <= most)}"
         figures = map(_short, (100 * share, 100 * settled, 100 * wrong))
-        rows.append([name, method, *figures, verdict])
+        rows.append([name, spread, how, *figures, verdict])
     common.table(
-        f"Twenty models as in contests, {runs} runs: attempts in % of 20 x 80",
-        ["target", "method", "spent %", "settled %", "wrong %", "target"],
+        f"Twenty models, {runs} runs: attempts in % of 20 x 80",
+        ["target", "questions", "method or looks", "spent %", "settled %", "wrong %", "target"],
         rows,
     )
     return {"many": rows}
@@ -203,25 +217,20 @@ def bias(each: Any, runs: int) -> dict[str, Any]:
     """Errors of estimates of the better model's mean, in points."""
     p, rows = truth((0.6, 0.52), "contest", 1), []
     cost = np.ones(p.shape)
-    for name, target, trials, price in (
-        ("80 rounds", Target("order"), TRIALS, None),
-        ("80 rounds, attempts shared", Target("order"), TRIALS, cost),
-        ("stopped when settled", BEST, TRIALS, None),
-        ("stopped, attempts shared", BEST, TRIALS, cost),
+    every = range(1, TRIALS + 1)
+    for name, target, stops, allocate in (
+        ("80 rounds", Target("order"), every, "none"),
+        ("80 rounds, attempts shared", Target("order"), [*BLOCKS, TRIALS], "questions"),
+        ("stopped when settled", BEST, every, "none"),
+        ("stopped, attempts shared", BEST, [*BLOCKS, TRIALS], "questions"),
     ):
         # An error of next to nothing never stops.
         error = 1e-300 if target.kind == "order" else 0.05
         errors = []
         for start in range(0, max(runs // 5, 100), 100):
-            batch = Batch((100, *p.shape), target, error, 0.01, None)
-            _run(
-                batch,
-                p,
-                np.random.default_rng([SEED, start]),
-                trials,
-                8 if price is not None else 1,
-                price,
-            )
+            batch = Batch((100, *p.shape), target, error, 0.01)
+            rng = np.random.default_rng([SEED, start])
+            _run(batch, p, rng, stops, cost, allocate=allocate)
             pooled = batch.successes.sum(axis=-1) / batch.attempts.sum(axis=-1)
             errors.append(np.stack([batch.mean, pooled])[..., 0] - p[0].mean())
         found = 100 * np.concatenate(errors, axis=-1)
@@ -240,14 +249,54 @@ def bias(each: Any, runs: int) -> dict[str, Any]:
     return {"bias": rows}
 
 
+def luck(each: Any, runs: int) -> dict[str, Any]:
+    """Two equal models whose attempts of a trial share luck: told apart, and called settled."""
+    rows = []
+    for spread in ("mixed", "contest"):
+        p = truth((0.6, 0.6), spread, 1)
+        for shared in (0.0, 0.03, 0.08, 0.22):  # of the variance of what decides an attempt
+            tasks = [(p, shared, seed) for seed in range(max(runs // 500, 1))]
+            found = np.mean(list(each(unlucky, tasks)), axis=0)
+            rows.append([spread, _short(found[0]), *map(_short, 100 * found[1:])])
+    common.table(
+        f"Two equal models, {TRIALS} looks at most, trials that share luck: told apart, %",
+        ["questions", "inflation", "independent=attempts", "called settled", "=trials"],
+        rows,
+    )
+    return {"luck": rows}
+
+
+def unlucky(task: tuple[Any, float, int], runs: int = 500) -> Any:
+    """Mean inflation, and shares told apart by both kinds of bets."""
+    p, shared, seed = task
+    rng = np.random.default_rng([SEED, seed])
+    own, both = (rng.normal(size=(runs, 2, m, TRIALS)) for m in (QUESTIONS, 1))
+    noise = shared**0.5 * both + (1 - shared) ** 0.5 * own
+    codes = (noise < ndtri(p)[:, :, None]).astype(np.int8)
+    told = []
+    for by_trial in (False, True):
+        batch = Batch((runs, *p.shape), BEST, 0.05, 0.01, by_trial=by_trial)
+        for n in range(TRIALS):
+            live = np.repeat(batch.open[..., None], QUESTIONS, axis=2).astype(np.int64)
+            batch.add(codes[..., n] * live.astype(float), live)
+        told.append((batch.best >= 0, batch.rounds[:, 0]))
+    (apart, spent), (by_round, _) = told
+    sound = [
+        basis(codes[i, ..., : spent[i]], np.full(2, spent[i]), "independent", None).sound
+        for i in np.flatnonzero(apart)
+    ]
+    value = scoring.inflation(codes[:100]).value.mean()
+    return [value, apart.mean(), np.sum(sound) / runs, by_round.mean()]
+
+
 def share(each: Any, runs: int) -> dict[str, Any]:
     """Cost to settle two models a gap of .06 apart, in blocks of 8, with and without sharing."""
     tasks, names = [], []
     for spread in SPREADS:
         for unequal in (0.0, 1.0):
             cost = np.random.default_rng(SEED).lognormal(0, unequal, QUESTIONS)
-            for allocate in (False, True):
-                options = {"runs": max(runs // 20, 50), "seed": SEED, "block": 8, "cost": cost}
+            for allocate in ("none", "questions"):
+                options = {"runs": max(runs // 20, 50), "seed": SEED, "looks": BLOCKS, "cost": cost}
                 tasks.append(
                     (truth((0.6, 0.54), spread, 1), BEST, {**options, "allocate": allocate})
                 )
@@ -297,7 +346,7 @@ def _short(cell: Any) -> Any:
 
 PARTS = {
     **{"equal": equal, "pairs": pairs, "many": many, "habit": habit},
-    **{"bias": bias, "share": share, "time": timing},
+    **{"bias": bias, "luck": luck, "share": share, "time": timing},
 }
 
 

@@ -1,4 +1,4 @@
-"""What test processes spare: composing the same choices again, waiting for the disk, drawing."""
+"""What test processes spare: composing the same again, asking git again, the disk, drawing."""
 
 import copy
 import functools
@@ -8,13 +8,18 @@ from typing import Any
 
 
 def spare() -> None:
-    """Compose each choice of groups once in this process and its forks; let no disk be waited for.
+    """Compose each choice of groups once in this process and its forks, and wait for no disk.
 
     Hydra itself composes, and itself applies values to a copy of what it made of the groups. The
     tests cut power by cutting files: whether a disk keeps its word is none of theirs.
     """
     import hydra
 
+    from bayes_at_n.pipeline.base import environment
+
+    environment.commit = functools.cache(environment.commit)
+    environment.version = functools.cache(environment.version)
+    environment.describe()  # remembered, and inherited
     os.fsync = lambda file: None
     hydra.compose = functools.partial(_compose, hydra.compose, {})
 

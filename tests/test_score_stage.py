@@ -62,7 +62,7 @@ def test_against_a_hand_computation_and_the_scoring_functions(tmp_path: Path) ->
     assert uniform["avg"]["stderr_over_questions"] == pytest.approx(
         np.std([0.5, 1, 0], ddof=1) / 3**0.5
     )
-    assert uniform["avg"]["stderr_total"] == uniform["avg"]["stderr_over_questions"]
+    assert uniform["avg"]["other_questions"] == scoring.pool_ci(R)._asdict()
     # Pass@2 of 2 in 4: 1 - C(2,2)/C(4,2) = 5/6
     assert uniform["pass_at_k"] == pytest.approx({"1": 0.5, "2": (5 / 6 + 1) / 3, "4": 2 / 3})
     assert uniform["pass_at_k"]["2"] == pytest.approx(scoring.pass_at_k(R, 2))
@@ -155,7 +155,8 @@ def test_clusters_of_questions_and_what_more_attempts_buy(tmp_path: Path, capsys
         labels = "aabc" if cluster else None
         over, avg = scoring.question_stderr(R, clusters=labels), found["uniform_prior"]["avg"]
         assert avg["stderr_over_questions"] == pytest.approx(over)
-        assert avg["stderr_total"] == pytest.approx(max(over, avg["sigma"]))
+        assert avg["other_questions"] == scoring.pool_ci(R, clusters=labels)._asdict()
+        assert avg["other_questions"]["sigma"] == pytest.approx(max(over, avg["sigma"]))
         more = scoring.next_attempts(R, clusters=labels)
         assert found["next_attempts"]["elsewhere"] == pytest.approx(more.elsewhere)
         said = " ".join(capsys.readouterr().out.split())

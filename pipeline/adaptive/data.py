@@ -13,6 +13,7 @@ from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.differences import sampling_known
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.store import find, outcomes, runfolder
 from bayes_at_n.pipeline.store.outcomes import Codes
@@ -25,7 +26,7 @@ class Outcomes(NamedTuple):
     names: list[str]
     codes: Codes  # (K, M, N) 1 correct, 0 not, -1 pending
     tokens: npt.NDArray[np.int64]  # (K, N) sampled for a trial of all questions; 0 where not known
-    shared_seeds: bool  # some run's attempts share random numbers
+    seeds: str  # independent; shared: by some attempts of a trial; or unknown
 
 
 def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
@@ -48,7 +49,17 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
             raise UserError(f"{runs[others[0]].path}: has other questions than {runs[first].path}")
         blank = np.full((len(hashes.get(first, ())), trials), -1, np.int8)
         parts.append(np.stack([codes.get(k, blank) for k in range(len(runs))]))
-    return Outcomes([c.name for c in contenders], np.concatenate(parts, axis=1), tokens, False)
+    seeds = _seeds([run for contender in contenders for run in contender.runs if is_prepared(run)])
+    return Outcomes([c.name for c in contenders], np.concatenate(parts, axis=1), tokens, seeds)
+
+
+def _seeds(runs: Sequence[Run]) -> str:
+    """Say whether attempts of some run share seeds, which couples them; or nobody knows."""
+    if any(sampling_known(run) is False for run in runs):
+        return "unknown"
+    samplings = [run.cfg.sampling for run in runs]
+    shared = any(of.seeds == "shared" and of.seed is not None for of in samplings)
+    return "shared" if shared else "independent"
 
 
 def is_prepared(run: Run) -> bool:
@@ -110,11 +121,10 @@ def of_complete(folders: Sequence[str]) -> Outcomes:
     members = [member for one in cohorts for member in one.members]
     if any(len(member.question_ids) < len(member.run.questions) for member in members):
         warn(f"only the {codes.shape[1]} questions count that all models have")
-    tokens, shared = np.zeros((len(whole.names), trials), np.int64), False
+    tokens = np.zeros((len(whole.names), trials), np.int64)
     for member in members:
         if member.name in whole.names:
             of_run = _tokens(member.run, member.question_ids)[:trials]
             tokens[whole.names.index(member.name), : len(of_run)] += of_run
-            sampling = member.run.cfg.sampling
-            shared |= sampling.seeds == "shared" and sampling.seed is not None
-    return Outcomes(list(whole.names), codes[:, :, :trials], tokens, shared)
+    seeds = _seeds([member.run for member in members])
+    return Outcomes(list(whole.names), codes[:, :, :trials], tokens, seeds)

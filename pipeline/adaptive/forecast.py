@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 
 from bayes_at_n.pipeline.adaptive import data
-from bayes_at_n.pipeline.adaptive.plan import LOOKS, Goal
+from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.pipeline.adaptive.race import (
     Course,
     Floats,
@@ -164,13 +164,13 @@ def expect(basis: Basis, goal: Goal, budget: BudgetConfig) -> Simulated:
             basis.p,
             requested,
             trials=goal.trials,
-            block=1 if goal.cfg.method == "looks" else goal.block,
             runs=SIMULATIONS,
             seed=goal.cfg.seed,
             confidence=goal.cfg.confidence,
             tie=goal.margin,
             method=goal.cfg.method,  # type: ignore[arg-type]
-            looks=tuple(goal.looks) if goal.cfg.method == "looks" else LOOKS,
+            looks=goal.looks,
+            independent=goal.cfg.independent,  # type: ignore[arg-type]
             cost=cost[:, None],
             budget=float(limit),
             done=meter.advance,

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.compare import cohort, comparison
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config import gate as config
 from bayes_at_n.pipeline.config.gate import CompareConfig, Policy
-from bayes_at_n.pipeline.config.settle import BLOCK, Decision
+from bayes_at_n.pipeline.config.settle import Decision
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.generate import tidy
@@ -164,7 +164,7 @@ def _sample(cfg: CompareConfig, policy: Policy, parts: list[Part], i: int, folde
         Contender(name, [Run(replace(run, budget=left))], [], [run.run_dir])
         for name, run in zip(of.names, runs, strict=True)
     ]
-    goal = Goal(Decision(until=f"above:{of.names[BASE]}"), of.names, policy.trials, BLOCK)
+    goal = Goal(Decision(until=f"above:{of.names[BASE]}"), of.names, policy.trials)
     planned, why = Plan(goal, contenders, folder, []), ""
     note(f"{of.dataset}: {' and '.join(of.names)}, up to {policy.trials} trials")
     with stopping.requests() as stop, live.Samplers(planned, stop) as samplers:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import data, plan
+from bayes_at_n.pipeline.adaptive import data, luck, plan
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal
-from bayes_at_n.pipeline.adaptive.race import Course, evidence, order, states
+from bayes_at_n.pipeline.adaptive.race import Course, ended, evidence, order, states
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 
@@ -37,7 +37,10 @@ def course(known: Outcomes, goal: Goal) -> Course:
     seen = [*states(known.codes, goal)]
     spent = [[int(of[:n].sum()) for of, n in zip(known.tokens, s.spent, strict=True)] for s in seen]
     tokens = np.array(spent, np.int64).reshape(-1, len(goal.names))
-    return Course(goal, seen, tokens, known.codes.shape[1])
+    basis = None
+    if seen and ended(seen[-1], goal):
+        basis = luck.basis(known.codes, seen[-1].spent, known.seeds, seen[-1].known.best)
+    return Course(goal, seen, tokens, known.codes.shape[1], basis)
 
 
 def of_folder(folder: Path) -> tuple[Course, str]:

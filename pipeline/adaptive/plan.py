@@ -14,7 +14,6 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.settle import (
-    BLOCK,
     Decision,
     Request,
     SettleConfig,
@@ -27,7 +26,8 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
 MARK = "made_by_this_user"
-DECISION = ("until", "confidence", "margin", "method")  # what is decided, and how surely
+# What is decided, and how surely.
+DECISION = ("until", "confidence", "margin", "method", "independent")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Goal:
     cfg: Decision
     names: list[str]  # K, of the models
     trials: int  # of a question, the most
-    block: int
+    block: int = 0  # trials between two looks; 0: one more than before the look before
 
     @cached_property
     def until(self) -> Until:
@@ -59,7 +59,12 @@ class Goal:
         if self.cfg.method == "looks":
             looks = sorted({max(1, round(look * self.trials / LOOKS[-1])) for look in LOOKS})
         else:
-            looks = [*range(self.block, self.trials, self.block)]
+            some = range(self.trials)
+            looks = (
+                [*some[self.block :: self.block]]
+                if self.block
+                else [n * (n + 1) // 2 for n in some[2:]]
+            )
         return [*(look for look in looks if look < self.trials), self.trials]
 
 
@@ -83,7 +88,7 @@ class Plan:
     arguments: list[str]
 
 
-def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -> Goal:
+def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = 0) -> Goal:
     """Return what is to be decided between models.
 
     Raises UserError: not with these models.
@@ -104,8 +109,8 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = BLOCK) -
 def make(requested: Request[SettleConfig]) -> Plan:
     """Make the plan of a command.
 
-    Raises UserError: a setting cannot work, two models have one folder, seeds are shared, or a
-    run is there that was made with other settings.
+    Raises UserError: a setting cannot work, two models have one folder, or a run is there that was
+    made with other settings.
     """
     if requested.cfg.folders:
         return _again(requested)
@@ -129,7 +134,7 @@ def make(requested: Request[SettleConfig]) -> Plan:
 def _contender(
     settings: list[str], datasets: Sequence[list[str]], together: Sequence[str]
 ) -> Contender:
-    """Make a model's run on each data set, with seeds that no two attempts share."""
+    """Make a model's run on each data set; unless told otherwise no two attempts share a seed."""
     if not any(setting.split("=")[0] in ("seeds", "sampling.seeds") for setting in settings):
         settings = [*settings, "sampling.seeds=independent"]
     combined = [[*settings, *chosen] for chosen in datasets]
@@ -138,16 +143,11 @@ def _contender(
 
 
 def _check(cfg: RunConfig) -> None:
-    """Attempts must be independent; of shared seeds they are not. Looks ask no verifier."""
+    """Looks ask no verifier."""
     if cfg.dataset.judge:
         raise UserError(
-            f"dataset.judge={cfg.dataset.judge}: `settle` asks no verifier between its blocks, so"
+            f"dataset.judge={cfg.dataset.judge}: `settle` asks no verifier before its looks, so"
             " it would see no outcomes; leave it out"
-        )
-    if cfg.sampling.seeds != "independent" and cfg.sampling.seed is not None:
-        raise UserError(
-            f"sampling.seeds={cfg.sampling.seeds}: attempts that share seeds are not independent,"
-            " of questions or of models, and nothing is guaranteed; leave it out"
         )
 
 
@@ -182,7 +182,7 @@ def opened(folder: Path) -> Plan:
         raise UserError(f"{folder}: holds no {RECORD}; name a folder that `settle` made")
     try:
         cfg = SettleConfig(**{key: record[key] for key in DECISION})
-        of = Goal(cfg, record["models"], record["looks"][-1], record["looks"][0])
+        of = Goal(cfg, record["models"], record["looks"][-1], record["block"])
         contenders = [
             Contender(name, [_found(Path(record["cwd"], run)) for run in runs], [], [])
             for name, runs in zip(of.names, record["runs"], strict=True)
@@ -205,5 +205,6 @@ def record_of(plan: Plan) -> dict[str, Any]:
         **{key: getattr(plan.goal.cfg, key) for key in DECISION},
         "models": plan.goal.names,
         "runs": [[str(run.path) for run in contender.runs] for contender in plan.contenders],
+        "block": plan.goal.block,
         "looks": plan.goal.looks,
     }

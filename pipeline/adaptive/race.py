@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n.pipeline.adaptive.luck import Basis
 from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.scoring.sequential import Look, MeanSequence, Race, Target
 
@@ -31,6 +32,7 @@ class Course(NamedTuple):
     states: list[State]
     tokens: Ints  # (L, K) of each model by then; 0 where not known
     questions: int
+    basis: Basis | None = None  # of what is decided, once nothing more is sampled
 
     def upto(self, look: int) -> "Course":
         """Return the course as it was after so many looks."""
@@ -40,9 +42,10 @@ class Course(NamedTuple):
 class _Widths:
     """until=width: each model by itself, until its interval is as narrow as requested."""
 
-    def __init__(self, models: int, questions: int, confidence: float, width: float) -> None:
-        self.sequences = [MeanSequence(questions, confidence) for _ in range(models)]
-        self.rounds, self.width = np.zeros(models, np.int64), width
+    def __init__(self, goal: Goal, questions: int) -> None:
+        of = questions, goal.cfg.confidence, goal.cfg.independent
+        self.sequences = [MeanSequence(*of) for _ in goal.names]  # type: ignore[arg-type]
+        self.rounds, self.width = np.zeros(len(goal.names), np.int64), goal.until.width
 
     def add(self, successes: Ints, attempts: Ints) -> None:
         for k, sequence in enumerate(self.sequences):
@@ -117,17 +120,17 @@ def target(goal: Goal) -> Target | None:
 
 
 def _race(goal: Goal, questions: int) -> Any:
-    level, wanted = goal.cfg.confidence, target(goal)
-    if wanted is None:
-        return _Widths(len(goal.names), questions, level, goal.until.width)
+    if (wanted := target(goal)) is None:
+        return _Widths(goal, questions)
     return Race(
         len(goal.names),
         questions,
         wanted,
-        confidence=level,
+        confidence=goal.cfg.confidence,
         tie=goal.margin,
         method=goal.cfg.method,  # type: ignore[arg-type]
         looks=tuple(goal.looks),
+        independent=goal.cfg.independent,  # type: ignore[arg-type]
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import looks
+from bayes_at_n.pipeline.adaptive import looks, luck
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import DECISION, Goal
 from bayes_at_n.pipeline.adaptive.race import Course, State, ended, evidence, progress
@@ -112,9 +112,12 @@ def _fate(state: State, goal: Goal, model: int) -> str:
     return words[state.known.placed[model]]
 
 
-def verdict(state: State, goal: Goal) -> str:
-    """Say what is decided, and what is not."""
+def verdict(seen: Course) -> str:
+    """Say what is decided, on which questions, and what is not."""
+    state, goal, basis = seen.states[-1], seen.goal, seen.basis
     look, names, kind = state.known, goal.names, goal.until.kind
+    word = "settled" if settled(seen) else "ahead"
+    here = f" on these {plural(seen.questions, 'question')}"
     ordered = " > ".join(" = ".join(names[model] for model in group) for group in look.groups)
     if not look.settled:
         used = ", all trials are used" if ended(state, goal) else ""
@@ -123,12 +126,19 @@ def verdict(state: State, goal: Goal) -> str:
         partly = kind == "order" and len(look.groups) > 1
         return f"{text}; so far {ordered} (=: not told apart)" if partly else text
     if kind == "width":
+        word = "settled" if settled(seen) else "not settled, though"
         which = "every interval is" if len(names) > 1 else "the interval is"
-        return f"settled: {which} at most {goal.until.width:g} wide"
+        return f"{word}: {which} at most {goal.until.width:g} wide{here}"
+    elsewhere = ""
+    if basis and basis.nearest is not None and look.best is not None:
+        elsewhere = (
+            f"; on other questions of the kind {names[look.best]} is better than"
+            f" {names[basis.nearest]} with a probability of {basis.elsewhere:.3f}"
+        )
     near = f"less than {plural(goal.cfg.margin, 'point')}"
     if kind == "order":
         tied = f" (=: {near} apart)" if len(look.groups) < len(names) else ""
-        return f"settled, from the best: {ordered}{tied}"
+        return f"{word}{here}, from the best: {ordered}{tied}{elsewhere}"
     ranked = [model for group in look.groups for model in group if model != goal.baseline]
     words = {"above": f"better than {goal.until.model}", "tied": f"{near} from {goal.until.model}"}
     words["below"] = f"worse than {goal.until.model}"
@@ -143,7 +153,13 @@ def verdict(state: State, goal: Goal) -> str:
     for fate, how in words.items():
         if of := [names[model] for model in ranked if _fate(state, goal, model) == fate]:
             parts.append(f"{joined(of)} {_are(of)} {how}")
-    return f"settled: {'; '.join(parts)}"
+    return f"{word}{here}: {'; '.join(parts)}{elsewhere}"
+
+
+def settled(seen: Course) -> bool:
+    """Return whether the error of what is decided holds, as far as its attempts tell."""
+    decided, basis = seen.states[-1].known.settled, seen.basis
+    return bool(decided and basis and (seen.goal.cfg.independent == "trials" or basis.sound))
 
 
 def _are(names: list[str]) -> str:
@@ -180,18 +196,23 @@ def spent_line(spent: dict[str, Any]) -> str:
 def line(seen: Course) -> str:
     """Say the last look in a line."""
     state = seen.states[-1]
-    words = f"{verdict(state, seen.goal)}; {spent_line(spending(seen))}"
+    words = f"{verdict(seen)}; {spent_line(spending(seen))}"
     return f"look {state.look}, {state.trials} trials: {words}"
 
 
 def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
-    """Return the JSON object: the last look, what it cost, and how sure it is."""
+    """Return the JSON object: the last look, what it cost, and how sure it is.
+
+    `settled` needs attempts that do not share luck; `decided` is what the race ended by.
+    """
     return {
         **{key: getattr(seen.goal.cfg, key) for key in DECISION},
         **looks.row(seen, -1),
         **spending(seen, known),
         "looks": len(seen.states),
-        **({} if known is None else {"shared_seeds": known.shared_seeds}),
+        "decided": bool(seen.states[-1].known.settled),
+        "settled": settled(seen),
+        **({} if seen.basis is None else {"basis": luck.record(seen.basis, seen.goal)}),
     }
 
 

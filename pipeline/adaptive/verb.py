@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import data, live, looks, plan, preview, tables
+from bayes_at_n.pipeline.adaptive import data, live, looks, luck, plan, preview, tables
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import Goal, Plan
 from bayes_at_n.pipeline.adaptive.race import Course, State, ended, order, states
@@ -87,11 +87,6 @@ def replay(requested: Request[SettleConfig]) -> None:
     record = tables.record(seen, known)
     if requested.cfg.permutations:
         record["permutations"] = _permuted(known, goal, requested.cfg.permutations)
-    elif known.shared_seeds:
-        warn(
-            "these attempts share seeds: they are not independent, and nothing is guaranteed;"
-            " permutations=1000 tells what other orders of the trials decide"
-        )
     if requested.cfg.out:
         folder = Path(requested.cfg.out).expanduser()
         note(f"saved {tables.write(folder, seen, known)[-1]}")
@@ -131,7 +126,9 @@ def _tell(seen: Course, record: dict[str, Any]) -> None:
     """The result as one JSON object, or as a table and three sentences."""
     display.print_json(record)
     display.show(tables.leaderboard(seen))
-    results.print(tables.verdict(seen.states[-1], seen.goal))
+    results.print(tables.verdict(seen))
+    if seen.basis:
+        results.print(luck.sentence(seen.basis, seen.goal))
     results.print(f"spent {tables.spent_line(record)}")
     if permuted := record.get("permutations"):
         orders = ", ".join(

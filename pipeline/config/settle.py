@@ -24,7 +24,6 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 
 _FORMS = "best, top:K, order, above:MODEL or width:W, such as top:3, above:qwen3-4b, width:0.02"
 _UNTIL = re.compile(r"best|order|top:[1-9]\d*|above:.+|width:0?\.\d*[1-9]\d*", re.DOTALL)
-BLOCK = 8  # trials between two looks, so that loading a model pays off
 # Settings that the verb sets for each of its runs, and why.
 _OWN = {
     "run_dir": "there are several runs, in runs/DATASET/MODEL; tag=NAME tells several kinds apart",
@@ -63,8 +62,15 @@ class Decision:
     margin: Points = 1.0  # points of accuracy that make no difference
     # anytime: the error holds however often one looks; looks: planned looks, asymptotic
     method: Annotated[str, one_of("anytime", "looks")] = "anytime"
-    block: Positive | None = None  # trials between two looks; default 8, replay 1
+    # What is independent: every attempt, or only trials, whose attempts may share luck. The second
+    # bets on whole rounds: it holds for any such luck, and takes far more of them.
+    independent: Annotated[str, one_of("attempts", "trials")] = "attempts"
+    block: Positive | None = None  # trials between looks; default: after 3, 6, 10, 15...; replay 1
     seed: Natural = 0  # of permutations and simulations
+
+    def problems(self) -> Iterator[str]:
+        if self.independent == "trials" and self.method != "anytime":
+            yield f"method={self.method}: independent=trials is of method=anytime"
 
 
 @dataclass
@@ -99,6 +105,7 @@ class SettleConfig(Decision):
     trust: Trust = "false"  # use the settings in a folder of `settle`
 
     def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if self.permutations and not self.replay:
             yield f"permutations={self.permutations}: needs replay=FOLDER"
         if len(self.folders) > 1 or (self.replay and self.folders):
@@ -114,7 +121,8 @@ class PlanConfig(Decision, Assumed):
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:
-        yield from super().problems()
+        yield from Decision.problems(self)
+        yield from Assumed.problems(self)
         if not self.accuracies and not self.folders:
             yield "accuracies=[]: name folders of graded runs, or write accuracies=[0.6,0.5]"
         if self.budget.until or len(self.budget.given) > 1:

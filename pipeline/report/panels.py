@@ -242,7 +242,7 @@ def _sort_key(value: Any) -> str:
 
 def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> dict[str, Any]:
     """Say in a sentence what is best and what of it is settled, over the forest of its models."""
-    rows, (value, _, *ends) = comparison.with_best(tables), HEADLINE
+    rows, (value, _, *ends) = tables["leaderboard"].rows, HEADLINE
     name, prior = named({row["model"]: row["prior"] for row in rows})
     low, high = (of([row[key] for row in rows]) for of, key in zip((min, max), ends, strict=True))
     return {
@@ -253,7 +253,8 @@ def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> d
         "rows": [
             {
                 "model": row["model"],
-                "rank": row[f"rank_{cfg.scoring.rule}"],
+                "rank": row.get("ranks", 1),
+                "candidate": row.get("candidate"),
                 "best": row.get("best"),
             }
             | {"bar": [row[key] for key in (ends[0], value, ends[1])]}
@@ -330,10 +331,10 @@ def figures(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, A
         matrix = cohort.matrix()
         complete = (cohort.outcomes != PENDING).all() and matrix.shape[2] > 1
         if len(cohort.names) > 1 and complete:
-            remark = tables["posterior_ranks"].notes[-1] if "posterior_ranks" in tables else ""
             order = [cohort.names.index(row["model"]) for row in tables["leaderboard"].rows]
             names = [cohort.names[i] for i in order]
-            yield settling(names, matrix.filled(0)[order], remark)
+            ranges = [row["ranks"] for row in tables["leaderboard"].rows]
+            yield settling(names, matrix.filled(0)[order], ranges)
         calibrated = calibrate.pooled([member.run for member in cohort.members])
         if calibrated is not None:
             drawn = calibration.reliability("", calibrated)
@@ -381,15 +382,16 @@ def mean_lengths(cohort: Cohort) -> Floats:
     return means
 
 
-def settling(names: list[str], outcomes: Codes, remark: str = "") -> dict[str, Any]:
+def settling(names: list[str], outcomes: Codes, ranges: Sequence[str] = ()) -> dict[str, Any]:
     """Draw ranks as trials are added, of outcomes as :func:`trajectories` takes them.
 
-    `remark`: what all trials settle, which an order that stays does not say.
+    `ranges` of ranks by all trials, which an order that stays does not say.
     """
     n, ranks, settled = trajectories(outcomes)
     some = np.arange(len(n))[:: -max(1, len(n) // POINTS)][::-1]  # with the last
     drawn = leaderboard.rank_trajectories(names, [n[i] for i in some], ranks[:, some], settled)
-    of_all = f" By all {n[-1]} trials: {remark}." if remark else ""
+    each = ", ".join(f"{name} {of}" for name, of in zip(names, ranges, strict=False))
+    of_all = f" By all {n[-1]} trials, for all models at once: {each}." if each else ""
     return figure(drawn, f"Ranks by Bayes@n after the first n trials.{of_all}")
 
 

@@ -43,7 +43,7 @@ def protocol(cohort: Cohort) -> tuple[Table, str] | None:
         for key, title in _TITLES.items()
         if any(row[key] is not None for row in rows)
     ]
-    return Table("every model", columns, rows), _line(rows)
+    return Table("How this was made", columns, rows), _line(rows)
 
 
 def _made(run: Run) -> dict[str, Any]:

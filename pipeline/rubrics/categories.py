@@ -404,7 +404,7 @@ def print_rubrics(run: Run, scores: Scores) -> None:
             label = f"- {part['index']} {part['name'].replace('_', ' ')}"
             cells = {"weight": f"{part['weight']:g}", "share": f"{part['share']:.1%}"}
             rows.append({"rubric": label} | cells | _cells(part, percent))
-    others = (Column(key, key) for key in ("weight", "share", "μ", "σ", "interval"))
+    others = (Column(key, key) for key in ("weight", "share", "μ", "σ", "interval", "prior"))
     notes = sorted({label for of in scores.values() for label in of["labels"]})
     if limits := runfolder.read_json(run.path / FILE):
         notes.append(f"thresholds: {_basis(limits)}")
@@ -421,7 +421,7 @@ def _basis(limits: Mapping[str, Any]) -> str:
     return f"{source}, {limits.get('attempts')} {kind}attempts, {limits['made']}"
 
 
-def _cells(score: Mapping[str, float], form: str = "") -> dict[str, str]:
+def _cells(score: Mapping[str, Any], form: str = "") -> dict[str, Any]:
     form = form or f".{decimals([score['sigma']])}f"
     mu, sigma, low, high = (format(score[key], form) for key in ("mu", "sigma", "low", "high"))
-    return {"μ": mu, "σ": sigma, "interval": f"{low} to {high}"}
+    return {"μ": mu, "σ": sigma, "interval": f"{low} to {high}", "prior": score.get("prior")}

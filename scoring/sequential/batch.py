@@ -24,21 +24,25 @@ class Batch:
         target: Target,
         error: float,
         tie: float,
-        looks: tuple[int, ...] | None,
+        looks: tuple[int, ...] | None = None,
+        by_trial: bool = False,
     ) -> None:
         runs, models, _ = shape
+        self.by_trial = by_trial  # bets on whole rounds, whose attempts may hang together
         self.target, self.tie = target, tie
         self.rivals = target.kind == "best" and looks is None
         self.needed = decisions.needed(target, models, error, self.rivals)
         self.tested = decisions.tested_pairs(target, models)
         self.limits = None if looks is None else limits(self.needed, error, looks)
-        self.successes, self.attempts = np.zeros((2, *shape), np.int64)
+        self.successes, self.attempts = np.zeros(shape), np.zeros(shape, np.int64)
         self.inverse = np.zeros(shape)  # sum over rounds of 1 / attempts
         self.sums = np.zeros((runs, models))  # of round means
         self.round, self.rounds = 0, np.zeros((runs, models), np.int64)
-        own = (runs, models, wealth.EFFECTS.size)
+        self.weights = wealth.TRIAL_WEIGHTS if by_trial else wealth.WEIGHTS  # of stakes
+        self.rival_weights = wealth.TRIAL_WEIGHTS if by_trial else wealth.RIVAL_WEIGHTS
+        own = (runs, models, self.weights.size)
         self.up, self.down, self.own_slopes = np.zeros((3, *own))
-        self.leaving = np.zeros(own)  # wealth of "is not the best"
+        self.leaving = np.zeros((runs, models, self.rival_weights.size))  # of "is not the best"
         self.pairs, self.slopes = np.zeros((2, runs, models, *own[1:]))
         self.open = np.ones((runs, models), bool)
         self.placed, self.out = np.zeros((2, runs, models), bool)
@@ -51,12 +55,17 @@ class Batch:
         """Return the average of round means (R, K)."""
         return np.asarray(self.sums / np.maximum(self.rounds, 1))
 
-    def add(self, successes: Ints, attempts: Ints) -> None:
-        """Take one round's counts (R, K, M), and decide."""
+    def add(self, successes: Floats, attempts: Ints) -> None:
+        """Take one round's sums of outcomes and counts (R, K, M), and decide."""
         sampled = attempts[..., 0] > 0
-        self._bet(successes, attempts, sampled)
         share = 1 / np.maximum(attempts, 1)
-        self.sums += (successes * share).mean(axis=-1)
+        mean = (successes * share).mean(axis=-1)
+        both = sampled[:, :, None] & sampled[:, None]
+        if self.by_trial:
+            self._bet_on_rounds(mean, sampled, both)
+        else:
+            self._bet(successes, attempts, sampled, both)
+        self.sums += mean
         self.inverse += np.where(attempts > 0, share, 0.0)
         self.successes += successes
         self.attempts += attempts
@@ -68,50 +77,66 @@ class Batch:
             self._claim_at_look()
         self._decide()
 
-    def _bet(self, successes: Ints, attempts: Ints, sampled: Bools) -> None:
+    def _bet(self, successes: Floats, attempts: Ints, sampled: Bools, both: Bools) -> None:
         guessed = wealth.guess(self.successes, self.attempts)
         stake = wealth.stakes(guessed, attempts)
         up, down = np.empty((2, *self.up.shape))
         wealth.gains(successes, attempts, guessed.mean, stake, up, down)
         slope = stake * attempts.shape[-1]
-        both = (sampled[:, :, None] & sampled[:, None])[..., None]
-        gained = up[:, :, None] + down[:, None]
-        self.pairs += np.where(both, gained, 0.0)
-        self.slopes += np.where(both, slope[:, None, None], 0.0)
+        self.pairs += np.where(both[..., None], up[:, :, None] + down[:, None], 0.0)
+        self.slopes += np.where(both[..., None], slope[:, None, None], 0.0)
         self.up += up
         self.down += down
         self.own_slopes += np.where(sampled[..., None], slope[:, None], 0.0)
         if self.rivals:
-            self._bet_on_rivals(gained, guessed.mean.mean(axis=-1), sampled)
+            rivals = self._leading(guessed.mean.mean(axis=-1), both)
+            stake = wealth.rival_stakes(guessed, attempts, rivals)
+            wealth.rival_gains(
+                successes, attempts, guessed.mean, rivals, stake, gained=self.leaving
+            )
 
-    def _bet_on_rivals(self, gained: Floats, level: Floats, sampled: Bools) -> None:
-        """Bet for each model that a rival is better: the one that led the others before the round.
+    def _bet_on_rounds(self, mean: Floats, sampled: Bools, both: Bools) -> None:
+        guessed = (self.sums + 0.5) / (self.rounds + 1)
+        here, pair = sampled[..., None], both[..., None]
+        gained, slope = wealth.trial_gains(mean, guessed)
+        self.up += np.where(here, gained, 0.0)
+        self.own_slopes += np.where(here, slope, 0.0)
+        self.down += np.where(here, wealth.trial_gains(-mean, -guessed)[0], 0.0)
+        apart, expected = (of[:, :, None] - of[:, None] for of in (mean, guessed))
+        gained, slope = wealth.trial_gains(apart, expected)
+        self.pairs += np.where(pair, gained, 0.0)
+        self.slopes += np.where(pair, slope, 0.0)
+        if self.rivals:
+            rivals = self._leading(guessed, both)
+            apart, expected = ((rivals @ of[..., None])[..., 0] - of for of in (mean, guessed))
+            playing = rivals.any(axis=-1, keepdims=True)
+            self.leaving += np.where(playing, wealth.trial_gains(apart, expected)[0], 0.0)
+
+    def _leading(self, level: Floats, both: Bools) -> Floats:
+        """Choose whom one bets to be better than each row: who led the others before the round.
 
         Under "this one is among the best" no rival is better, whoever is chosen before the round.
-        Wealth is divided among rivals that lead together.
+        Rivals that lead together share the stake. In the first round nobody leads, and no bet on
+        anybody is worth its loss where the row itself is good.
         """
-        other = sampled[:, :, None] & sampled[:, None] & ~np.eye(sampled.shape[1], dtype=bool)
-        level = np.where(other, level[:, :, None], -1.0)  # of row as a rival of column
-        rival = other & (level == level.max(axis=1, keepdims=True))
-        alone = np.argmax(rival, axis=1)[:, None, :, None]
-        added = np.take_along_axis(gained, alone, axis=1)[:, 0]
-        many = rival.sum(axis=1)
-        for r, k in np.argwhere(many != 1):
-            several = gained[r, rival[r, :, k], k]
-            added[r, k] = np.logaddexp.reduce(several) - np.log(many[r, k]) if many[r, k] else 0.0
-        self.leaving += added
+        other = both & ~np.eye(both.shape[1], dtype=bool) & (self.rounds > 0)[:, None]
+        level = np.where(other, level[:, None], -1.0)
+        leads = other & (level == level.max(axis=-1, keepdims=True))
+        return np.asarray(leads / np.maximum(leads.sum(axis=-1, keepdims=True), 1))
 
     def _claim(self) -> None:
         """Claims that wealth has earned; what was claimed once stays."""
         if self.rivals:
-            gone = wealth.reached(self.leaving, None, 0.0, np.log(self.needed.better))
+            needed = float(np.log(self.needed.better))
+            gone = wealth.reached(self.leaving, self.rival_weights, None, 0.0, needed)
             # Everybody gone is a contradiction, so some of that is wrong: all stay.
             self.out |= gone & (~self.out & ~gone).any(axis=-1, keepdims=True)
         else:
-            self.wins |= wealth.reached(self.pairs, None, 0.0, np.log(self.needed.better))
+            needed = float(np.log(self.needed.better))
+            self.wins |= wealth.reached(self.pairs, self.weights, None, 0.0, needed)
         # A - B > -tie
-        needed = np.log(self.needed.tied)
-        self.not_worse |= wealth.reached(self.pairs, self.slopes, -self.tie, needed)
+        needed = float(np.log(self.needed.tied))
+        self.not_worse |= wealth.reached(self.pairs, self.weights, self.slopes, -self.tie, needed)
 
     def _claim_at_look(self) -> None:
         """Claims at a planned look, by the difference of means over its standard error."""

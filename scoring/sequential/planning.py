@@ -1,7 +1,7 @@
 """What to expect of a race before it is run, and how to share attempts among questions."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,9 @@ from bayes_at_n.scoring.sequential import decisions, wealth
 from bayes_at_n.scoring.sequential.batch import Batch
 from bayes_at_n.scoring.sequential.boundaries import planned
 from bayes_at_n.scoring.sequential.decisions import Target
-from bayes_at_n.scoring.sequential.race import LOOKS, Method
+from bayes_at_n.scoring.sequential.race import LOOKS, Independent, Method, check_independent
 
+LEADER = 0.8  # attempts of the leader, over the root of the number of its challengers
 CHUNK = 100  # runs side by side: what fits into a processor's cache
 
 
@@ -58,6 +59,23 @@ def neyman(p: npt.ArrayLike, cost: npt.ArrayLike, total: int, floor: int = 1) ->
     return np.asarray(found)
 
 
+def top_two(mean: npt.ArrayLike, open_: npt.ArrayLike) -> Ints:
+    """Share a round's attempts among K models, to find the best one: (..., K), of each question.
+
+    One for each open model, and for the one that leads about as many as the root of its
+    challengers: each of these is compared with it, and its noise is in all these differences.
+
+    >>> top_two([0.8, 0.7, 0.6, 0.5, 0.4, 0.1], [True] * 5 + [False]).tolist()
+    [2, 1, 1, 1, 1, 0]
+    """
+    still = np.asarray(open_, bool)
+    found = still.astype(np.int64)
+    leader = np.argmax(np.where(still, mean, -1.0), axis=-1)[..., None]
+    more = np.maximum(np.rint(LEADER * np.sqrt(np.maximum(found.sum(-1) - 1, 1))), 1)
+    places = np.arange(still.shape[-1]) == leader
+    return np.asarray(np.where(places & still, more[..., None].astype(np.int64), found))
+
+
 class Simulated(NamedTuple):
     """What :func:`simulate` finds; averages over runs."""
 
@@ -85,26 +103,28 @@ def simulate(
     target: Target,
     *,
     trials: int = 80,
-    block: int = 1,
     runs: int = 1000,
     seed: int = 0,
     confidence: float = 0.95,
     tie: float = 0.01,
     method: Method = "anytime",
-    looks: tuple[int, ...] = LOOKS,
+    looks: Sequence[int] | None = None,
+    independent: Independent = "attempts",
     cost: npt.ArrayLike | None = None,
     budget: float = np.inf,
-    allocate: bool = False,
+    allocate: Literal["none", "questions", "leader"] = "none",
     done: Callable[[int], None] | None = None,
 ) -> Simulated:
     """Race models with known chances p (K, M) of solving each question, many times.
 
-    Of p (runs, K, M) each run has its own. Up to ``trials`` rounds each; models leave after whole
-    blocks of rounds. ``cost`` (M,) or (K, M) is that of one attempt; a run ends before a block that
-    would make it cost more than ``budget``. ``allocate`` makes of every block but the first a
-    single round of as many attempts, shared by :func:`neyman` with a quarter of the usual as the
-    floor. ``done`` is told when so many more runs are done. Run r of a seed is the same whatever
-    the number of runs. Raises ValueError: chances or numbers that cannot be.
+    Of p (runs, K, M) each run has its own. Up to ``trials`` attempts at each question; models
+    leave after the rounds of ``looks`` (default: every one, of method "looks" those of
+    :class:`Race`). ``cost`` (M,) or (K, M) is that of one attempt; a run ends before a look that
+    would make it cost more than ``budget``. ``allocate="questions"`` makes of the rounds before
+    each look but the first a single one of as many attempts, shared by :func:`neyman` with a
+    quarter of the usual as the floor; "leader" samples the models by :func:`top_two`. ``done`` is
+    told when so many more runs are done. Run r of a seed is the same whatever the number of runs.
+    Raises ValueError: chances or numbers that cannot be.
 
     >>> found = simulate([[0.9] * 8, [0.2] * 8], Target("best"), runs=50, seed=1)
     >>> found.settled, found.right, found.best.tolist(), bool(found.rounds.max() < 10)
@@ -117,16 +137,18 @@ def simulate(
     decisions.check_target(target, each[1])
     error = 1 - check_confidence(confidence)
     check_positive(tie, "tie", most=1.0)
-    for name, value in (("trials", trials), ("block", block)):
-        check_whole(value, name, 1)
+    check_whole(trials, "trials", 1)
     price = np.broadcast_to(number_array(1.0 if cost is None else cost, "cost"), each[1:])
-    rounds = planned(method, looks)
+    every = LOOKS if method == "looks" else range(1, trials + 1)
+    at = tuple(every if looks is None else looks)
+    rounds, by_trial = planned(method, at), check_independent(independent, method)
+    stops = [*(look for look in at if look < trials), trials]
     parts = []
     for start in range(0, runs, CHUNK):
-        batch = Batch((CHUNK, *each[1:]), target, error, tie, rounds)
+        batch = Batch((CHUNK, *each[1:]), target, error, tie, rounds, by_trial)
         rng = np.random.default_rng([seed, start])
         own = np.broadcast_to(chance, each)[(start + np.arange(CHUNK)) % runs]
-        _run(batch, own, rng, trials, block, price, budget, allocate)
+        _run(batch, own, rng, stops, price, budget, allocate)
         parts.append(_summary(batch, own, price, tie))
         if done:
             done(min(CHUNK, runs - start))
@@ -143,30 +165,41 @@ def _run(
     batch: Batch,
     chance: Floats,
     rng: np.random.Generator,
-    trials: int,
-    block: int,
+    stops: Sequence[int],
     price: Floats,
-    budget: float,
-    allocate: bool,
+    budget: float = np.inf,
+    allocate: str = "none",
 ) -> None:
-    """Sample until all runs are settled, or have nothing left for another block."""
+    """Sample until all runs are settled, or have nothing left until another look."""
     shape = batch.attempts.shape
     spent, going = 0, np.ones(shape[0], bool)
-    while spent < trials:
-        length = min(block, trials - spent)
-        coming = batch.attempts + length * batch.open[..., None]
+    for stop in stops:
+        length, left = stop - spent, stops[-1] - batch.attempts[..., 0]
+        each = batch.open.astype(np.int64)
+        if allocate == "leader":
+            live = batch.open & (left > 0)
+            live &= live.sum(axis=-1, keepdims=True) > 1
+            each = np.minimum(top_two(batch.mean, live), left) if spent else each
+        coming = batch.attempts + length * each[..., None]
         going &= (coming * price).sum(axis=(-1, -2)) <= budget
-        live = batch.open & going[:, None]
-        if not live.any():
+        each *= going[:, None]
+        if not each.any():
             return
-        sampled = np.broadcast_to(live[..., None], shape).astype(np.int64)
-        if allocate and spent > 0:
+        sampled = np.broadcast_to(each[..., None], shape)
+        if allocate == "questions" and spent:
             sampled = sampled * _allocated(batch, price, length)
-            batch.add(rng.binomial(sampled, chance), sampled)
+            batch.add(rng.binomial(sampled, chance).astype(np.float64), sampled)
         else:
             for _ in range(length):
-                batch.add((rng.random(shape) < chance) * sampled, sampled)
-        spent += length
+                batch.add(_drawn(rng, chance, sampled), sampled)
+        spent = stop
+
+
+def _drawn(rng: np.random.Generator, chance: Floats, sampled: Ints) -> Floats:
+    """Draw sums of outcomes; of one attempt each by one uniform number, as ever."""
+    if sampled.max() > 1:
+        return np.asarray(rng.binomial(sampled, chance), np.float64)
+    return np.asarray((rng.random(sampled.shape) < chance) * sampled, np.float64)
 
 
 def _allocated(batch: Batch, price: Floats, length: int) -> Ints:

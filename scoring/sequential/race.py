@@ -18,6 +18,7 @@ from bayes_at_n.scoring.sequential.boundaries import planned
 from bayes_at_n.scoring.sequential.decisions import Target
 
 Method = Literal["anytime", "looks"]
+Independent = Literal["attempts", "trials"]
 LOOKS = (8, 16, 24, 32, 48, 64, 80)
 
 
@@ -47,12 +48,16 @@ class Race:
     """A race between models on the same questions, until something is settled.
 
     Models are sampled in rounds, at least one attempt at every question each; :meth:`add` takes a
-    round and :meth:`look` says what is known. With ``method="anytime"`` all claims of all looks
-    are true with a chance of at least ``confidence``, however often one looks and whatever decides
-    about going on; no sample is too small for that. With ``method="looks"`` claims are made after
-    the rounds of ``looks`` only, by z-scores at boundaries of Lan and DeMets: sooner between
-    close models, but ASYMPTOTIC, true as far as means of so many attempts are normal.
-    Both need attempts that are independent of each other, given the questions.
+    round and :meth:`look` says what is known. An outcome is 0 or 1, or any weight between. With
+    ``method="anytime"`` all claims of all looks are true with a chance of at least ``confidence``,
+    however often one looks and whatever decides about going on; no sample is too small for that.
+    With ``method="looks"`` claims are made after the rounds of ``looks`` only, by z-scores at
+    boundaries of Lan and DeMets: sooner between close models, but ASYMPTOTIC, true as far as means
+    of so many attempts are normal.
+    Both need attempts that are independent of each other, given the questions. Where those of a
+    trial share luck (:func:`scoring.inflation`), ``independent="trials"`` bets on the mean of each
+    whole round, and holds for any dependence within a round, also between models; it takes far more
+    rounds, and is of "anytime" only.
 
     ``tie``: two models that are shown to differ by less than this are called tied. What is shown
     to be worse, or tied, need not be sampled on: :attr:`Look.open`. For the proof see
@@ -77,21 +82,23 @@ class Race:
         tie: float = 0.01,
         method: Method = "anytime",
         looks: tuple[int, ...] = LOOKS,
+        independent: Independent = "attempts",
     ) -> None:
         self._shape = (check_whole(models, "models", 2), check_whole(questions, "questions", 1))
         self._error = 1 - check_confidence(confidence)
         check_positive(tie, "tie", most=1.0)
         rounds = planned(method, looks)
+        by_trial = check_independent(independent, method)
         decisions.check_target(target, models)
-        self._batch = Batch((1, *self._shape), target, self._error, tie, rounds)
+        self._batch = Batch((1, *self._shape), target, self._error, tie, rounds, by_trial)
         self._low, self._high = np.zeros(models), np.ones(models)
         self._difference_low = np.eye(models) - 1
 
     def add(self, successes: npt.ArrayLike, attempts: npt.ArrayLike) -> None:
-        """Add one round: counts (K, M) of successes, and of attempts, 0 for a model left out.
+        """Add one round: sums of outcomes (K, M), and attempts, 0 for a model left out.
 
         A model that is sampled has at least one attempt at every question. How many may depend on
-        earlier rounds, but not on this one. Raises ValueError: counts that cannot be.
+        earlier rounds, but not on this one. Raises ValueError: numbers that cannot be.
         """
         right, tried = _counts(successes, attempts, self._shape)
         sampled = (tried > 0).any(axis=-1)
@@ -107,7 +114,8 @@ class Race:
         b.add(right[None], tried[None])
         if b.limits is None:
             self._low, self._high = _own(b, self._error, self._low, self._high)
-            lower = wealth.bound(b.pairs[0], b.slopes[0], np.log(b.needed.differences), -1.0, 1.0)
+            need = float(np.log(b.needed.differences))
+            lower = wealth.bound(b.pairs[0], b.weights, b.slopes[0], need, -1.0, 1.0)
             fits = np.maximum(lower, self._difference_low) <= -self._difference_low.T
             self._difference_low = np.where(
                 fits & fits.T, np.maximum(lower, self._difference_low), self._difference_low
@@ -138,8 +146,10 @@ class Race:
             mean=b.mean[0],
             low=self._low.copy(),
             high=self._high.copy(),
-            log_e=wealth.log_wealth(b.pairs[0]),
-            log_out=wealth.log_wealth(b.leaving[0]) if b.rivals else np.zeros(self._shape[0]),
+            log_e=wealth.log_wealth(b.pairs[0], b.weights),
+            log_out=wealth.log_wealth(b.leaving[0], b.rival_weights)
+            if b.rivals
+            else np.zeros(self._shape[0]),
             log_needed=float(np.log(b.needed.better)),
             difference_low=self._difference_low.copy(),
             difference_high=-self._difference_low.T,
@@ -164,7 +174,8 @@ class Race:
         [12.5, 9.7, -0.2, -1.8]
         """
         b = self._batch
-        return wealth.log_wealth(b.pairs[0], b.slopes[0], number_array(difference, "difference"))
+        at = number_array(difference, "difference")
+        return wealth.log_wealth(b.pairs[0], b.weights, b.slopes[0], at)
 
     def _placed(self) -> Ints:
         b, base = self._batch, self._batch.target.baseline
@@ -186,7 +197,8 @@ class MeanSequence:
     """A confidence sequence for one model's mean over M questions, as narrow as wanted.
 
     :meth:`interval` holds the mean at all times together with a chance of at least
-    ``confidence``, so that sampling may end when it is narrow enough.
+    ``confidence``, so that sampling may end when it is narrow enough. ``independent`` as of
+    :class:`Race`.
 
     >>> sequence = MeanSequence(questions=4)
     >>> for _ in range(50):
@@ -195,14 +207,18 @@ class MeanSequence:
     (0.75, [0.73, 0.77])
     """
 
-    def __init__(self, questions: int, confidence: float = 0.95) -> None:
+    def __init__(
+        self, questions: int, confidence: float = 0.95, independent: Independent = "attempts"
+    ) -> None:
         self._shape = (1, check_whole(questions, "questions", 1))
         self._error = 1 - check_confidence(confidence)
-        self._batch = Batch((1, *self._shape), Target("order"), self._error, 1.0, None)
+        by_trial = check_independent(independent)
+        shape, target = (1, *self._shape), Target("order")
+        self._batch = Batch(shape, target, self._error, 1.0, by_trial=by_trial)
         self._low, self._high = np.zeros(1), np.ones(1)
 
     def add(self, successes: npt.ArrayLike, attempts: npt.ArrayLike) -> None:
-        """Add one round: counts (M,) of successes, and of attempts, at least 1 each.
+        """Add one round: sums of outcomes (M,), and attempts, at least 1 each.
 
         Raises ValueError: others.
         """
@@ -222,23 +238,32 @@ class MeanSequence:
         return float(self._low[0]), float(self._high[0])
 
 
+def check_independent(independent: Independent, method: Method = "anytime") -> bool:
+    """Check what is taken as independent; True of whole trials. Raises ValueError."""
+    if independent not in ("attempts", "trials"):
+        raise ValueError(f"independent is {independent!r}: pass 'attempts' or 'trials'")
+    if independent == "trials" and method != "anytime":
+        raise ValueError(f"independent is 'trials': of method 'anytime' only, not {method!r}")
+    return independent == "trials"
+
+
 def _counts(
     successes: npt.ArrayLike, attempts: npt.ArrayLike, shape: tuple[int, int]
-) -> tuple[Ints, Ints]:
-    """Counts of one round as int64, checked."""
-    found = []
+) -> tuple[Floats, Ints]:
+    """Sums of outcomes, and counts, of one round, checked."""
     for name, values in (("successes", successes), ("attempts", attempts)):
         array = number_array(values, name)
         if array.shape != shape:
             raise ValueError(f"{name} has shape {array.shape}: pass (models, questions) {shape}")
-        if (array < 0).any() or (array != np.trunc(array)).any():
-            raise ValueError(f"{name} holds a count that is no whole number of at least 0")
-        found.append(array.astype(np.int64))
-    right, tried = found
+        if not (array >= 0).all():
+            raise ValueError(f"{name} holds a number that is not at least 0")
+    right, tried = np.asarray(successes, np.float64), np.asarray(attempts)
+    if (tried != np.trunc(tried)).any():
+        raise ValueError("attempts holds a count that is no whole number")
     if (right > tried).any():
         at = tuple(int(i) for i in np.argwhere(right > tried)[0])
-        raise ValueError(f"successes{list(at)} is {right[at]}, of {tried[at]} attempts")
-    return right, tried
+        raise ValueError(f"successes{list(at)} is {right[at]:g}, of {tried[at]:g} attempts")
+    return right, tried.astype(np.int64)
 
 
 def _own(b: Batch, error: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -247,7 +272,8 @@ def _own(b: Batch, error: float, low: Floats, high: Floats) -> tuple[Floats, Flo
     Where nothing is left, which is rarer than the error, the old one stays.
     """
     need = float(np.log(2 / error))
-    lower = np.maximum(low, wealth.bound(b.up[0], b.own_slopes[0], need, 0.0, 1.0))
-    upper = np.minimum(high, -wealth.bound(b.down[0], b.own_slopes[0], need, -1.0, 0.0))
+    slopes = b.weights, b.own_slopes[0]
+    lower = np.maximum(low, wealth.bound(b.up[0], *slopes, need, 0.0, 1.0))
+    upper = np.minimum(high, -wealth.bound(b.down[0], *slopes, need, -1.0, 0.0))
     fits = lower <= upper
     return np.where(fits, lower, low), np.where(fits, upper, high)

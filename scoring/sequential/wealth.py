@@ -1,8 +1,8 @@
 """Wealth of bets on outcomes, from which every claim of this room is made.
 
 One bet says of a model that its mean over M questions, m, is above (or below) what somebody
-claims. A round brings n_q attempts at question q, their outcomes A; before the round anybody may
-fix a guess a_q in [0, 1] and a stake 0 < l < 1. Then
+claims. A round brings n_q attempts at question q, their outcomes A in [0, 1]; before the round
+anybody may fix a guess a_q in [0, 1] and a stake 0 < l < 1. Then
 
     up   = sum over q and attempts of log(1 + l / n_q * (A - a_q)) + l * sum of a_q
     down = sum over q and attempts of log(1 - l / n_q * (A - a_q)) - l * sum of a_q
@@ -14,6 +14,10 @@ is the wealth of somebody who began with 1, and by Ville's inequality it ever re
 chance of at most 1 / c. Of two models, up of A and down of B bet on m_A - m_B > D with the slope
 l M for every D at once: log wealth falls linearly in D, so the sequence of intervals for the
 difference costs no more than a test.
+
+That takes attempts as independent. Where those of a trial share luck, :func:`trial_gains` bets on
+x, the mean of a whole round, instead: E[1 + l (x - a)] <= exp(l (m - a)), whatever hangs together
+within the round, in one model or between two, whose difference is one outcome in [-1, 1].
 
 (The products are Waudby-Smith and Ramdas, "Estimating means of bounded random variables by
 betting", 2024, with a guess for each question, so that differences between questions cost nothing.)
@@ -31,6 +35,12 @@ from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 # Most weight is where 8 to 80 rounds decide; the small ones are for intervals after hundreds.
 EFFECTS: Floats = np.array([0.05, 0.1, 0.2, 0.35, 0.55, 0.85, 1.3])
 WEIGHTS: Floats = np.array([1, 2, 4, 12, 15, 10, 5]) / 49
+# Of "not the best", where most rivals are far away and a few rounds decide.
+RIVAL_EFFECTS: Floats = np.array([0.1, 0.2, 0.35, 0.55, 0.85, 1.3, 2.0])
+RIVAL_WEIGHTS: Floats = np.array([1, 4, 20, 50, 60, 60, 50]) / 245
+# Of whole rounds, as they are: even the largest wins little, so it has most of the weight.
+TRIAL_STAKES: Floats = np.array([0.1, 0.25, 0.5, 0.95])
+TRIAL_WEIGHTS: Floats = np.array([1, 1, 2, 6]) / 10
 LARGEST_STAKE = 0.95
 # Before there are data: share of the variance of outcomes that lies between questions, and how
 # many pairs of attempts, weighted by their variance, that opinion is worth.
@@ -45,8 +55,8 @@ class Guess(NamedTuple):
     within: Floats  # expected p (1 - p): what remains when p is known; never 0
 
 
-def guess(successes: Ints, attempts: Ints) -> Guess:
-    """Guess the outcomes of the next round from those of the past, both counts (R, K, M).
+def guess(successes: Floats, attempts: Ints) -> Guess:
+    """Guess the outcomes of the next round from sums and counts of those of the past (R, K, M).
 
     A question's share of successes is drawn to what its difficulty among all models and the
     model's mean make likely, the more so the less questions were found to differ from that. Any
@@ -92,36 +102,89 @@ def stakes(guessed: Guess, attempts: Ints) -> Floats:
     return np.asarray(np.minimum(EFFECTS * scale[:, None], LARGEST_STAKE * fewest[:, None]))
 
 
+def rival_stakes(guessed: Guess, attempts: Ints, rivals: Floats) -> Floats:
+    """Choose stakes (R, K, L) of each model's game against its rivals, by the game's own noise.
+
+    ``rivals`` (R, K, K): each row's rivals, by their share of its stake.
+    """
+    share = np.where(attempts > 0, 1 / np.maximum(attempts, 1), 0.0)
+    noise = (guessed.mean * (1 - guessed.mean) * share).sum(axis=-1)
+    both = noise + (rivals**2 * noise[:, None]).sum(axis=-1)
+    scale = 1 / np.sqrt(np.maximum(both, 1e-12))
+    return np.asarray(np.minimum(RIVAL_EFFECTS * scale[..., None], LARGEST_STAKE))
+
+
+@compiled
+def _gain(successes: Floats, attempts: Ints, mean: Floats, stake: float) -> float:
+    """Log wealth of one bet on one model's round (M,): up, or down where the stake is negative.
+
+    Factors are multiplied, and a logarithm taken only where the product leaves the range. Of n
+    outcomes with this sum those that are 0 or 1, but for one, win least, so they stand for all.
+    """
+    gained, product, level = 0.0, 1.0, 0.0
+    for q in range(mean.size):
+        n, a = attempts[q], mean[q]
+        if n == 0:
+            continue
+        level += a
+        for t in range(n):
+            product *= 1.0 + stake / n * (min(max(successes[q] - t, 0.0), 1.0) - a)
+        if not TINY < product < HUGE:
+            gained += np.log(product)
+            product = 1.0
+    return float(gained + np.log(product) + stake * level)
+
+
 @compiled
 def gains(
-    successes: Ints, attempts: Ints, mean: Floats, stake: Floats, up: Floats, down: Floats
+    successes: Floats, attempts: Ints, mean: Floats, stake: Floats, up: Floats, down: Floats
 ) -> None:
     """Write a round's log wealth, ``up`` and ``down`` of this module's head, (R, K, L).
 
-    Counts and guesses are (R, K, M), ``stake`` (R, L). A model without attempts gains nothing.
-    Factors are multiplied, and a logarithm taken only where the product leaves the range.
+    Sums of outcomes, counts and guesses are (R, K, M), ``stake`` (R, L). A model without attempts
+    gains nothing.
     """
-    runs, models, questions = mean.shape
+    runs, models, _ = mean.shape
     for r in range(runs):
         for k in range(models):
+            of = successes[r, k], attempts[r, k], mean[r, k]
             for i in range(stake.shape[1]):
-                above, below, one, two, level = 0.0, 0.0, 1.0, 1.0, 0.0
-                for q in range(questions):
-                    n = attempts[r, k, q]
-                    if n == 0:
-                        continue
-                    bet, a = stake[r, i] / n, mean[r, k, q]
-                    level += a
-                    for t in range(n):
-                        x = bet * ((1.0 if t < successes[r, k, q] else 0.0) - a)
-                        one *= 1.0 + x
-                        two *= 1.0 - x
-                    if not (TINY < one < HUGE and TINY < two < HUGE):
-                        above += np.log(one)
-                        below += np.log(two)
-                        one, two = 1.0, 1.0
-                up[r, k, i] = above + np.log(one) + stake[r, i] * level
-                down[r, k, i] = below + np.log(two) - stake[r, i] * level
+                up[r, k, i] = _gain(*of, stake[r, i])
+                down[r, k, i] = _gain(*of, -stake[r, i])
+
+
+@compiled
+def rival_gains(
+    successes: Floats,
+    attempts: Ints,
+    mean: Floats,
+    rivals: Floats,
+    stake: Floats,
+    gained: Floats,
+) -> None:
+    """Add to ``gained`` (R, K, L) what a round wins in each model's game against its rivals.
+
+    As :func:`gains`, with ``rivals`` and ``stake`` of :func:`rival_stakes`.
+    """
+    runs, models, _ = mean.shape
+    for r in range(runs):
+        for j in range(models):
+            for k in range(models):
+                share = -rivals[r, j].sum() if k == j else rivals[r, j, k]
+                if share != 0.0:
+                    for i in range(stake.shape[2]):
+                        gained[r, j, i] += _gain(
+                            successes[r, k], attempts[r, k], mean[r, k], share * stake[r, j, i]
+                        )
+
+
+def trial_gains(outcome: Floats, guessed: Floats) -> tuple[Floats, Floats]:
+    """Compute log wealth and slopes (..., L) of bets that whole rounds' outcomes have a mean above.
+
+    Outcomes, of one model (or minus it) or of a difference, and guesses of them: (...) in [-1, 1].
+    """
+    stake = TRIAL_STAKES / (1 + np.abs(guessed))[..., None]
+    return np.log1p(stake * (outcome - guessed)[..., None]) + stake * guessed[..., None], stake
 
 
 @compiled
@@ -142,7 +205,11 @@ def _average(
 
 
 def log_wealth(
-    gained: Floats, slope: Floats | None = None, at: Floats | float = 0.0, least: float = -np.inf
+    gained: Floats,
+    weights: Floats,
+    slope: Floats | None = None,
+    at: Floats | float = 0.0,
+    least: float = -np.inf,
 ) -> Floats:
     """Compute the log of the average over stakes of exp(gained - slope * at): (...,) of (..., L).
 
@@ -153,16 +220,20 @@ def log_wealth(
     flat_slope = flat if slope is None else np.ascontiguousarray(slope).reshape(-1, stakes)
     found = np.empty(flat.shape[0])
     where = np.ascontiguousarray(np.broadcast_to(at, shape), dtype=np.float64).ravel()
-    _average(flat, flat_slope, where, WEIGHTS, least, found)
+    _average(flat, flat_slope, where, weights, least, found)
     return found.reshape(shape)
 
 
-def reached(gained: Floats, slope: Floats | None, at: Floats | float, needed: float) -> Bools:
+def reached(
+    gained: Floats, weights: Floats, slope: Floats | None, at: Floats | float, needed: float
+) -> Bools:
     """Check whether :func:`log_wealth` is at least ``needed``."""
-    return np.asarray(log_wealth(gained, slope, at, needed) >= needed)
+    return np.asarray(log_wealth(gained, weights, slope, at, needed) >= needed)
 
 
-def bound(gained: Floats, slope: Floats, needed: float, low: float, high: float) -> Floats:
+def bound(
+    gained: Floats, weights: Floats, slope: Floats, needed: float, low: float, high: float
+) -> Floats:
     """Find the largest D from ``low`` to ``high`` that wealth has refuted, or ``low``: (...,).
 
     Refuted is where :func:`log_wealth` at D is at least ``needed``.
@@ -171,6 +242,6 @@ def bound(gained: Floats, slope: Floats, needed: float, low: float, high: float)
     right = np.full(gained.shape[:-1], high)
     for _ in range(30):
         middle = (left + right) / 2
-        beyond = reached(gained, slope, middle, needed)
+        beyond = reached(gained, weights, slope, middle, needed)
         left, right = np.where(beyond, middle, left), np.where(beyond, right, middle)
     return left

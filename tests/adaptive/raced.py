@@ -32,7 +32,7 @@ def folders(root: Path, outcomes: Any, names: str = "abcdef") -> Path:
 def seen_in(outcomes: Any, goal: Goal) -> Course:
     """The course of a race through outcomes, of five tokens an attempt."""
     tokens = np.full((len(outcomes), outcomes.shape[2]), 5 * QUESTIONS)
-    known = Outcomes(goal.names, outcomes, tokens, False)
+    known = Outcomes(goal.names, outcomes, tokens, "independent")
     return looks.course(known, goal)
 
 
@@ -48,7 +48,8 @@ def begun(root: Path, until: str, accuracies: tuple[float, ...], trials: int) ->
             f"q{q:02d}": "".join(map(str, line[:made])) + "." * (TRIALS - made)
             for q, line in enumerate(outcomes[k])
         }
-        contenders.append(Contender(name, [run_of(root, name, lines)], [], []))
+        run = run_of(root, name, lines, "sampling.seeds=independent")
+        contenders.append(Contender(name, [run], [], []))
     folder = root / "sums" / "_settle" / until.replace(":", "-")
     planned = Plan(goal, contenders, folder, [])
     live.begin(planned)

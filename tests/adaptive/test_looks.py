@@ -76,7 +76,7 @@ def test_status_shows_a_race_and_writes_nothing(tmp_path: Path, capsys: Capsys) 
 def test_watching_ends_with_the_race(tmp_path: Path, capsys: Capsys) -> None:
     folder = begun(tmp_path, "top:1", (0.9, 0.2), trials=TRIALS)  # its runs owe the other trials
     assert main.main(["status", str(folder), "--watch"]) == 0
-    assert "settled: a is the best" in capsys.readouterr().out
+    assert "settled on these 20 questions: a is the best" in capsys.readouterr().out
     (folder / looks.FILE).unlink()
     for run in "ab":  # nor has any run been begun
         shutil.rmtree(tmp_path / "sums" / run)
@@ -146,7 +146,7 @@ def test_the_report_has_a_tab_for_each_race_of_its_models(tmp_path: Path) -> Non
     assert (page["title"], page["counts"]) == ("settle order", None)
     board, left = page["tables"]
     assert board["title"] == "In which order are they? 95 % sure"
-    assert "settled, from the best: a > b" in board["notes"][0]
+    assert "settled on these 20 questions, from the best: a > b" in board["notes"][0]
     assert [row[0][0] for row in left["rows"]] == ["a, b"]
     assert "<svg" in page["figures"][0]["svg"]
     assert len(notices) == 1 and "damaged" in notices[0]

@@ -45,12 +45,14 @@ def test_a_race_ends_before_it_costs_more_than_its_budget() -> None:
     p = coins(0.7, 0.6, 0.5).mean(axis=-1)
     cost = [[1.0], [2.0], [3.0]]
     free, tight = (
-        simulate(p, Target("order"), runs=100, block=4, cost=cost, budget=budget)
+        simulate(p, Target("order"), runs=100, looks=range(4, 80, 4), cost=cost, budget=budget)
         for budget in (np.inf, 3000.0)
     )
     assert tight.total.max() <= 3000 < free.total.max() and tight.settled < free.settled
     assert tight.cost == pytest.approx(tight.attempts * np.ravel(cost))
-    each = simulate(np.stack([p] * 100), Target("order"), runs=100, block=4, cost=cost)
+    each = simulate(
+        np.stack([p] * 100), Target("order"), runs=100, looks=range(4, 80, 4), cost=cost
+    )
     assert (each.total == free.total).all() and (each.better == free.better).all()
     undecided = 1 - each.better - each.better.T - each.tied - np.eye(3)
     assert each.open.tolist() == pytest.approx([0.01, 0.02, 0.01])
@@ -122,4 +124,4 @@ def test_assumptions_are_of_a_dry_run() -> None:
         verb.run(["replay=x"], dry_run=True)
     assert plan.goal(
         compose.load_as(config.PlanConfig, ["accuracies=[1,0]"]), ["a", "b"], 8
-    ).looks == [8]
+    ).looks == [3, 6, 8]

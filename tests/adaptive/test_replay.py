@@ -9,6 +9,7 @@ import pytest
 from helpers import Capsys, run_of
 from raced import QUESTIONS, TRIALS, coins, folders
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive import plan
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
@@ -80,9 +81,39 @@ def test_every_target_in_words_and_files(tmp_path: Path, capsys: Capsys, undrawn
 def test_seeds_that_are_shared_are_warned_of(tmp_path: Path, capsys: Capsys) -> None:
     for name, mark in (("a", "1"), ("b", "0")):
         run_of(tmp_path, name, {f"q{q}": mark * 10 for q in range(9)}, "sampling.seeds=shared")
-    assert told(capsys, f"replay={tmp_path / 'sums'}")["shared_seeds"]
+    found = told(capsys, f"replay={tmp_path / 'sums'}")
+    assert (found["basis"]["seeds"], found["decided"], found["settled"]) == ("shared", True, False)
     assert main.main(["settle", f"replay={tmp_path / 'sums'}"]) == 0
-    assert "share seeds" in " ".join(capsys.readouterr().err.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "ahead on these 9 questions: a is the best" in shown and "independent=trials" in shown
+    found = told(capsys, f"replay={tmp_path / 'sums'}", "independent=trials", "until=order")
+    assert found["settled"] and found["independent"] == "trials"
+
+
+def test_trials_that_share_luck_settle_nothing(tmp_path: Path, capsys: Capsys) -> None:
+    """Also of independent seeds, and in other orders of the trials; unknown seeds are assumed."""
+    luck, own = np.random.default_rng(3).random((2, 1, TRIALS)), coins(0.5, 0.5) * 0.0
+    own = np.random.default_rng(4).random(own.shape)
+    hard = np.array([0.8, 0.4])[:, None, None]
+    outcomes = (0.5 * own + 0.5 * luck[:, :, :] < hard).astype(np.int8)
+    place = folders(tmp_path, outcomes)
+    for more in ((), ("permutations=3",)):
+        found = told(capsys, f"replay={place}", *more)
+        assert found["decided"] and not found["settled"] and found["basis"]["p"] < 1e-3
+        assert found["basis"]["inflation"]["a"]["value"] > 2
+    manifest = place / "a" / "manifest.json"
+    there = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(there | {"imported": {"sampling_known": False}}))
+    assert told(capsys, f"replay={place}")["basis"]["seeds"] == "unknown"
+
+
+def test_the_winner_on_other_questions(tmp_path: Path, capsys: Capsys) -> None:
+    outcomes = coins(0.9, 0.6, 0.2)
+    found = told(capsys, f"replay={folders(tmp_path, outcomes)}", "until=order")
+    counted = [of[:, : m["trials"]] for of, m in zip(outcomes, found["models"], strict=True)]
+    expected = scoring.paired_questions(counted[0], counted[1]).probability
+    assert found["basis"]["nearest"] == "b"
+    assert found["basis"]["other_questions"] == pytest.approx(float(expected))
 
 
 @pytest.mark.parametrize(
@@ -94,10 +125,10 @@ def test_seeds_that_are_shared_are_warned_of(tmp_path: Path, capsys: Capsys) -> 
         (["model=demo,qwen3-4b", "until=top:2"], "of 2 models"),
         (["model=demo,qwen3-4b", "until=above:x"], "no such model"),
         (["model=demo"], "two or more"),
-        (["model=demo,qwen3-4b", "sampling.seeds=shared"], "not independent"),
         (["model=demo,demo"], "tag="),
         (["model=demo,qwen3-4b", "run_dir=x"], "leave it out"),
         (["permutations=3"], "replay"),
+        (["model=demo,qwen3-4b", "independent=trials", "method=looks"], "method=looks"),
         (["replay=x", "model=demo"], "model=demo"),
         (["modle=demo"], "model"),
     ],

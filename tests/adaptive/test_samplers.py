@@ -26,7 +26,7 @@ QUESTIONS, MOST = 8, 24
 TRUTH = {"a": 0.9, "b": 0.7, "c": 0.1}
 RACE = [
     "model=custom", "model.name=a,b,c", 'model.id="models/${model.name}"', "verifier=none",
-    "dataset=jsonl", "dataset.path=sums.jsonl", f"sampling.trials={MOST}", "block=4",
+    "dataset=jsonl", "dataset.path=sums.jsonl", f"sampling.trials={MOST}", "block=2",
     "sampling.prompt_logprobs=false", "engine.batch_size=4", "engine.replicas=1",
 ]  # fmt: skip
 

@@ -249,7 +249,7 @@ def test_nodes_whose_clocks_differ_do_not_think_each_other_dead(
     assert_whole(folder, reference[1])  # nothing was made twice
 
 
-@pytest.mark.soak  # `test_verify_replicas.py` and `test_heartbeat.py` have hangs in seconds
+@pytest.mark.soak  # `test_verify_stage.py` and `test_heartbeat.py` have hangs in seconds
 def test_an_engine_that_hangs_costs_its_worker_and_nothing_else(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
 ) -> None:

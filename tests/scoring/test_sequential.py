@@ -126,10 +126,57 @@ def test_expected_wealth_of_leaving_with_rivals_that_change() -> None:
     total, seen = 0.0, set()
     for weight, past in leaves(p, same_each_round([[1, 1]] * 3, 2)):
         gained = raced(past).leaving[0, 0]
-        total += float(weight) * float(np.exp(wealth.log_wealth(gained)))
+        total += float(weight) * float(np.exp(wealth.log_wealth(gained, wealth.RIVAL_WEIGHTS)))
         seen.add(tuple(gained.round(6)))
     assert 0.1 < total <= 1 + 1e-12
-    assert len(seen) > 100
+    assert len(seen) > 40  # the first round makes no bet
+
+
+def test_expected_wealth_of_whole_rounds_whose_attempts_share_all_luck() -> None:
+    """One draw decides a trial of both models, and wealth is expected to be at most 1."""
+    trials = [(0.5, [[1, 1], [1, 0]]), (0.25, [[0, 0.5], [0, 1]]), (0.25, [[0, 0], [1, 0]])]
+    mean = sum(odds * np.mean(outcomes, axis=1) for odds, outcomes in trials)
+    assert mean.tolist() == [0.5625, 0.5]
+    totals = np.zeros(4)
+    for path in itertools.product(trials, repeat=3):
+        batch = Batch((1, 2, 2), Target("best"), 0.05, 0.01, by_trial=True)
+        for _, outcomes in path:
+            batch.add(np.array([outcomes]), np.ones((1, 2, 2), int))
+        kernels = (
+            batch.pairs[0, 0, 1] - batch.slopes[0, 0, 1] * (mean[0] - mean[1]),
+            batch.up[0, 0] - batch.own_slopes[0, 0] * mean[0],
+            batch.down[0, 1] + batch.own_slopes[0, 1] * mean[1],
+            batch.leaving[0, 0],  # of the better one
+        )
+        odds = math.prod(odds for odds, _ in path)
+        totals += [odds * (wealth.TRIAL_WEIGHTS @ np.exp(kernel)) for kernel in kernels]
+    assert (totals > 0.8).all() and (totals <= 1 + 1e-12).all(), totals
+
+
+def test_weights_count_as_outcomes_between_0_and_1() -> None:
+    """Of sums, the wealth is at most that of any outcomes with that sum."""
+    mean, stake = np.array([0.3]), 0.8
+    for sign in (1, -1):
+        whole = wealth._gain(np.array([1.5]), np.array([2]), mean, sign * stake)
+        each = [
+            sum(np.log1p(sign * stake / 2 * (a - 0.3)) for a in (x, 1.5 - x)) + sign * stake * 0.3
+            for x in (0.5, 0.6, 0.75)
+        ]
+        assert whole == pytest.approx(each[0]) and whole <= min(each) + 1e-12
+    race = played(Race(2, 12, Target("best")), P[:2], 0)
+    race.add(np.full((2, 12), 0.25), np.ones((2, 12), int))
+    assert race.look().mean.tolist() == [0.25, 0.25]
+
+
+def test_the_leader_has_more_attempts_where_that_pays() -> None:
+    p = np.repeat([[0.8], [0.6], [0.55], [0.5], [0.45], [0.4]], 30, axis=1)
+    alike, shared = (
+        simulate(p, Target("best"), runs=100, seed=1, allocate=how)  # type: ignore[arg-type]
+        for how in ("none", "leader")
+    )
+    assert shared.right == alike.right == 1
+    assert shared.attempts.sum() < alike.attempts.sum()
+    assert shared.attempts[0] / 30 > shared.rounds[0]
 
 
 def played(race: Race, p: Any, rounds: int, seed: int = 0) -> Race:
@@ -323,12 +370,14 @@ def test_simulated_races_err_rarely_and_find_large_gaps(target: Any) -> None:
     assert apart.attempts.tolist() == (10 * apart.rounds).tolist()
 
 
-def test_blocks_and_allocation_in_simulation() -> None:
-    p = np.array([[0.9] * 5 + [0.5] * 5, [0.2] * 10])
-    found = simulate(p, Target("best"), runs=20, seed=1, block=4, cost=[1.0] * 5 + [9.0] * 5)
+def test_looks_and_allocation_in_simulation() -> None:
+    p, cost = np.array([[0.9] * 5 + [0.5] * 5, [0.2] * 10]), [1.0] * 5 + [9.0] * 5
+    found = simulate(p, Target("best"), runs=20, seed=1, looks=range(4, 80, 4), cost=cost)
     assert set(found.longest) <= {4, 8}
     assert found.cost == pytest.approx(50 * found.rounds)
-    shared = simulate(p, Target("order"), runs=20, seed=1, block=4, trials=8, allocate=True)
+    shared = simulate(
+        p, Target("order"), runs=20, seed=1, looks=[4], trials=8, allocate="questions"
+    )
     assert shared.mean == pytest.approx(p.mean(axis=1), abs=0.05)
 
 
@@ -358,6 +407,9 @@ def test_neyman_shares_in_proportion_above_a_floor() -> None:
         (lambda: Race(2, 1, Target("best")).add([[1]], [[1]]), r"successes has shape \(1, 1\)"),
         (lambda: Race(2, 1, Target("best")).add([[2], [0]], [[1], [1]]), r"successes\[0, 0\] is 2"),
         (lambda: Race(2, 1, Target("best")).add([[0], [0]], [[1], [0.5]]), "attempts holds"),
+        (lambda: Race(2, 1, Target("best")).add([[0], [-1]], [[1], [1]]), "successes holds"),
+        (lambda: MeanSequence(2, independent="all"), "independent is 'all'"),  # type: ignore[arg-type]
+        (lambda: Race(2, 3, Target("best"), method="looks", independent="trials"), "anytime"),
         (lambda: Race(2, 2, Target("best")).add([[0] * 2] * 2, [[1, 0], [0, 0]]), r"\[0, 1\] is 0"),
         (lambda: MeanSequence(2).add([0, 0], [1, 0]), r"attempts\[1\] is 0"),
         (lambda: simulate([0.5, 0.5], Target("best")), r"p has shape \(2,\)"),

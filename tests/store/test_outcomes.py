@@ -55,9 +55,9 @@ def test_who_decided_is_counted(tmp_path: Path) -> None:
     run = make_run(tmp_path, {"a": "1"}, "dataset.judge=all", "verifier=demo")
     line = outcomes.deciders_line(run, found)
     assert f"verifier {run.cfg.verifier.name}: 4" in line and "rule grader: 2" in line
-    assert "accepts 2" in line and "rejects 1" in line and "; 1 wait" in line
+    assert "accepts 2" in line and "rejects 1" in line and "; 1 " in line
     pending = found._replace(codes=np.where(codes == PENDING, np.int8(WRONG), codes))
-    assert "wait" not in outcomes.deciders_line(run, pending)
+    assert ";" not in outcomes.deciders_line(run, pending)
     assert outcomes.deciders_line(run, found._replace(judged=None)) == ""
 
 
@@ -112,7 +112,7 @@ def test_lengths_and_up_to_which_limit_they_tell(tmp_path: Path) -> None:
         return outcomes.lengths(run)
 
     found = read()
-    assert found.tokens.tolist() == [[8, 6], [8, -1]] and found.room.tolist() == [8, 8]
+    assert found.tokens.tolist() == [[8, 6], [8, -1]] and found.limits.tolist() == [8, 8]
     assert found.cut.tolist() == [[True, False], [False, False]]
     assert (found.known, found.guessed) == (20, 1)
     told["a", 1], told["b", 0] = (6, "length"), (8, None)

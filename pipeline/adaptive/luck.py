@@ -1,0 +1,126 @@
+"""What the decision of a race rests on: independent attempts, and these questions.
+
+The e-values of a race hold for attempts that are independent. Whether they are, its data tell: by
+how much more trials vary than those of independent attempts would, of each model and of each
+difference of two (:func:`scoring.inflation`).
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import percent, plural
+
+if TYPE_CHECKING:
+    from bayes_at_n.pipeline.adaptive.plan import Goal
+
+LEVEL = 0.05  # of independent attempts so many races are called "ahead", where "settled" would do
+
+
+class Basis(NamedTuple):
+    """What is known of a decision beside its e-values."""
+
+    seeds: str  # of its attempts: independent, shared or unknown
+    models: list[scoring.Inflation]  # (K,)
+    pair: tuple[int, int] | None  # of all pairs the one whose trials vary most; None of one model
+    of_pair: scoring.Inflation | None
+    p: float  # that independent attempts vary so much: of all models together, or of some pair
+    elsewhere: float  # probability that the best is better on other questions of the kind, than
+    nearest: int | None  # that model; None where there is no best one
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing tells that attempts of a trial share luck."""
+        return self.seeds != "shared" and self.p >= LEVEL
+
+
+def basis(
+    codes: npt.NDArray[Any], spent: npt.NDArray[np.int64], seeds: str, best: int | None
+) -> Basis:
+    """Measure it, of outcomes (K, M, N), -1 where there is none, and trials that counted (K,).
+
+    All trials tell of luck, also those that did not count. The p of all models together is Fisher's
+    (1925), that of pairs Bonferroni's, and both of them count twice.
+    """
+    outcomes: Any = np.ma.array(codes, mask=codes < 0)  # type: ignore[no-untyped-call]
+    count, pair, of_pair, least = len(codes), None, None, 1.0
+    found = scoring.inflation(outcomes)
+    models = [scoring.Inflation(*map(float, one)) for one in zip(*found, strict=True)]
+    for a in range(count - 1):
+        rest = outcomes[a + 1 :]
+        of_rest = scoring.inflation(rest, outcomes[[a] * len(rest)])
+        b = int(np.argmin(of_rest.p))
+        if of_pair is None or of_rest.p[b] < least:
+            pair, of_pair = (a, a + 1 + b), scoring.Inflation(*(float(x[b]) for x in of_rest))
+            least = of_pair.p
+    together = scipy.stats.combine_pvalues(np.maximum([one.p for one in models], 1e-300)).pvalue
+    pairs = count * (count - 1) / 2
+    p = min(1.0, 2 * min(together, least * pairs)) if pairs else float(together)
+    elsewhere, nearest = _elsewhere(codes, spent, best)
+    return Basis(seeds, models, pair, of_pair, float(p), elsewhere, nearest)
+
+
+def _elsewhere(
+    codes: npt.NDArray[Any], spent: npt.NDArray[np.int64], best: int | None
+) -> tuple[float, int | None]:
+    if best is None or codes.shape[1] < 2 or len(codes) < 2:
+        return 1.0, None
+    used = [of[:, :n] for of, n in zip(codes, spent, strict=True)]
+    chances = {
+        k: float(scoring.paired_questions(used[best], of).probability)
+        for k, of in enumerate(used)
+        if k != best
+    }
+    nearest = min(chances, key=chances.__getitem__)
+    return chances[nearest], nearest
+
+
+def sentence(basis: Basis, goal: "Goal") -> str:
+    """Say whether attempts are independent, and what follows."""
+    values = [one.value for one in basis.models]
+    most = int(np.argmax(values))
+    one = basis.models[most]
+    of = (
+        f"{goal.names[most]}'s trials vary {one.value:.2f} times as much as of independent attempts"
+    )
+    text = f"{of} ({percent(goal.cfg.confidence)} interval {one.low:.2f} to {one.high:.2f}"
+    if basis.pair and basis.of_pair:
+        first, second = (goal.names[k] for k in basis.pair)
+        text += f"; most of {plural(len(values), 'model')}), the difference {first} - {second}"
+        text += f" {basis.of_pair.value:.2f} times (of all pairs)"
+    else:
+        text += ")"
+    if basis.p < LEVEL:
+        text += f": attempts of a trial share luck (p = {basis.p:.2g})"
+    elif basis.seeds == "shared":
+        text += ": but attempts of a trial share a seed, and with it random numbers"
+    elif basis.seeds == "unknown":
+        return f"{text}. Nobody knows their seeds: that attempts are independent is assumed"
+    else:
+        return f"{text}: no sign that they share luck, and no two share a seed"
+    if goal.cfg.independent == "trials":
+        return f"{text}; independent=trials allows for that"
+    return f"{text}: so nothing is settled; independent=trials holds for whatever trials share"
+
+
+def record(basis: Basis, goal: "Goal") -> dict[str, Any]:
+    """Return it as JSON has it, by name; what is not finite is null."""
+
+    def plain(found: scoring.Inflation | None) -> dict[str, Any] | None:
+        if found is None:
+            return None
+        return {k: v if np.isfinite(v) else None for k, v in found._asdict().items()}
+
+    names = goal.names
+    return {
+        "seeds": basis.seeds,
+        "p": basis.p,
+        "inflation": {n: plain(one) for n, one in zip(names, basis.models, strict=True)},
+        "pair": basis.pair and [names[k] for k in basis.pair],
+        "pair_inflation": plain(basis.of_pair),
+        "other_questions": None if basis.nearest is None else basis.elsewhere,
+        "nearest": None if basis.nearest is None else names[basis.nearest],
+    }
