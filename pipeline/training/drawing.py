@@ -82,8 +82,8 @@ def _panels(rows: Rows, label: Labels) -> dict[str, dict[str, Curve]]:
 
 def _lines(rows: Rows, label: Labels, *keys: str) -> dict[str, Curve]:
     """Return curves along steps by label."""
-    labelled: list[Row] = [{**row, "label": label(row)} for row in rows]
-    by_label = grouped(labelled, "label").items()
+    labeled: list[Row] = [{**row, "label": label(row)} for row in rows]
+    by_label = grouped(labeled, "label").items()
     return {label: _curve(group, "step", *keys) for (label,), group in by_label if label}
 
 
