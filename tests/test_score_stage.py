@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import Capsys, add_attempts, again, make_run
+from helpers import Capsys, add_attempts, again, drawn_together, make_run
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -18,7 +17,6 @@ from bayes_at_n.pipeline.display.table import decimals
 from bayes_at_n.pipeline.score import shown as shown_of
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.status.watch import show_run
-from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.metric import of_credit
 from bayes_at_n.scoring.metrics.table import FAMILIES, parse
@@ -144,14 +142,13 @@ def test_clusters_of_questions_and_what_more_attempts_buy(tmp_path: Path, capsys
     R = np.array([[int(mark) for mark in line] for line in marks.values()])
     alone = scored(run)
     assert alone["clusters"] == 4 and "4 questions, 16 attempts" in capsys.readouterr().out
-    file, by_id = run.path / "questions.parquet", {"q1": "a", "q2": "a", "q3": "b", "q4": None}
-    for name, cluster in (("now", True), ("before there were clusters", False)):
-        rows = pq.read_table(file).to_pylist()
-        rows = [row | {"cluster": by_id[row["question_id"]]} for row in rows]
-        table = pa.Table.from_pylist(rows, QUESTIONS)
-        pq.write_table(table if cluster else table.drop_columns(["cluster"]), file)
+    file = run.path / "questions.parquet"
+    for cluster in (True, False):
+        drawn_together(run.path, ["a", "a", "b", None])
+        if not cluster:  # as a folder from before there were clusters
+            pq.write_table(pq.read_table(file).drop_columns(["cluster"]), file)
         found = scored(Run(run.cfg))
-        assert found["clusters"] == (3 if cluster else 4), name
+        assert found["clusters"] == (3 if cluster else 4)
         labels = "aabc" if cluster else None
         over, avg = scoring.question_stderr(R, clusters=labels), found["uniform_prior"]["avg"]
         assert avg["stderr_over_questions"] == pytest.approx(over)

@@ -71,14 +71,14 @@ def _question_sigma(cohort: Cohort) -> Floats | None:
 
     Models answer the same questions, so only how a question differs between models counts: of two
     models it is the paired standard error, shared among both. Of few questions it is known itself
-    only roughly, as Student's t says, whose variance is (M - 1) / (M - 3) times a normal's. None of
-    fewer than four questions.
+    only roughly, as Student's t says, whose variance is (G - 1) / (G - 3) times a normal's for G
+    questions, or clusters of these. None of fewer than four.
     """
     shares = cohort.matrix().mean(axis=2).filled(np.nan)
-    models, questions = shares.shape
-    if questions < 4:
+    models = len(shares)
+    if len({*cohort.clusters}) < 4:
         return None
-    sigma, drawn = sample_sigma(shares - shares.mean(axis=0))
+    sigma, drawn = sample_sigma(shares - shares.mean(axis=0), cohort.clusters)
     return np.asarray(sigma * np.sqrt(models / (models - 1) * (drawn - 1) / (drawn - 3)))
 
 

@@ -10,8 +10,9 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import caps, differences, leaderboard, pairwise
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare import several as several_of
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.compare.conclusion import conclude
+from bayes_at_n.pipeline.compare.conclusion import conclude, next_attempts
 from bayes_at_n.pipeline.compare.rankings import by_method
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
@@ -56,7 +57,9 @@ def compare(cfg: AnalysisConfig) -> None:
             of_stack = _tables(stack, cfg)
             tables |= {f"{_POOLED}/{stem}": table for stem, table in of_stack.items()}
             record["pooled"] = _record(stack, cfg, of_stack)
+        tables["scores"] = several_of.scores(cohorts, cfg)
         tables["rankings"] = rankings(cohorts, cfg, stack)
+        record["scores"] = [dict(row) for row in tables["scores"].rows]
         record["rankings"] = [dict(row) for row in tables["rankings"].rows]
     out, links = files.folder_of(cfg, "compare", [c.members[0].run.path for c in cohorts])
     written = files.write(out, "compare", record, tables, figures)
@@ -67,9 +70,11 @@ def compare(cfg: AnalysisConfig) -> None:
         )
     else:
         by_method = [t for stem, t in tables.items() if stem.endswith("ranking_methods")]
-        display.show(tables["rankings"] if several else brief(tables, cfg), *by_method)
+        display.show(tables["scores"] if several else brief(tables, cfg), *by_method)
     if whole := record["pooled"] if several else record["datasets"][0]:
         results.print(whole["verdict"]["sentence"])
+        if more := whole["next_attempts"]:
+            results.print(more["sentence"])
     display.print_json(record)
     note(
         f"{len(tables)} tables and {len(figures)} pictures: {written[-1].parent} (tables in full:"
@@ -228,6 +233,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,
+        "clusters": len({*cohort.clusters}),
         "trials": cohort.outcomes.shape[2],
         "differences": cohort.differences,
         "stopped": cohort.stopped(cfg.scoring.confidence),
@@ -237,5 +243,6 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
             **(concluded := conclude(cohort, cfg))._asdict(),
             "sentence": concluded.sentence(),
         },
+        "next_attempts": next_attempts(cohort, cfg),
         "notes": {stem: table.notes for stem, table in tables.items()},
     }

@@ -1,6 +1,6 @@
 """The conclusion on a cohort: which model is best, and whether that is settled or what would."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -11,8 +11,8 @@ from bayes_at_n.pipeline.compare.claims import claims, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.score import shown
 from bayes_at_n.pipeline.score.headline import named
-from bayes_at_n.pipeline.score.shown import stopped
 
 _NAMED = 5  # models that a sentence names
 
@@ -128,7 +128,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
         candidates=names[:1],
         margin=None,
         **dict.fromkeys(("trials", "fewest", "most", "dependent")),
-        stopped=any(stopped(member.run) for member in cohort.runs()),
+        stopped=any(shown.stopped(member.run) for member in cohort.runs()),
     )
     if len(names) == 1:
         return found
@@ -155,6 +155,20 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
         most=most,
         dependent=proven.dependent,
     )
+
+
+def next_attempts(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Any] | None:
+    """Weigh more trials against more questions, for the difference of the first two models.
+
+    None of a single question or cluster. Raises UserError: as `conclude`.
+    """
+    if len({*cohort.clusters}) < 2:
+        return None
+    order = scores(cohort, cfg).order[:2].tolist()
+    matrix = cohort.matrix()[order]
+    other = matrix[1] if len(matrix) > 1 else None
+    found = scoring.next_attempts(matrix[0], other, clusters=cohort.clusters)
+    return shown.next_attempts(found, [cohort.names[i] for i in order])
 
 
 def _chance(probability: float) -> str:

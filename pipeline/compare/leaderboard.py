@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import votes
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.score.prior import drifted
-from bayes_at_n.pipeline.score.shown import correlation_warning, stopped_lines
+from bayes_at_n.pipeline.score.shown import correlation_warning, sample_size, stopped_lines
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, UNDECIDED
 from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
@@ -93,7 +93,10 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     name, _ = named(named_priors(cohort, cfg))
     heads = dict(zip(HEADLINE, (name, "σ", "low", "high"), strict=True))
     same = name == "avg@N"
-    several = matrix.shape[1] > 1
+    over = np.full(len(matrix), np.nan)
+    if len({*cohort.clusters}) > 1:  # never surer of other questions than of these
+        over = scoring.question_stderr(matrix, clusters=cohort.clusters)
+        over = np.maximum(over, scored.avg.sigma)
     columns: Columns = {
         Column("model", "model", align="left"): cohort.names,
         **_together(cohort, scored, cfg),
@@ -105,9 +108,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         Column("prior", "prior", wide=True, align="left"): scored.prior,
         Column("trials", "N", "$N$", wide=bool(trials.min() == trials.max())): trials.max(axis=1),
         **_summary(_AVG, scored.avg, cfg, wide=["avg"] * same + [*_AVG][1:]),
-        Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): (
-            scoring.question_stderr(matrix) if several else np.full(len(matrix), np.nan)
-        ),
+        Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): (over),
         **inflation_columns(scored.inflation),
         **_with_prior(cohort, cfg),
         **_others(cohort, cfg),
@@ -180,9 +181,10 @@ def _part(board: Table, what: str, keys: Sequence[str], notes: Sequence[str]) ->
 
 def title(what: str, cohort: Cohort) -> str:
     """Write a table's title: what it shows, of which data set, and how much of it."""
-    models, questions, trials = cohort.outcomes.shape
+    models, _, trials = cohort.outcomes.shape
     upto = "up to " * bool((cohort.outcomes == PENDING).any())
-    size = f"{plural(models, 'model')}, {plural(questions, 'question')}"
+    drawn = sample_size(len(cohort.question_ids), len({*cohort.clusters}))
+    size = f"{plural(models, 'model')}, {drawn}"
     return f"{what}: {cohort.dataset}, {size}, {upto}{plural(trials, 'trial')}"
 
 
@@ -274,7 +276,8 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
         )
     if cohort.outcomes.shape[1] > 1:
         notes.append(
-            "s.e. over questions: standard error of avg, questions as a sample of a larger pool"
+            "s.e. over questions: standard error of avg, questions as a sample of a larger pool;"
+            " never below its σ on these"
         )
     most = (cohort.outcomes != PENDING).any(axis=1).sum(axis=1)
     if (most != most[0]).any():

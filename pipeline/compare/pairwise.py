@@ -90,8 +90,9 @@ def _of_pairs(
     comparison = scoring.compare_scores(value[above], sigma[above], value[below], sigma[below])
     reach = whole.limit * comparison.sigma
     other_questions = np.full(len(above), np.nan)
-    if matrix.shape[1] > 1:
-        other_questions = scoring.paired_questions(matrix[above], matrix[below]).probability
+    if len({*cohort.clusters}) > 1:
+        pairs = matrix[above], matrix[below]
+        other_questions = scoring.paired_questions(*pairs, clusters=cohort.clusters).probability
     better, tied = proven.better[above, below], proven.tied[above, below]
     evidence = np.exp(np.minimum(proven.log_e[above, below], 700.0))
     names = np.array(cohort.names)

@@ -112,7 +112,7 @@ def crossings(ahead: Rows, cfg: TrajectoryConfig) -> Table:
                     "from": steps[0] if steps else None,
                     "to": steps[-1] if steps else None,
                     "at": ", ".join(map(str, steps)),
-                    "settled": len(where(common, real=True)),
+                    "differences_real": len(where(common, real=True)),
                     "first_ahead": sum(row["difference"] > 0 for row in common),
                     "crossings": _changes([row for row in common if row["difference"] != 0]),
                     "real": _changes(where(common, real=True)),
@@ -123,7 +123,7 @@ def crossings(ahead: Rows, cfg: TrajectoryConfig) -> Table:
         *columns(titles={"steps": "number", "from": "from", "to": "to"}, group="steps"),
         *columns(align="left", wide=True, at="at"),
         *columns(first_ahead="first ahead"),
-        *columns(group="differences", settled="real"),
+        *columns(group="differences", differences_real="real"),
         *columns(crossings="crossings"),
         *columns(group="crossings", real="real"),
     ]

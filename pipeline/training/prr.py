@@ -191,11 +191,11 @@ def reversals(outcomes: Any, cfg: ReversalConfig, greedy: Any | None = None) -> 
 
 
 def pair_counts(protocol: Reversals, confidence: float) -> Row:
-    """Count the pairs of models that reverse, that are tied, and that are settled on both sides.
+    """Count the pairs of models that reverse, that are tied, and that are apart on both sides.
 
-    A pair is settled if the interval of the difference of its scores, which assumes independent
-    trials, excludes 0. `settled` is None without a sigma; `settled_reversed` lists the positions of
-    settled pairs that reverse.
+    A pair is apart if the interval of the difference of its scores excludes 0; the interval assumes
+    independent trials and is not simultaneous. `apart` is None without a sigma; `apart_reversed`
+    lists the positions of pairs that are apart and reverse.
     """
     upper = np.triu_indices(len(protocol.before.value), 1)
     before, after = (np.sign(rank[upper[1]] - rank[upper[0]]) for rank in protocol.ranks)
@@ -203,27 +203,27 @@ def pair_counts(protocol: Reversals, confidence: float) -> Row:
         "pairs": len(before),
         "reversed": int((before * after < 0).sum()),
         "tied": int((before * after == 0).sum()),
-        "settled": None,
-        "settled_reversed": [],
+        "apart": None,
+        "apart_reversed": [],
     }
     if protocol.before.sigma is not None:
         sides = (protocol.before, protocol.after)
-        first, second = (_settled(side, confidence)[upper] for side in sides)
+        first, second = (_apart(side, confidence)[upper] for side in sides)
         opposite = np.flatnonzero(first * second < 0)
-        counts["settled"] = int((first * second != 0).sum())
-        counts["settled_reversed"] = [(int(upper[0][i]), int(upper[1][i])) for i in opposite]
+        counts["apart"] = int((first * second != 0).sum())
+        counts["apart_reversed"] = [(int(upper[0][i]), int(upper[1][i])) for i in opposite]
     return counts
 
 
-def _settled(scores: Summary, confidence: float) -> Ints:
-    """Return (L, L): 1 where the row's model is ahead of the column's, -1 behind, 0 unsettled."""
+def _apart(scores: Summary, confidence: float) -> Ints:
+    """Return (L, L): 1 where the row's model is ahead of the column's, -1 behind, else 0."""
     value, sigma = scores.value, scores.sigma
     compared = scoring.compare_scores(value[:, None], sigma[:, None], value, sigma, confidence)
     return np.asarray((compared.lo > 0).astype(np.int64) - (compared.hi < 0))
 
 
 def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
-    """Tabulate PRR by protocol, with its posterior, the settled pairs and the cost.
+    """Tabulate PRR by protocol, with its posterior, the pairs that are apart, and the cost.
 
     The cost is that of evaluating one model before, in the currency of the prices; for Pass@k the
     cost of k attempts, as in MaP, although the score here uses all N trials.
@@ -232,7 +232,7 @@ def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
     rows: list[Row] = []
     for protocol in measured.reversals:
         counts, posterior = pair_counts(protocol, cfg.confidence), protocol.posterior
-        reversed_names = [[names[i], names[j]] for i, j in counts["settled_reversed"]]
+        reversed_names = [[names[i], names[j]] for i, j in counts["apart_reversed"]]
         used = measured.tokens["greedy" if protocol.metric == GREEDY.name else "sampled"]
         rows.append(
             {
@@ -243,9 +243,9 @@ def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
                 "mean": posterior and posterior.mean,
                 "low": posterior and posterior.lo,
                 "high": posterior and posterior.hi,
-                "settled": counts["settled"],
-                "settled_reversed": None if counts["settled"] is None else len(reversed_names),
-                "settled_reversed_pairs": reversed_names,
+                "apart": counts["apart"],
+                "apart_reversed": None if counts["apart"] is None else len(reversed_names),
+                "apart_reversed_pairs": reversed_names,
                 "trials": protocol.trials,
                 "cost": used
                 and protocols.evaluation_cost(used, questions, protocol.trials, cfg.prices),
@@ -262,7 +262,7 @@ def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
             Column(end, f"{end} {level}", None, _THREE, group="posterior", short=end)
             for end in ("low", "high")
         ),
-        *columns(group="settled", settled="pairs", settled_reversed="reversed"),
+        *columns(group="apart", apart="pairs", apart_reversed="reversed"),
         *columns(wide=True, trials="trials"),
         Column("cost", cost, cost.replace("of k", "of $k$"), "{:.4g}", short="cost of k"),
     ]
@@ -277,17 +277,17 @@ def _notes(measured: Measured, cfg: ReversalConfig, rows: Rows) -> list[str]:
         f" {CHANCE:g}, and one pair is {1 / pairs:.4f}",
         "posterior: of the rate, from these trials; noise reverses half of the pairs that they"
         f" cannot tell apart, so its {level} interval need not contain PRR",
-        f"settled: the {level} interval of the difference excludes 0 before and after, assuming"
+        f"apart: the {level} interval of the difference excludes 0 before and after, assuming"
         " independent trials",
     ]
     fewest, most = measured.trials
     if fewest < most:
         notes.append(f"N: questions have {fewest} to {most} trials")
-    settled = {tuple(pair): None for row in rows for pair in row["settled_reversed_pairs"]}
-    if settled:
-        named = ", ".join(f"{a} and {b}" for a, b in list(settled)[:_MAX_NAMED])
-        more = f" and {len(settled) - _MAX_NAMED} more" if len(settled) > _MAX_NAMED else ""
-        notes.append(f"settled and reversed by some protocol: {named}{more}")
+    apart = {tuple(pair): None for row in rows for pair in row["apart_reversed_pairs"]}
+    if apart:
+        named = ", ".join(f"{a} and {b}" for a, b in list(apart)[:_MAX_NAMED])
+        more = f" and {len(apart) - _MAX_NAMED} more" if len(apart) > _MAX_NAMED else ""
+        notes.append(f"apart and reversed by some protocol: {named}{more}")
     notes.append(
         "greedy: one attempt at each question, so no interval from trials"
         if where(rows, metric=GREEDY.name)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, change_attempts, run_of
+from helpers import Capsys, change_attempts, drawn_together, run_of
 from helpers import with_signals as of_signals
 from rich.console import Console
 from scipy.stats import false_discovery_control, norm, studentized_range, t
@@ -84,7 +84,8 @@ def test_scores_are_those_of_the_formulas(root: Path) -> None:
         assert ends == pytest.approx(scoring.score_ci(right))
         assert row["prior"] == scoring.score_prior(right)
         means = [line.count("1") / len(line) for line in marks.values()]
-        assert row["stderr_questions"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3))
+        over = np.std(means, ddof=1) / math.sqrt(3)
+        assert row["stderr_questions"] == pytest.approx(max(over, math.sqrt(scaled)))
         pairs = [
             1 - math.comb(len(line) - line.count("1"), 2) / math.comb(len(line), 2)
             for line in marks.values()
@@ -122,6 +123,25 @@ def test_metrics_have_intervals(
     assert (root / "out" / "metrics.tex").is_file()
     compared(root, "metrics=bayes,avg")
     assert not (root / "out" / "metrics.tex").exists()
+
+
+def test_questions_drawn_together_count_as_one(root: Path, capsys: Capsys) -> None:
+    alone = compared(root, "dataset=sums")["datasets"][0]
+    drawn_together(root / "sums" / "good", ["p1", "p1", "p2"])
+    capsys.readouterr()
+    found = compared(root, "dataset=sums")["datasets"][0]
+    R = np.array(
+        [[[int(mark == "1") for mark in of] for of in MARKS[m].values()] for m in ("good", "near")]
+    )
+    c = scoring.paired_questions(R[0], R[1], clusters="aab")
+    assert found["neighbours"][0]["probability_other_questions"] == pytest.approx(c.probability)
+    assert (alone["clusters"], found["clusters"]) == (3, 2)
+    assert found["verdict"]["other_questions"] is None  # of two clusters
+    more = scoring.next_attempts(R[0], R[1], clusters="aab")
+    assert found["next_attempts"]["elsewhere"] == pytest.approx(more.elsewhere)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "3 models, 3 questions in 2 clusters" in said
+    assert found["next_attempts"]["sentence"] in said and "of good minus near by" in said
 
 
 def test_order_of_neighbours_rests_on_the_averages(root: Path, drawn: None) -> None:
@@ -198,6 +218,13 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     near = found["rankings"][1]
     assert (near["sums_without"], near["more_without"], near["_pooled_without"]) == (2, 1, 1)
     assert found["rankings"][2].keys() == {"model", "sums_ranks", "sums_with", "sums_without"}
+    scores = {row["model"]: row for row in found["scores"]}
+    both = [scores["near"][f"{name}_score"] for name in ("sums", "more")]
+    assert scores["near"]["_mean"] == pytest.approx(sum(both) / 2)
+    sigmas = [scores["near"][f"{name}_sigma"] for name in ("sums", "more")]
+    assert scores["near"]["_mean_sigma"] == pytest.approx(math.hypot(*sigmas) / 2)
+    assert "_mean" not in scores["poor"] and "more_score" not in scores["poor"]
+    assert [row["model"] for row in found["scores"]][2:] == ["poor", "new"]
     pooled = {row["model"]: row for row in found["pooled"]["models"]}
     assert set(pooled) == {"good", "near"}
     a = exact(MARKS["near"] | more["near"])[2]  # five questions of equal weight
@@ -207,7 +234,7 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     assert r"\multicolumn{2}{c}{sums} & \multicolumn{2}{c}{more}" in text
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in text
     out = capsys.readouterr().out
-    assert out.startswith("ranks on several data sets") and "order of neighbours" not in out
+    assert out.startswith("scores on several data sets") and "order of neighbours" not in out
     assert found["pooled"]["verdict"]["sentence"] in out
     assert (root / "out" / "_pooled" / "metrics.csv").is_file()
     assert (root / "out" / "more" / "neighbours.csv").is_file()

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.compare import pairwise
 from bayes_at_n.pipeline.compare.claims import claims
 from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays, load, pooled
 from bayes_at_n.pipeline.compare.conclusion import Conclusion, conclude
-from bayes_at_n.pipeline.compare.leaderboard import leaderboard, scores
+from bayes_at_n.pipeline.compare.leaderboard import scores
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.scoring.sequential import Race, Target
@@ -57,9 +57,8 @@ def test_a_conclusion_is_that_of_the_averages_together(questions: int) -> None:
     assert conclude(two, CFG).other_questions == pytest.approx(chances.max())
 
 
-@pytest.mark.parametrize(("questions", "trials"), [(2, 4), (5, 20), (30, 4)])
-def test_what_is_settled_between_near_equals_is_rarely_wrong(questions: int, trials: int) -> None:
-    rng, wrong = np.random.default_rng(7), 0
+def test_what_is_settled_between_near_equals_is_rarely_wrong() -> None:
+    rng, wrong, questions, trials = np.random.default_rng(7), 0, 5, 20
     for _ in range(20):
         rates = np.clip(rng.beta(2, 2, questions) + rng.normal(0, 0.003, (3, 1)), 0, 1)
         found = conclude(drawn(rng, rates, trials), CFG)
@@ -86,18 +85,6 @@ def test_what_is_settled_is_what_settle_would_claim() -> None:
     rows = {(row["above"], row["below"]): row for row in pairwise.pairs(cohort, CFG).rows}
     assert rows["a", "b"]["e"] == pytest.approx(np.exp(look.log_e[0, 1]))
     assert rows["a", "b"]["settled"] == "better"
-
-
-def test_pairs_of_many_equal_models_are_rarely_told_apart() -> None:
-    """Of 60 cohorts of eight equal models; z above 1.96 had some pair of most."""
-    rng, said, before = np.random.default_rng(8), 0, 0
-    for _ in range(60):
-        cohort = drawn(rng, np.full((8, 10), 0.5), 16)
-        board = leaderboard(cohort, CFG)
-        said += any(row["rank_low"] > 1 or row["rank_high"] < 8 for row in board.rows)
-        z = scoring.pairwise_z(*scoring.avg(cohort.matrix()))
-        before += (z > 1.96).any()
-    assert said <= 8 and before > 20  # 3 are expected, and 8 have a chance of .003
 
 
 def sentence(found: Conclusion) -> str:

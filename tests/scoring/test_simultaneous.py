@@ -123,12 +123,12 @@ def test_a_chance_to_be_the_best_is_how_often_it_is() -> None:
     """Where models hardly differ, and where they do; unpooled, .73 is right in .60 here."""
     rng, said, right = np.random.default_rng(4), [], []
     for spread in (0.3, 1.0):
-        for _ in range(150):
+        for _ in range(60):
             theta = rng.normal(0, spread, 8)
             x = theta + rng.normal(size=8)
             said.append(probability_best(x, 1.0)[x.argmax()])
             right.append(theta.argmax() == x.argmax())
-    assert abs(np.mean(said) - np.mean(right)) < 0.09
+    assert abs(np.mean(said) - np.mean(right)) < 0.13
 
 
 @pytest.mark.parametrize(
