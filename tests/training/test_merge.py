@@ -489,12 +489,12 @@ def test_damaged_shards_and_indices(tmp_path: Path, three: list[Path]) -> None:
     second.unlink()
     refused(sources, out, f"{second.name}, named in {INDEX}, is missing")
     second.write_bytes(third.read_bytes())
-    refused(sources, out, second.name, INDEX, "is not where")
+    refused(sources, out, second.name, INDEX, "contradicts")
     second.write_bytes(whole)
     changed = json.loads(named)
     changed["weight_map"]["ghost"] = second.name
     index.write_text(json.dumps(changed))
-    refused(sources, out, f"{second.name}: ghost is not where")
+    refused(sources, out, f"{second.name}: ghost contradicts")
     changed["weight_map"]["ghost"] = "../../etc/passwd.safetensors"
     index.write_text(json.dumps(changed))
     refused(sources, out, f"passwd.safetensors, named in {INDEX}, is missing")
