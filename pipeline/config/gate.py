@@ -18,7 +18,8 @@ from bayes_at_n.pipeline.config.resources import BudgetConfig
 class GateConfig:
     """The policy that the second model is held to, and whether sampling goes on to decide it."""
 
-    policy: Named | None = None  # a YAML file: `Policy`
+    # A YAML file of what the second model must show: datasets: {aime25: {no_worse: 1}}.
+    policy: Named | None = None
     settle: bool = False  # sample until the policy is decided or the budget is spent
 
     def problems(self) -> Iterator[str]:
