@@ -18,7 +18,8 @@ from bayes_at_n.pipeline.config.resources import BudgetConfig
 class GateConfig:
     """The policy for the second model, and whether to sample until it is decided."""
 
-    policy: Named | None = None  # YAML file with a policy
+    # YAML file of what the second model must achieve, such as datasets: {aime25: {no_worse: 1}}
+    policy: Named | None = None
     settle: bool = False  # sample until the policy is decided or the budget is spent
 
     def problems(self) -> Iterator[str]:
