@@ -227,7 +227,7 @@ def test_a_hole_shows_an_attempt_and_replaces_nothing(tmp_path: Path) -> None:
         (["rubric.names=[{tmp}/bad.yaml]"], "bad.yaml"),
         (["rubric.names=[{tmp}/list.yaml]"], "list.yaml: .*the rubric: must"),
         (["rubric.names=[{tmp}/typo.yaml]"], r"typo.yaml: .*categories\.1\.when.*`correkt`"),
-        (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "two rubrics .*exact-match"),
+        (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "two rubrics have the name exact"),
         (["rubric.weights.exact-match=[0,x,1]"], "rubric.weights.exact-match: .*1.weight"),
         (["rubric.weights.no=[0,1]"], "rubric.weights.no.*concis"),
         (["thresholds.file={tmp}/none.json"], "none.json"),
