@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
-from bayes_at_n.scoring.metrics.bayes import avg_ci, bayes_ci, bayes_quantile_ci
+from bayes_at_n.scoring.metrics.bayes import avg_ci, bayes_ci
 from bayes_at_n.scoring.metrics.empirical import empirical_bayes_ci, score_ci
 from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Ints
 from benchmarks import common
@@ -40,7 +40,6 @@ Truth: TypeAlias = float | tuple[float, float]
 # first of what a function returns, the interval the last two.
 METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "bayes": (bayes_ci, {"bounds": (0.0, 1.0)}),
-    "bayes_quantile": (bayes_quantile_ci, {"draws": 2000}),
     "empirical_bayes": (empirical_bayes_ci, {}),
     "avg": (avg_ci, {"bounds": (0.0, 1.0)}),
     "score": (score_ci, {}),

@@ -43,8 +43,9 @@ def evidence(rng: np.random.Generator, p: np.ndarray) -> tuple[np.ndarray, np.nd
     ones = np.ones((RUNS, 2, QUESTIONS), np.int64)
     for trial in range(TRIALS):
         batch.add((rng.random(ones.shape) < p).astype(np.int64), ones)
-        holds = wealth.log_wealth(batch.pairs[:, 1, 0], batch.slopes[:, 1, 0], BOUND)
-        fails = wealth.log_wealth(batch.pairs[:, 0, 1], batch.slopes[:, 0, 1], -BOUND)
+        up, slope = batch.pairs, batch.slopes
+        holds = wealth.log_wealth(up[:, 1, 0], batch.weights, slope[:, 1, 0], BOUND)
+        fails = wealth.log_wealth(up[:, 0, 1], batch.weights, slope[:, 0, 1], -BOUND)
         best = np.maximum(best, np.stack([holds, fails], axis=-1))
         log_e[trial], n = best, trial + 1
         share = (batch.successes + 1) / (n + 2)

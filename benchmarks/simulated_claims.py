@@ -230,8 +230,8 @@ CLAIMS = (
     Claim("score where trials share luck: holds, or is warned of", "interval", unwarned, luck=True),
     Claim("inflation of a score", "interval", inflated, least=2, luck=True),
     Claim("settle until=width, all looks together", "interval", any_time),
-    Claim("s.e. over questions, 1.96 of it", "interval", lambda w: covers(
-        *scoring.clustered_ci(w.counts)[2:], w.pool), pool=True),
+    Claim("score on other questions", "interval", lambda w: covers(
+        *scoring.pool_ci(w.counts)[2:], w.pool), pool=True),
     Claim("difference of two, these questions", "interval", difference("compare"), (2,)),
     Claim("difference of two, other questions", "interval",
           difference("paired_questions", True), (2,), pool=True),

@@ -4,22 +4,21 @@ A matrix R has one row per question and one column per trial; an entry is the ca
 that attempt: for plain grading 1 correct and 0 not.
 
 >>> import numpy as np
->>> from bayes_at_n.scoring import avg, bayes, bayes_ci, compare, shrinkage
+>>> from bayes_at_n.scoring import avg, bayes, bayes_ci, compare, score_ci, score_prior
 >>> R = np.array([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
 
-Bayes@N is the posterior mean of the success rate over these questions, with its standard
-deviation and credible interval:
+The score to report is Bayes@N, the posterior mean of the success rate over these questions, under a
+prior that is estimated from them; where it cannot be, as here, it is the plain average:
+
+>>> score, sigma, lo, hi = score_ci(R)
+>>> score_prior(R), f"{score:.3f} +/- {sigma:.3f}, 95 % [{lo:.3f}, {hi:.3f}]"
+('none', '0.700 +/- 0.166, 95 % [0.375, 1.000]')
+
+As published, the prior is uniform:
 
 >>> mu, sigma, lo, hi = bayes_ci(R, bounds=(0.0, 1.0))
 >>> f"{mu:.3f} +/- {sigma:.3f}, 95 % [{lo:.3f}, {hi:.3f}]"
 '0.643 +/- 0.118, 95 % [0.411, 0.875]'
-
-The plain average, and how far the prior moved the score in units of sigma, which should stay
-under ``SHRINKAGE_LIMIT`` in size:
-
->>> a, sigma_a = avg(R)
->>> round(a, 3), round(shrinkage(mu, sigma, a), 2)
-(0.7, -0.48)
 
 A trial that is missing is masked and counts as nothing, never as wrong. A stack of models is scored
 in one call, and compared:

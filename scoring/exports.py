@@ -5,7 +5,7 @@ from bayes_at_n.scoring.intervals.drift import DRIFT_LEVEL, Drift, prior_drift
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, Inflation, inflation
 from bayes_at_n.scoring.intervals.predicted import Corrected, prediction_powered
 from bayes_at_n.scoring.intervals.uncertainty import NextAttempts, Uncertainty, next_attempts
-from bayes_at_n.scoring.intervals.uncertainty import uncertainty
+from bayes_at_n.scoring.intervals.uncertainty import pool_ci, uncertainty
 from bayes_at_n.scoring.metrics.votes import Ballots, best_at_k, best_at_k_sigma
 from bayes_at_n.scoring.metrics.votes import weighted_cons_at_k, weighted_cons_at_k_sigma
 from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT, avg, avg_ci, bayes, bayes_ci
@@ -37,8 +37,8 @@ from bayes_at_n.scoring.ranking.equivalence import Equivalence, equivalence
 from bayes_at_n.scoring.ranking.orders import compare_rankings, lehmer_hash, lehmer_unhash
 from bayes_at_n.scoring.ranking.orders import rank_scores, ranking_hash, unhash_ranking
 from bayes_at_n.scoring.ranking.planning import TrialPlan, trials_for_width, trials_to_separate
-from bayes_at_n.scoring.ranking.ranks import indistinguishable_groups, kendall_tau_b
-from bayes_at_n.scoring.ranking.ranks import probability_best, rank_distribution, ranks
-from bayes_at_n.scoring.ranking.ranks import ranks_with_uncertainty
+from bayes_at_n.scoring.ranking.ranks import kendall_tau_b, ranks, ranks_with_uncertainty
 from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
+from bayes_at_n.scoring.ranking.simultaneous import best_candidates, pairs_quantile
+from bayes_at_n.scoring.ranking.simultaneous import probability_best, q_values, rank_ranges
 from bayes_at_n.scoring.ranking.trajectory import down_share, monotone_tau, progress_tau_b

@@ -147,6 +147,14 @@ def _composed(overrides: tuple[str, ...]) -> RunConfig:
     return compose.load([*fixed.split(), *overrides])
 
 
+def drawn_together(folder: Path, clusters: Sequence[str | None]) -> None:
+    """Write the clusters of a run's questions, in their order."""
+    file = folder / "questions.parquet"
+    rows = zip(parquet.whole(file, QUESTIONS).to_pylist(), clusters, strict=True)
+    table = pa.Table.from_pylist([row | {"cluster": of} for row, of in rows], QUESTIONS)
+    parquet.write_part(file, table)
+
+
 def make_run(
     folder: Path,
     marks: Mapping[str, str],

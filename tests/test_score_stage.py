@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import Capsys, add_attempts, again, make_run
+from helpers import Capsys, add_attempts, again, drawn_together, make_run
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -18,7 +17,6 @@ from bayes_at_n.pipeline.display.table import decimals
 from bayes_at_n.pipeline.score import shown as shown_of
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.status.watch import show_run
-from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.metric import of_credit
 from bayes_at_n.scoring.metrics.table import FAMILIES, parse
@@ -62,7 +60,7 @@ def test_against_a_hand_computation_and_the_scoring_functions(tmp_path: Path) ->
     assert uniform["avg"]["stderr_over_questions"] == pytest.approx(
         np.std([0.5, 1, 0], ddof=1) / 3**0.5
     )
-    assert uniform["avg"]["stderr_total"] == uniform["avg"]["stderr_over_questions"]
+    assert uniform["avg"]["other_questions"] == scoring.pool_ci(R)._asdict()
     # Pass@2 of 2 in 4: 1 - C(2,2)/C(4,2) = 5/6
     assert uniform["pass_at_k"] == pytest.approx({"1": 0.5, "2": (5 / 6 + 1) / 3, "4": 2 / 3})
     assert uniform["pass_at_k"]["2"] == pytest.approx(scoring.pass_at_k(R, 2))
@@ -144,18 +142,18 @@ def test_clusters_of_questions_and_what_more_attempts_buy(tmp_path: Path, capsys
     R = np.array([[int(mark) for mark in line] for line in marks.values()])
     alone = scored(run)
     assert alone["clusters"] == 4 and "4 questions, 16 attempts" in capsys.readouterr().out
-    file, by_id = run.path / "questions.parquet", {"q1": "a", "q2": "a", "q3": "b", "q4": None}
-    for name, cluster in (("now", True), ("before there were clusters", False)):
-        rows = pq.read_table(file).to_pylist()
-        rows = [row | {"cluster": by_id[row["question_id"]]} for row in rows]
-        table = pa.Table.from_pylist(rows, QUESTIONS)
-        pq.write_table(table if cluster else table.drop_columns(["cluster"]), file)
+    file = run.path / "questions.parquet"
+    for cluster in (True, False):
+        drawn_together(run.path, ["a", "a", "b", None])
+        if not cluster:  # as a folder from before there were clusters
+            pq.write_table(pq.read_table(file).drop_columns(["cluster"]), file)
         found = scored(Run(run.cfg))
-        assert found["clusters"] == (3 if cluster else 4), name
+        assert found["clusters"] == (3 if cluster else 4)
         labels = "aabc" if cluster else None
         over, avg = scoring.question_stderr(R, clusters=labels), found["uniform_prior"]["avg"]
         assert avg["stderr_over_questions"] == pytest.approx(over)
-        assert avg["stderr_total"] == pytest.approx(max(over, avg["sigma"]))
+        assert avg["other_questions"] == scoring.pool_ci(R, clusters=labels)._asdict()
+        assert avg["other_questions"]["sigma"] == pytest.approx(max(over, avg["sigma"]))
         more = scoring.next_attempts(R, clusters=labels)
         assert found["next_attempts"]["elsewhere"] == pytest.approx(more.elsewhere)
         said = " ".join(capsys.readouterr().out.split())

@@ -27,6 +27,7 @@ class Outcomes(NamedTuple):
     codes: Codes  # (K, M, N) 1 correct, 0 not, -1 pending
     tokens: npt.NDArray[np.int64]  # (K, N) sampled for a trial of all questions; 0 where not known
     seeds: str  # independent; shared: by some attempts of a trial; or unknown
+    clusters: list[str]  # (M,) the same label for questions that were drawn together
 
 
 def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
@@ -35,7 +36,7 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
     Raises UserError: two models have other questions.
     """
     tokens = np.zeros((len(contenders), trials), np.int64)
-    parts = []
+    parts, clusters = [], list[str]()
     for runs in zip(*(contender.runs for contender in contenders), strict=True):  # of a data set
         prepared = {k: with_trials(run, trials) for k, run in enumerate(runs) if is_prepared(run)}
         hashes: dict[int, list[str]] = {}
@@ -47,13 +48,17 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
         first = next(iter(hashes), 0)
         if others := [k for k in hashes if hashes[k] != hashes[first]]:
             raise UserError(f"{runs[others[0]].path}: has other questions than {runs[first].path}")
+        for run in [prepared[first]] if prepared else []:
+            clusters += [f"{run.cfg.dataset.name}: {label}" for label in outcomes.clusters(run)]
         blank = np.full((len(hashes.get(first, ())), trials), -1, np.int8)
         parts.append(np.stack([codes.get(k, blank) for k in range(len(runs))]))
-    seeds = _seeds([run for contender in contenders for run in contender.runs if is_prepared(run)])
-    return Outcomes([c.name for c in contenders], np.concatenate(parts, axis=1), tokens, seeds)
+    begun = [run for contender in contenders for run in contender.runs if is_prepared(run)]
+    seeds = seeds_of(begun)
+    names = [contender.name for contender in contenders]
+    return Outcomes(names, np.concatenate(parts, axis=1), tokens, seeds, clusters)
 
 
-def _seeds(runs: Sequence[Run]) -> str:
+def seeds_of(runs: Sequence[Run]) -> str:
     """Say whether attempts of some run share seeds, which couples them; or nobody knows."""
     if any(sampling_known(run) is False for run in runs):
         return "unknown"
@@ -126,5 +131,5 @@ def of_complete(folders: Sequence[str]) -> Outcomes:
         if member.name in whole.names:
             of_run = _tokens(member.run, member.question_ids)[:trials]
             tokens[whole.names.index(member.name), : len(of_run)] += of_run
-    seeds = _seeds([member.run for member in members])
-    return Outcomes(list(whole.names), codes[:, :, :trials], tokens, seeds)
+    seeds = seeds_of([member.run for member in members])
+    return Outcomes(list(whole.names), codes[:, :, :trials], tokens, seeds, whole.clusters)

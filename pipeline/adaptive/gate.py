@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import data, live
+from bayes_at_n.pipeline.adaptive import data, live, luck
+from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive.luck import Basis
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
 from bayes_at_n.pipeline.adaptive.race import Course, State, upcoming
 from bayes_at_n.pipeline.base.console import joined, note, percent, results, warn
@@ -28,7 +30,6 @@ from bayes_at_n.pipeline.store import files, runfolder
 from bayes_at_n.pipeline.store.outcomes import Codes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent, stopping
-from bayes_at_n.scoring import INFLATION_LEVEL, inflation
 from bayes_at_n.scoring.sequential import Race, Target, claimed
 
 BASE, NEW = 0, 1
@@ -45,7 +46,7 @@ class Part(NamedTuple):
     bound: float  # what NEW - BASE must exceed
     cohort: Cohort  # BASE and NEW
     state: State  # after the last trial that both have of every question
-    inflation: float  # of the difference, trial by trial
+    basis: Basis  # whether attempts are independent; else bets are on whole trials
     fate: str = "open"  # or holds, or fails
 
 
@@ -104,25 +105,29 @@ def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
         codes = found.matrix().filled(-1)
         if not (whole := int((codes >= 0).all(axis=(0, 1)).cumprod().sum())):
             raise UserError(f"{name}: a first trial is not graded of every question; `run` it")
-        [state] = states(codes, [whole], requires.bound, policy)
-        luck = inflation(codes[NEW, :, :whole], codes[BASE, :, :whole])
-        if luck.p < INFLATION_LEVEL / len(policy.datasets):  # then e-values are none
-            state = state._replace(known=state.known._replace(log_e=np.zeros((2, 2))))
-        parts.append(Part(requires.bound, found, state, luck.value))
+        seeds = data.seeds_of([member.run for member in found.members])
+        known = Outcomes(found.names, codes[:, :, :whole], np.zeros((2, whole), int), seeds, [])
+        basis = luck.basis(known, np.full(2, whole), None)
+        [state] = states(codes, [whole], requires.bound, policy, basis.sound)
+        parts.append(Part(requires.bound, found, state, basis))
     e = np.array([part.state.known.log_e for part in parts])
     holds, fails = claimed(e[:, NEW, BASE], level), claimed(e[:, BASE, NEW], level)
     fates = np.where(fails, "fails", np.where(holds, "holds", "open")).tolist()
     return [part._replace(fate=fate) for part, fate in zip(parts, fates, strict=True)]
 
 
-def states(codes: Codes, looks: Sequence[int], bound: float, policy: Policy) -> Iterator[State]:
+def states(
+    codes: Codes, looks: Sequence[int], bound: float, policy: Policy, sound: bool
+) -> Iterator[State]:
     """Yield what is known of one data set after so many trials, as far as outcomes reach.
 
     `codes` are (2, M, N) of BASE and NEW: 1 correct, 0 not, -1 pending. In `State.known` the log
     e-values are about the bound, each the largest so far: [NEW, BASE] that the difference is above,
     [BASE, NEW] below. Settled is what needs no more trials for a GO, or for a NO-GO by itself.
+    `sound`: attempts are independent, and not only trials.
     """
-    race = Race(2, codes.shape[1], Target("order"), policy.confidence)
+    kind: Any = "attempts" if sound else "trials"
+    race = Race(2, codes.shape[1], Target("order"), policy.confidence, independent=kind)
     beyond, ones = np.array([[0.0, -bound], [bound, 0.0]]), np.ones(codes.shape[:2], int)
     needed, log_e, done = np.log(2 / (1 - policy.confidence)), np.zeros((2, 2)), 0
     for number, trials in enumerate(looks, 1):
@@ -156,7 +161,7 @@ def sample(
 
 def _sample(cfg: CompareConfig, policy: Policy, parts: list[Part], i: int, folder: Path) -> str:
     """Sample one data set until it is settled; return what the budget forbids, if it does."""
-    bound, of = parts[i].bound, parts[i].cohort
+    bound, of, sound = parts[i].bound, parts[i].cohort, parts[i].basis.sound
     others = [m.run for part in parts if part.cohort is not of for m in part.cohort.members]
     runs = [replace(member.run.cfg, budget=cfg.budget) for member in of.members]
     left = replace(cfg.budget, **spent.left(runs[0], spent.spent(others)))
@@ -170,7 +175,7 @@ def _sample(cfg: CompareConfig, policy: Policy, parts: list[Part], i: int, folde
     with stopping.requests() as stop, live.Samplers(planned, stop) as samplers:
         while True:
             known = data.of_contenders(contenders, policy.trials)
-            seen = [*states(known.codes, goal.looks, bound, policy)]
+            seen = [*states(known.codes, goal.looks, bound, policy, sound)]
             tokens = np.array([known.tokens[:, : one.trials].sum(axis=1) for one in seen])
             course = Course(goal, seen, tokens, known.codes.shape[1])
             if not upcoming(seen, goal)[0] or (why := samplers.sample(course, known)):
@@ -185,7 +190,7 @@ def _sample(cfg: CompareConfig, policy: Policy, parts: list[Part], i: int, folde
 def table(parts: Sequence[Part], policy: Policy) -> Table:
     """Tabulate the data sets: what is required, the difference in points, the evidence."""
     rows = list[dict[str, Any]]()
-    for bound, of, state, luck, fate in parts:
+    for bound, of, state, basis, fate in parts:
         (base, new), e = state.known.mean.tolist(), state.known.log_e / np.log(10)
         pair = [
             100 * end[NEW, BASE]
@@ -194,13 +199,18 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
         row = {"dataset": of.dataset, "requires": 100 * bound, "verdict": fate}
         row |= {"trials": state.trials, "questions": len(of.question_ids), "base": base, "new": new}
         row |= {"difference": 100 * (new - base), "low": pair[0], "high": pair[1]}
-        row |= {"e_holds": e[NEW, BASE], "e_fails": e[BASE, NEW], "inflation": luck}
+        row |= {"e_holds": e[NEW, BASE], "e_fails": e[BASE, NEW], "seeds": basis.seeds}
+        row |= {"inflation": basis.of_pair.value if basis.of_pair else 1.0, "p": basis.p}
         text = (
             f"{of.dataset}: {fate}: {of.names[NEW]} - {of.names[BASE]} is {100 * (new - base):+.2f}"
             f" points ({pair[0]:+.2f} to {pair[1]:+.2f}), required above {100 * bound:+g}"
         )
-        if not e.any() and luck > 1:
-            text += f"; trials share luck (inflation {luck:.1f}): use sampling.seeds=independent"
+        if not basis.sound:
+            shared = "a seed" if basis.seeds == "shared" else f"luck (p = {basis.p:.2g})"
+            text += f"; by whole trials, whose attempts share {shared}: sampling.seeds=independent"
+            text += " needs far fewer"
+        elif basis.seeds == "unknown":
+            text += "; nobody knows their seeds, so attempts are taken to be independent"
         rows.append(row | {"sentence": text})
     needed = np.log10(2 / (1 - policy.confidence) * np.array([1, len(parts)]))
     notes = [
@@ -218,7 +228,7 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
         *columns("{:+.2f}", group=percent(policy.confidence), low="low", high="high"),
         *columns("{:.1f}", group="log10 e", e_holds="holds", e_fails="fails"),
         *columns(align="left", verdict="verdict"),
-        *columns("{:.2f}", wide=True, inflation="inflation"),
+        *columns("{:.3g}", wide=True, inflation="inflation", p="p", seeds="seeds"),
         *columns(align="left", wide=True, sentence="sentence"),
     ]
     return Table("{}, and {} in its place".format(*parts[0].cohort.names), heads, rows, notes)

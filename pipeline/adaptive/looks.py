@@ -39,7 +39,7 @@ def course(known: Outcomes, goal: Goal) -> Course:
     tokens = np.array(spent, np.int64).reshape(-1, len(goal.names))
     basis = None
     if seen and ended(seen[-1], goal):
-        basis = luck.basis(known.codes, seen[-1].spent, known.seeds, seen[-1].known.best)
+        basis = luck.basis(known, seen[-1].spent, seen[-1].known.best)
     return Course(goal, seen, tokens, known.codes.shape[1], basis)
 
 

@@ -5,6 +5,7 @@ how much more trials vary than those of independent attempts would, of each mode
 difference of two (:func:`scoring.inflation`).
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,8 +14,10 @@ import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, plural
+from bayes_at_n.pipeline.score import shown
 
 if TYPE_CHECKING:
+    from bayes_at_n.pipeline.adaptive.data import Outcomes
     from bayes_at_n.pipeline.adaptive.plan import Goal
 
 LEVEL = 0.05  # of independent attempts so many races are called "ahead", where "settled" would do
@@ -30,6 +33,8 @@ class Basis(NamedTuple):
     p: float  # that independent attempts vary so much: of all models together, or of some pair
     elsewhere: float  # probability that the best is better on other questions of the kind, than
     nearest: int | None  # that model; None where there is no best one
+    leaders: list[int]  # the best and that model, else the two with the highest averages
+    more: scoring.NextAttempts | None  # of their difference; None of a single question or cluster
 
     @property
     def sound(self) -> bool:
@@ -37,14 +42,13 @@ class Basis(NamedTuple):
         return self.seeds != "shared" and self.p >= LEVEL
 
 
-def basis(
-    codes: npt.NDArray[Any], spent: npt.NDArray[np.int64], seeds: str, best: int | None
-) -> Basis:
-    """Measure it, of outcomes (K, M, N), -1 where there is none, and trials that counted (K,).
+def basis(known: "Outcomes", spent: npt.NDArray[np.int64], best: int | None) -> Basis:
+    """Measure it, of outcomes and trials that counted (K,).
 
     All trials tell of luck, also those that did not count. The p of all models together is Fisher's
     (1925), that of pairs Bonferroni's, and both of them count twice.
     """
+    codes = known.codes
     outcomes: Any = np.ma.array(codes, mask=codes < 0)  # type: ignore[no-untyped-call]
     count, pair, of_pair, least = len(codes), None, None, 1.0
     found = scoring.inflation(outcomes)
@@ -59,18 +63,25 @@ def basis(
     together = scipy.stats.combine_pvalues(np.maximum([one.p for one in models], 1e-300)).pvalue
     pairs = count * (count - 1) / 2
     p = min(1.0, 2 * min(together, least * pairs)) if pairs else float(together)
-    elsewhere, nearest = _elsewhere(codes, spent, best)
-    return Basis(seeds, models, pair, of_pair, float(p), elsewhere, nearest)
+    used = [of[:, :n] for of, n in zip(codes, spent, strict=True)]
+    elsewhere, nearest, more = 1.0, None, None
+    leaders = np.argsort([-of.mean() for of in used], kind="stable")[:2].tolist()
+    if len({*known.clusters}) > 1:
+        if best is not None and count > 1:
+            elsewhere, nearest = _elsewhere(used, best, known.clusters)
+            leaders = [best, nearest]
+        first, *second = (used[k] for k in leaders)
+        other = second[0] if second else None
+        more = scoring.next_attempts(first, other, clusters=known.clusters)
+    return Basis(known.seeds, models, pair, of_pair, float(p), elsewhere, nearest, leaders, more)
 
 
 def _elsewhere(
-    codes: npt.NDArray[Any], spent: npt.NDArray[np.int64], best: int | None
-) -> tuple[float, int | None]:
-    if best is None or codes.shape[1] < 2 or len(codes) < 2:
-        return 1.0, None
-    used = [of[:, :n] for of, n in zip(codes, spent, strict=True)]
+    used: list[npt.NDArray[Any]], best: int, clusters: Sequence[str]
+) -> tuple[float, int]:
+    """Find the model that the best one is least likely to beat on other questions."""
     chances = {
-        k: float(scoring.paired_questions(used[best], of).probability)
+        k: float(scoring.paired_questions(used[best], of, clusters=clusters).probability)
         for k, of in enumerate(used)
         if k != best
     }
@@ -123,4 +134,6 @@ def record(basis: Basis, goal: "Goal") -> dict[str, Any]:
         "pair_inflation": plain(basis.of_pair),
         "other_questions": None if basis.nearest is None else basis.elsewhere,
         "nearest": None if basis.nearest is None else names[basis.nearest],
+        "next_attempts": basis.more
+        and shown.next_attempts(basis.more, [names[k] for k in basis.leaders]),
     }

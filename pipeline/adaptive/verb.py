@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import data, live, looks, luck, plan, preview, tables
+from bayes_at_n.pipeline.adaptive import bank, data, live, looks, luck, plan, preview, tables
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import Goal, Plan
 from bayes_at_n.pipeline.adaptive.race import Course, State, ended, order, states
@@ -30,8 +30,12 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
     requested = config.load(settings)
     if requested.cfg.replay and dry_run:
         raise UserError("--dry-run: not of replay=FOLDER, which samples nothing")
+    if requested.cfg.bank and dry_run:
+        raise UserError("--dry-run: not of bank=true")
     if requested.cfg.replay:
         replay(requested)
+    elif requested.cfg.bank:
+        bank.settle(plan.make(requested), requested.cfg)
     elif decided := _decided(requested, dry_run):
         arguments, goal = decided[0].arguments, decided[0].goal
         rest = [a for a in arguments if a not in config.of_key("until", arguments)]
@@ -46,8 +50,8 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     """
     stages = config.of_key("stages", settings)
     requested = config.load([setting for setting in settings if setting not in stages])
-    if requested.cfg.replay or requested.cfg.folders:
-        raise UserError("until=: with settings such as model=a dataset=b, not with folders")
+    if requested.cfg.replay or requested.cfg.folders or requested.cfg.bank:
+        raise UserError("until=: with settings such as model=a dataset=b; the rest is of `settle`")
     if not (decided := _decided(requested, dry_run)):
         return 0
     commands = []
@@ -129,6 +133,8 @@ def _tell(seen: Course, record: dict[str, Any]) -> None:
     results.print(tables.verdict(seen))
     if seen.basis:
         results.print(luck.sentence(seen.basis, seen.goal))
+    if more := record.get("basis", {}).get("next_attempts"):
+        results.print(more["sentence"])
     results.print(f"spent {tables.spent_line(record)}")
     if permuted := record.get("permutations"):
         orders = ", ".join(

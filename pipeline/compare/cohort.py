@@ -82,6 +82,14 @@ class Cohort:
         return outcomes.correct(self.outcomes)
 
     @cached_property
+    def clusters(self) -> list[str]:
+        """Label the questions, (M,): those that were drawn together in some run share a label."""
+        if self.parts:
+            return [f"{i} {label}" for i, part in enumerate(self.parts) for label in part.clusters]
+        labels = [outcomes.clusters(of.run, of.question_ids) for of in self.members]
+        return min(labels, key=lambda of_run: len({*of_run}), default=self.question_ids)
+
+    @cached_property
     def votes(self) -> list[votes.Evidence]:
         """What votes of each model are counted from, (M, N) as outcomes are; a list of L."""
         if self.parts:

@@ -1,6 +1,6 @@
 """compare: the runs of one or several data sets side by side, in tables and in compare.json."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,9 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import caps, differences, leaderboard, pairwise
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
+from bayes_at_n.pipeline.compare import several as several_of
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.compare.conclusion import conclude
+from bayes_at_n.pipeline.compare.conclusion import conclude, next_attempts
 from bayes_at_n.pipeline.compare.rankings import by_method
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
@@ -56,18 +57,24 @@ def compare(cfg: AnalysisConfig) -> None:
             of_stack = _tables(stack, cfg)
             tables |= {f"{_POOLED}/{stem}": table for stem, table in of_stack.items()}
             record["pooled"] = _record(stack, cfg, of_stack)
+        tables["scores"] = several_of.scores(cohorts, cfg)
         tables["rankings"] = rankings(cohorts, cfg, stack)
+        record["scores"] = [dict(row) for row in tables["scores"].rows]
         record["rankings"] = [dict(row) for row in tables["rankings"].rows]
     out, links = files.folder_of(cfg, "compare", [c.members[0].run.path for c in cohorts])
     written = files.write(out, "compare", record, tables, figures)
     files.publish(out, links)
     if mode("verbose"):
-        display.show(*(table for stem, table in tables.items() if not stem.endswith("doubts")))
+        display.show(
+            *(table for stem, table in tables.items() if not stem.endswith(("doubts", "pairs")))
+        )
     else:
         by_method = [t for stem, t in tables.items() if stem.endswith("ranking_methods")]
-        display.show(tables["rankings"] if several else brief(tables, cfg), *by_method)
+        display.show(tables["scores"] if several else brief(tables, cfg), *by_method)
     if whole := record["pooled"] if several else record["datasets"][0]:
         results.print(whole["verdict"]["sentence"])
+        if more := whole["next_attempts"]:
+            results.print(more["sentence"])
     display.print_json(record)
     note(
         f"{len(tables)} tables and {len(figures)} pictures: {written[-1].parent} (tables in full:"
@@ -77,19 +84,21 @@ def compare(cfg: AnalysisConfig) -> None:
 
 def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     """Cut the leaderboard to a terminal: score, interval, chance to be the best, length."""
-    board, rank = tables["leaderboard"], f"rank_{cfg.scoring.rule}"
+    board = tables["leaderboard"]
     score, sigma, low, high = leaderboard.HEADLINE
-    head, prior = named({row["model"]: row["prior"] for row in board.rows})
-    rows = [{**row, "interval": (row[low], row[high])} for row in with_best(tables)]
+    trials = {row["trials"] for row in board.rows}
+    priors = {row["model"]: row["prior"] for row in board.rows}
+    head, prior = named(priors, trials.pop() if len(trials) == 1 else "N")
+    rows = [{**row, "interval": (row[low], row[high])} for row in board.rows]
     chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
     columns = [
         Column("model", "model", align="left"),
-        Column(rank, "rank"),
+        Column("ranks", "rank"),
         Column(score, head, sigma=sigma),
         Column(sigma, "σ", sigma=sigma),
         Column("interval", f"{cfg.scoring.confidence:.0%} interval", sigma=sigma),
-        *[Column("avg", "avg", sigma="avg_sigma")] * (head != "avg@N"),
-        Column("best", "P(best)", format="{:.2f}"),
+        *[Column("avg", "avg", sigma="avg_sigma")] * (not head.startswith("avg")),
+        Column("best", "P(best)", format="{:.2f}", group="pooled"),
         *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
         Column("tokens_per_attempt", "each", format="{:,.0f}", group="tokens"),
         Column("price", "price", format="{:,.2f}"),
@@ -98,13 +107,6 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     notes = [line for line in board.notes if line.startswith("not alike")]
     notes += tables["metrics"].notes[1:] if chosen else ()
     return Table(f"{board.title}: {head}{prior}", known, rows, notes)
-
-
-def with_best(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
-    """Add to the rows of the leaderboard the chance to be the best, None of one model."""
-    board = tables["leaderboard"]
-    best = {row["model"]: row.get("best") for row in tables.get("posterior_ranks", board).rows}
-    return [{**row, "best": best[row["model"]]} for row in board.rows]
 
 
 def figures_of(
@@ -116,10 +118,10 @@ def figures_of(
 
     board = tables["leaderboard"]
     score, _, *ends = leaderboard.HEADLINE
-    keys = ("model", score, *ends, f"rank_{cfg.scoring.rule}")
+    keys = ("model", score, *ends, "ranks", "candidate")
     columns: list[list[Any]] = [[row.get(key) for row in board.rows[:_DRAWN]] for key in keys]
-    names, value, low, high, rank = columns
-    ranks = rank if len(names) > 1 else None
+    names, value, low, high, *rank = columns
+    ranks = [*zip(*rank, strict=True)] if len(names) > 1 else None
     size = f"{len(cohort.question_ids)} questions, {cohort.outcomes.shape[2]} trials"
     metric, _ = named({row["model"]: row["prior"] for row in board.rows})
     best = f", the best {_DRAWN} of {len(cohort.names)} models" * (len(cohort.names) > _DRAWN)
@@ -140,10 +142,11 @@ def figures_of(
 
 
 def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | None = None) -> Table:
-    """Tabulate as Table 2 does: for each data set ranks with `scoring.rule` ("w/ CI") and without.
+    """Tabulate ranks on each data set: ranges for all its models at once, and by avg.
 
     Models come in the order of the first data set. The last pair of columns is of the questions of
-    all of them together, the `stack`. Source: arXiv 2510.04265, Table 2.
+    all of them together, the `stack`. Files also have ranks with `scoring.rule`, as Table 2 of
+    arXiv 2510.04265.
     """
     rows: dict[str, dict[str, Any]] = {}
     columns = [Column("model", "model", align="left")]
@@ -152,17 +155,19 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
         parts.append((_POOLED, "all pooled", stack))
     for name, group, cohort in parts:
         scored = leaderboard.scores(cohort, cfg)
-        by_rule = leaderboard.ranks(scored, cfg)
+        by_rule, ranges = leaderboard.ranks(scored, cfg), leaderboard.ranges(scored, cfg)
         for i in scored.order.tolist():
             row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
+            row[f"{name}_ranks"] = ranges[i]
             row[f"{name}_with"] = int(by_rule[cfg.scoring.rule][i])
             row[f"{name}_without"] = int(by_rule["none"][i])
-        for key, head in (("with", "w/ CI"), ("without", "w/o CI")):
-            columns.append(Column(f"{name}_{key}", head, group=group))
+        heads = {"ranks": "rank", "without": "by avg", "with": "w/ CI"}
+        for key, head in heads.items():
+            columns.append(Column(f"{name}_{key}", head, group=group, wide=key == "with"))
     s = cfg.scoring
     notes = [
-        f"w/ CI: {s.rule.replace('_', ' ')}, z = {s.z:g}; w/o CI: by avg; {s.method} ranks;"
-        " models in the order of the first data set"
+        f"rank: ranks that a model may have on these questions, {s.confidence:.0%} for all models"
+        f" of a data set at once; by avg: {s.method} ranks; in the order of the first data set"
     ]
     if stack is not None:
         notes.append(
@@ -188,8 +193,9 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     if any(m.votes for m in leaderboard.others(cfg)) and (swings := swings_of(cohort)) is not None:
         tables["votes"] = swings
     if len(cohort.names) > 1:
-        tables["neighbours"] = pairwise.adjacent_pairs(cohort, cfg)
-        tables["posterior_ranks"] = pairwise.posterior_ranks(cohort, cfg)
+        tables["neighbours"] = pairwise.neighbours(cohort, cfg)
+        if (of_all := pairwise.pairs(cohort, cfg)) is not None:
+            tables["pairs"] = of_all
         if cfg.ranking.methods or cfg.ranking.replicates:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
@@ -222,17 +228,21 @@ def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
 def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> dict[str, Any]:
     """Record all that was computed of a data set, as docs/compare.md describes it."""
     # The other tables are columns of the leaderboard.
-    keys = {"leaderboard": "models", "posterior_ranks": "ranks"}
+    keys = {"leaderboard": "models"}
     keys |= {stem: stem for stem in tables if stem not in (*keys, "metrics", "attempts")}
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,
+        "clusters": len({*cohort.clusters}),
         "trials": cohort.outcomes.shape[2],
         "differences": cohort.differences,
         "stopped": cohort.stopped(cfg.scoring.confidence),
         "protocols": {member.name: differences.protocol(member.run) for member in cohort.members},
         **{key: tables[stem].rows for stem, key in keys.items() if stem in tables},
-        "groups": (concluded := conclude(cohort, cfg)).groups,
-        "verdict": {**concluded._asdict(), "sentence": concluded.sentence()},
+        "verdict": {
+            **(concluded := conclude(cohort, cfg))._asdict(),
+            "sentence": concluded.sentence(),
+        },
+        "next_attempts": next_attempts(cohort, cfg),
         "notes": {stem: table.notes for stem, table in tables.items()},
     }

@@ -1,18 +1,18 @@
-"""The conclusion on a cohort: which model is best, and what of that is settled, or would be."""
+"""The conclusion on a cohort: which model is best, and whether that is settled or what would."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import joined, percent
+from bayes_at_n.pipeline.base.console import joined, percent, plural
+from bayes_at_n.pipeline.compare.claims import claims, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import scores
-from bayes_at_n.pipeline.compare.pairwise import groups
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.score import shown
 from bayes_at_n.pipeline.score.headline import named
-from bayes_at_n.pipeline.score.shown import stopped
 
 _NAMED = 5  # models that a sentence names
 
@@ -30,18 +30,17 @@ class Conclusion(NamedTuple):
     score: float  # of the first model, with its interval
     low: float
     high: float
-    confidence: float  # of that interval
-    probability: float  # that the first is the best
-    settled: bool  # it is apart from all others, and the best with the confidence of `scoring.z`
-    tied: list[str]  # the first, and those that cannot be told apart from it and from each other
-    probability_tied: float  # that the best is one of them
-    groups: list[list[str]]  # the largest that cannot be told apart; they may overlap
-    trials: float | None  # of a question and model at which the first two of `tied` are expected to
-    fewest: float | None  # be apart, and the range that these trials leave open; None: never, or
-    most: float | None  # the first is apart already
-    other_questions: float | None  # that the first would beat `nearest` on other questions of this
-    nearest: str | None  # kind; the least such probability. None of one question
-    stopped: bool  # outcomes decided how many trials there are; probabilities do not know it
+    confidence: float  # of that interval, and of `candidates`
+    probability: float  # that the first is the best, pooled over models
+    other_questions: float | None  # the same on other questions of their kind; never surer
+    settled: bool  # the first is better than all others: wrong in at most 5 %, however one looked
+    candidates: list[str]  # the first, and those that cannot be told apart from the best
+    margin: float | None  # points that no two of them are apart, as `settle` has it; None: unknown
+    trials: float | None  # of a question and model at which the first two of them are told apart
+    fewest: float | None  # with a power of .9, and the range that these trials leave open; None:
+    most: float | None  # never, or there is one candidate only
+    dependent: str | None  # why nothing is settled: attempts are not independent
+    stopped: bool  # outcomes decided how many trials there are; only what is settled allows for it
 
     def sentence(self) -> str:
         """Write what a reader should know, as one sentence.
@@ -50,9 +49,9 @@ class Conclusion(NamedTuple):
         >>> from bayes_at_n.pipeline.config import analysis
         >>> coins = [[[1, 1, 1, 0]] * 9, [[1, 1, 0, 0]] * 9, [[0, 0, 0, 0]] * 9]
         >>> cohort = from_arrays("coins", ["a", "b", "c"], [*"123456789"], coins)
-        >>> conclude(cohort, analysis.load(["z=2"])).sentence().split("; ")[:2]
-        ['a and b cannot be told apart on these 9 questions', 'a is the best with probability .97, \
-and the best is one of these 2 with probability above .99']
+        >>> conclude(cohort, analysis.load([])).sentence().split("; ")[:2]
+        ['a and b cannot be told apart from the best of 3 on these 9 questions (95 %)', 'a leads \
+and is the best with pooled probability .97, .97 on others of their kind']
         """
         of = f"these {self.questions} questions" if self.questions > 1 else "this one question"
         if len(self.models) == 1:
@@ -61,83 +60,115 @@ and the best is one of these 2 with probability above .99']
                 f" {self.high:.4f}, {percent(self.confidence)} interval) on {of}, and nothing to"
                 " be compared with."
             )
-        chance, tied = _chance(self.probability), len(self.tied)
-        if tied == 1:
-            claim = f"{self.models[0]} is the best of {len(self.models)} with probability {chance}"
-            parts = [f"{claim} on {of}", self._elsewhere()]
+        first, several, all_of = self.models[0], self.candidates[1:], len(self.models)
+        others = ""
+        if self.other_questions is not None:
+            others = f", {_chance(self.other_questions)} on others of their kind"
+        chance = f"the best with pooled probability {_chance(self.probability)}{others}"
+        if several:
+            apart = f"{joined(self.candidates, _NAMED)} cannot be told apart from the best"
+            parts = [f"{apart} of {all_of} on {of} ({percent(self.confidence)})"]
+            parts.append(f"{first} leads and is {chance}")
+        elif self.settled:
+            parts = [f"settled: {first} is the best of {all_of} on {of}"]
+            if others:
+                parts[0] += f", and with pooled probability{others[1:]}"
         else:
-            apart = f"{joined(self.tied, _NAMED)} cannot be told apart on {of}"
-            parts = [apart, f"{self.models[0]} is the best with probability {chance}"]
-            if tied < len(self.models):
-                chance = _chance(self.probability_tied)
-                parts[1] += f", and the best is one of these {tied} with probability {chance}"
-            parts.append(self._remedy())
-        if self.stopped:
-            parts.append("outcomes decided how many trials there are, which none of this knows")
+            rest = f"all {all_of - 1} others" if all_of > 2 else self.models[1]
+            parts = [f"{first} is ahead of {rest} on {of}, {chance}"]
+        if self.other_questions is None:
+            parts.append("so few questions say nothing of others")
+        parts += self._remedy() if several or not self.settled else []
+        if self.stopped and not self.settled:
+            parts.append(
+                "outcomes decided how many trials there are: what `settle` decided of them holds,"
+                " and these numbers do not know it"
+            )
         return "; ".join(parts) + "."
 
-    def _remedy(self) -> str:
-        """Write how many trials would tell the first two of `tied` apart."""
-        pair = f"{self.tied[0]} from {self.tied[1]}"
+    def _remedy(self) -> list[str]:
+        """Write what would settle it."""
+        if self.dependent is not None:
+            remedy = "sample with seeds=independent, or `settle independent=trials`"
+            return [f"{self.dependent}, so nothing is settled: {remedy}"]
+        if len(self.candidates) == 1:
+            return ["not settled for all looks: `settle` samples on, and these runs count"]
+        if self.margin is not None:
+            return [f"settled: they are at most {plural(self.margin, 'point')} apart"]
+        pair = f"{self.candidates[0]} from {self.candidates[1]}"
         if self.trials is None or self.fewest is None:
-            return f"no number of trials is known to tell {pair}"
+            return [f"no number of trials is known to tell {pair}"]
         most = "; perhaps no number is enough" if self.most is None else f" to {_about(self.most)}"
-        return (
-            f"telling {pair} takes about {_about(self.trials)} trials a question"
-            f" ({'at least ' * (self.most is None)}{_about(self.fewest)}{most})"
-        )
-
-    def _elsewhere(self) -> str:
-        """Write how sure the order is on other questions."""
-        if self.other_questions is None:
-            return "one question says nothing of others"
-        chance = _chance(self.other_questions)
-        return f"on others of their kind it would beat {self.nearest} with probability {chance}"
+        return [
+            f"telling {pair} takes about {_about(self.trials)} trials a question with a power of .9"
+            f" ({'at least ' * (self.most is None)}{_about(self.fewest)}{most}): `settle` samples"
+            " on, and these runs count"
+        ]
 
 
 def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     """Conclude what a cohort of one or more models shows; pass several data sets pooled.
 
-    Made from what the tables of `compare` are made from, avg and its sigma; two models are
-    separated where z is at least `scoring.z`. Raises UserError: a question without any graded
-    trial.
+    Raises UserError: a question without any graded trial.
     """
     scored, matrix = scores(cohort, cfg), cohort.matrix()
-    order, (score, _, low, high) = scored.order.tolist(), scored.headline
-    names = [cohort.names[i] for i in order]
-    # Rounding may have carried a probability past 0 or 1.
-    best = np.clip(scoring.probability_best(*scored.avg[:2]), 0, 1).tolist()
-    chances = dict(zip(cohort.names, best, strict=True))
-    together = groups(cohort, cfg)
-    tied = together[0]
-    level = float(scipy.special.ndtr(cfg.scoring.z))
-    plan: list[float | None] = [None] * 3
-    if len(tied) > 1:
-        first, second = (matrix[cohort.names.index(name)] for name in tied[:2])
-        needed = scoring.trials_to_separate(first, second, confidence=level)
-        plan = [None if np.isinf(trials) else trials for trials in needed]
-    nearest = elsewhere = None
-    if len(names) > 1 and matrix.shape[1] > 1:
-        others = scoring.paired_questions(matrix[order[0]], matrix[order[1:]]).probability
-        nearest, elsewhere = names[1 + int(np.argmin(others))], float(np.min(others))
-    return Conclusion(
+    order, (value, _, low, high) = scored.order.tolist(), scored.headline
+    names, lead = [cohort.names[i] for i in order], order[0]
+    found = Conclusion(
         models=names,
         questions=matrix.shape[1],
-        metric=named({names[0]: scored.prior[order[0]]}, matrix.shape[2])[0],
-        score=float(score[order[0]]),
-        low=float(low[order[0]]),
-        high=float(high[order[0]]),
+        metric=named({names[0]: scored.prior[lead]}, matrix.shape[2])[0],
+        score=float(value[lead]),
+        low=float(low[lead]),
+        high=float(high[lead]),
         confidence=cfg.scoring.confidence,
-        probability=chances[names[0]],
-        settled=len(tied) == 1 and chances[names[0]] >= level and len(names) > 1,
-        tied=tied,
-        probability_tied=min(1.0, sum(chances[name] for name in tied)),
-        groups=together,
-        **dict(zip(("trials", "fewest", "most"), plan, strict=True)),
-        other_questions=elsewhere,
-        nearest=nearest,
-        stopped=any(stopped(member.run) for member in cohort.runs()),
+        probability=1.0,
+        other_questions=None,
+        settled=False,
+        candidates=names[:1],
+        margin=None,
+        **dict.fromkeys(("trials", "fewest", "most", "dependent")),
+        stopped=any(shown.stopped(member.run) for member in cohort.runs()),
     )
+    if len(names) == 1:
+        return found
+    whole = together(cohort, scored.avg, cfg.scoring.confidence)
+    proven = claims(cohort, cfg, order, scored.inflation)
+    settled = bool(proven.better[lead].sum() == len(names) - 1)
+    stay = [lead] if settled else [i for i in order if whole.candidates[i]]
+    plan = [np.inf] * 3
+    if len(stay) > 1:
+        level = float(scipy.special.ndtr(whole.limit))
+        first, second = matrix[stay[:2]]
+        plan = [*scoring.trials_to_separate(first, second, confidence=level)]
+    trials, fewest, most = (None if np.isinf(n) else float(n) for n in plan)
+    near = proven.tied[np.ix_(stay, stay)] | np.eye(len(stay), dtype=bool)
+    elsewhere = min(whole.best_other[lead], whole.best[lead])  # NaN is not less
+    return found._replace(
+        probability=float(whole.best[lead]),
+        other_questions=None if np.isnan(whole.best_other[lead]) else float(elsewhere),
+        settled=settled,
+        candidates=[cohort.names[i] for i in stay],
+        margin=cfg.scoring.margin if len(stay) > 1 and near.all() else None,
+        trials=trials,
+        fewest=fewest,
+        most=most,
+        dependent=proven.dependent,
+    )
+
+
+def next_attempts(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Any] | None:
+    """Weigh more trials against more questions, for the difference of the first two models.
+
+    None of a single question or cluster. Raises UserError: as `conclude`.
+    """
+    if len({*cohort.clusters}) < 2:
+        return None
+    order = scores(cohort, cfg).order[:2].tolist()
+    matrix = cohort.matrix()[order]
+    other = matrix[1] if len(matrix) > 1 else None
+    found = scoring.next_attempts(matrix[0], other, clusters=cohort.clusters)
+    return shown.next_attempts(found, [cohort.names[i] for i in order])
 
 
 def _chance(probability: float) -> str:

@@ -15,13 +15,14 @@ import numpy.typing as npt
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import plural, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.compare.claims import together
 from bayes_at_n.pipeline.compare.cohort import Cohort, priors
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import votes
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.score.prior import drifted
-from bayes_at_n.pipeline.score.shown import correlation_warning, stopped_lines
+from bayes_at_n.pipeline.score.shown import correlation_warning, sample_size, stopped_lines
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, UNDECIDED
 from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
@@ -92,20 +93,22 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     name, _ = named(named_priors(cohort, cfg))
     heads = dict(zip(HEADLINE, (name, "σ", "low", "high"), strict=True))
     same = name == "avg@N"
-    several = matrix.shape[1] > 1
+    over = np.full(len(matrix), np.nan)
+    if len({*cohort.clusters}) > 1:  # never surer of other questions than of these
+        over = scoring.question_stderr(matrix, clusters=cohort.clusters)
+        over = np.maximum(over, scored.avg.sigma)
     columns: Columns = {
         Column("model", "model", align="left"): cohort.names,
-        Column("rank", "rank"): by_rule["none"],
-        Column("rank_consecutive_z", "rank z"): by_rule["consecutive_z"],
-        Column("rank_overlap", "rank o"): by_rule["overlap"],
+        **_together(cohort, scored, cfg),
+        Column("rank", "rank by score", wide=True): by_rule["none"],
+        Column("rank_consecutive_z", "rank z", wide=True): by_rule["consecutive_z"],
+        Column("rank_overlap", "rank o", wide=True): by_rule["overlap"],
         Column("attempts", "attempts", wide=True): trials.sum(axis=1),
         **_summary(heads, scored.headline, cfg),
         Column("prior", "prior", wide=True, align="left"): scored.prior,
         Column("trials", "N", "$N$", wide=bool(trials.min() == trials.max())): trials.max(axis=1),
         **_summary(_AVG, scored.avg, cfg, wide=["avg"] * same + [*_AVG][1:]),
-        Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): (
-            scoring.question_stderr(matrix) if several else np.full(len(matrix), np.nan)
-        ),
+        Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): (over),
         **inflation_columns(scored.inflation),
         **_with_prior(cohort, cfg),
         **_others(cohort, cfg),
@@ -114,6 +117,29 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     }
     best_first = {column: np.asarray(values)[scored.order] for column, values in columns.items()}
     return of_columns(title("leaderboard", cohort), best_first, _notes(cohort, cfg, scored))
+
+
+def ranges(scored: ModelScores, cfg: AnalysisConfig) -> list[str]:
+    """Write the ranks that each model may have, for all at once, as text: "1–3", or "4"; (L,)."""
+    low, high = scoring.rank_ranges(*scored.avg[:2], cfg.scoring.confidence)
+    return [str(a) if a == b else f"{a}–{b}" for a, b in zip(low, high, strict=True)]
+
+
+def _together(cohort: Cohort, scored: ModelScores, cfg: AnalysisConfig) -> Columns:
+    """Compare all models at once: ranges of ranks, and who may be the best; nothing of one."""
+    if len(cohort.names) == 1:
+        return {}
+    whole = together(cohort, scored.avg, cfg.scoring.confidence)
+    return {
+        Column("ranks", "rank"): ranges(scored, cfg),
+        Column("rank_low", "rank from", wide=True): whole.low,
+        Column("rank_high", "rank to", wide=True): whole.high,
+        Column("candidate", "may be the best", wide=True): whole.candidates,
+        Column("best", "P(best)", None, "{:.2f}", group="pooled"): whole.best,
+        Column("best_other", "P(best) on others", None, "{:.2f}", group="pooled", wide=True): (
+            whole.best_other
+        ),
+    }
 
 
 def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
@@ -155,9 +181,10 @@ def _part(board: Table, what: str, keys: Sequence[str], notes: Sequence[str]) ->
 
 def title(what: str, cohort: Cohort) -> str:
     """Write a table's title: what it shows, of which data set, and how much of it."""
-    models, questions, trials = cohort.outcomes.shape
+    models, _, trials = cohort.outcomes.shape
     upto = "up to " * bool((cohort.outcomes == PENDING).any())
-    size = f"{plural(models, 'model')}, {plural(questions, 'question')}"
+    drawn = sample_size(len(cohort.question_ids), len({*cohort.clusters}))
+    size = f"{plural(models, 'model')}, {drawn}"
     return f"{what}: {cohort.dataset}, {size}, {upto}{plural(trials, 'trial')}"
 
 
@@ -240,12 +267,17 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
     s = cfg.scoring
     notes = [
         f"{''.join(named(named_priors(cohort, cfg)))}; low, high: {s.confidence:.0%} intervals",
-        f"ranks ({s.method}) by avg and its σ: rank without uncertainty; rank z: neighbours with z"
-        f" under {s.z:g} share a rank; rank o: so do neighbours whose avg ± {s.z:g} σ overlap",
     ]
+    if len(cohort.names) > 1:
+        notes.append(
+            f"rank: ranks that a model may have on these {cohort.outcomes.shape[1]} questions,"
+            f" {s.confidence:.0%} for all models at once; P(best): on these questions, pooled over"
+            " models"
+        )
     if cohort.outcomes.shape[1] > 1:
         notes.append(
-            "s.e. over questions: standard error of avg, questions as a sample of a larger pool"
+            "s.e. over questions: standard error of avg, questions as a sample of a larger pool;"
+            " never below its σ on these"
         )
     most = (cohort.outcomes != PENDING).any(axis=1).sum(axis=1)
     if (most != most[0]).any():

@@ -1,17 +1,19 @@
-"""What separates models: adjacent pairs in the order, posterior ranks, attempts that decide it.
+"""What separates models: neighbours in the order, all pairs, attempts that decide it.
 
 All of it is made from avg@N and the paper's sigma, as the ranks of
 :mod:`pipeline.compare.leaderboard` are.
 """
 
-import itertools
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import scipy
 
 from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import plural
+from bayes_at_n.pipeline.compare.claims import claims, together
 from bayes_at_n.pipeline.compare.cohort import Cohort, Member
 from bayes_at_n.pipeline.compare.leaderboard import (
     Columns,
@@ -28,94 +30,102 @@ from bayes_at_n.pipeline.store.graded import read_verdicts
 from bayes_at_n.pipeline.store.outcomes import CORRECT, OUTCOMES, PENDING, Codes
 from bayes_at_n.scoring.numerics.inputs import Floats
 
-_ALL_RANKS = 48  # models, up to which the probability of every rank of each has a column
-_MOST_GROUPS, _MOST_ATTEMPTS = 100, 50
+Positions = npt.NDArray[np.intp]
+_TABLED = 32  # models, up to which all pairs are a table
+_MOST_ATTEMPTS = 50
 
 
-def adjacent_pairs(cohort: Cohort, cfg: AnalysisConfig) -> Table:
+def neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """Tabulate each two neighbours in order: is the upper one better, and how to settle it.
 
     The cohort has two models at least.
     """
     scored, matrix = scores(cohort, cfg), cohort.matrix()
-    order = scored.order
-    value, sigma = scored.avg.value[order], scored.avg.sigma[order]
-    names, upper, lower = np.array(cohort.names)[order], matrix[order[:-1]], matrix[order[1:]]
-    comparison = scoring.compare_scores(
-        value[:-1], sigma[:-1], value[1:], sigma[1:], cfg.scoring.confidence
-    )
-    luck = scoring.inflation(upper, lower, confidence=cfg.scoring.confidence)
-    confidence = float(scipy.special.ndtr(cfg.scoring.z))
-    plan = scoring.trials_to_separate(upper, lower, confidence=confidence)
-    other_questions = np.full(len(upper), np.nan)
-    if matrix.shape[1] > 1:
-        other_questions = scoring.paired_questions(upper, lower).probability
-    ended, of_ended = (share[order] for share in finished(cohort))
+    upper, lower = scored.order[:-1], scored.order[1:]
+    columns, notes = _of_pairs(cohort, cfg, upper, lower)
+    limit = together(cohort, scored.avg, cfg.scoring.confidence).limit
+    level = float(scipy.special.ndtr(limit))
+    plan = scoring.trials_to_separate(matrix[upper], matrix[lower], confidence=level)
+    luck = scoring.inflation(matrix[upper], matrix[lower], confidence=cfg.scoring.confidence)
+    ended, of_ended = finished(cohort)
     # Kitagawa (1955): what is left of the gap if both answered what they finish equally well.
-    by_truncation = (ended[:-1] - ended[1:]) * (of_ended[:-1] + of_ended[1:]) / 2
-    other_head = Column(
-        "probability_other_questions", "P, other questions", None, "{:.3f}", short="P other"
-    )
-    columns: Columns = {
-        Column("above", "above", align="left"): names[:-1],
-        Column("below", "below", align="left"): names[1:],
-        Column("difference", "difference", None, "{:+.3f}", short="diff."): comparison.difference,
+    by_truncation = (ended[upper] - ended[lower]) * (of_ended[upper] + of_ended[lower]) / 2
+    columns |= {
         Column("truncation", "by truncation", None, "{:+.3f}", short="trunc."): by_truncation,
-        Column("low", "low", None, "{:+.4f}", wide=True): comparison.lo,
-        Column("high", "high", None, "{:+.4f}", wide=True): comparison.hi,
-        Column("z", "z", "$z$", "{:.2f}"): comparison.z,
-        # Rounding may have carried a probability past 0 or 1.
-        Column("probability", "P(above better)", None, "{:.3f}", short="P"): (
-            np.clip(comparison.probability, 0, 1)
-        ),
-        other_head: np.clip(other_questions, 0, 1),
-        Column("trials", "trials to settle", None, "{:.0f}", short="trials"): plan.trials,
-        Column("trials_fewest", "fewest", None, "{:.0f}"): plan.fewest,
-        Column("trials_most", "most", None, "{:.0f}"): plan.most,
+        Column("trials", "trials to tell apart", None, "{:.0f}", short="trials"): plan.trials,
+        Column("trials_fewest", "fewest", None, "{:.0f}", wide=True): plan.fewest,
+        Column("trials_most", "most", None, "{:.0f}", wide=True): plan.most,
         **inflation_columns(luck),
     }
-    pairs = [f"{a} minus {b}" for a, b in itertools.pairwise(names)]
-    notes = [
+    names = np.array(cohort.names)
+    pairs = [f"{a} minus {b}" for a, b in zip(names[upper], names[lower], strict=True)]
+    sigma = np.hypot(scored.avg.sigma[upper], scored.avg.sigma[lower])
+    notes += [
         "by truncation: the part of the difference that is there because the lower model finishes"
         " fewer of its attempts (at the mean of both models' shares correct of finished ones)",
-        "P: the upper model is better on these questions; P other: on a pool they are a sample of",
-        f"trials of each model at which z is expected to reach {cfg.scoring.z:g}, with the range"
-        " that this run leaves open",
-        *correlation_warning(pairs, luck, comparison.sigma, cfg.scoring.confidence),
+        "trials of each model, planned afresh, at which such a difference is told apart with a"
+        " power of .9; to extend these runs use `settle`, which may look as often as it likes",
+        *correlation_warning(pairs, luck, sigma, cfg.scoring.confidence),
     ]
     return of_columns(title("order of neighbours", cohort), columns, notes)
 
 
-def posterior_ranks(cohort: Cohort, cfg: AnalysisConfig) -> Table:
-    """Tabulate the posterior of each model's rank; p1, p2, ... of few models are wide columns."""
-    scored = scores(cohort, cfg)
-    score = scored.avg.value[scored.order], scored.avg.sigma[scored.order]
-    chance = scoring.rank_distribution(*score)  # (L, ranks)
-    below, tail = np.cumsum(chance, axis=1), (1 - cfg.scoring.confidence) / 2
-    losses = scipy.special.ndtr(-scoring.pairwise_z(*score)).sum(axis=1) - 0.5  # without its own
+def pairs(cohort: Cohort, cfg: AnalysisConfig) -> Table | None:
+    """Tabulate all pairs, the better one first; None of more than 32 models."""
+    if len(cohort.names) > _TABLED:
+        return None
+    above, below = np.triu_indices(len(cohort.names), 1)
+    order = scores(cohort, cfg).order
+    return of_columns(title("pairs", cohort), *_of_pairs(cohort, cfg, order[above], order[below]))
+
+
+def _of_pairs(
+    cohort: Cohort, cfg: AnalysisConfig, above: Positions, below: Positions
+) -> tuple[Columns, list[str]]:
+    """Compare models at positions `above` with those at `below`; both of shape (pairs,)."""
+    scored, matrix = scores(cohort, cfg), cohort.matrix()
+    whole = together(cohort, scored.avg, cfg.scoring.confidence)
+    proven = claims(cohort, cfg, scored.order.tolist(), scored.inflation)
+    value, sigma = scored.avg[:2]
+    comparison = scoring.compare_scores(value[above], sigma[above], value[below], sigma[below])
+    reach = whole.limit * comparison.sigma
+    other_questions = np.full(len(above), np.nan)
+    if len({*cohort.clusters}) > 1:
+        pairs = matrix[above], matrix[below]
+        other_questions = scoring.paired_questions(*pairs, clusters=cohort.clusters).probability
+    better, tied = proven.better[above, below], proven.tied[above, below]
+    evidence = np.exp(np.minimum(proven.log_e[above, below], 700.0))
+    names = np.array(cohort.names)
     columns: Columns = {
-        Column("model", "model", align="left"): np.array(cohort.names)[scored.order],
-        Column("best", "P(best)", None, "{:.3f}"): scoring.probability_best(*score),
-        Column("expected", "expected rank", None, "{:.2f}"): 1 + losses,
-        Column("from", "from rank"): (below < tail).sum(axis=1) + 1,
-        Column("to", "to rank"): (below < 1 - tail - 1e-12).sum(axis=1) + 1,
+        Column("above", "above", align="left"): names[above],
+        Column("below", "below", align="left"): names[below],
+        Column("difference", "difference", None, "{:+.3f}", short="diff."): comparison.difference,
+        Column("low", "low", None, "{:+.4f}", wide=True): comparison.difference - reach,
+        Column("high", "high", None, "{:+.4f}", wide=True): comparison.difference + reach,
+        Column("z", "z", "$z$", "{:.2f}"): comparison.z,
+        Column("q", "q", "$q$", "{:.3f}"): whole.q[above, below],
+        Column("e", "e-value", None, "{:.3g}", short="e"): evidence,
+        Column("settled", "settled", align="left"): np.select(
+            [better, tied], ["better", "tied"], ""
+        ),
+        # Rounding may have carried a probability past 0 or 1.
+        Column("probability", "P(above better)", None, "{:.3f}", short="P"): (
+            np.clip(comparison.probability, 0, 1)
+        ),
+        Column(
+            "probability_other_questions", "P, other questions", None, "{:.3f}", short="P other"
+        ): np.clip(other_questions, 0, 1),
     }
-    for r, share in enumerate(chance.T if len(chance) <= _ALL_RANKS else (), 1):
-        columns[Column(f"p{r}", f"P(rank {r})", None, "{:.2f}", wide=True)] = share
-    together = [", ".join(group) for group in groups(cohort, cfg) if len(group) > 1]
+    level, needed = f"{cfg.scoring.confidence:.0%}", np.exp(proven.needed)
     notes = [
-        f"from and to: the central {cfg.scoring.confidence:.0%} of the posterior of the rank",
-        f"cannot be told apart, all pairs |z| < {cfg.scoring.z:g}: {'; '.join(together) or 'none'}"
-        + f" (the best {_MOST_GROUPS} groups)" * (len(together) == _MOST_GROUPS),
+        f"z from {whole.limit:.2f} on tells a pair apart, {level} for all pairs at once (as low and"
+        " high); q: of all pairs with at most this q such a share is expected to be no difference",
+        f"e: evidence, however often one looked; settled is better from {needed:,.0f} on, and tied"
+        f" where a pair is at most {plural(cfg.scoring.margin, 'point')} apart",
+        "P: the upper model is better on these questions; P other: on a pool they are a sample of",
+        *([f"nothing is settled: {proven.dependent}"] if proven.dependent else []),
     ]
-    return of_columns(title("posterior ranks", cohort), columns, notes)
-
-
-def groups(cohort: Cohort, cfg: AnalysisConfig) -> list[list[str]]:
-    """Find the largest groups of models of which no two are separated; the best `_MOST_GROUPS`."""
-    avg = scores(cohort, cfg).avg
-    alike = scoring.indistinguishable_groups(avg.value, avg.sigma, cfg.scoring.z)
-    return [[cohort.names[i] for i in group] for group in alike[:_MOST_GROUPS]]
+    return columns, notes
 
 
 def to_review(cohort: Cohort, cfg: AnalysisConfig) -> Table | None:

@@ -102,7 +102,7 @@ def bootstrap(name: str, tensor: Bits, count: int, seconds: float, meter: Meter)
 
 
 def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> Table:
-    """Rank by each method of `cfg.ranking`, beside leaderboard and posterior.
+    """Rank by each method of `cfg.ranking`, beside the leaderboard.
 
     Raises UserError: no method is named; no trial is complete for all questions and models.
     """
@@ -112,10 +112,9 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     names, (tensor, gaps) = cfg.ranking.chosen(), complete(cohort, least=1)
     count = (cfg.ranking.replicates or 0) * (tensor.shape[2] > 1)
     seconds = cfg.ranking.seconds or SECONDS
-    board = zip(tables["leaderboard"].rows, tables["posterior_ranks"].rows, strict=True)
-    ours = [{**row, **posterior} for row, posterior in board]
+    ours = tables["leaderboard"].rows
     models, plain = [row["model"] for row in ours], [row["rank"] for row in ours]
-    own = {"rank": f"rank_{cfg.scoring.rule}", "from": "from", "to": "to", "first": "best"}
+    own = {"rank": "rank", "from": "rank_low", "to": "rank_high", "first": "best"}
     rows = [_row(head, models, {key: [row[its] for row in ours] for key, its in own.items()})]
     order, lacks = [*map(cohort.names.index, models)], []
     with Meter("rankings", len(names) * (1 + count)) as meter:
@@ -128,10 +127,12 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
                 tau = np.ma.filled(scoring.kendall_tau_b(values["rank"], plain), np.nan)
                 rows.append(_row(name, models, values) | {"tau_b": float(tau)})
     notes = [f"ranks by methods of scorio {version('scorio')}; τ_b: with the order by {head}"]
-    first = f"rank (from–to) first: central {level} of ranks, chance to be the first; {head} by its"
-    notes += [f"{first} posterior"]
+    own_ranges = (
+        f"{head}: {level} for all models at once, and its pooled probability to be the best"
+    )
+    notes += [f"rank (from–to) first: {own_ranges}"]
     if count:
-        notes[-1] += f", the others by {count:,} bootstrap replicates"
+        notes[-1] += f"; others: central {level} and share of {count:,} bootstrap replicates"
     elif cfg.ranking.replicates:
         gaps += ["no intervals: of one trial there are no others to draw"]
     same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].mixed_only]

@@ -29,6 +29,8 @@ from bayes_at_n.pipeline.store import rowkeys, runfolder
 from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.numerics.inputs import Ints
 
+_WHAT = "Bayes@N under each rubric, with its weights; where no prior can be estimated its avg"
+
 
 class Assigned(NamedTuple):
     """A rubric's categories of all attempts of a cohort."""
@@ -118,7 +120,7 @@ def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
 
 def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[dict[str, Assigned], list[str]]:
     """Return what :func:`categories` does, and the notes of a table of it."""
-    notes = ["the score under each rubric, with its weights; categories as they were imported"]
+    notes = [f"{_WHAT}; categories as they were imported"]
     if not cohort.members:
         return {}, notes
     imported = _imported(cohort, cfg.rubric)
@@ -162,7 +164,7 @@ def _computed(
     }
     whose = {"cohort": "of all models together", "model": "of each model alone"}
     basis = cfg.thresholds.file or whose[cfg.thresholds.scope]
-    notes = [f"Bayes@N of each rubric; thresholds {basis}, computed for this table"]
+    notes = [f"{_WHAT}; thresholds {basis}, computed for this table"]
     notes += [rubrics.FALLBACK] * (not verifier)
     used = (of.rubric for of in computed.values())
     notes += rubrics.dependence(used, [member.run for member in cohort.members])

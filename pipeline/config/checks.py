@@ -8,7 +8,7 @@ import contextlib
 import difflib
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -38,13 +38,17 @@ def must(be: str, when: Any) -> After:
     return After(check)
 
 
-def one_of(*names: str) -> After:
-    """Limit a field to some names; the message suggests the nearest."""
+def one_of(*names: str, more: Callable[[], Iterable[str]] = tuple) -> After:
+    """Limit a field to some names, and to `more` that are looked up where none of these is meant.
+
+    The message suggests the nearest.
+    """
 
     def check(value: str) -> str:
-        if value in names:
+        if value in names or value in (others := [*more()]):
             return value
-        raise ValueError(f"no such choice ({did_you_mean(value, names, all_are='choose from')})")
+        hint = did_you_mean(value, [*names, *others], all_are="choose from")
+        raise ValueError(f"no such choice ({hint})")
 
     return After(check)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from bayes_at_n.pipeline.base.engines import KINDS, kind
+from bayes_at_n.pipeline.base.engines import KINDS, kind, offered
 from bayes_at_n.pipeline.config.checks import (
     AUTO,
     MISSING,
@@ -50,7 +50,7 @@ class EngineConfig:
 
     key = "engine"  # the group of these settings, for messages
     lighter = "sampling.max_tokens or engine.batch_size"  # lower values take less memory
-    name: Annotated[str, one_of(*KINDS)] = MISSING  # the engine
+    name: Annotated[str, one_of(*KINDS, more=offered)] = MISSING  # the engine
     batch_size: Auto = 256  # sequences at once; auto: what fits the GPU's cache, up to 1,024
     in_flight: Positive | None = None  # requests at once; default: batch_size, vLLM: three times it
     replicas: Auto = AUTO  # processes, each with its own GPUs; auto: one per available GPU group
@@ -104,7 +104,9 @@ class VerifierEngine(EngineConfig):
 class VerifierEngineConfig:
     """The program that runs the verifier; `verifier_engine` replaces nulls."""
 
-    name: Annotated[str, one_of(*_ENGINES)] | None = None  # the engine; default: the run's
+    name: Annotated[str, one_of(*_ENGINES, more=offered)] | None = (
+        None  # the engine; default: the run's
+    )
     url: Url = field(default_factory=list)  # for openai: the server's address, ending in /v1
     served_name: str | None = None  # the verifier's name there; default: the only one, or its id
     key_env: str | None = None  # environment variable with the server's key; default: engine's

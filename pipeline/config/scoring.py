@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, Field
 
-from bayes_at_n.pipeline.config.checks import Level, Named, Positive, must, one_of
+from bayes_at_n.pipeline.config.checks import Level, Named, Points, Positive, must, one_of
 from bayes_at_n.scoring.metrics import DEFAULT, OWN
 from bayes_at_n.scoring.ranking import Method, Rule
 
@@ -59,9 +59,10 @@ class ScoringConfig(CapsConfig):
 
 @dataclass
 class ComparisonConfig(CapsConfig):
-    """How models are scored, and when two of them share a rank."""
+    """How models are scored, when two of them are alike, and when the paper's rules tie them."""
 
-    z: Annotated[float, Field(gt=0, le=8)] = 1.645  # below it ranks are shared; one-sided 95 %
+    margin: Points = 1.0  # points of accuracy that make no difference, as of settle
+    z: Annotated[float, Field(gt=0, le=8)] = 1.645  # of rule: below it neighbours share a rank
     rule: Annotated[str, one_of(*get_args(Rule))] = "consecutive_z"  # overlap: of z sigma
     method: Annotated[str, one_of(*get_args(Method))] = "dense"  # 1, 2, 2, 3; or 1, 2, 2, 4
 

@@ -100,6 +100,8 @@ class SettleConfig(Decision):
     folders: list[str] = field(default_factory=list)  # a folder of `settle` to continue
     replay: list[str] = field(default_factory=list)  # folders of complete runs, as if sampled now
     permutations: Annotated[int, Field(ge=0, le=10**6)] = 0  # orders of trials to try in a replay
+    bank: bool = False  # with until=width: ask only a sample of the questions, each once
+    earlier: list[str] = field(default_factory=list)  # runs whose records predict; for bank=true
     assume: Assumed = field(default_factory=Assumed)  # for --dry-run
     out: Named | None = None  # folder of results
     trust: Trust = "false"  # use the settings in a folder of `settle`
@@ -108,6 +110,10 @@ class SettleConfig(Decision):
         yield from super().problems()
         if self.permutations and not self.replay:
             yield f"permutations={self.permutations}: needs replay=FOLDER"
+        if self.bank and (until(self.until).kind != "width" or self.replay or self.folders):
+            yield "bank=true: needs until=width:W, and settings such as model=a dataset=b"
+        if self.earlier and not self.bank:
+            yield f"earlier={','.join(self.earlier)}: needs bank=true"
         if len(self.folders) > 1 or (self.replay and self.folders):
             yield f"{' '.join(self.folders)}: name one folder that `settle` made, or replay=FOLDER"
 

@@ -42,6 +42,7 @@ class Column:
     group: str = ""  # columns beside each other with one group get a common head above
     short: str | None = None  # the title where room is dear: on the terminal
     wide: bool = False  # only in CSV and JSON: a page or a terminal has no room for it
+    best: bool = False  # its largest value is bold on a page and on the terminal
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,14 @@ def _rounded(column: Column, table: Table) -> Column:
     return replace(column, format=form, sigma="")
 
 
+def best_rows(table: Table, column: Column) -> set[int]:
+    """Find the rows with the largest value of a column that is marked `best`; else none."""
+    values = {i: row[column.key] for i, row in enumerate(table.rows) if column.key in row}
+    if not column.best or len(values) < 2:
+        return set()
+    return {i for i, value in values.items() if value == max(values.values())}
+
+
 def formatted(column: Column, value: Any) -> str:
     """A cell as a person reads it; nothing where there is no value.
 
@@ -186,6 +195,7 @@ def to_rich(table: Table, width: int = 80) -> Group:
     """
     columns = _narrow(table)
     cells = [[_indented(column, row.get(column.key)) for row in table.rows] for column in columns]
+    best = [best_rows(table, column) for column in columns]
     heads = [clean_line(c.title if c.short is None else c.short) for c in columns]
     names = [i for i, c in enumerate(columns) if all(d.align == "left" for d in columns[: i + 1])]
     needs = [max(map(len, (h, c.group, *t))) for h, c, t in zip(heads, columns, cells, strict=True)]
@@ -202,8 +212,9 @@ def to_rich(table: Table, width: int = 80) -> Group:
                 no_wrap=i not in names,
                 max_width=needs[i] if i in names else None,
             )
-        for row in zip(*(cells[i] for i in block), strict=True):
-            grid.add_row(*map(Text, row))
+        for number, row in enumerate(zip(*(cells[i] for i in block), strict=True)):
+            bold = [number in best[i] for i in block]
+            grid.add_row(*(Text(t, "bold" * b) for t, b in zip(row, bold, strict=True)))
         parts.append(grid)
     return Group(*parts, *(Text(clean_line(note)) for note in table.notes))
 

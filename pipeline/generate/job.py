@@ -284,7 +284,7 @@ class Job:
 
     def _pending(self) -> list[int]:
         pending = runfolder.pending(self.run)
-        allowed = [self.position[key] for key in pending if key[1] < self.trials]
+        allowed = [self.position[key] for key in race.allowed(self.run, pending, self.trials)]
         self.later = len(pending) - len(allowed)
         return allowed
 

@@ -1,7 +1,7 @@
 """How many trials of each question a race allows a run, as `settle` raises it while it samples.
 
 The file of a race holds for each run how many trials it needs, and how many an otherwise idle
-worker may begin. 0: the model has left the race.
+worker may begin. 0: the model has left the race. Of a sample of a bank it also lists the questions.
 """
 
 from pathlib import Path
@@ -19,7 +19,13 @@ def trials(run: Run, idle: bool = False, before: int = 0) -> int:
     return min(run.cfg.sampling.trials, int(limits[idle]))
 
 
+def allowed(run: Run, keys: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
+    """Keep the keys of the first trials, at most so many, and of the questions that are listed."""
+    limits = runfolder.read_json(Path(run.cfg.race)).get(str(run.path)) if run.cfg.race else None
+    listed = {*limits[2]} if limits and len(limits) > 2 else None
+    return [key for key in keys if key[1] < most and (listed is None or key[0] in listed)]
+
+
 def pending(run: Run) -> list[tuple[str, int]]:
     """Return the keys that may be sampled now and have no finished attempt."""
-    most = trials(run)
-    return [key for key in runfolder.pending(run) if key[1] < most]
+    return allowed(run, runfolder.pending(run), trials(run))

@@ -273,15 +273,12 @@ def _convergence_table(
         fixed("failed", "share not converged", 4): [at.share_failed for _, at in cells],
         Column("replicates", "replicates"): [at.replicates for _, at in cells],
     }
-    alike = [
-        ", ".join(group.names[i] for i in models)
-        for models in scoring.indistinguishable_groups(*scoring.avg(R))
-        if len(models) > 1
-    ]
+    low, high = scoring.rank_ranges(*scoring.avg(R))
+    ranges = [f"{n} {a}–{b}" for n, a, b in zip(group.names, low, high, strict=True) if a < b]
     notes = [
         f"gold ranking: Bayes@N of all trials; seed {plan.seed}",
-        "convergence@n is where a sample's order stops changing, and not where it is settled; by"
-        f" all trials cannot be told apart (all pairs |z| < 1.645): {'; '.join(alike) or 'none'}",
+        "convergence@n is where a sample's order stops changing, and not where it is settled; ranks"
+        f" that all trials leave open (95 % for all models at once): {', '.join(ranges) or 'none'}",
     ]
     return of_columns(f"Fig. 1: convergence@n, {group.title}", columns, notes)
 

@@ -49,7 +49,7 @@ def cdf(
     n: npt.ArrayLike,
     masses: Mapping[str, npt.ArrayLike],
     title: str = "",
-    ylabel: str = "share of replicates settled by n",
+    ylabel: str = "share of replicates converged by n",
 ) -> Figure:
     """Cumulative distribution of convergence@n, which ends at the share that converged.
 
@@ -83,7 +83,7 @@ def subsets(
         points = np.ravel(plain(values[size]))
         settled = points[np.isfinite(points)].astype(int)
         masses[f"L = {size} models"] = np.bincount(settled, minlength=n_max + 1) / len(points)
-    return cdf(np.arange(n_max + 1), masses, title, "share of rankings settled by n")
+    return cdf(np.arange(n_max + 1), masses, title, "share of rankings converged by n")
 
 
 @style.styled
@@ -146,7 +146,7 @@ def _lines(
 
 def _finding(masses: Mapping[str, npt.ArrayLike]) -> str:
     shares = {label: float(plain(mass).sum()) for label, mass in masses.items()}
-    return findings.extreme(shares, "share that settles", "{:.0%}")
+    return findings.extreme(shares, "share that converges", "{:.0%}")
 
 
 def _mean(n: Numbers, mass: Numbers) -> float:

@@ -28,29 +28,33 @@ def forest(
     mu: npt.ArrayLike,
     low: npt.ArrayLike,
     high: npt.ArrayLike,
-    ranks: Sequence[int] | None,
+    ranks: Sequence[tuple[str, bool]] | None,
     title: str,
     xlabel: str,
 ) -> Figure:
     """Forest plot of a leaderboard: one row a model, best on top, value and interval in words too.
 
     `mu`, `low` and `high` are scores of L models, the best first, with the ends of their intervals,
-    shape (L,). `ranks` stand behind the names, and models that share one share a grey or a white
-    band. `xlabel` says what the axis is, with its unit and the interval's level.
+    shape (L,). `ranks` of each model is the range of its rank, which stands behind its name, and
+    whether it may be the best, which a grey band shows. `xlabel` says what the axis is, with its
+    unit and the interval's level.
     """
     centre, left, right = plain(mu), plain(low), plain(high)
     ends = dict(zip(names, zip(left, right, strict=True), strict=True))
     finding = findings.extreme(dict(zip(names, centre, strict=True)), "score", ends=ends)
     labels = [one_line(name) for name in names]
     if ranks is not None:
-        first = [name for name, rank in zip(names, ranks, strict=True) if rank == min(ranks)]
-        finding = f"{findings.some(first)} {'share' if first[1:] else 'is alone at'} rank 1"
+        first = [name for name, (_, may) in zip(names, ranks, strict=True) if may]
+        told = "cannot be told apart from the best" if first[1:] else "is ahead of all others"
+        finding = f"{findings.some(first)} {told}"
         # A figure space is as wide as a digit: ranks stand in a column.
-        columns = [f"{rank}".rjust(4, FIGURE_SPACE) for rank in ranks]
+        width = 1 + max(4, *(len(rank) for rank, _ in ranks))
+        columns = [rank.rjust(width, FIGURE_SPACE) for rank, _ in ranks]
         labels = [*map("".join, zip(labels, columns, strict=True))]
     figure, (axes,) = style.panels(PAGE, 1.0 + ROW * len(names), finding, about=title)
-    if ranks is not None:
-        _bands(axes, ranks)
+    for row, (_, may) in enumerate(ranks or ()):
+        if may:
+            axes.axhspan(row - 0.5, row + 0.5, color="#808080", alpha=0.12, linewidth=0, zorder=0)
     axes.errorbar(
         centre, np.arange(len(names)), xerr=np.vstack([centre - left, right - centre]).clip(min=0),
         fmt="o", color=BLUE, ecolor=INK, elinewidth=1.1, capsize=2.2, markersize=4.5,
@@ -62,13 +66,6 @@ def forest(
     heads = ("model" if ranks is None else "model   rank", "score  [interval]")
     label_rows(axes, labels, words, heads)
     return figure
-
-
-def _bands(axes: Axes, ranks: Sequence[int]) -> None:
-    """Grey behind every other group of rows that share a rank."""
-    ends = [0, *np.flatnonzero(np.diff(ranks)) + 1, len(ranks)]
-    for start, stop in zip(ends[::2], ends[1::2], strict=False):
-        axes.axhspan(start - 0.5, stop - 0.5, color="#808080", alpha=0.12, linewidth=0, zorder=0)
 
 
 @style.styled

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.adaptive import RECORD, looks
 from bayes_at_n.pipeline.adaptive import tables as races
 from bayes_at_n.pipeline.base.console import warnings_once
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import caps, comparison
+from bayes_at_n.pipeline.compare import caps, comparison, several
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.compare.cohort import Cohort
@@ -58,12 +58,11 @@ def dataset(cohort: Cohort, cfg: AnalysisConfig) -> tuple[Panel, ByRubric]:
         tables["votes"] = swings
     if of_rubrics:
         tables["rubrics"] = cohort_rubrics.scores(part, cfg)
-    made = protocol(cohort)
     panel = _panel(
         cohort.dataset,
         cohort.dataset,
         notices=notices,
-        made=made and {"table": table(made[0]), "line": made[1]},
+        made=_made(cohort),
         counts=counts(cohort, cfg.report.texts),
         first=first(cohort, cfg, tables),
         rubrics=rubrics(part.names, of_rubrics, tables["leaderboard"]),
@@ -80,8 +79,9 @@ def dataset(cohort: Cohort, cfg: AnalysisConfig) -> tuple[Panel, ByRubric]:
 def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
     """Make the panel of all data sets; a notice where no model is in all of them."""
     notices = [f"{c.dataset}: {line}" for c in cohorts for line in (*c.differences, *c.warnings)]
-    panel = _panel("All data sets", "=all", notices=notices)
+    panel = _panel("All data sets", "=all", notices=notices, made=_made(*cohorts))
     try:
+        panel["scores"] = table(several.scores(cohorts, cfg))
         pooled = cohorts_of.pooled(cohorts)
         tables = comparison.tables_of(pooled, cfg)
         ranked = comparison.rankings(cohorts, cfg, pooled)
@@ -91,6 +91,12 @@ def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
     except UserError as error:
         notices.append(str(error))
     return panel
+
+
+def _made(*cohorts: Cohort) -> Panel | None:
+    """Say how the runs of some cohorts were made; None where none has run folders."""
+    made = protocol(*cohorts)
+    return made and {"table": table(made[0]), "line": made[1]}
 
 
 def settled(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[Panel]:
@@ -136,7 +142,8 @@ def _races(cohorts: Sequence[Cohort]) -> list[tuple[Path, set[str], str]]:
 
 
 def _panel(title: str, name: str, **parts: Any) -> Panel:
-    empty: Panel = {"notices": [], "counts": None, "first": None, "made": None, "rubrics": {}}
+    empty: Panel = {"notices": [], "counts": None, "first": None, "scores": None}
+    empty |= {"made": None, "rubrics": {}}
     return empty | {"title": title, "name": name, "tables": [], "figures": []} | parts
 
 
@@ -214,7 +221,7 @@ def table(source: Table) -> dict[str, Any]:
         if column.align == "left" or any(isinstance(row.get(column.key), str) for row in rows)
     }
     shown = {column.key for column in columns}
-    by = next((key for key in ("avg", "score", "mean") if key in shown), "")
+    by = next((key for key in ("avg", "score", "mean", "_mean") if key in shown), "")
     order = [float(row[by]) for row in rows if row.get(by) is not None]
     is_sorted = len(order) == len(rows) and order == sorted(order, reverse=True)
     return {
@@ -225,6 +232,7 @@ def table(source: Table) -> dict[str, Any]:
                 "title": f"{column.group} {column.title}".strip(),
                 "kind": "text" if column.key in texts else "number",
                 "sorted": column.key == by and is_sorted,
+                "best": tabular.best_rows(source, column),
             }
             for column in columns
         ],
@@ -242,7 +250,7 @@ def _sort_key(value: Any) -> str:
 
 def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> dict[str, Any]:
     """Say in a sentence what is best and what of it is settled, over the forest of its models."""
-    rows, (value, _, *ends) = comparison.with_best(tables), HEADLINE
+    rows, (value, _, *ends) = tables["leaderboard"].rows, HEADLINE
     name, prior = named({row["model"]: row["prior"] for row in rows})
     low, high = (of([row[key] for row in rows]) for of, key in zip((min, max), ends, strict=True))
     return {
@@ -253,7 +261,8 @@ def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> d
         "rows": [
             {
                 "model": row["model"],
-                "rank": row[f"rank_{cfg.scoring.rule}"],
+                "rank": row.get("ranks", 1),
+                "candidate": row.get("candidate"),
                 "best": row.get("best"),
             }
             | {"bar": [row[key] for key in (ends[0], value, ends[1])]}
@@ -330,10 +339,10 @@ def figures(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, A
         matrix = cohort.matrix()
         complete = (cohort.outcomes != PENDING).all() and matrix.shape[2] > 1
         if len(cohort.names) > 1 and complete:
-            remark = tables["posterior_ranks"].notes[-1] if "posterior_ranks" in tables else ""
             order = [cohort.names.index(row["model"]) for row in tables["leaderboard"].rows]
             names = [cohort.names[i] for i in order]
-            yield settling(names, matrix.filled(0)[order], remark)
+            ranges = [row["ranks"] for row in tables["leaderboard"].rows]
+            yield settling(names, matrix.filled(0)[order], ranges)
         calibrated = calibrate.pooled([member.run for member in cohort.members])
         if calibrated is not None:
             drawn = calibration.reliability("", calibrated)
@@ -381,15 +390,16 @@ def mean_lengths(cohort: Cohort) -> Floats:
     return means
 
 
-def settling(names: list[str], outcomes: Codes, remark: str = "") -> dict[str, Any]:
+def settling(names: list[str], outcomes: Codes, ranges: Sequence[str] = ()) -> dict[str, Any]:
     """Draw ranks as trials are added, of outcomes as :func:`trajectories` takes them.
 
-    `remark`: what all trials settle, which an order that stays does not say.
+    `ranges` of ranks by all trials, which an order that stays does not say.
     """
     n, ranks, settled = trajectories(outcomes)
     some = np.arange(len(n))[:: -max(1, len(n) // POINTS)][::-1]  # with the last
     drawn = leaderboard.rank_trajectories(names, [n[i] for i in some], ranks[:, some], settled)
-    of_all = f" By all {n[-1]} trials: {remark}." if remark else ""
+    each = ", ".join(f"{name} {of}" for name, of in zip(names, ranges, strict=False))
+    of_all = f" By all {n[-1]} trials, for all models at once: {each}." if each else ""
     return figure(drawn, f"Ranks by Bayes@n after the first n trials.{of_all}")
 
 

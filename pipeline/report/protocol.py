@@ -29,21 +29,27 @@ _TITLES = {
 _ALIKE = ("made", "id", "revision", "program")  # not for the line: of each model, or of the program
 
 
-def protocol(cohort: Cohort) -> tuple[Table, str] | None:
+def protocol(*cohorts: Cohort) -> tuple[Table, str] | None:
     """Tabulate how each run was made, and write in a line what all have in common.
 
-    None where a cohort has no run folders.
+    None where there are no run folders.
     """
-    if not cohort.members:
+    several = len(cohorts) > 1
+    rows = [
+        {"model": f"{member.name}, {cohort.dataset}" if several else member.name}
+        | _made(member.run)
+        for cohort in cohorts
+        for member in cohort.members
+    ]
+    if not rows:
         return None
-    rows = [{"model": member.name} | _made(member.run) for member in cohort.members]
     columns = [Column("model", "model", align="left")]
     columns += [
         Column(key, title, align="left" if key == "id" else "right")
         for key, title in _TITLES.items()
         if any(row[key] is not None for row in rows)
     ]
-    return Table("every model", columns, rows), _line(rows)
+    return Table("How this was made", columns, rows), _line(rows)
 
 
 def _made(run: Run) -> dict[str, Any]:
@@ -73,14 +79,14 @@ def _made(run: Run) -> dict[str, Any]:
 
 
 def _line(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write the settings that all models share, and name those that differ.
+    """Write the settings that all runs share, and name those that differ.
 
     >>> same = dict.fromkeys(_TITLES) | {"trials": 80, "temperature": 0.6, "engine": "vllm 0.32.0"}
     >>> _line([same, same | {"temperature": 1.0}])
-    'trials 80, engine vllm 0.32.0; different among models: temperature'
+    'trials 80, engine vllm 0.32.0; not alike: temperature'
     """
     keys = [key for key in _TITLES if key not in _ALIKE]
     values = {key: {str(row[key]) for row in rows if row[key] is not None} for key in keys}
     same = [f"{_TITLES[key]} {min(of)}" for key, of in values.items() if len(of) == 1]
     other = [_TITLES[key] for key, of in values.items() if len(of) > 1]
-    return ", ".join(same) + f"; different among models: {', '.join(other)}" * bool(other)
+    return ", ".join(same) + f"; not alike: {', '.join(other)}" * bool(other)

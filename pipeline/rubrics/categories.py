@@ -396,19 +396,24 @@ def print_rubrics(run: Run, scores: Scores) -> None:
     percent = f".{max(0, decimals(sigmas) - 2)}%"
     for of in scores.values():
         title = of["title"] + " *" * any(label[0] == "*" for label in of["labels"])
+        title += " (avg)" * (of["headline"]["prior"] == "none")
         ends = f"{min(of['weights']):g} to {max(of['weights']):g}"
         rows.append({"rubric": title, "weight": ends} | _cells(of["headline"]))
         if "with_prior" in of:
             rows.append({"rubric": "  with the prior"} | _cells(of["with_prior"]))
         for part in of["categories"]:
             label = f"- {part['index']} {part['name'].replace('_', ' ')}"
+            label += " (avg)" * (part["prior"] == "none")
             cells = {"weight": f"{part['weight']:g}", "share": f"{part['share']:.1%}"}
             rows.append({"rubric": label} | cells | _cells(part, percent))
     others = (Column(key, key) for key in ("weight", "share", "μ", "σ", "interval"))
     notes = sorted({label for of in scores.values() for label in of["labels"]})
     if limits := runfolder.read_json(run.path / FILE):
         notes.append(f"thresholds: {_basis(limits)}")
-    title = f"rubrics: scores and category shares, {run.cfg.scoring.confidence:.0%} intervals"
+    kind = f"{run.cfg.scoring.prior} prior, {run.cfg.scoring.confidence:.0%} intervals"
+    title = f"rubrics: Bayes@N and category shares, {kind}"
+    if any(part["prior"] == "none" for of in scores.values() for part in of["categories"]):
+        notes.append("(avg): with the paper's interval, as no prior can be estimated")
     show(Table(title, [Column("rubric", "rubric", align="left"), *others], rows, notes))
 
 

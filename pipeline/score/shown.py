@@ -86,9 +86,10 @@ def _rows(scores: Parts, metrics: "Sequence[Metric]") -> list[dict[str, Any]]:
             continue  # the same number
         if metric.name not in known:
             add(title, *found.values())
-        if metric.name == "avg" and "stderr_over_questions" in scores["uniform_prior"]["avg"]:
-            sigma = scores["uniform_prior"]["avg"]["stderr_total"]
-            add("  questions as a sample", None, sigma)
+        if metric.name == "avg" and (
+            other := scores["uniform_prior"]["avg"].get("other_questions")
+        ):
+            add("  questions as a sample", None, *summary(other)[1:])
         if error := found.get("error"):
             add("  of it by random subsets", None, error)
     if how := scores.get("stopped"):

@@ -175,7 +175,7 @@ def _scores(
             warn(line)
         of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
     scores["shares"] = _shares(graded)
-    if by_place := _by_place(run, matrix, level):
+    if by_place := _by_place(run, matrix, level, drawn):
         scores["gold_places"] = by_place
     if mapped:
         scores["rubrics"] = categories.rubric_scores(run, mapped, of_rubrics)
@@ -196,17 +196,16 @@ def _uniform_prior(
         sigma = summary.sigma * max(luck.value, 1.0) ** 0.5
         avg["inflation"] = luck._asdict() | {"sigma": sigma}
     if len({*drawn}) > 1:
-        over = scoring.question_stderr(matrix, clusters=drawn)
-        # What is said of other questions is never surer than what is said of these.
-        avg |= {"stderr_over_questions": over, "stderr_total": max(over, summary.sigma)}
+        avg["stderr_over_questions"] = scoring.question_stderr(matrix, clusters=drawn)
+        avg["other_questions"] = scoring.pool_ci(matrix, None, level, drawn)._asdict()
     passes = {n.removeprefix("pass@"): of.value for n, of in summaries.items() if n[:5] == "pass@"}
     return {"bayes": bayes, "avg": avg, "pass_at_k": passes}
 
 
-def _by_place(run: Run, matrix: Any, level: float) -> Parts:
+def _by_place(run: Run, matrix: Any, level: float, drawn: Sequence[str]) -> Parts:
     """Average the (M, N) outcomes where the gold answer stood at A, B, ...; empty without options.
 
-    Intervals take questions as a sample; places of one are left out.
+    Intervals take questions as a sample; places of one question or cluster are left out.
     """
     if not all(row["choices"] for row in run.questions):
         return {}
@@ -216,10 +215,10 @@ def _by_place(run: Run, matrix: Any, level: float) -> Parts:
     )
     for letter in np.unique(golds).tolist():
         here: Any = np.ma.masked_where(golds != letter, matrix)  # type: ignore[no-untyped-call]
-        here = here[here.count(axis=1) > 0]
-        if len(here) >= 2:
-            mean, sigma, low, high = scoring.clustered_ci(here, confidence=level)
-            parts = _named((mean, sigma, max(0.0, low), min(1.0, high)), "mean")
+        asked = here.count(axis=1) > 0
+        here, clusters = here[asked], np.array(drawn)[asked]
+        if len({*clusters}) >= 2:
+            parts = _named(scoring.pool_ci(here, None, level, clusters), "mean")
             found[letter] = parts | {"questions": len(here), "attempts": int(here.count())}
     return found
 

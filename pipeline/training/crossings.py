@@ -113,7 +113,7 @@ def crossings(ahead: Rows, cfg: TrajectoryConfig) -> Table:
                     "from": steps[0] if steps else None,
                     "to": steps[-1] if steps else None,
                     "at": ", ".join(map(str, steps)),
-                    "settled": len(where(judged, real=True)),
+                    "differences_real": len(where(judged, real=True)),
                     "first_ahead": sum(row["difference"] > 0 for row in judged),
                     "crossings": _changes([row for row in judged if row["difference"] != 0]),
                     "real": _changes(where(judged, real=True)),
@@ -124,7 +124,7 @@ def crossings(ahead: Rows, cfg: TrajectoryConfig) -> Table:
         *columns(titles={"steps": "number", "from": "from", "to": "to"}, group="steps"),
         *columns(align="left", wide=True, at="at"),
         *columns(first_ahead="first ahead"),
-        *columns(group="differences", settled="real"),
+        *columns(group="differences", differences_real="real"),
         *columns(crossings="crossings"),
         *columns(group="crossings", real="real"),
     ]

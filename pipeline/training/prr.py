@@ -188,11 +188,11 @@ def reversals(outcomes: Any, cfg: ReversalConfig, greedy: Any | None = None) -> 
 
 
 def pair_counts(protocol: Reversals, confidence: float) -> Row:
-    """Count the pairs of models that reverse, that are tied, and that are settled on both sides.
+    """Count the pairs of models that reverse, that are tied, and that are apart on both sides.
 
-    Settled: the interval of the difference of the two scores, at this confidence, leaves out 0; it
-    takes trials as independent. `settled` is None without a sigma, and `turned` are the settled
-    pairs that reverse, by position.
+    Apart: the interval of the difference of the two scores, at this confidence, leaves out 0; it
+    takes trials as independent, and pairs one at a time. `apart` is None without a sigma, and
+    `turned` are those of them that reverse, by position.
     """
     upper = np.triu_indices(len(protocol.before.value), 1)
     before, after = (np.sign(rank[upper[1]] - rank[upper[0]]) for rank in protocol.ranks)
@@ -200,19 +200,19 @@ def pair_counts(protocol: Reversals, confidence: float) -> Row:
         "pairs": len(before),
         "reversed": int((before * after < 0).sum()),
         "tied": int((before * after == 0).sum()),
-        "settled": None,
+        "apart": None,
         "turned": [],
     }
     if protocol.before.sigma is not None:
         sides = (protocol.before, protocol.after)
-        first, second = (_settled(side, confidence)[upper] for side in sides)
+        first, second = (_apart(side, confidence)[upper] for side in sides)
         turned = np.flatnonzero(first * second < 0)
-        counts["settled"] = int((first * second != 0).sum())
+        counts["apart"] = int((first * second != 0).sum())
         counts["turned"] = [(int(upper[0][i]), int(upper[1][i])) for i in turned]
     return counts
 
 
-def _settled(scores: Summary, confidence: float) -> Ints:
+def _apart(scores: Summary, confidence: float) -> Ints:
     """Return (L, L): 1 where the row's model is surely ahead of the column's, -1 where behind."""
     value, sigma = scores.value, scores.sigma
     compared = scoring.compare_scores(value[:, None], sigma[:, None], value, sigma, confidence)
@@ -220,7 +220,7 @@ def _settled(scores: Summary, confidence: float) -> Ints:
 
 
 def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
-    """Tabulate PRR by protocol, with its posterior, the settled pairs and the cost.
+    """Tabulate PRR by protocol, with its posterior, the pairs that are apart, and the cost.
 
     The cost is of one model's evaluation before, in the currency of the prices; of Pass@k what k
     attempts cost, as MaP draws it, although its score here takes all N trials.
@@ -240,9 +240,9 @@ def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
                 "mean": posterior and posterior.mean,
                 "low": posterior and posterior.lo,
                 "high": posterior and posterior.hi,
-                "settled": counts["settled"],
-                "settled_reversed": None if counts["settled"] is None else len(turned),
-                "settled_reversed_pairs": turned,
+                "apart": counts["apart"],
+                "apart_reversed": None if counts["apart"] is None else len(turned),
+                "apart_reversed_pairs": turned,
                 "trials": protocol.trials,
                 "cost": used
                 and protocols.evaluation_cost(used, questions, protocol.trials, cfg.prices),
@@ -259,7 +259,7 @@ def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
             Column(end, f"{end} {level}", None, _THREE, group="posterior", short=end)
             for end in ("low", "high")
         ),
-        *columns(group="settled", settled="pairs", settled_reversed="reversed"),
+        *columns(group="apart", apart="pairs", apart_reversed="reversed"),
         *columns(wide=True, trials="trials"),
         Column("cost", cost, cost.replace("of k", "of $k$"), "{:.4g}", short="cost of k"),
     ]
@@ -274,17 +274,17 @@ def _notes(measured: Measured, cfg: ReversalConfig, rows: Rows) -> list[str]:
         f" {CHANCE:g}, and one pair is {1 / pairs:.4f}",
         "posterior: of the rate, from these very trials; noise reverses half of the pairs that the"
         f" trials cannot tell apart, so its {level} interval need not hold PRR",
-        f"settled: the {level} interval of the difference leaves out 0 before and after; trials are"
+        f"apart: the {level} interval of the difference leaves out 0 before and after; trials are"
         " taken as independent",
     ]
     fewest, most = measured.trials
     if fewest < most:
         notes.append(f"N: questions have {fewest} to {most} trials")
-    turned = {tuple(pair): None for row in rows for pair in row["settled_reversed_pairs"]}
+    turned = {tuple(pair): None for row in rows for pair in row["apart_reversed_pairs"]}
     if turned:
         named = ", ".join(f"{a} and {b}" for a, b in list(turned)[:_MOST_NAMED])
         more = f" and {len(turned) - _MOST_NAMED} more" if len(turned) > _MOST_NAMED else ""
-        notes.append(f"settled and reversed by some protocol: {named}{more}")
+        notes.append(f"apart and reversed by some protocol: {named}{more}")
     notes.append(
         "greedy: one attempt of each question, so no interval from trials"
         if where(rows, metric=GREEDY.name)

@@ -103,7 +103,7 @@ def bayes_ci(
 
     The interval is central and uses the normal approximation to the posterior, which suits many
     questions (paper, section 2.5). When nearly all questions are easy, or hard, the uniform prior
-    pulls mu by more than its sigma and the interval misses: look at :func:`shrinkage` too.
+    pulls mu by more than its sigma and the interval misses: report :func:`scoring.score_ci`.
 
     ``confidence`` is the posterior probability of the interval, in (0, 1); both ends are moved into
     ``bounds``, (lowest, highest), if any. Raises ValueError: others, and as :func:`bayes`. All

@@ -72,7 +72,8 @@ def forecast(
         R: outcomes in [0, 1], shape (M, N), masked where missing.
         tokens: lengths of completions, (M, N).
         cut: whether each ran into its limit, (M, N).
-        limit: the higher limit, one for all or (M,); attempts that reach it stay as they are.
+        limit: the higher limit, one for all or (M,). Attempts that reach it stay as they are; all
+            others that were cut off are taken to have reached the longest of these.
         score: from outcomes to value, sigma, low and high at the same ``confidence``.
         confidence: of the interval.
         draws: random draws, with this ``seed``.

@@ -73,35 +73,44 @@ def trials_for_width(R: Outcomes, width: float, w: Weights = None, confidence: f
 
 
 def trials_to_separate(
-    R_a: Outcomes, R_b: Outcomes, w: Weights = None, confidence: float = 0.95
+    R_a: Outcomes,
+    R_b: Outcomes,
+    w: Weights = None,
+    confidence: float = 0.95,
+    power: float = 0.9,
 ) -> TrialPlan:
-    """Plan the trials per question of each model at which z is expected to reach the confidence.
+    """Plan the trials per question of each model at which most runs reach the confidence.
 
     The smallest N from which on::
 
-        N / T |d| / sqrt(E sigma_a^2(N) + E sigma_b^2(N)) >= z
+        N / T |d| / sqrt(E sigma_a^2(N) + E sigma_b^2(N)) >= z + z'
 
-    where z is the one-sided normal quantile of ``confidence`` (1.645 at 0.95), d the difference
-    of the true scores, N / T the pull of the uniform prior on it, and T and E sigma^2 as in the
-    module's docstring. ``trials`` takes for d the difference of the pilot's averages; ``fewest``
-    and ``most`` take the ends of its interval (:func:`scoring.compare`, at the same confidence)
-    furthest from 0 and nearest to 0. Where that holds 0 ``most`` is inf: no number of trials is
-    known to be enough. About half of all runs with N trials reach the confidence.
+    where z and z' are the one-sided normal quantiles of ``confidence`` (1.645 at 0.95) and of
+    ``power`` (1.282 at 0.9), the share of runs of N trials whose z reaches the first, d the
+    difference of the true scores, N / T the pull of the uniform prior on it, and T and E sigma^2 as
+    in the module's docstring. ``trials`` takes for d the difference of the pilot's averages;
+    ``fewest`` and ``most`` take the ends of its interval (:func:`scoring.compare`, at the same
+    confidence) furthest from 0 and nearest to 0. Where that holds 0 ``most`` is inf: no number of
+    trials is known to be enough.
+
+    N is of new runs, planned beforehand. Whoever extends the pilot to N and looks again errs more
+    often than 1 - confidence, unless the looks are those of :class:`scoring.sequential.Race`.
 
     R_a and R_b are outcomes of the two pilots, and w weights, as for :func:`scoring.compare`, with
     its errors; ``confidence`` is that of the order of the two models (rho), in (1/2, 1), and of the
-    range. In the :class:`TrialPlan` inf stands for more than 2^52. Raises ValueError: a confidence
-    outside (1/2, 1), and as that.
+    range, and ``power`` lies in (0, 1). In the :class:`TrialPlan` inf stands for more than 2^52.
+    Raises ValueError: a confidence outside (1/2, 1), and as that.
 
     >>> a = [[1, 1, 1, 0, 1, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 1, 1, 1, 1]]
     >>> b = [[0, 1, 1, 0, 1, 0, 0, 0, 0, 1], [0, 0, 0, 0, 1, 1, 0, 1, 1, 0]]
     >>> trials_to_separate(a, b)
-    TrialPlan(trials=4.0, fewest=2.0, most=12.0)
+    TrialPlan(trials=8.0, fewest=4.0, most=35.0)
     """
     counts_a, counts_b, weights = counts_of_both(R_a, R_b, w)
     if check_confidence(confidence) <= 0.5:
         raise ValueError(f"confidence is {confidence!r}: pass a number between 1/2 and 1")
-    z = -NormalDist().inv_cdf(1 - confidence)
+    check_positive(power, "power", most=1.0)
+    z = -NormalDist().inv_cdf(1 - confidence) + NormalDist().inv_cdf(power)
     weights = weights / (np.ptp(weights) or 1.0)
     pilot = compare(Counts(counts_a), Counts(counts_b), weights, confidence)
     low, high = np.minimum(np.abs(pilot.lo), np.abs(pilot.hi)), np.maximum(-pilot.lo, pilot.hi)

@@ -1,4 +1,4 @@
-"""Ranking K models: by score, by score and uncertainty, and the distribution of every rank.
+"""Ranking K models by score, and by score and uncertainty as the paper does.
 
 Tables 1 and 2 of the paper are consecutive z, dense, z = 1.645 (one-sided 95 %); its Figures 5 and
 7 are competition ranks of plain scores. Source: Hariri et al., arXiv 2510.04265, sections 2.5, 2.7
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from bayes_at_n.scoring.numerics.checks import (
     broadcast_shape,
@@ -18,15 +17,12 @@ from bayes_at_n.scoring.numerics.checks import (
     check_scores,
     finite_array,
 )
-from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
+from bayes_at_n.scoring.numerics.inputs import Bools, Ints
 from bayes_at_n.scoring.ranking import Method, Rule
-from bayes_at_n.scoring.ranking.compare import pairwise_z, signed_z
+from bayes_at_n.scoring.ranking.compare import signed_z
 
 ROUNDING = 1e-13
 """Scores closer than this share of the largest are equal but for rounding."""
-DRAWN, LEAST_DRAWS = 1 << 22, 20_000  # scores, and draws of all models, for ranks
-_CHUNK = 1 << 20  # scores at once
-_STEPS, _REACH = 1 << 12, 9.0  # of sums over a score; a normal has 1e-19 of its mass beyond
 
 
 def ranks(scores: npt.ArrayLike, method: Method = "competition") -> Ints:
@@ -62,10 +58,10 @@ def ranks_with_uncertainty(
         consecutive_z   (mu_i - mu_i+1) / sqrt(sigma_i^2 + sigma_i+1^2) < z
         overlap         mu_i - z sigma_i <= mu_i+1 + z sigma_i+1
 
-    Only neighbours are compared, so a chain may put models into one rank whose own z is large;
-    :func:`indistinguishable_groups` looks at all pairs. At z = 1.645 consecutive_z is one-sided
-    95 % confidence in the order of two neighbours; the overlap (the protocol of the paper's
-    introduction) asks, with equal sigmas, for sqrt(2) times the difference.
+    Only neighbours are compared, so a chain may put models into one rank whose own z is large, and
+    of many neighbours some differ by chance; :func:`rank_ranges` holds for all. At z = 1.645
+    consecutive_z is one-sided 95 % confidence in the order of two neighbours; the overlap (the
+    protocol of the paper's introduction) asks, with equal sigmas, for sqrt(2) times the difference.
 
     mu are posterior means, shape (..., K), and sigma their standard deviations, at least 0, of the
     same shape or one that broadcasts to it, all finite; z is above 0. Raises ValueError: others.
@@ -90,96 +86,6 @@ def ranks_with_uncertainty(
     else:
         raise ValueError(f'rule is {rule!r}: pass "consecutive_z" or "overlap"')
     return _number(order, separated, method)
-
-
-def rank_distribution(mu: npt.ArrayLike, sigma: npt.ArrayLike, seed: int = 0) -> Floats:
-    """Draw the posterior distribution of every model's rank.
-
-    The scores x_i are independent normals with means mu and deviations sigma, and P[i, r] is the
-    share of draws in which r others lie above model i: of four million over K, and 20,000 at least.
-    So its standard error is below .0011 for up to 20 models, and at most .0036; the same arguments
-    give the same P. mu and sigma, and their errors, are those of :func:`ranks_with_uncertainty`,
-    but with one axis, (K,). P has shape (K, K), and rows and columns that add up to 1. Models tied
-    in a score without uncertainty have their places in random order. Raises ValueError: as it does;
-    two axes.
-
-    >>> rank_distribution([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(2).tolist()
-    [[0.98, 0.02, 0.0], [0.01, 0.63, 0.36], [0.0, 0.36, 0.64]]
-    """
-    mean, sd = _one_axis(mu, sigma)
-    models, rng = mean.size, np.random.default_rng(seed)
-    cells, draws = np.arange(models), max(LEAST_DRAWS, DRAWN // models)
-    counts = np.zeros(models**2, dtype=np.int64)
-    for part in np.array_split(np.empty(draws), 1 + draws * models // _CHUNK):
-        drawn = rng.standard_normal((part.size, models)) * sd + mean
-        order = np.argsort(-drawn, axis=1)  # who has each place
-        counts += np.bincount((order * models + cells).ravel(), minlength=counts.size)
-    return counts.reshape(models, models) / draws
-
-
-def probability_best(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> Floats:
-    """Compute the posterior probability of each model to be the best.
-
-    The first column of :func:`rank_distribution`, without draws::
-
-        P_i = integral of phi((x - mu_i)/sigma_i)/sigma_i prod_{j != i} Phi((x - mu_j)/sigma_j) dx
-
-    by sums over equal steps, whose error is below 1e-10 where no sigma is less than a hundredth of
-    the largest; smaller ones count as about that much. Arguments and errors are those of
-    :func:`rank_distribution`; the probabilities have shape (K,) and add up to 1. Raises ValueError:
-    as it does.
-
-    >>> probability_best([0.70, 0.62, 0.61], [0.03, 0.02, 0.02]).round(4).tolist()
-    [0.9827, 0.0123, 0.005]
-    """
-    mean, sd = _one_axis(mu, sigma)
-    span = (mean + _REACH * sd).max() - (mean - _REACH * sd).max()
-    sd = np.maximum(sd, 2 * span / _STEPS)
-    low, high = (mean - _REACH * sd).max(), (mean + _REACH * sd).max()
-    able = mean + _REACH * sd > low  # the others are never the best
-    width = sd[able][:, None]
-    z = (np.linspace(low, high, _STEPS) - mean[able][:, None]) / width
-    below = scipy.special.log_ndtr(z)
-    chances = np.zeros(mean.size)
-    chances[able] = (np.exp(below.sum(axis=0) - below - z**2 / 2) / width).sum(axis=1)
-    return np.asarray(chances / chances.sum())
-
-
-def _one_axis(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Return means and sigmas of K models, (K,), sigmas above 0 so that no two scores are tied."""
-    mean, sd = check_scores(mu, sigma)
-    if mean.ndim != 1:
-        raise ValueError(f"mu has shape {mean.shape}: pass a vector, one score per model")
-    return mean, np.maximum(sd, 1e-10 * (np.abs(mean) + sd).max() or 1.0)
-
-
-def indistinguishable_groups(
-    mu: npt.ArrayLike, sigma: npt.ArrayLike, z: float = 1.645
-) -> list[list[int]]:
-    """Find the largest groups of models of which no two are separated.
-
-    A group is a set of models of which all pairs have |z_ij| < z, and to which no other model can
-    be added. Groups may overlap, as in a compact letter display. They are lists of models' indices,
-    in the order of their scores, best first. Arguments and errors are those of
-    :func:`ranks_with_uncertainty`, but mu has one axis, (K,). Raises ValueError: as it does.
-
-    >>> indistinguishable_groups([0.55, 0.61, 0.62, 0.70, 0.58], 0.02)
-    [[3], [2, 1, 4], [4, 0]]
-    """
-    mean, sd = check_scores(mu, sigma)
-    if mean.ndim != 1:
-        raise ValueError(f"mu has shape {mean.shape}: pass a vector, one score per model")
-    order = np.lexsort((sd, -mean))
-    close: Bools = np.abs(pairwise_z(mean[order], sd[order])) < check_positive(z, "z")
-    np.fill_diagonal(close, True)
-    # Models that are close to the same models are in the same groups: one stands for all.
-    kinds, kind = np.unique(close, axis=0, return_inverse=True)
-    members = [np.flatnonzero(kind.ravel() == i) for i in range(len(kinds))]
-    first = [group[0] for group in members]
-    neighbours = [set(np.flatnonzero(close[i, first]).tolist()) - {k} for k, i in enumerate(first)]
-    cliques = _maximal_cliques(neighbours)
-    groups = sorted(sorted(int(i) for k in clique for i in members[k]) for clique in cliques)
-    return [order[group].tolist() for group in groups]
 
 
 def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
@@ -240,20 +146,3 @@ def _number(order: npt.NDArray[np.intp], separated: Bools, method: Method) -> In
     numbered: Ints = np.empty(order.shape, dtype=np.int64)
     np.put_along_axis(numbered, order, ordered, axis=-1)
     return numbered
-
-
-def _maximal_cliques(neighbours: list[set[int]]) -> list[list[int]]:
-    """List the maximal cliques of a graph (Bron and Kerbosch 1973, with a pivot)."""
-    cliques: list[list[int]] = []
-    # Clique so far, what may extend it, and what was tried before; a list, as deep as it may be.
-    waiting: list[tuple[list[int], set[int], set[int]]] = [([], set(range(len(neighbours))), set())]
-    while waiting:
-        clique, candidates, done = waiting.pop()
-        if not candidates and not done:
-            cliques.append(clique)
-            continue
-        pivot = max(candidates | done, key=lambda v: len(candidates & neighbours[v]))
-        for v in sorted(candidates - neighbours[pivot]):
-            waiting.append(([*clique, v], candidates & neighbours[v], done & neighbours[v]))
-            candidates, done = candidates - {v}, done | {v}
-    return cliques

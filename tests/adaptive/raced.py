@@ -32,7 +32,8 @@ def folders(root: Path, outcomes: Any, names: str = "abcdef") -> Path:
 def seen_in(outcomes: Any, goal: Goal) -> Course:
     """The course of a race through outcomes, of five tokens an attempt."""
     tokens = np.full((len(outcomes), outcomes.shape[2]), 5 * QUESTIONS)
-    known = Outcomes(goal.names, outcomes, tokens, "independent")
+    alone = [*map(str, range(outcomes.shape[1]))]
+    known = Outcomes(goal.names, outcomes, tokens, "independent", alone)
     return looks.course(known, goal)
 
 

@@ -152,15 +152,17 @@ def test_what_no_gate_can_decide(root: Path, capsys: Capsys) -> None:
         assert status == 2 and message in said
 
 
-def test_trials_that_share_luck_claim_nothing(root: Path, capsys: Capsys) -> None:
-    rng = np.random.default_rng(0)
-    for name, chance in (("base", 0.4), ("lucky", 0.6)):
-        right = np.tile(rng.random(40) < chance, (QUESTIONS, 1)).astype(int)
+def test_trials_that_share_luck_or_seeds_are_bet_on_whole(root: Path, capsys: Capsys) -> None:
+    of_trial = {"base": np.arange(40) % 2, "lucky": (np.arange(40) % 5 < 3).astype(int)}
+    for name, row in of_trial.items():
+        right = np.tile(row, (QUESTIONS, 1))
         lines = {f"q{q:02d}": "".join(map(str, row)) for q, row in enumerate(right)}
         run_of(Path("runs"), name, lines, dataset="z")
     policy("datasets: {z: {no_worse: 1}}")
     status, found, _ = gated(capsys, "model=base,lucky", "gate=policy.yaml")
-    assert status == 4 and "inflation" in found["datasets"][0]["sentence"]
+    [row] = found["datasets"]
+    assert status == 4 and row["p"] < 0.01 and row["seeds"] == "shared"
+    assert "by whole trials, whose attempts share a seed" in row["sentence"]
 
 
 def next_look(seen: Course) -> Any:

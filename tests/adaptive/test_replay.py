@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, run_of
+from helpers import Capsys, drawn_together, run_of
 from raced import QUESTIONS, TRIALS, coins, folders
 
 from bayes_at_n import scoring
@@ -109,11 +109,17 @@ def test_trials_that_share_luck_settle_nothing(tmp_path: Path, capsys: Capsys) -
 
 def test_the_winner_on_other_questions(tmp_path: Path, capsys: Capsys) -> None:
     outcomes = coins(0.9, 0.6, 0.2)
-    found = told(capsys, f"replay={folders(tmp_path, outcomes)}", "until=order")
-    counted = [of[:, : m["trials"]] for of, m in zip(outcomes, found["models"], strict=True)]
-    expected = scoring.paired_questions(counted[0], counted[1]).probability
-    assert found["basis"]["nearest"] == "b"
-    assert found["basis"]["other_questions"] == pytest.approx(float(expected))
+    place, labels = folders(tmp_path, outcomes), None
+    for labels in (None, [str(q // 4) for q in range(QUESTIONS)]):
+        if labels:
+            drawn_together(place / "b", labels)
+        found = told(capsys, f"replay={place}", "until=order")
+        counted = [of[:, : m["trials"]] for of, m in zip(outcomes, found["models"], strict=True)]
+        basis, expected = found["basis"], scoring.paired_questions(*counted[:2], clusters=labels)
+        assert (basis["nearest"], basis["other_questions"]) == ("b", pytest.approx(expected[4]))
+        more = scoring.next_attempts(*counted[:2], clusters=labels)
+        assert basis["next_attempts"]["elsewhere"] == pytest.approx(more.elsewhere)
+        assert "interval of a minus b by" in basis["next_attempts"]["sentence"]
 
 
 @pytest.mark.parametrize(

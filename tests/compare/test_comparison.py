@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, change_attempts, run_of
+from helpers import Capsys, change_attempts, drawn_together, run_of
 from helpers import with_signals as of_signals
 from rich.console import Console
-from scipy.stats import norm, t
+from scipy.stats import false_discovery_control, norm, studentized_range, t
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -84,7 +84,8 @@ def test_scores_are_those_of_the_formulas(root: Path) -> None:
         assert ends == pytest.approx(scoring.score_ci(right))
         assert row["prior"] == scoring.score_prior(right)
         means = [line.count("1") / len(line) for line in marks.values()]
-        assert row["stderr_questions"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3))
+        over = np.std(means, ddof=1) / math.sqrt(3)
+        assert row["stderr_questions"] == pytest.approx(max(over, math.sqrt(scaled)))
         pairs = [
             1 - math.comb(len(line) - line.count("1"), 2) / math.comb(len(line), 2)
             for line in marks.values()
@@ -124,6 +125,25 @@ def test_metrics_have_intervals(
     assert not (root / "out" / "metrics.tex").exists()
 
 
+def test_questions_drawn_together_count_as_one(root: Path, capsys: Capsys) -> None:
+    alone = compared(root, "dataset=sums")["datasets"][0]
+    drawn_together(root / "sums" / "good", ["p1", "p1", "p2"])
+    capsys.readouterr()
+    found = compared(root, "dataset=sums")["datasets"][0]
+    R = np.array(
+        [[[int(mark == "1") for mark in of] for of in MARKS[m].values()] for m in ("good", "near")]
+    )
+    c = scoring.paired_questions(R[0], R[1], clusters="aab")
+    assert found["neighbours"][0]["probability_other_questions"] == pytest.approx(c.probability)
+    assert (alone["clusters"], found["clusters"]) == (3, 2)
+    assert found["verdict"]["other_questions"] is None  # of two clusters
+    more = scoring.next_attempts(R[0], R[1], clusters="aab")
+    assert found["next_attempts"]["elsewhere"] == pytest.approx(more.elsewhere)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "3 models, 3 questions in 2 clusters" in said
+    assert found["next_attempts"]["sentence"] in said and "of good minus near by" in said
+
+
 def test_order_of_neighbours_rests_on_the_averages(root: Path, drawn: None) -> None:
     found = compared(root)["datasets"][0]
     first, second = found["neighbours"]
@@ -141,26 +161,30 @@ def test_order_of_neighbours_rests_on_the_averages(root: Path, drawn: None) -> N
         ]
         sigma = max(statistics.stdev(gaps) / 3**0.5, math.sqrt(va + vb))
         assert row["probability_other_questions"] == pytest.approx(t(2).cdf(float(a - b) / sigma))
+        limit = studentized_range.ppf(0.95, 3, np.inf) / math.sqrt(2)
+        assert row["low"] == pytest.approx(float(a - b) - limit * math.sqrt(va + vb))
     assert first["z"] < 1.645 < second["z"]
-    assert found["groups"] == [["good", "near"], ["poor"]]
     assert first["trials"] > 8 and first["trials_most"] == "inf"
-    assert second["trials"] <= 8
     places = {row["model"]: (row["rank"], row["rank_consecutive_z"]) for row in found["models"]}
     assert places == {"good": (1, 1), "near": (2, 1), "poor": (3, 2)}
+    of_all = {(row["above"], row["below"]): row for row in found["pairs"]}
+    assert len(of_all) == 3 and of_all["good", "near"]["z"] == first["z"]
+    p = [2 * norm.sf(row["z"]) for row in of_all.values()]
+    q = [row["q"] for row in of_all.values()]
+    assert q == pytest.approx(false_discovery_control(p).tolist())
 
 
-def test_posterior_ranks_are_those_of_drawn_scores(root: Path) -> None:
-    rows = compared(root)["datasets"][0]["ranks"]
-    rng = np.random.default_rng(0)
+def test_ranks_and_the_best_are_of_all_models_together(root: Path) -> None:
+    rows = compared(root)["datasets"][0]["models"]
     exacts = [exact(MARKS[row["model"]]) for row in rows]
-    drawn = np.stack([rng.normal(float(a), math.sqrt(v), 200_000) for _, _, a, v in exacts])
-    places = (-drawn).argsort(axis=0).argsort(axis=0)
-    for i, row in enumerate(rows):
-        shares = [(places[i] == r).mean() for r in range(3)]
-        assert [row["p1"], row["p2"], row["p3"]] == pytest.approx(shares, abs=0.006)
-        assert row["best"] == pytest.approx(row["p1"], abs=0.002)
-        assert row["expected"] == pytest.approx(1 + places[i].mean(), abs=0.01)
-    assert [(row["from"], row["to"]) for row in rows] == [(1, 2), (1, 2), (3, 3)]
+    avg, sigma = zip(*((float(a), math.sqrt(v)) for _, _, a, v in exacts), strict=True)
+    low, high = scoring.rank_ranges(avg, sigma)
+    assert [row["rank_low"] for row in rows] == low.tolist() == [1, 1, 3]
+    assert [row["rank_high"] for row in rows] == high.tolist()
+    assert [row["ranks"] for row in rows] == ["1–2", "1–2", "3"]
+    assert [row["candidate"] for row in rows] == [True, True, False]
+    assert [row["best"] for row in rows] == pytest.approx(scoring.probability_best(avg, sigma))
+    assert [row["best_other"] for row in rows] == [None] * 3  # of three questions
 
 
 def test_rules_of_ranks_differ_and_are_named(tmp_path: Path) -> None:
@@ -177,7 +201,7 @@ def test_rules_of_ranks_differ_and_are_named(tmp_path: Path) -> None:
     assert (row["rank_consecutive_z"], row["rank_overlap"]) == (2, 1)
     for name in ("leaderboard.tex", "leaderboard.md"):
         text = (tmp_path / "out" / name).read_text()
-        assert "rank z" in text and "dense" in text and "share a rank" in text
+        assert "rank z" not in text and "for all models at once" in text
         assert "s.e. over questions" in text and "s.e. q" not in text
 
 
@@ -193,7 +217,14 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     assert [row["model"] for row in found["rankings"]] == ["good", "near", "poor", "new"]
     near = found["rankings"][1]
     assert (near["sums_without"], near["more_without"], near["_pooled_without"]) == (2, 1, 1)
-    assert found["rankings"][2].keys() == {"model", "sums_with", "sums_without"}
+    assert found["rankings"][2].keys() == {"model", "sums_ranks", "sums_with", "sums_without"}
+    scores = {row["model"]: row for row in found["scores"]}
+    both = [scores["near"][f"{name}_score"] for name in ("sums", "more")]
+    assert scores["near"]["_mean"] == pytest.approx(sum(both) / 2)
+    sigmas = [scores["near"][f"{name}_sigma"] for name in ("sums", "more")]
+    assert scores["near"]["_mean_sigma"] == pytest.approx(math.hypot(*sigmas) / 2)
+    assert "_mean" not in scores["poor"] and "more_score" not in scores["poor"]
+    assert [row["model"] for row in found["scores"]][2:] == ["poor", "new"]
     pooled = {row["model"]: row for row in found["pooled"]["models"]}
     assert set(pooled) == {"good", "near"}
     a = exact(MARKS["near"] | more["near"])[2]  # five questions of equal weight
@@ -203,7 +234,7 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     assert r"\multicolumn{2}{c}{sums} & \multicolumn{2}{c}{more}" in text
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in text
     out = capsys.readouterr().out
-    assert out.startswith("ranks on several data sets") and "order of neighbours" not in out
+    assert out.startswith("scores on several data sets") and "order of neighbours" not in out
     assert found["pooled"]["verdict"]["sentence"] in out
     assert (root / "out" / "_pooled" / "metrics.csv").is_file()
     assert (root / "out" / "more" / "neighbours.csv").is_file()
@@ -222,7 +253,7 @@ def test_a_data_set_called_pooled_is_not_the_pooled_stack(root: Path) -> None:
         told = json.loads((root / "out" / place / "leaderboard.json").read_text())
         assert f"{questions} questions" in told["title"]
     head = (root / "out" / "rankings.csv").read_text().splitlines()[0].split(",")
-    ends = ["with", "without"]
+    ends = ["ranks", "without", "with"]
     assert head == ["model", *(f"{n}_{e}" for n in ("sums", "pooled", "_pooled") for e in ends)]
     near = next(row for row in found["rankings"] if row["model"] == "near")
     assert (near["pooled_without"], near["_pooled_without"]) == (1, 1)
@@ -253,9 +284,7 @@ def test_files_of_an_earlier_comparison_do_not_stay(root: Path) -> None:
     stems = ("leaderboard", "metrics", "attempts")
     tables = {f"{t}.{e}" for t in stems for e in ("csv", "json", "tex", "md")}
     pictures = {f"{p}.{e}" for p in ("forest", "questions") for e in ("png", "pdf")}
-    pairs = {
-        f"{t}.{e}" for t in ("neighbours", "posterior_ranks") for e in ("csv", "json", "tex", "md")
-    }
+    pairs = {f"{t}.{e}" for t in ("neighbours", "pairs") for e in ("csv", "json", "tex", "md")}
     kept = {"compare.json", "notes.csv"}
     assert files_in(out) == kept | tables | pictures | pairs | {"sums/notes.md"}
     assert not (out / "more").exists() and not (out / "_pooled").exists()
@@ -313,7 +342,7 @@ def test_no_share_is_written_above_one(tmp_path: Path) -> None:
     assert found["models"][0]["pass_at_4"] == 1
     with (tmp_path / "out" / "leaderboard.csv").open() as file:
         assert next(csv.DictReader(file))["pass_at_4"] == "1.0"
-    for row in (*found["models"], *found["neighbours"], *found["ranks"]):
+    for row in (*found["models"], *found["neighbours"], *found["pairs"]):
         shares = [v for k, v in row.items() if k.startswith(("p", "best", "low", "high"))]
         assert all(0 <= value <= 1 for value in shares if isinstance(value, float))
 
@@ -338,7 +367,7 @@ def test_one_model_is_shown_without_ranks(tmp_path: Path, capsys: Capsys) -> Non
     found = compared(tmp_path, "dataset=sums")["datasets"][0]
     assert "ranks need two" in capsys.readouterr().err
     assert [row["model"] for row in found["models"]] == ["good"]
-    assert "neighbours" not in found and found["groups"] == [["good"]]
+    assert "neighbours" not in found and "ranks" not in found["models"][0]
     assert found["verdict"]["sentence"].startswith("good has Bayes@8 = ")
 
 
@@ -364,13 +393,12 @@ def test_models_are_ordered_by_avg_whatever_the_prior_and_scored_alone(tmp_path:
         found = compared(tmp_path, f"scoring.prior={prior}")["datasets"][0]
         assert [row["model"] for row in found["models"]] == order
         assert [row["rank"] for row in found["models"]] == [1, 2]
-        assert [row["model"] for row in found["ranks"]] == found["verdict"]["models"] == order
+        assert found["verdict"]["models"] == order
         [pair] = found["neighbours"]
         assert [pair["above"], pair["below"]] == order and pair["difference"] > 0
         first, second = found["models"]
         z = (first["avg"] - second["avg"]) / math.hypot(first["avg_sigma"], second["avg_sigma"])
         assert pair["z"] == pytest.approx(z)
-        assert found["ranks"][0]["best"] == pytest.approx(norm.cdf(z))
         assert found["verdict"]["score"] == first["score"]
         assert [row["prior"] for row in found["models"]] == wanted
     assert (first["score"], second["score"]) == pytest.approx((0.75, 38 / 42))
@@ -575,7 +603,7 @@ def test_a_terminal_cuts_no_number(root: Path, width: int) -> None:
     (one,) = cohort.load(cfg)
     board = leaderboard.leaderboard(one, cfg)
     console = Console(width=width, file=io.StringIO(), markup=False)
-    for table in (board, leaderboard.attempts(board), pairwise.posterior_ranks(one, cfg)):
+    for table in (board, leaderboard.attempts(board), pairwise.neighbours(one, cfg)):
         console.print(tabular.to_rich(table, width))
         text = console.file.getvalue()  # type: ignore[attr-defined]
         assert max(map(len, text.splitlines())) <= width

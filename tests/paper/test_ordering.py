@@ -85,11 +85,11 @@ def test_the_90_subsets_are_used_for_the_papers_models_and_drawn_for_others() ->
     few = ordering.convergence(tiny(), [made(4)])
     assert {"subsets2_sums", "subsets3_sums"} <= set(few.tables)
     assert any("twenty" in note for note in few.notes)
-    of_all = scoring.avg(np.asarray(made(4).matrix().data))
-    alike = [group for group in scoring.indistinguishable_groups(*of_all) if len(group) > 1]
+    low, high = scoring.rank_ranges(*scoring.avg(np.asarray(made(4).matrix().data)))
     [message] = [n for n in few.tables["fig1_sums_4"].notes if "not where it is settled" in n]
-    named = [", ".join(made(4).names[i] for i in group) for group in alike]
-    assert message.endswith(f": {'; '.join(named) or 'none'}")
+    ranges = zip(made(4).names, low, high, strict=True)
+    named = [f"{name} {a}–{b}" for name, a, b in ranges if a < b]
+    assert message.endswith(f": {', '.join(named) or 'none'}")
 
 
 def test_the_papers_twenty_are_ranked_apart_from_others() -> None:

@@ -50,7 +50,7 @@ def mu_of(models: int) -> Any:
 
 def a_forest(models: int, questions: int) -> Figure:
     mu = mu_of(models)
-    ranks = list(1 + np.arange(models) // 2)
+    ranks = [(f"{1 + i // 2}–{models}", i < 2) for i in range(models)]
     return leaderboard.forest(names_of(models), mu, mu - 0.05, mu + 0.02, ranks, "forest", "μ")
 
 
@@ -246,15 +246,15 @@ def test_two_runs_are_drawn_beside_the_margin_with_every_token() -> None:
 
 
 def test_forest_draws_means_and_intervals_best_first() -> None:
-    mu = np.array([0.9, 0.5, 0.2])
-    figure = leaderboard.forest(list("bca"), mu, mu - 0.1, mu + 0.05, [1, 2, 3], "title", "μ")
+    mu, ranks = np.array([0.9, 0.5, 0.2]), [("1–2", True), ("1–2", True), ("3", False)]
+    figure = leaderboard.forest(list("bca"), mu, mu - 0.1, mu + 0.05, ranks, "title", "μ")
     axes = figure.axes[0]
     points, low, high = axes.containers[0].lines[0], *axes.containers[0].lines[1]
     assert points.get_xdata().tolist() == [0.9, 0.5, 0.2]
     np.testing.assert_allclose(low.get_xdata(), [0.8, 0.4, 0.1])
     np.testing.assert_allclose(high.get_xdata(), [0.95, 0.55, 0.25])
     labels = [text.get_text().split() for text in axes.get_yticklabels()]
-    assert labels == [["b", "1"], ["c", "2"], ["a", "3"]]
+    assert labels == [["b", "1–2"], ["c", "1–2"], ["a", "3"]]
     assert "0.900  [0.800, 0.950]" in texts(figure)
 
 
@@ -437,7 +437,7 @@ def test_a_failed_write_leaves_the_old_file(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("forest", "share rank 1"),
+        ("forest", "cannot be told apart from the best"),
         ("rank_lines", "are each first under 4 of 12 rubrics"),
         ("trajectories", "stops changing at n = 75 of 80"),
         ("heat_map", "Of 30 questions 0 are never solved"),

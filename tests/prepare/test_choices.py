@@ -253,7 +253,7 @@ def test_position_bias_is_measured(prepared_choices: Any, capsys: Capsys) -> Non
     for letter, at in places.items():
         here = np.ma.masked_where(golds != letter, right)
         here = here[here.count(axis=1) > 0]
-        assert at["mean"] == pytest.approx(scoring.clustered_ci(here)[0])
+        assert at["mean"] == pytest.approx(scoring.avg(here)[0])
         assert at["attempts"] == here.count()
     assert "accuracy by the gold answer's place: A " in capsys.readouterr().out
 

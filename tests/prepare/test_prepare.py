@@ -62,6 +62,18 @@ def test_again_changes_nothing_and_needs_no_tokenizer(
     assert before == {p.name: p.read_bytes() for p in setup.folder.iterdir()}
 
 
+def test_clusters_are_added_to_a_folder_that_is_there(setup: Setup) -> None:
+    stage.prepare(setup.run())
+    made = json.loads((setup.folder / "manifest.json").read_text())["identity"]
+    rows = [row | {"passage": f"p{i // 2}"} for i, row in enumerate(arithmetic(4))]
+    write_questions(setup.questions, rows)
+    run = setup.run("dataset.fields.cluster=passage")
+    stage.prepare(run)
+    assert [row["cluster"] for row in Run(run.cfg).questions] == ["p0", "p0", "p1", "p1"]
+    assert json.loads((setup.folder / "manifest.json").read_text())["identity"] == made
+    assert load_folder(setup.folder, []).dataset.fields.cluster == "passage"
+
+
 @pytest.mark.parametrize("file", ["config.yaml", "questions.parquet"])
 def test_settle_goes_on_after_a_kill_before_the_manifest(
     setup: Setup, monkeypatch: pytest.MonkeyPatch, file: str

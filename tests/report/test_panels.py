@@ -37,7 +37,7 @@ def test_a_model_has_one_look_in_all_figures(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(panels, "figure", lambda *_: {})
     for module, name in ((panels.leaderboard, "rank_trajectories"), (panels.curves, "by_cap")):
         monkeypatch.setattr(module, name, lambda first, *_: asked.append(list(first)))
-    score = {"score": 0, "low": 0, "high": 1, "prior": "none"}
+    score = {"score": 0, "low": 0, "high": 1, "prior": "none", "ranks": "1–2"}
     rows = [{"model": name, **score, "attempts": 2} for name in "ba"]
     limits = [{"model": name, "max_tokens": 8} for name in "aabb"]
     tables = {"leaderboard": Table("", [], rows), "caps": Table("", [], limits)}
@@ -51,8 +51,8 @@ def test_ranks_of_many_trials_are_thinned() -> None:
     outcomes = np.random.default_rng(3).integers(0, 2, (2, 1, 70_000), np.int8)
     drawn = panels.settling(["a", "b"], outcomes)
     assert len(drawn["svg"]) < 200_000 and "order of models" in drawn["title"]
-    said = panels.settling(["a", "b"], outcomes[:, :, :9], "a, b are not apart")["caption"]
-    assert said.endswith("By all 9 trials: a, b are not apart.")
+    said = panels.settling(["a", "b"], outcomes[:, :, :9], ["1–2", "1–2"])["caption"]
+    assert said.endswith("By all 9 trials, for all models at once: a 1–2, b 1–2.")
 
 
 def test_the_first_screen_has_the_headline_in_the_order_of_avg() -> None:

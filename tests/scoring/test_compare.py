@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bayes_at_n.scoring import avg, question_stderr
-from bayes_at_n.scoring.intervals.uncertainty import next_attempts, uncertainty
+from bayes_at_n.scoring.intervals.uncertainty import next_attempts, pool_ci, uncertainty
 from bayes_at_n.scoring.numerics.inputs import Counts
 from bayes_at_n.scoring.ranking.compare import compare, compare_scores, paired_questions, pairwise_z
 
@@ -388,3 +388,48 @@ def test_what_more_attempts_cannot_buy() -> None:
     assert (alike.here, alike.elsewhere) == (0, 0)
     with pytest.raises(ValueError, match="R has 1 cluster"):
         next_attempts([[1, 0], [0, 1]], clusters="aa")
+
+
+# The score on other questions.
+
+
+@given(matrices(least=1, questions=2))
+def test_pool_ci_is_the_t_interval_with_two_questions_more(pair: tuple[Rows, Rows]) -> None:
+    rows = pair[0]
+    means = [sum(row) / len(row) for row in rows]
+    more, (value, of_trials) = [*means, 0, 1], avg(ragged(rows))
+    sigma = max(statistics.stdev(more) / math.sqrt(len(more)), of_trials)
+    ends = stats.t(len(more) - 1, statistics.mean(more), sigma).interval(0.9)
+    found = pool_ci(ragged(rows), confidence=0.9)
+    close(found[:2], (value, max(question_stderr(ragged(rows)), of_trials)))
+    close(found[2:], (max(min(ends[0], value), 0), min(max(ends[1], value), 1)), 1e-9)
+    close(
+        pool_ci(ragged(rows), [2, 5], 0.9),
+        [2 + 3 * found[0], 3 * found[1], *(2 + 3 * x for x in found[2:])],
+        1e-9,
+    )
+
+
+def test_two_clusters_more_are_of_mean_size() -> None:
+    R, labels = np.eye(6, 4, dtype=int), "aaabbb"
+    more = np.vstack([R, np.zeros((3, 4), int), np.ones((3, 4), int)])
+    found, all_of = (
+        pool_ci(R, None, 0.5, labels),
+        question_stderr(more, clusters="aaabbbcccddd"),
+    )
+    close(found.high, more.mean() + stats.t.ppf(0.75, 3) * max(all_of, avg(R)[1]))
+    close(found.sigma, max(question_stderr(R, clusters=labels), avg(R)[1]))
+
+
+@pytest.mark.parametrize(("M", "N"), [(5, 1), (5, 80), (30, 4)])
+def test_pool_ci_holds_the_score_of_the_pool(M: int, N: int) -> None:
+    """Also where questions are of two kinds, of which a sample may not have the rarer one."""
+    rng, runs = np.random.default_rng(M), 2_000
+    for p, truth in (
+        (np.full((runs, M), 0.97), 0.97),
+        (np.where(rng.random((runs, M)) < 0.2, 0.1, 0.9), 0.74),
+        (rng.beta(0.3, 0.3, (runs, M)), 0.5),
+    ):
+        hits = rng.binomial(N, p)
+        found = pool_ci(Counts(np.stack([N - hits, hits], axis=-1)))
+        assert np.mean((found.low <= truth + 1e-12) & (truth <= found.high)) > 0.935

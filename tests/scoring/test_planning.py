@@ -117,13 +117,15 @@ def test_separation_is_reached_in_expectation() -> None:
     sigma = math.sqrt(sum((m + 1) * (n + 1) / (m + n + 3) / (m + n) ** 2 for m, n in a + b) / 9)
     confidence = 0.9
     half = NORMAL.inv_cdf(0.95) * sigma
-    plan = trials_to_separate(Counts(a), Counts(b), confidence=confidence)
     assert gap - half > 0
-    for N, d in zip(plan, (gap, gap + half, gap - half), strict=True):
-        assert 1 <= N < 60
-        assert expected_z(a, b, d, int(N)) >= NORMAL.inv_cdf(confidence)
-        assert N == 1 or expected_z(a, b, d, int(N) - 1) < NORMAL.inv_cdf(confidence)
-    assert plan == trials_to_separate(Counts(b), Counts(a), confidence=confidence)
+    for power, more in ((0.5, 0.0), (0.9, NORMAL.inv_cdf(0.9))):
+        how = {"confidence": confidence, "power": power}
+        plan = trials_to_separate(Counts(a), Counts(b), **how)
+        for N, d in zip(plan, (gap, gap + half, gap - half), strict=True):
+            assert 1 <= N < 200
+            assert expected_z(a, b, d, int(N)) >= NORMAL.inv_cdf(confidence) + more
+            assert N == 1 or expected_z(a, b, d, int(N) - 1) < NORMAL.inv_cdf(confidence) + more
+        assert plan == trials_to_separate(Counts(b), Counts(a), **how)
 
 
 def test_what_cannot_be_separated_is_infinite() -> None:
@@ -177,7 +179,10 @@ def test_simulated_runs_reach_the_plan_at_the_median() -> None:
     plan = trials_to_separate(Counts(A), Counts(B))
     assert plan.fewest < plan.trials < plan.most < math.inf
     c = compare_scores(*runs(int(plan.trials), A), *runs(int(plan.trials), B))
-    assert abs(np.median(c.z) - 1.645) < 0.06
+    assert (
+        abs(((c.difference * (A[..., 1].sum() - B[..., 1].sum()) > 0) & (c.z > 1.645)).mean() - 0.9)
+        < 0.03
+    )
 
 
 def test_the_coins_of_the_paper() -> None:
@@ -203,15 +208,15 @@ def test_the_coins_of_the_paper() -> None:
         low, high = 0.55, 0.999
         while high - low > 1e-5:
             middle = (low + high) / 2
-            planned = np.median(trials_to_separate(*pilots, confidence=middle).trials)
+            planned = np.median(trials_to_separate(*pilots, confidence=middle, power=0.5).trials)
             low, high = (middle, high) if planned <= trials else (low, middle)
         z = NORMAL.inv_cdf(low)
         mean_z = 2 * NORMAL.pdf(z) + z * (2 * NORMAL.cdf(z) - 1)
         assert abs(mean_z - paper) < 0.04
         if trials == 80:
             assert 0.79 < NORMAL.cdf(z) < 0.86
-    at_95 = trials_to_separate(*pilots).trials
-    at_975 = trials_to_separate(*pilots, confidence=0.975).trials
+    at_95 = trials_to_separate(*pilots, power=0.5).trials
+    at_975 = trials_to_separate(*pilots, confidence=0.975, power=0.5).trials
     assert (at_95 > 199).all() and (at_95 < 270).all()
     close(at_975 / at_95, (1.96 / 1.645) ** 2, 0.01)
 
@@ -243,6 +248,7 @@ def test_missing_trials_are_left_out() -> None:
         (lambda: trials_for_width([[0, 3]], 0.1), "0 and 1 are allowed"),
         (lambda: trials_to_separate([[0, 1]], [[0, 1]], confidence=0.5), "between 1/2 and 1"),
         (lambda: trials_to_separate([[0, 1]], [[0, 1]], confidence=1.5), "confidence is 1.5"),
+        (lambda: trials_to_separate([[0, 1]], [[0, 1]], power=1.0), "power is 1.0"),
         (lambda: trials_to_separate([[0, 1]], [[0, 1], [1, 1]]), "R_b has 2"),
         (
             lambda: trials_to_separate([[1], [0]], np.ma.masked_equal([[1], [7]], 7)),

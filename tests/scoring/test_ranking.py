@@ -1,4 +1,4 @@
-"""Ranks, their posterior distribution and tau_b, against definitions, exact formulas and scipy."""
+"""Ranks and tau_b, against definitions, exact formulas and scipy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayes_at_n.scoring import Counts, avg, bayes, kendall_tau_b, pass_at_k
-from bayes_at_n.scoring.ranking.ranks import (
-    indistinguishable_groups,
-    probability_best,
-    rank_distribution,
-    ranks,
-    ranks_with_uncertainty,
-)
+from bayes_at_n.scoring.ranking.ranks import ranks, ranks_with_uncertainty
 
 PHI = statistics.NormalDist().cdf
 # LLM11 down to LLM1 of the paper's Table 1, with their printed means.
@@ -98,113 +92,6 @@ def test_ranks_do_not_depend_on_the_order_of_models() -> None:
         assert found.tolist() == [1, 1, 1]
 
 
-# The distribution of the rank.
-
-
-def test_two_models_exactly() -> None:
-    for mu, sigma in (((0.3, 0.1), (0.2, 0.05)), ((1e6, 1e6 + 3), (1.0, 2.0)), ((0, 1), (0, 0.7))):
-        p = PHI((mu[0] - mu[1]) / math.hypot(*sigma))
-        close(rank_distribution(mu, sigma), [[p, 1 - p], [1 - p, p]], 0.002)
-        close(probability_best(mu, sigma), [p, 1 - p], 1e-4 if 0 in sigma else 1e-8)
-
-
-def test_three_models_exactly() -> None:
-    """The best and the worst of three are orthants of a normal in two dimensions."""
-    sigma = [0.3, 0.7, 0.02]
-    # Equal means: 1/4 + asin(rho) / (2 pi), with rho the correlation of the two differences.
-    expected = []
-    for i in range(3):
-        s, t, u = sigma[i], *(sigma[j] for j in range(3) if j != i)
-        rho = s**2 / math.sqrt((s**2 + t**2) * (s**2 + u**2))
-        expected.append(0.25 + math.asin(rho) / (2 * math.pi))
-    found = rank_distribution([0.4] * 3, sigma)
-    close(found[:, 0], expected, 0.002)
-    close(found[:, 2], expected, 0.002)
-    close(probability_best([0.4] * 3, sigma), expected)
-
-
-def test_ranks_are_those_of_draws_and_seeded() -> None:
-    rng = np.random.default_rng(9)
-    mu, sigma = rng.normal(size=7), rng.uniform(0.01, 1.5, size=7)
-    draws = 200_000
-    x = rng.normal(mu, sigma, size=(draws, 7))
-    place = (-x).argsort(axis=1).argsort(axis=1)
-    counted = np.stack([np.bincount(place[:, i], minlength=7) for i in range(7)]) / draws
-    found = rank_distribution(mu, sigma)
-    assert (np.abs(found - counted) < 6 * np.sqrt(found * (1 - found) / draws) + 1e-4).all()
-    assert np.abs(probability_best(mu, sigma) - found[:, 0]).max() < 0.002
-    close((found.sum(axis=0), found.sum(axis=1)), 1.0)
-    assert (found == rank_distribution(mu, sigma)).all()
-    assert (found != rank_distribution(mu, sigma, seed=1)).any()
-
-
-@pytest.mark.parametrize("K", [1, 5, 40])
-def test_equal_models_have_equal_chances(K: int) -> None:
-    for sigma in (0.0, 0.3):
-        close(rank_distribution([2.0] * K, sigma), np.full((K, K), 1 / K), 0.003)
-        close(probability_best([2.0] * K, sigma), np.full(K, 1 / K))
-
-
-def test_scores_without_uncertainty() -> None:
-    """Three points tied, one normal around them: the normal is above or below all three."""
-    p = PHI((1.0 - 0.8) / 0.5)
-    found = rank_distribution([0.8, 0.8, 1.0, 0.8], [0.0, 0.0, 0.5, 0.0])
-    tied = [(1 - p) / 3, 1 / 3, 1 / 3, p / 3]
-    close(found, [tied, tied, [p, 0, 0, 1 - p], tied], 0.002)
-    close(probability_best([0.8, 0.8, 1.0, 0.8], [0.0, 0.0, 0.5, 0.0]), found[:, 0], 0.002)
-    close(rank_distribution([3, 1, 2], 0), [[1, 0, 0], [0, 0, 1], [0, 1, 0]])
-    close(probability_best([3, 1, 2], 0), [1, 0, 0])
-
-
-def test_work_grows_as_models_and_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted, not timed: numbers sorted at once, and in all."""
-    sizes: list[int] = []
-    argsort = np.argsort
-    monkeypatch.setattr(
-        "bayes_at_n.scoring.ranking.ranks.np.argsort",
-        lambda x, **how: sizes.append(np.size(x)) or argsort(x, **how),
-    )
-    for models, most in ((20, 1 << 22), (200, 1 << 22), (1000, 1000 * 20_000)):
-        sizes.clear()
-        rank_distribution(np.linspace(0, 1, models), 0.1)
-        assert max(sizes) <= (1 << 20) + 2 * models and sum(sizes) <= most
-
-
-# Groups.
-
-
-def test_groups_are_all_maximal_sets() -> None:
-    rng = np.random.default_rng(11)
-    for _ in range(60):
-        K = int(rng.integers(1, 8))
-        mu, sigma = rng.normal(size=K).round(2), rng.uniform(0, 0.5, size=K)
-        near = np.array(
-            [
-                [abs(mu[i] - mu[j]) < 1.645 * math.hypot(sigma[i], sigma[j]) for j in range(K)]
-                for i in range(K)
-            ]
-        )
-        sets = [
-            set(group)
-            for size in range(1, K + 1)
-            for group in itertools.combinations(range(K), size)
-            if all(near[i, j] for i, j in itertools.combinations(group, 2))
-        ]
-        maximal = [group for group in sets if not any(group < other for other in sets)]
-        found = indistinguishable_groups(mu, sigma)
-        assert sorted(map(sorted, found)) == sorted(map(sorted, maximal))
-        for group in found:
-            assert (np.diff(mu[group]) <= 0).all()
-        assert [mu[group[0]] for group in found] == sorted((mu[g[0]] for g in found), reverse=True)
-
-
-def test_groups_of_a_chain_overlap() -> None:
-    assert indistinguishable_groups([0.9, 0.5, 0.48, 0.46], 0.01) == [[0], [1, 2], [2, 3]]
-    assert indistinguishable_groups([0.9, 0.5, 0.48, 0.46], 0.01, z=3.0) == [[0], [1, 2, 3]]
-    assert indistinguishable_groups([0.5, 0.5, 0.4], 0.0) == [[0, 1], [2]]
-    assert indistinguishable_groups(np.zeros(60), 1.0) == [list(range(60))]
-
-
 # Kendall's tau_b.
 
 
@@ -248,12 +135,6 @@ def test_tau_b_ends_and_shapes() -> None:
         (lambda: ranks_with_uncertainty([1, 2], [0.1, -0.1]), "sigma holds -0.1"),
         (lambda: ranks_with_uncertainty([1, 2], 0.1, rule="z"), "rule is 'z'"),  # type: ignore[arg-type]
         (lambda: ranks_with_uncertainty([1, 2], 0.1, z=0), "z is 0"),
-        (lambda: rank_distribution([1, 2], [0.1, 0.2, 0.3]), "sigma has shape"),
-        (lambda: rank_distribution(1.0, 0.1), "one number per model"),
-        (lambda: rank_distribution([[1, 2]], 0.1), "pass a vector"),
-        (lambda: probability_best([1, math.inf], 0.1), "mu holds inf"),
-        (lambda: indistinguishable_groups([[1, 2]], 0.1), "pass a vector"),
-        (lambda: indistinguishable_groups([1, 2], 0.1, z=-1), "z is -1"),
         (lambda: kendall_tau_b([1, 2], [1, 2, 3]), "the same K models"),
         (lambda: kendall_tau_b([1], [1]), "K at least 2"),
         (lambda: kendall_tau_b([1, math.nan], [1, 2]), "x holds nan"),
@@ -274,12 +155,3 @@ def test_the_same_counts_in_another_order_are_the_same_score() -> None:
     for scores in (avg(counts)[0], bayes(counts)[0], pass_at_k(counts, 2)):
         assert (scores[:, 0] != scores[:, 1]).any()  # rounding, which is not a difference
         assert (ranks(scores) == 1).all()
-
-
-def test_thousands_of_models_that_cannot_be_told_apart() -> None:
-    assert indistinguishable_groups(np.zeros(2000), 1.0) == [list(range(2000))]
-    mu = np.linspace(0, 1, 300)
-    groups = indistinguishable_groups(mu, 0.05, z=1.0)
-    assert len(groups) > 200 and groups[0][0] == 299
-    for group in groups:  # an interval of mu, as long as it may be
-        assert np.ptp(mu[group]) < 0.05 * 2**0.5

@@ -89,11 +89,11 @@ def test_rates_are_those_of_the_formula(tmp_path: Path) -> None:
         assert row["mean"] == pytest.approx(rates.mean(), abs=0.02)
         ends = np.quantile(rates, [0.025, 0.975])
         assert (row["low"], row["high"]) == pytest.approx(ends, abs=1 / 6 + 1e-9)
-        assert row["settled_reversed"] <= row["settled"] <= row["pairs"] == 6
+        assert row["apart_reversed"] <= row["apart"] <= row["pairs"] == 6
         assert row["cost"] is None  # imported outcomes have no tokens
 
 
-def test_settled_pairs_are_those_whose_intervals_leave_out_zero(tmp_path: Path) -> None:
+def test_pairs_apart_are_those_whose_intervals_leave_out_zero(tmp_path: Path) -> None:
     outcomes = random_sides(tmp_path, models=6, questions=20, trials=16)
     found = measured(tmp_path, "metrics=pass@4,pass@8", "confidence=0.9")
     rows = {row["protocol"]: row for row in found["protocols"]}
@@ -119,9 +119,9 @@ def test_settled_pairs_are_those_whose_intervals_leave_out_zero(tmp_path: Path) 
             if sure.all() and z[0] * z[1] < 0:
                 turned.append([chr(97 + i), chr(97 + j)])
         row = rows[label]
-        assert (row["settled"], row["settled_reversed_pairs"]) == (settled, turned)
+        assert (row["apart"], row["apart_reversed_pairs"]) == (settled, turned)
         assert len(turned) <= settled < 15
-    assert rows["avg@16"]["settled_reversed"] > 0
+    assert rows["avg@16"]["apart_reversed"] > 0
 
 
 def test_form_of_the_paper() -> None:
@@ -154,7 +154,7 @@ def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
     rows = {row["protocol"]: row for row in found["protocols"]}
     assert list(rows) == ["greedy", "avg@4", "Bayes@4", "Pass@1", "Pass@2"]
     assert (rows["greedy"]["reversed"], rows["greedy"]["pairs"]) == (1, 3)
-    assert rows["greedy"]["mean"] is None and rows["greedy"]["settled"] is None
+    assert rows["greedy"]["mean"] is None and rows["greedy"]["apart"] is None
     paired = [Path(pair["after"]).name for pair in found["pairs_of_runs"]]
     assert paired == ["v2-tuned", "v9-tuned", "v10-tuned"]  # numbers in names are numbers
     # Appendix C, 2 questions: prompts of 3 tokens, completions of 5.
@@ -197,7 +197,7 @@ def test_ties_are_no_reversals_but_posteriors_reverse_them(tmp_path: Path) -> No
     for ending in ("base", "tuned"):
         imported(tmp_path, [f"{n}-{ending}" for n in "abc"], [[[1, 0, 1, 0]] * 4] * 3)
     row = measured(tmp_path, "metrics=pass@2")["protocols"][0]
-    assert (row["prr"], row["tied"], row["settled"]) == (0, 3, 0)
+    assert (row["prr"], row["tied"], row["apart"]) == (0, 3, 0)
     assert row["mean"] == pytest.approx(0.5, abs=0.03)
 
 

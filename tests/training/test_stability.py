@@ -306,7 +306,7 @@ def test_trainings_side_by_side() -> None:
     assert row["probability"] == pytest.approx(NormalDist().cdf(0.25 / math.sqrt(variance)))
     crossed = one_of(crossings.crossings(rows, CFG).rows, first="a", second="b")
     assert (crossed["steps"], crossed["crossings"], crossed["real"]) == (3, 2, 1)
-    assert (crossed["first_ahead"], crossed["settled"]) == (1, 2)
+    assert (crossed["first_ahead"], crossed["differences_real"]) == (1, 2)
     assert (crossed["from"], crossed["to"], crossed["at"]) == (100, 300, "100, 200, 300")
 
 
@@ -337,7 +337,7 @@ def test_equal_totals_do_not_cross() -> None:
     assert [row["difference"] for row in rows[:3]] == [0, 0, 0]
     assert [row["probability"] for row in rows[:3]] == [0.5] * 3 and not rows[0]["real"]
     crossed = one_of(crossings.crossings(rows, CFG).rows, first="a")
-    assert (crossed["crossings"], crossed["first_ahead"], crossed["settled"]) == (0, 1, 1)
+    assert (crossed["crossings"], crossed["first_ahead"], crossed["differences_real"]) == (0, 1, 1)
 
 
 def test_crossings_are_counted_where_all_windows_are_and_real_ones_along_real_steps() -> None:
@@ -354,11 +354,11 @@ def test_crossings_are_counted_where_all_windows_are_and_real_ones_along_real_st
     found = crossings.crossings(rows, CFG).rows
     single, merged_ones = (one_of(found, second="b", window=w) for w in (1, 4))
     assert (single["steps"], single["from"], single["to"]) == (4, 4, 7)
-    assert (single["crossings"], single["real"], single["settled"]) == (1, 0, 2)
+    assert (single["crossings"], single["real"], single["differences_real"]) == (1, 0, 2)
     assert (merged_ones["crossings"], merged_ones["real"]) == (1, 1)
     assert one_of(found, second="c")["crossings"] == 1
     alone = crossings.crossings(of(2, 0.5, -0.5, -2, 0, -3, 0.1, 2), CFG).rows[0]
-    assert (alone["crossings"], alone["real"], alone["settled"]) == (2, 2, 4)
+    assert (alone["crossings"], alone["real"], alone["differences_real"]) == (2, 2, 4)
 
 
 def test_sigma_of_pass_at_k_three_ways() -> None:

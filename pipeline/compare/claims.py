@@ -1,0 +1,135 @@
+"""What may be said of all models of a cohort at once: ranges of ranks, the best, and what settles.
+
+Everything rests on the averages and the paper's sigma, and on the race of `scoring.sequential`, of
+which `settle` makes its claims: these alone are called settled, since they allow for every look.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import joined
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics.table import Summary
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
+from bayes_at_n.scoring.numerics.results import sample_sigma
+
+SETTLED = 0.95  # confidence, at least, of what is called settled
+RACED = 200  # models, of so many all pairs are raced in a second
+
+
+class Together(NamedTuple):
+    """What L models show together; arrays (L,) and (L, L) in the order of the cohort."""
+
+    low: Ints  # ranks that a model may have, for all models at once
+    high: Ints
+    candidates: Bools  # cannot be told apart from the best
+    best: Floats  # pooled probability to be the best on these questions
+    best_other: Floats  # and on others of their kind; NaN of fewer than four questions
+    limit: float  # the |z| at which a pair is told apart, for all pairs at once
+    q: Floats  # (L, L) q-values of pairs, by Benjamini and Hochberg
+
+
+class Claims(NamedTuple):
+    """What the complete trials prove, however often one looked at them; order of the cohort."""
+
+    log_e: Floats  # (L, L) log e-value of "row is better than column"
+    needed: float  # what it must reach for a claim
+    better: Bools  # (L, L) claimed: row is better than column
+    tied: Bools  # (L, L) claimed: they are less than `scoring.margin` points apart
+    dependent: str | None  # why nothing is claimed: attempts are not independent
+
+
+def together(cohort: Cohort, avg: Summary, level: float) -> Together:
+    """Compare all models at once, two at least, by their avg and sigma."""
+    value, sigma = avg.value, avg.sigma
+    p = 2 * scipy.special.ndtr(-np.abs(scoring.pairwise_z(value, sigma)))
+    upper = np.triu_indices(len(value), 1)
+    q = np.ones_like(p)
+    q[upper] = q.T[upper] = scoring.q_values(p[upper])
+    elsewhere = np.full(len(value), np.nan)
+    if (of_questions := _question_sigma(cohort)) is not None:
+        elsewhere = scoring.probability_best(value, np.maximum(sigma, of_questions))
+    return Together(
+        *scoring.rank_ranges(value, sigma, level),
+        scoring.best_candidates(value, sigma, level),
+        scoring.probability_best(value, sigma),
+        elsewhere,
+        scoring.pairs_quantile(len(value), level),
+        q,
+    )
+
+
+def _question_sigma(cohort: Cohort) -> Floats | None:
+    """Compute each model's standard error over questions, (L,), apart from what all have in common.
+
+    Models answer the same questions, so only how a question differs between models counts: of two
+    models it is the paired standard error, shared among both. Of few questions it is known itself
+    only roughly, as Student's t says, whose variance is (G - 1) / (G - 3) times a normal's for G
+    questions, or clusters of these. None of fewer than four.
+    """
+    shares = cohort.matrix().mean(axis=2).filled(np.nan)
+    models = len(shares)
+    if len({*cohort.clusters}) < 4:
+        return None
+    sigma, drawn = sample_sigma(shares - shares.mean(axis=0), cohort.clusters)
+    return np.asarray(sigma * np.sqrt(models / (models - 1) * (drawn - 1) / (drawn - 3)))
+
+
+def claims(
+    cohort: Cohort, cfg: AnalysisConfig, order: Sequence[int], of_models: scoring.Inflation
+) -> Claims:
+    """Race the models over their complete trials as `settle until=order` would, once for a cohort.
+
+    A model takes part up to its first trial that lacks a question. Of more than `RACED` models, and
+    where attempts are not independent, nothing is claimed. `order`: positions, best first.
+    """
+    from bayes_at_n.scoring.sequential import Target, wealth  # Numba takes a third of a second
+    from bayes_at_n.scoring.sequential.batch import Batch
+
+    level = max(SETTLED, cfg.scoring.confidence)
+    key = "claims", level, cfg.scoring.margin
+    if key not in cohort.scored:
+        codes = cohort.matrix().filled(-1).astype(np.int64)
+        models, questions, _ = codes.shape
+        rounds = (codes >= 0).all(axis=1).cumprod(axis=1).sum(axis=1) * (models <= RACED)
+        shape = 1, models, questions
+        race = Batch(shape, Target("order"), 1 - level, cfg.scoring.margin / 100, None)
+        for trial in range(rounds.max()):
+            attempts = np.broadcast_to((rounds > trial)[:, None], codes.shape[:2]).astype(np.int64)
+            race.add((codes[:, :, trial] * attempts)[None], attempts[None])
+        log_e, needed = wealth.log_wealth(race.pairs[0], race.weights), np.log(race.needed.better)
+        why = _dependent(cohort, order, of_models)
+        sure = race.better[0] & (why is None), race.tied[0] & (why is None)
+        cohort.scored[key] = Claims(log_e, needed, *sure, why)
+    return cohort.scored[key]  # type: ignore[no-any-return]
+
+
+def _dependent(cohort: Cohort, order: Sequence[int], of_models: scoring.Inflation) -> str | None:
+    """Say why attempts are not independent, so that a race would err more often than it says.
+
+    Trials vary more than those of independent attempts, of a model or of the first in `order` minus
+    another, with a p over the number of tests below `scoring.INFLATION_LEVEL`; or attempts share
+    seeds on an engine where these couple all questions of a trial (docs/architecture.md).
+    """
+    matrix, (lead, *others) = cohort.matrix(), order
+    of_pairs = scoring.inflation(matrix[[lead] * len(others)], matrix[others])
+    value = np.concatenate([of_models.value, of_pairs.value])
+    p = np.concatenate([of_models.p * len(matrix), of_pairs.p * len(others)])
+    if (sure := value[p < scoring.INFLATION_LEVEL]).size:
+        return f"attempts of a trial share luck (variance × {sure.max():.1f})"
+    coupled = [member.name for member in cohort.runs() if _coupled(member.run)]
+    return f"attempts of a trial share random numbers ({joined(coupled, 3)})" if coupled else None
+
+
+def _coupled(run: Run) -> bool:
+    """Check whether attempts share seeds on transformers or on vLLM's Model Runner V1."""
+    made = runfolder.read_json(run.manifest).get("generated", {}).get("engines", [])
+    own = any(one.get("engine") == "transformers" or one.get("runner") == "V1" for one in made)
+    return own and run.cfg.sampling.seeds == "shared" and run.cfg.sampling.seed is not None

@@ -1,0 +1,115 @@
+"""settle bank=true with real workers: what is asked, what is said, and how it goes on."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Capsys, make_run
+
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.adaptive import bank, live
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.engines import Completion, Request
+from bayes_at_n.pipeline.generate import stage
+from bayes_at_n.pipeline.store import parquet, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.workers.resident import Order, Residents
+
+QUESTIONS = 120
+RNG = np.random.default_rng(3)
+EASY = RNG.normal(size=QUESTIONS)
+RIGHT = EASY + 0.2 * RNG.normal(size=QUESTIONS) > 0
+OWN = ["verifier=none", "sampling.prompt_logprobs=false", "engine.batch_size=4"]
+BANK = [
+    "model=custom", "model.name=a", 'model.id="models/a"', "dataset=jsonl",
+    "dataset.path=sums.jsonl", *OWN, "engine.replicas=1", "bank=true", "until=width:0.2",
+]  # fmt: skip
+
+
+class Drawn(engines.Engine):
+    """An engine that answers as `RIGHT` has it, at once."""
+
+    def __init__(self) -> None:
+        pass
+
+    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
+        for one in requests:
+            if one is not None:
+                text = rf"\boxed{{{2 if RIGHT[int(one.question_id[1:])] else 3}}}"
+                yield Completion(one, text, "stop", [1], [-0.5], 1.0, 1.0, 1.0)
+            else:
+                yield None
+
+    def describe(self) -> dict[str, Any]:
+        return {"device": "cpu"}
+
+
+def forked(_: object, order: Order) -> int:
+    """Follow an order in a process with that engine."""
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    status = 1
+    try:
+        engines.load = lambda cfg, longest, rows: Drawn()  # type: ignore[assignment]
+        stage._fitted = lambda runs: [*runs]
+        status = main.main([*order.command])
+    finally:
+        os._exit(status)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Residents, "run", forked)
+    monkeypatch.setattr(bank, "BATCH", 50)
+    monkeypatch.setattr(live, "STAGES", "stages=[generate]")
+    Path("models/a").mkdir(parents=True)
+    Path("models/a/config.json").write_text("{}")
+    names, rng = [f"q{q:03d}" for q in range(QUESTIONS)], np.random.default_rng(4)
+    for old in range(3):
+        solved = EASY[:100] + 0.5 * rng.normal(size=100) > 0
+        lines = dict(zip(names, "".join(map(str, solved.astype(int))), strict=False))
+        make_run(Path("runs/sums", f"old{old}"), lines, f"model.name=old{old}", *OWN)
+    own = ["model.name=a", "model.id=models/a", "sampling.seeds=independent"]
+    found = make_run(Path("runs/sums/a"), dict.fromkeys(names, "."), *own, *OWN)
+    return found.path
+
+
+def test_it_asks_a_sample_once_and_goes_on(run: Path, capsys: Capsys) -> None:
+    status = main.main(["settle", *BANK, "earlier=runs/sums", "--json"])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    [row] = json.loads(out)["banks"]
+    assert row["low"] <= RIGHT.mean() <= row["high"] and row["high"] - row["low"] <= 0.2
+    assert row["settled"] and row["asked"] < row["questions"] == QUESTIONS
+    opened = runfolder.open_run(run)
+    asked = shards.keys(opened.attempts, ATTEMPTS, parquet.Damage())
+    assert len(asked) == row["asked"] and {trial for _, trial in asked} == {0}
+    written = json.loads(Path("runs/sums/_settle/width-0.2/bank.json").read_text())
+    assert written["banks"] == [row]
+
+    # The same command asks nothing more; a narrower interval asks only what is new.
+    assert main.main(["settle", *BANK, "earlier=runs/sums", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["banks"] == [row]
+    narrower = [*BANK[:-1], "until=width:0.01", "earlier=runs/sums", "--json"]
+    assert main.main(["settle", *narrower]) == 0
+    [row] = json.loads(capsys.readouterr().out)["banks"]
+    assert row["asked"] == QUESTIONS and row["low"] == row["high"] == pytest.approx(RIGHT.mean())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["until=best"], "bank=true: needs until=width:W"),
+        (["bank=false", "earlier=runs"], "earlier=runs: needs bank=true"),
+        (["--dry-run"], "--dry-run: not of bank=true"),
+        (["earlier=runs/none"], "runs/none"),
+    ],
+)
+def test_what_it_refuses(run: Path, capsys: Capsys, words: list[str], message: str) -> None:
+    assert main.main(["settle", *BANK, *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
