@@ -214,7 +214,7 @@ def test_a_race_is_an_array_of_settle(
     race += ["sampling.trials=20", "verifier=none", "cluster.workers=2", "cluster.gpus=2"]
     assert main(["submit", *race, "--dry-run"]) == 0
     out, err = capsys.readouterr()
-    assert "looks after 8, 16, 20 trials" in " ".join(err.split())
+    assert "looks after 3, 6, 10, 15, 20 trials" in " ".join(err.split())
     parts = out.split("# ---- ")[1:]
     kinds = [part.partition(".sbatch")[0].rpartition("/")[2] for part in parts]
     assert kinds == ["settle", "grade", "score", "report"]
