@@ -10,7 +10,8 @@ alike ("all .97"), or questions drawn anew in every replicate from a Beta distri
 questions; "clustered" and "bootstrap questions" aim at the mean of the pool that questions are
 drawn from, and are judged by it. Two more truths have one question unlike the others. A cell is
 coverage in % and mean width; * marks a coverage below 90 %, and - what cannot be computed (Wald's
-interval needs two trials) or has no pool.
+interval needs two trials) or has no pool. At the end numbers of trials differ between questions,
+at random, or because of how hard they are.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ TRUTHS: dict[str, Truth] = {
 }
 # One question unlike all others, which no Beta distribution is: the rest, and the one.
 ODD = {"all 1, one .1": (1.0, 0.1), "all .97, one .3": (0.97, 0.3)}
+# Trials of an easy question (.95) and of a hard one (.2), half of each: they depend on difficulty.
+UNEQUAL = ((2, 80), (4, 16), (8, 16), (8, 6), (8, 2), (80, 70))
 # Their target is the mean of the pool.
 POOL = ("clustered", "bootstrap_questions")
 # One of these costs as much as hundreds of the others.
@@ -84,7 +87,7 @@ class Coverage(NamedTuple):
 def coverage(
     methods: Sequence[str],
     p: npt.ArrayLike,
-    trials: int,
+    trials: int | npt.ArrayLike,
     replicates: int = 1000,
     seed: int = 0,
     target: float | None = None,
@@ -97,7 +100,8 @@ def coverage(
 
     ``methods`` are names out of ``METHODS``; ``p`` are success probabilities in [0, 1], shape (M,),
     or (replicates, M) for questions that differ from replicate to replicate; ``trials`` is N, at
-    least 1. ``target`` is the true value; ``None`` is the mean of p, in each replicate its own.
+    least 1, or (M,), one for each question. ``target`` is the true value; ``None`` is the mean of
+    p, in each replicate its own.
 
     Thirty easy questions, eighty trials: the prior of Bayes@N is in the way.
 
@@ -144,7 +148,7 @@ def pool_mean(truth: Truth) -> float:
     return truth[0] / sum(truth) if isinstance(truth, tuple) else truth
 
 
-def _judged(name: str, correct: Ints, trials: int, truth: Floats) -> Floats:
+def _judged(name: str, correct: Ints, trials: Any, truth: Floats) -> Floats:
     """Whether the target is held, width and error of each replicate, shape (3, B)."""
     method, options = METHODS[name]
     counts = Counts(np.stack([trials - correct, correct], axis=-1))
@@ -179,7 +183,7 @@ def main() -> None:
         cells = list(itertools.product(TRIALS, [*TRUTHS, *ODD]))
         made = [_cell(questions, trials, truth, args) for trials, truth in cells]
         _print(questions, made)
-        rows += made
+        rows += made + _unequal(questions, args.replicates)
     seconds = time.perf_counter() - began
     common.out.print(f"{args.replicates} replicates, bootstrap {args.slow}; {seconds:.0f} s")
     common.finish(args, {"cells": rows, "seconds": seconds})
@@ -197,6 +201,25 @@ def _cell(questions: int, trials: int, truth: str, args: argparse.Namespace) -> 
         [row] = coverage([name], p, trials, replicates, target=target).values()
         found[name] = row._asdict()
     return {"questions": questions, "trials": trials, "truth": truth, "methods": found}
+
+
+def _unequal(questions: int, replicates: int) -> list[dict[str, Any]]:
+    """The same where numbers of trials differ, of the methods that may know it."""
+    easy, rng, cells = np.arange(questions) < questions // 2, np.random.default_rng(2), []
+    designs: dict[str, tuple[Any, Any]] = {
+        f"easy {a}, hard {b} trials": (np.where(easy, 0.95, 0.2), np.where(easy, a, b))
+        for a, b in UNEQUAL
+    }
+    for most, truth in ((8, "Beta(.3, .3)"), (80, "Beta(8, 2)")):
+        p = rates(TRUTHS[truth], questions, replicates, seed=1)
+        designs[f"{truth}, 1 to {most} at random"] = p, rng.integers(1, most + 1, questions)
+    for design, (p, trials) in designs.items():
+        found = coverage(["empirical_bayes", "score", "avg"], p, trials, replicates)
+        cell = {name: row._asdict() for name, row in found.items()}
+        cells.append({"questions": questions, "truth": design, "methods": cell})
+        shown = ", ".join(f"{name} {_shown(of)}" for name, of in cell.items())
+        common.out.print(f"M = {questions}, {design}: {shown}", markup=False)
+    return cells
 
 
 def _rates(truth: str, questions: int, replicates: int) -> Any:

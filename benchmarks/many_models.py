@@ -3,10 +3,11 @@
 First cohorts of equal models, 2,000 each: how often some pair is told apart, by pairs one at a time
 (z of 1.96), by the paper's rule for neighbours (z of 1.645), by false discovery (q under .05), and
 by ranges of ranks; and how often one of two equal leaders is alone among the candidates for the
-best. Then the chance to be the best: its Brier score, and how often the leader is the best
-where it said so, in 108 settings (K models, M questions, N trials, a spread between models), not
-pooled as before, pooled, and on other questions of the kind. Logits of chances are a question's
-difficulty, a model's ability and their own normal of .7.
+best. Then pairs that are extended to the N that was planned, and looked at again; and the chance
+to be the best: its Brier score, and how often the leader is the best where it said so, in 108
+settings (K models, M questions, N trials, a spread between models), not pooled as before, pooled,
+and on other questions of the kind. Logits of chances are a question's difficulty, a model's ability
+and their own normal of .7.
 
     python -m benchmarks.many_models [SEED]
 """
@@ -49,6 +50,22 @@ def apart(rng: np.random.Generator, models: int, trials: int, world: tuple[float
     return " | ".join(f"{share:.1%}" for share in (*shares, (stay.sum(axis=1) == 1).mean()))
 
 
+def peeking(rng: np.random.Generator, looks: int = 5) -> np.ndarray:
+    """Share of equal pairs told apart by each look, if each extends to the N of power .9 that its z
+    asks for, with normal scores: (looks,).
+    """
+    limit, power, trials = 1.96, 1.2816, np.full(200_000, 8.0)
+    total, said, shares = rng.normal(size=trials.size) * np.sqrt(trials), trials < 0, []
+    for _ in range(looks):
+        z = np.abs(total) / np.sqrt(trials)
+        said = said | (z >= limit)
+        shares.append(said.mean())
+        more = trials * np.minimum(((limit + power) / np.maximum(z, 1e-9)) ** 2, 1e6)
+        total = total + rng.normal(size=trials.size) * np.sqrt(np.maximum(more - trials, 0))
+        trials = np.maximum(more, trials)
+    return np.array(shares)
+
+
 def chances(rng: np.random.Generator, setting: tuple[int, int, int, float]) -> list[np.ndarray]:
     """Chance of the leader, whether it is the best, and the Brier score: (replicates, 3) each.
 
@@ -87,6 +104,8 @@ def main() -> None:
     for name, models, trials in itertools.product(WORLDS, (2, 5, 10), (2, 8, 80)):
         rng = np.random.default_rng([seed, models, trials])
         print(f"| {name} | {models} | {trials} | {apart(rng, models, trials, WORLDS[name])} |")
+    shares = ", ".join(f"{share:.1%}" for share in peeking(np.random.default_rng([seed, 1])))
+    print(f"\nextended to the planned N, and looked at again: {shares}\n")
     settings = [*itertools.product((2, 5, 20), (10, 30, 120), (4, 16, 80), (0.02, 0.1, 0.3, 1.0))]
     rng = np.random.default_rng([seed, 0])
     of_all = np.concatenate([chances(rng, setting) for setting in settings], axis=1)

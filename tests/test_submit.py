@@ -298,7 +298,7 @@ def test_engines_fill_the_gpus_of_a_task(
             ["cluster.gpus=4", "verifier.engine.tensor_parallel_size=8"],
             "verifier.engine.tensor_parallel_size=8",
         ),
-        (["cluster.gpus=4", "verifier.engine.replicas=8"], "verifier.engine.replicas=8 take 8"),
+        (["cluster.gpus=4", "verifier.engine.replicas=8"], "verifier.engine.replicas=8 use 8"),
         (["cluster=default,h200-8"], "cluster: must be the same"),
         (["sampling.trials=range(0,5000)"], "1000 runs"),
         (["dataset=demo,demo"], "tag="),
