@@ -2,10 +2,9 @@
 
     python -m benchmarks.mutation [MODULE ...] [--seed 1] [--sample 60]
 
-A change is one of: a comparison, an operator, `and` and `or` exchanged; a number one more; True and
-False exchanged; a condition turned round; a call that is a statement left out; None returned. It is
-made in a copy of the checkout, and the tests that mirror the module run until the first that fails.
-One that takes four times as long has failed, too.
+Exchanged are comparisons, operators, `and` and `or`, True and False; a number is one more, a
+condition turned round, a call that is a statement left out, None returned. In a copy of the checkout
+the tests that mirror the module run until the first that fails, or for four times their time.
 """
 
 import argparse
@@ -135,9 +134,9 @@ def main() -> None:
             if not passes(place, tests, 600.0):
                 sys.exit(f"{module}: its tests fail as it is")
             limit, survived = 4 * (time.monotonic() - began), list[str]()
-            found, most = mutants(source), asked.sample
-            sample = random.Random(asked.seed).sample(found, min(most, len(found)))
-            for where, changed in sample:
+            found = mutants(source)
+            random.Random(asked.seed).shuffle(found)
+            for where, changed in (sample := found[: asked.sample]):
                 (place / module).write_text(changed)
                 if passes(place, tests, limit):
                     survived.append(where)
