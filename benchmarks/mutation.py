@@ -3,7 +3,7 @@
     python -m benchmarks.mutation [MODULE ...] [--seed 1] [--sample 60]
 
 Exchanged are comparisons, operators, `and` and `or`, True and False; a number is one more, a
-condition turned round, a call that is a statement left out, None returned. In a copy of the checkout
+condition turned round, a call that is a statement left out, None returned. In a copy of the tree
 the tests that mirror the module run until the first that fails, or for four times their time.
 """
 
