@@ -13,7 +13,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile -
 .DELETE_ON_ERROR:
 
 demo: $(READY)  ## the main job on four embedded models, 2,400 attempts each; then all side by side
-	$(BIN)/python -m pipeline run model.checkpoint=step-2400,step-3600,step-3800,step-3900
+	$(BIN)/python -m pipeline run model.checkpoint=step-2400,step-3500,step-3600,step-3900
 	$(BIN)/python -m pipeline compare dataset=demo
 	$(BIN)/python -m pipeline report dataset=demo
 
