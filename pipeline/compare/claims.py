@@ -21,7 +21,7 @@ from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 from bayes_at_n.scoring.numerics.results import sample_sigma
 
 SETTLED = 0.95  # confidence, at least, of what is called settled
-RACED = 200  # models, of so many all pairs are raced in a second
+RACED = 200  # models up to which all pairs are raced, which takes a second
 
 
 class Together(NamedTuple):
