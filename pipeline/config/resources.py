@@ -104,9 +104,8 @@ class VerifierEngine(EngineConfig):
 class VerifierEngineConfig:
     """The program that runs the verifier; `verifier_engine` replaces nulls."""
 
-    name: Annotated[str, one_of(*_ENGINES, more=offered)] | None = (
-        None  # the engine; default: the run's
-    )
+    # The engine; default: the run's.
+    name: Annotated[str, one_of(*_ENGINES, more=offered)] | None = None
     url: Url = field(default_factory=list)  # for openai: the server's address, ending in /v1
     served_name: str | None = None  # the verifier's name there; default: the only one, or its id
     key_env: str | None = None  # environment variable with the server's key; default: engine's
